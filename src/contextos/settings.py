@@ -131,6 +131,8 @@ class Settings:
     of each tenant's index and control streams. Without a witness nobody can prove that these streams were cut. Empty:
     a file in the user's state folder, if the profile is `embedded` and `store` a file; else none. `off`: none.
 
+    `observed_packs` are the ids of the packs that may observe in the profile `service`: such a pack stops no call.
+
     `egress` lists, by tenant, the endpoints that calls may reach, and `redaction` the rules that redact
     besides those of its packs. `approval_logins` names the OIDC issuer whose logins can answer approvals; None: only
     keys can.
@@ -151,6 +153,7 @@ class Settings:
     driving: Driving = field(default_factory=Driving)
     limits: RunLimits = field(default_factory=RunLimits)
     pressure: AdmissionLimits = field(default_factory=AdmissionLimits)
+    observed_packs: tuple[str, ...] = ()
     egress: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     redaction: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     approval_logins: ApprovalLoginsSetting | None = None
@@ -180,7 +183,7 @@ class Settings:
             detail = "workers share the due runs of a PostgreSQL store, and use no queue beside it"
             raise invalid_setting("/queue", "unknown_setting", detail, "remove `queue`")
         made = _named(cls, table, "")
-        for name in ("packs", "policies", "adapters", "unsafe"):
+        for name in ("packs", "policies", "adapters", "unsafe", "observed_packs"):
             if name in made:
                 made[name] = _list(made[name], f"/{name}")
         if "policies" in made:
@@ -233,7 +236,7 @@ def check_settings(settings: Settings) -> None:
     if settings.witness != "":
         _text(settings.witness, "/witness")
         check_witness(settings.witness)
-    for name in ("packs", "unsafe"):
+    for name in ("packs", "unsafe", "observed_packs"):
         for at, one in enumerate(_list(getattr(settings, name), f"/{name}")):
             _text(one, f"/{name}/{at}")
     for at, pair in enumerate(_list(() if settings.policies is None else settings.policies, "/policies")):

@@ -138,6 +138,7 @@ def _config(settings: Settings, unsafe: tuple[str, ...]) -> DeploymentConfig:
         allow_unsigned="unsafe_unsigned_packs" in unsafe,
         lease_ttl_us=settings.lease_ttl_s * 1_000_000,
         heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,
+        observed_packs=frozenset(settings.observed_packs),
         egress=settings.egress,
         redaction=settings.redaction,
     )

@@ -46,6 +46,7 @@ MEANING: Final = {
     "max_cost_cents": "US cents of a run",
     "max_payload_bytes": "bytes of a request",
     "max_session_duration_ms": "milliseconds from the receipt of a `long_running` run to its end, including waiting",
+    "observed_packs": "the ids of the packs that may observe in the profile `service`",
     "egress": "by tenant, the endpoints (`host` or `host:port`) that calls may reach; see `[egress]` below",
     "redaction": "by tenant, the rules that redact besides those of its packs; see `[redaction]` below",
     "approval_logins": "the OIDC issuer whose logins can answer approvals; see `[approval_logins]` below",

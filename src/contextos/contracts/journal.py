@@ -74,6 +74,7 @@ KINDS: Final[dict[str, Kind]] = {
     "call.asked": Kind(DECISION, True),
     "plan.proposed": Kind(DECISION, False),
     "plan.verified": Kind(DECISION, False),
+    "call.observed": Kind(DECISION, False),
     "session.checkpointed": Kind(NONE, False),
     "act.looked_up": Kind(EFFECT, True),
     "history.read": Kind(EFFECT, True),

@@ -148,6 +148,11 @@ class RunScope:
     session: SessionWindow | None = None
     controls: RunControls = NO_RUN_CONTROLS
 
+    @property
+    def observes(self) -> bool:
+        """Return whether the pack of the run observes: what it refuses or asks is recorded, and the call goes on."""
+        return self.pinned.pack.pack_meta.mode == "observe"
+
     def session_over(self, at_us: int) -> bool:
         """Return whether the session is over at `at_us` (Unix time in microseconds); False without a session."""
         return self.session is not None and at_us >= self.session.deadline_us

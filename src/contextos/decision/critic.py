@@ -84,8 +84,12 @@ VERDICT_OF: Final[dict[FailureCode, VerifyVerdict]] = {
 
 
 def verify_plan(proposal: Proposal) -> PlanVerification:
-    """Check a plan by every rule of this module. The strictest verdict wins; it is `ok` only without any failure."""
-    failures = tuple(failure for rule in PLAN_RULES for failure in rule(proposal))
+    """Check a plan by every rule of this module."""
+    return verdict_on(tuple(failure for rule in PLAN_RULES for failure in rule(proposal)))
+
+
+def verdict_on(failures: tuple[Failure, ...]) -> PlanVerification:
+    """Return the verdict about a plan with these failures: the strictest of theirs, `ok` without any."""
     verdicts = {VERDICT_OF.get(failure.code, "reject") for failure in failures}
     for verdict in ("reject", "escalate", "replan"):
         if verdict in verdicts:

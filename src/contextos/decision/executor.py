@@ -18,6 +18,7 @@ from contextos.contracts.ports.seams import Journal, Tools
 from contextos.contracts.refs import tool_ref
 from contextos.contracts.scope import Fact, RunScope, StepCall, ToolAccess
 from contextos.decision.critic import governing_decisions
+from contextos.decision.observing import observe_failures
 from contextos.decision.parallel_reads import independent_reads
 
 LOOP_LIMIT: Final = 3
@@ -56,7 +57,9 @@ async def execute_plan(
     specs = scope.pinned.specs
     for point in plan.decision_checkpoints:
         if point.after_step is None and (failure := _check(point, f"{plan.revision}", specs, facts, journal)):
-            return Execution(results, facts, failure)
+            if not scope.observes:
+                return Execution(results, facts, failure)
+            observe_failures((failure,), f"{plan.revision}/{plan.steps[0].id}", "checkpoint", journal)
     governing = {step_id: (key, specs[key]) for step_id, key in governing_decisions(plan).items() if key in specs}
     at = 0
     while at < len(plan.steps):

@@ -28,7 +28,16 @@ from contextos.control.artifact_repository import ActiveSeal
 from contextos.control.artifacts import ACTIVE_SET_TYPE, MODELS
 from contextos.control.catalog import CODE, RUNTIME, Catalog, LoadedArtifacts
 from contextos.decision.planners.foreign import planner_name
-from contextos.errors import Conflict, ConflictingRequest, InvalidInput, InvalidSettings, NotFound, Problem, Unavailable
+from contextos.errors import (
+    Conflict,
+    ConflictingRequest,
+    InvalidArtifact,
+    InvalidInput,
+    InvalidSettings,
+    NotFound,
+    Problem,
+    Unavailable,
+)
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
 from contextos.operations.driver import MAX_CONFLICTS, DrivenState, RunDriver
@@ -212,8 +221,20 @@ class Deployment:
         self._recent_tenants.heads_published()
 
     def _check_pins(self, loaded: LoadedArtifacts) -> None:
-        """Check that the pinned policies compile together. Raises `InvalidArtifact`, which refuses the run."""
+        """Check that the pinned policies compile together, and that this deployment lets the pack observe if it does.
+
+        Raises `InvalidArtifact`, which refuses the run.
+        """
         compile_pinned_policy(loaded, self.registry)
+        meta = loaded.pack.pack_meta
+        if (
+            meta.mode == "observe"
+            and self.config.profile == "service"
+            and meta.pack_id not in self.config.observed_packs
+        ):
+            detail = f"`{meta.pack_id}` observes and stops no call, and this deployment is a service"
+            remedy = "list the pack in the setting `observed_packs`, or publish it with `mode: enforce`"
+            raise InvalidArtifact(Problem("/pack_meta/mode", "observe_not_stated", detail, remedy))
 
     def _open_envelope(self, envelope: Mapping[str, Any]) -> tuple[str, bytes]:
         """The media type and the verified bytes of a published artifact."""

@@ -80,7 +80,8 @@ class DeploymentConfig:
     `allow_unsigned` accepts packs without a signature. A run is taken over when its lease is older than `lease_ttl_us`,
     or, in `long_running` mode, when its driver sent no heartbeat for `heartbeat_ttl_us` (both in microseconds).
     `egress` lists, by tenant, the endpoints that calls may reach; a tenant without a list reaches none. `redaction`
-    lists, by tenant, the rules that redact besides those of its packs.
+    lists, by tenant, the rules that redact besides those of its packs. `observed_packs` are the ids of the packs that
+    may observe in the profile `service`.
     """
 
     limits: RunLimits
@@ -92,3 +93,4 @@ class DeploymentConfig:
     heartbeat_ttl_us: int = 60_000_000
     egress: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     redaction: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    observed_packs: frozenset[str] = frozenset()

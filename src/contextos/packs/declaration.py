@@ -133,7 +133,8 @@ class PackDeclaration(Model):
 
     `who` are the roles that may make a request of an intent that names none. `approver` is the role that is asked about
     every write that no entry of `ask` or `auto_approve` covers. `tools` are all that the pack may use; by default all
-    that it is given. Without `intents` there is one, of the pack's own name, whose agent chooses its calls.
+    that it is given. Without `intents` there is one, of the pack's own name, whose agent chooses its calls. In `mode`
+    `observe` it stops no call: what it would have denied or asked is recorded.
     """
 
     name: PackName
@@ -154,3 +155,4 @@ class PackDeclaration(Model):
     redaction: Seq[Name] = ("pan", "email", "secret")
     egress: Seq[EgressEndpoint] = ()
     classification: Classification = "RESTRICTED"
+    mode: Literal["enforce", "observe"] = "enforce"

@@ -121,6 +121,7 @@ class _Expander:
                 "ttl_seconds": default(86_400),
                 "data_classification": stated(told, "classification"),
                 "safety_ceiling": derived(self._highest(self.tools)),
+                **({"mode": written(told.mode)} if "mode" in told.model_fields_set else {}),
                 "run_budget": self._budget(),
             },
             "intelligence_refs": self._evidence(),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
+from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL
 
 if TYPE_CHECKING:
@@ -156,6 +157,14 @@ def _permissions(log: Sequence[ReadEntry]) -> StoryLines:
         elif entry.kind == "plan.verified" and entry.body:
             why = "".join(f"; {failure['code']}: {displayed(failure['detail'])}" for failure in entry.body["failures"])
             yield f"plan {int(entry.key) + 1} verified: {entry.body['verdict']}{why}", entry.at_us
+        elif entry.kind == "call.observed" and entry.body:
+            for one in entry.body["findings"]:
+                rules = ", ".join(displayed(rule) for rule in one.get("rule_ids", ())) or displayed(one["code"])
+                would = "ask a person" if one["verdict"] == "ask" else "deny"
+                yield (
+                    f"not enforced: {entry.body['by']} would {would} by {rules}; {displayed(one['detail'])}",
+                    entry.at_us,
+                )
         elif entry.kind == "policy.decided" and entry.body:
             for decision in entry.body.get("decisions", [entry.body]):
                 # At compile and plan only denials are listed: an allowed call is decided again at execute.
@@ -286,8 +295,10 @@ def _outcome(log: Sequence[ReadEntry]) -> StoryLines:
             axes = ("policy", "utility", "latency", "safety", "economics")
             yield "scored " + ", ".join(f"{axis} {card[axis]['score']:g} {card[axis]['status']}" for axis in axes), None
         unsafe = (record.get("lineage") or {}).get("unsafe", ())
-        if unsafe:
-            yield f"development stand-ins: {', '.join(unsafe)}", None
+        if UNSAFE_OBSERVED in unsafe:
+            yield "observed, not enforced: the pack stopped no call and asked nobody", None
+        if stand_ins := [one for one in unsafe if one != UNSAFE_OBSERVED]:
+            yield f"development stand-ins: {', '.join(stand_ins)}", None
     proposed = [one for entry in _of(log, "memory.proposed") for one in entry.body["proposals"]]
     if proposed:
         yield f"{len(proposed)} memories proposed; a person promotes them or not", None

@@ -79,7 +79,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         "run.scored": "scoring",
     },
     "planning": {
-        **_stay("planning", "run.resumed", *_SAME),
+        **_stay("planning", "run.resumed", "call.observed", *_SAME),
         "plan.verified:ok": "verifying",
         "plan.verified:replan": "resolved",
         "plan.verified:reject": "scoring",
@@ -91,6 +91,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(
             (
                 "policy.decided",
+                "call.observed",
                 "act.looked_up",
                 "history.read",
                 "tool.dispatching",
@@ -107,6 +108,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         **_stay(
             "executing",
             "run.resumed",
+            "call.observed",
             "act.looked_up",
             "history.read",
             "tool.refused",
@@ -143,11 +145,12 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         "approval.voided": "executing",
         "tool.dispatching": "executing",
         "tool.refused": "executing",
+        "call.observed": "executing",
         "tool.returned": "executing",
         "run.scored": "scoring",
     },
     "scoring": {
-        **_stay("scoring", "run.resumed", "run.scored", "session.checkpointed", *_CLOSING),
+        **_stay("scoring", "run.resumed", "run.scored", "call.observed", "session.checkpointed", *_CLOSING),
         "context.compiled": "compiled",
         "policy.decided": "resolved",
         "call.answered": "open",

@@ -23,6 +23,7 @@ from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.envelopes.plan import Plan, PlanStep
 from contextos.contracts.envelopes.policy import CapabilityView, PolicyDecision
+from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import CallContext
 from contextos.contracts.envelopes.verdicts import Failure
@@ -279,9 +280,16 @@ def current_record(
         environment.journal.log(),
         outcome,
         runtime_version=environment.deployment.runtime_version,
-        unsafe=(*environment.deployment.unsafe, *(scope.identity.principals.unsafe if scope else ())),
+        unsafe=(*environment.deployment.unsafe, *_unsafe_of(scope)),
         semantics=scope.pinned.semantics if scope else environment.deployment.semantics,
     )
+
+
+def _unsafe_of(scope: RunScope | None) -> tuple[str, ...]:
+    """What the lineage of a run says beside the stand-ins of its deployment."""
+    if scope is None:
+        return ()
+    return (*scope.identity.principals.unsafe, *((UNSAFE_OBSERVED,) if scope.observes else ()))
 
 
 def _view(tools: ToolAccess, name: str) -> CapabilityView:

@@ -6,7 +6,7 @@ Source: docs/design/contracts.md, "Approval modes", "Run"; API Contracts, "ToolR
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Final, Literal
 
@@ -88,6 +88,9 @@ class GuardContext:
     registry: Registry
     ports: DispatchPorts
     check_args: CheckArgs
+
+
+Guard = Callable[[GuardContext, GuardedCall], Awaitable[GuardedCall | Refusal]]
 
 
 async def not_cancelled(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
@@ -301,14 +304,14 @@ async def evidence_frozen(context: GuardContext, call: GuardedCall) -> GuardedCa
     return replace(call, frozen=frozen)
 
 
-async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a call that needs an approval, unless a person approved exactly this call and nothing changed since."""
+def question_about(context: GuardContext, call: GuardedCall) -> Action | Refusal | None:
+    """Return what a person has to approve before this call is made: None if nothing, or why nobody can be asked."""
     decision = call.decision
     assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
     if not decision.gates:
         if APPROVAL_MODES.index(decision.effective_approval_mode) >= APPROVAL_MODES.index("destructive"):
             return Refusal("blocked", "policy_denied", "a destructive call needs an approval gate")
-        return call
+        return None
     if len(decision.gates) > 1:
         return Refusal("blocked", "policy_denied", "more than one gate is active; this version can ask only one person")
     gate = context.scope.pinned.gates.get(decision.gates[0])
@@ -318,7 +321,7 @@ async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
         return Refusal(
             "blocked", "policy_denied", "a gate is only for writes; limit its rule to the capability that needs it"
         )
-    action = Action(
+    return Action(
         call.tool_call_id,
         call.key,
         call.capability,
@@ -329,15 +332,22 @@ async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
         decision,
         call.idempotency_key,
     )
+
+
+async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+    """Refuse a call that needs an approval, unless a person approved exactly this call and nothing changed since."""
+    action = question_about(context, call)
+    if not isinstance(action, Action):
+        return action or call
     redeemed = await context.approvals.obtain(action)
     if isinstance(redeemed, Failure):
         return Refusal("blocked", redeemed.code, redeemed.detail, facts=redeemed.facts)
     again = _decide_call(context, call, "redeem", "recommit")
-    if not again.allowed or again.must_escalate or again.gates != decision.gates:
+    if not again.allowed or again.must_escalate or again.gates != action.decision.gates:
         return Refusal(
             "blocked", "approval_void", "policy decides differently than when the approver was asked", decision=again
         )
-    operation = await _look_up(context, call, call.idempotency_key, "redeem")
+    operation = await _look_up(context, call, action.idempotency_key, "redeem")
     if operation["cancelled"]:
         return Refusal("blocked", "cancelled", "the run was cancelled; nothing was sent")
     if operation["denied"] or operation["state"] != "free":

@@ -15,6 +15,7 @@ from typing import Any, Final
 from contextos.action.gateway import guards, idempotency
 from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.gateway.guards import GuardContext, GuardedCall, Refusal
+from contextos.action.gateway.observing import is_from_above
 from contextos.contracts.documents.collection import find_documents
 from contextos.contracts.documents.operations import (
     COUNTED_EFFECTS,
@@ -155,8 +156,9 @@ async def reserved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
         assert before.decision is not None, "the policy guard has run"
         again = await guards.policy_allows(context, call, ("dispatch", "dispatch_commit"))
         if isinstance(again, Refusal):
-            return again
-        if again.decision is None or again.decision.gates != before.decision.gates:
+            if not context.scope.observes or is_from_above(context, call, again):
+                return again
+        elif again.decision is None or again.decision.gates != before.decision.gates:
             return Refusal("blocked", "approval_void", "what happened meanwhile needs another approval")
     key = _operation_of(context, call)
     counts = reservation(call.capability.capability_id, key, call.args, call.history)

@@ -7,7 +7,7 @@ Source: docs/design/architecture.md, step 11; API Contracts, "ToolResultEnvelope
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from contextos.action.budget import exceeded_limit, overrun_limit, with_dispatch
@@ -16,6 +16,7 @@ from contextos.action.gateway.delivery import ClearedCall
 from contextos.action.gateway.dispatcher import Dispatcher
 from contextos.action.gateway.evidence import evidence_about, reads_evidence
 from contextos.action.gateway.guards import GuardContext, GuardedCall, Refusal
+from contextos.action.gateway.observing import observe
 from contextos.contracts.envelopes.plan import PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.tool import Citation, ToolCallEnvelope, ToolError, ToolResultEnvelope
@@ -24,9 +25,7 @@ from contextos.contracts.model import final_fields
 from contextos.contracts.refs import policy_ref, tool_ref
 from contextos.contracts.scope import StepCall
 
-Guard = Callable[[GuardContext, GuardedCall], Awaitable[GuardedCall | Refusal]]
-
-GUARDS: Final[tuple[Guard, ...]] = (
+GUARDS: Final[tuple[guards.Guard, ...]] = (
     guards.not_cancelled,
     guards.surfaced,
     guards.well_formed,
@@ -43,6 +42,16 @@ GUARDS: Final[tuple[Guard, ...]] = (
     guards.in_session,
 )
 """The guards, in the order in which a call passes them."""
+
+OBSERVED: Final[tuple[guards.Guard, ...]] = (
+    guards.surfaced,
+    guards.consistent_with_request,
+    history.history_known,
+    guards.policy_allows,
+    guards.evidence_frozen,
+    guards.approved,
+)
+"""The guards whose refusals are recorded and not enforced where the pack of the run observes."""
 
 
 @final_fields
@@ -105,7 +114,8 @@ class Gateway:
         evidence = evidence_about(self.context.scope, call)
         guarded = GuardedCall(call, capability, tool_call_id, key, dict(call.args), evidence)
         for guard in GUARDS:
-            passed = await guard(self.context, guarded)
+            observes = self.context.scope.observes and guard in OBSERVED
+            passed = await (observe(self.context, guarded, guard) if observes else guard(self.context, guarded))
             if isinstance(passed, Refusal):
                 return self._refused(call, tool_call_id, key, passed.decision or guarded.decision, passed)
             guarded = passed
@@ -122,8 +132,10 @@ class Gateway:
     def envelope(self, guarded: GuardedCall) -> ToolCallEnvelope:
         """Build the envelope of a call: the object that is recorded and sent."""
         scope, decision = self.context.scope, guarded.decision
-        assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
+        assert decision is not None, "the policy guard has run"
         definition = guarded.capability.definition
+        mode = decision.effective_approval_mode
+        assert mode is not None or scope.observes, "a call that policy denies is not made"
         refs = [fact.evidence_ref for fact in guarded.frozen]
         refs += [policy_ref(bundle, rule) for bundle, rule in self._rules(decision)]
         return ToolCallEnvelope.construct_trusted(
@@ -137,7 +149,7 @@ class Gateway:
                 "args": dict(guarded.args),
                 "principal_chain": scope.identity.chain,
                 "approval_mode_requested": guarded.step_call.step.approval_mode,
-                "approval_mode_effective": decision.effective_approval_mode,
+                "approval_mode_effective": mode or definition.approval_mode,
                 "approval_mode_highest": definition.approval_mode,
                 "policy_decision_id": decision.policy_decision_id,
                 "evidence_refs": tuple(refs),

@@ -51,6 +51,7 @@ BODIES: Final[dict[str, Any]] = {
     "call.asked": recorded.AskedCall,
     "plan.proposed": Plan,
     "plan.verified": derived.VerifiedPlan,
+    "call.observed": derived.ObservedCall,
     "session.checkpointed": SessionCheckpoint,
     "act.looked_up": recorded.OperationLookup,
     "history.read": recorded.HistoryRead,

@@ -8,7 +8,7 @@ from contextos.contracts.envelopes.memory import MemoryProposal
 from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import End, Failure, VerifyVerdict
-from contextos.contracts.ids import ToolCallId
+from contextos.contracts.ids import GateId, ToolCallId
 from contextos.contracts.model import Amount, Count, Map, Model, Name, OpenObject, Positive, Seq, Share, Text
 
 
@@ -35,6 +35,29 @@ class VerifiedPlan(Model):
 
     verdict: VerifyVerdict
     failures: Seq[Failure]
+
+
+class ObservedFinding(Model):
+    """What enforcing would have done with a call of an observed session, and why.
+
+    `deny`: the call would not have been made. `ask`: a person would have been asked, by the gate `gate_id`. `rule_ids`
+    are the policy rules behind it; without one, `code` names the check.
+    """
+
+    verdict: Literal["deny", "ask"]
+    code: Name
+    detail: Text
+    rule_ids: Seq[Name] = ()
+    gate_id: GateId | None = None
+    pointer: Text | None = None
+    facts: Seq[Name] = ()
+
+
+class ObservedCall(Model):
+    """Body of `call.observed`: what one check (`by`) found in a session whose pack observes. The call went on."""
+
+    by: Name
+    findings: Seq[ObservedFinding]
 
 
 class OpenedSession(Model):

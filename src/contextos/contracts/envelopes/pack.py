@@ -38,7 +38,10 @@ class ContractMeta(Model):
 
 
 class PackMeta(Model):
-    """The identity of the pack, and the limits that it sets for every run."""
+    """The identity of the pack, and the limits that it sets for every run.
+
+    In `mode` `observe` the pack stops no call of its sessions: what it would have denied or asked is recorded.
+    """
 
     pack_id: str = Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")
     pack_version: str = Field(pattern=Semver)
@@ -47,6 +50,7 @@ class PackMeta(Model):
     ttl_seconds: Positive
     data_classification: Classification
     safety_ceiling: ApprovalMode = "destructive"
+    mode: Literal["enforce", "observe"] = "enforce"
     run_budget: RunBudget | None = None
     max_session_duration_ms: Positive | None = None
 

@@ -186,6 +186,26 @@ class LeveledBundle:
 
 
 @final_fields
+class RulesAbove:
+    """The rules above a pack (of its tenant or the platform) and what they can raise. They bind a pack that observes.
+
+    `constraints` holds pairs of an argument and its limit.
+    """
+
+    rule_ids: frozenset[str]
+    gates: frozenset[str]
+    requires: frozenset[str]
+    prohibits: frozenset[str]
+    constraints: tuple[tuple[str, ArgConstraint], ...]
+
+    def deny(self, decision: PolicyDecision) -> bool:
+        """Return whether one of these rules denies, prohibits the tool, or could not be evaluated."""
+        unknown = (one.rule_id for one in decision.indeterminate)
+        prohibited = decision.capability_id in self.prohibits.intersection(decision.prohibits)
+        return prohibited or not self.rule_ids.isdisjoint((*decision.denying_rule_ids, *unknown))
+
+
+@final_fields
 class CapabilityView:
     """A tool (capability) as policy rules see it: its id, its declared approval mode, and the facts below
     `capability`.

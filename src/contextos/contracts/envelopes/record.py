@@ -6,7 +6,7 @@ Source: API Contracts, "DecisionRecord"; Runtime API Schemas, "Field invariants"
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from contextos.contracts.envelopes.compiled import RuntimeControls
 from contextos.contracts.envelopes.identity import Chain
@@ -129,11 +129,15 @@ class LedgerHead(Model):
     head: Digest
 
 
+UNSAFE_OBSERVED: Final = "unsafe_observed"
+"""The name in the lineage of a run that its pack observed: nothing of the pack was enforced."""
+
+
 class Lineage(Model):
     """The versions and pins from which the decision was made.
 
-    `unsafe` names the development stand-ins in use. `asserted` names the unverified facts of the caller that policy
-    accepted.
+    `unsafe` names the development stand-ins in use, and has `unsafe_observed` if the pack of the run observes.
+    `asserted` names the unverified facts of the caller that policy accepted.
     """
 
     pack_version: Name

@@ -13,7 +13,7 @@ from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.envelopes.artifacts import PinnedContent
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.plan import PlanStep
-from contextos.contracts.envelopes.policy import CapabilityView, HistoryFact, Point, PolicyDecision
+from contextos.contracts.envelopes.policy import CapabilityView, HistoryFact, Point, PolicyDecision, RulesAbove
 from contextos.contracts.envelopes.slots import (
     AgentContextSlot,
     PickRefused,
@@ -235,11 +235,12 @@ class Memory(Protocol):
 
 class Policy(Protocol):
     """Decides what is allowed, as a pure function of the facts. `evidence_paths` are the evidence fields its rules
-    read, `history` the history facts by name.
+    read, `history` the history facts by name, `above` the rules above the pack.
     """
 
     evidence_paths: frozenset[str]
     history: Mapping[str, HistoryFact]
+    above: RulesAbove
 
     def asked_at(self, point: Point) -> bool:
         """Return whether a rule is only about this point."""

@@ -56,11 +56,17 @@ class _TemplateLint:
             yield from self._tool(step, here)
             yield from self._params(step, here)
             seen.add(step.id)
-        if self.template.chosen_by == "agent":
-            yield from self._of_session()
+        yield from self._of_session() if self.template.chosen_by == "agent" else self._observed()
         yield from self._slots()
         yield from self._checkpoints()
         yield from self._results(seen)
+
+    def _observed(self) -> Iterator[Problem]:
+        """A pack can observe sessions only: a plan that goes on after a refusal is another plan."""
+        if self.merged.pack.pack_meta.mode == "observe":
+            detail = f"the pack observes, and the calls of `{self.template.template_id}` are planned"
+            remedy = "set `mode` to `enforce`, or `chosen_by` to `agent`"
+            yield Problem("/pack_meta/mode", "observes_plan", detail, remedy)
 
     def _of_session(self) -> Iterator[Problem]:
         """An agent chooses the calls of a session and their arguments, and one decision governs all of them."""

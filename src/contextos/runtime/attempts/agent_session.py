@@ -22,6 +22,7 @@ from contextos.contracts.ids import derive
 from contextos.contracts.journal import Logged, Timeout
 from contextos.contracts.scope import SESSION_LIMIT, Fact
 from contextos.decision.executor import Execution
+from contextos.decision.observing import observe_failures
 from contextos.errors import ReplayMismatch
 from contextos.runtime.admission import AdmittedRun
 from contextos.runtime.attempts.one_plan import Surface, compile_surface, score_attempt, try_plan
@@ -81,7 +82,8 @@ async def agent_session(
     if isinstance(surface.compiled, Failure):
         return admitted, await _scored(admitted, progress, (surface.compiled,), revision, environment)
     assert admitted.scope.session is not None, "a session has a deadline"
-    tools = sorted({step.tool for step in template.steps} & surface.tools)
+    listed = {step.tool for step in template.steps}
+    tools = sorted(listed if admitted.scope.observes else listed & surface.tools)
     journal.derive("session.opened", str(revision), {"tools": tools, "deadline_us": admitted.scope.session.deadline_us})
     while True:
         said = await _next_message(admitted, environment)
@@ -209,6 +211,9 @@ async def _finished(
                 names = ", ".join(f"`{name}`" for name in missing)
                 detail = f"`{point.decision_id}` requires {names}, and the session has no such evidence"
                 failures = (*failures, Failure(code="missing_evidence", detail=detail))
+    if admitted.scope.observes:
+        observe_failures(failures, str(revision), "finish", environment.journal)
+        failures = ()
     stated = None if failures else END_OF_OUTCOME[outcome]
     return await _scored(admitted, progress, failures, revision, environment, stated)
 

@@ -20,6 +20,7 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.scope import Fact, RunScope
 from contextos.decision import critic, executor, scoring
 from contextos.decision.executor import Execution
+from contextos.decision.observing import observe_plan
 from contextos.runtime.admission import AdmittedRun, within_token_budget
 from contextos.runtime.checkpoints import checkpoint
 from contextos.runtime.conclusion import Attempt, waiting_record
@@ -113,6 +114,8 @@ async def try_plan(
         controls=surface.controls.with_planned(revision, steps),
     )
     verified = _verify(scope, plan, steps, surface.decisions, sources, frozenset(known), environment)  # 10
+    if scope.observes:
+        verified = observe_plan(verified, plan, (*steps.values(), *surface.decisions.values()), policy.above, journal)
     journal.derive(
         "plan.verified",
         str(revision),

@@ -21,6 +21,7 @@ from contextos.contracts.envelopes.policy import (
     LeveledBundle,
     Point,
     PolicyDecision,
+    RulesAbove,
 )
 from contextos.contracts.facts import Vocabulary
 from contextos.errors import InvalidArtifact
@@ -66,7 +67,8 @@ def compile_policy(
 class PolicySet:
     """Compiled policy rules, ready to decide. Built by `compile_policy`.
 
-    `evidence_paths` holds the dotted paths below `evidence` that any rule reads, `history` the declared history facts.
+    `evidence_paths` holds the dotted paths below `evidence` that any rule reads, `history` the declared history facts,
+    `above` the rules that bind also a pack that observes.
     """
 
     def __init__(
@@ -84,6 +86,14 @@ class PolicySet:
         self._named_points = frozenset(
             "memory" if any(fact.segments[0] == "memory" for fact in rule.facts) else rule.applies_to.point
             for rule in self.rules.values()
+        )
+        above = [rule for rule in self.rules.values() if rule.above_pack and rule.bundle_enforces]
+        self.above = RulesAbove(
+            frozenset(rule.rule_id for rule in above),
+            frozenset(rule.gate for rule in above if rule.gate is not None),
+            frozenset(name for rule in above for name in rule.requires),
+            frozenset(name for rule in above for name in rule.prohibits),
+            tuple((name, limit) for rule in above for name, _, limit in rule.constraints),
         )
         self.evidence_paths = frozenset(".".join(path[1:]) for path in paths if path[0] == "evidence")
 

@@ -46,7 +46,8 @@ class CompiledRule:
     `order` sorts by (priority descending, bundle id, rule id). `bundle_enforces` is false for a bundle in mode
     `observe`. `mode` is a rank of `MODE_RANK`; `bounded` says that a constraint bounds an argument in every case.
     `constraints` holds (argument, digest, constraint). `asserted` lists the facts that only the caller asserts.
-    `refuses` and `escalates` mark guardrails. `only_allows`: a match does nothing but allow.
+    `refuses` and `escalates` mark guardrails. `above_pack`: it is of a tenant or of the platform. `only_allows`: a
+    match does nothing but allow.
     """
 
     rule_id: str
@@ -68,6 +69,7 @@ class CompiledRule:
     asserted: tuple[str, ...] = ()
     refuses: bool = False
     escalates: bool = False
+    above_pack: bool = False
     only_allows: bool = False
 
 
@@ -183,6 +185,7 @@ def _compiled(rule: Rule, leveled: LeveledBundle, analysis: ConditionAnalysis) -
         prohibits=then.prohibits,
         constraints=tuple((name, content_address(c.to_json()), c) for name, c in sorted(then.arg_constraints.items())),
         asserted=asserted,
+        above_pack=leveled.level != "pack",
         only_allows=enforces and not rule.non_enforcing and then.allow and not (more or asserted),
     )
 

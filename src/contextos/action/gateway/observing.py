@@ -1,0 +1,87 @@
+"""Sessions whose pack observes: what a guard of the pack's own rules refuses is recorded, and the call goes on.
+
+The guards derive the same verdicts as for a pack that enforces. The rules above the pack are enforced all the same.
+Source: docs/adr/0036-a-pack-can-observe-first.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from contextos.action.gateway import guards
+from contextos.action.gateway.guards import GuardContext, GuardedCall, Refusal
+from contextos.contracts.entries.derived import ObservedCall, ObservedFinding
+from contextos.contracts.envelopes.policy import ArgConstraint, PolicyDecision
+from contextos.contracts.scope import Action
+
+
+async def observe(context: GuardContext, call: GuardedCall, guard: guards.Guard) -> GuardedCall | Refusal:
+    """Take a call of a session whose pack observes through one guard. A refusal of the pack's own is recorded only."""
+    if guard is guards.approved:
+        return await _without_asking(context, call)
+    passed = await guard(context, call)
+    if not isinstance(passed, Refusal):
+        return passed
+    if is_from_above(context, call, passed):
+        return passed
+    decision = passed.decision or call.decision
+    _record(context, call, guard.__name__, _denial(passed, decision))
+    return replace(call, decision=decision)
+
+
+async def _without_asking(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+    """Ask a person only for a gate of a rule above the pack."""
+    decision = call.decision
+    assert decision is not None, "the policy guard has run"
+    if not context.policy.above.gates.isdisjoint(decision.gates):
+        return await guards.approved(context, call)
+    question = guards.question_about(context, call) if decision.allowed else None
+    if isinstance(question, Refusal):
+        _record(context, call, guards.approved.__name__, _denial(question, decision))
+    elif isinstance(question, Action):
+        gate = question.gate
+        asked = ObservedFinding(
+            verdict="ask",
+            code="approval_required",
+            detail=f"a person with the role `{gate.required_approver_role}` would be asked",
+            rule_ids=decision.matched_rule_ids,
+            gate_id=gate.gate_id,
+        )
+        _record(context, call, guards.approved.__name__, asked)
+    return call
+
+
+def is_from_above(context: GuardContext, call: GuardedCall, refusal: Refusal) -> bool:
+    """Return whether a rule above the pack refuses the call: denies it, bounds it, or requires evidence that lacks."""
+    above, decision = context.policy.above, refusal.decision or call.decision
+    if decision is None:
+        return False
+    if refusal.code == "missing_evidence":
+        return not above.requires.isdisjoint(set(decision.requires) - call.evidence.keys())
+    bounds: dict[str, Sequence[ArgConstraint]] = {
+        name: [limit for limit in limits if (name, limit) in above.constraints]
+        for name, limits in decision.arg_constraints.items()
+    }
+    return above.deny(decision) or bool(context.check_args(bounds, call.args, bool(decision.gates)))
+
+
+def _denial(refusal: Refusal, decision: PolicyDecision | None) -> ObservedFinding:
+    rules: list[str] = []
+    if decision is not None and not decision.allowed:
+        rules += [*decision.denying_rule_ids, *(one.rule_id for one in decision.indeterminate)]
+    if decision is not None and refusal.code in ("policy_denied", "must_escalate"):
+        rules += [*decision.must_refuse, *decision.must_escalate]
+    return ObservedFinding(
+        verdict="deny",
+        code=refusal.code,
+        detail=refusal.detail,
+        rule_ids=tuple(dict.fromkeys(rules)),
+        pointer=refusal.pointer,
+        facts=refusal.facts,
+    )
+
+
+def _record(context: GuardContext, call: GuardedCall, by: str, finding: ObservedFinding) -> None:
+    body = ObservedCall(by=by, findings=(finding,))
+    context.journal.derive("call.observed", f"{call.key}/{by}", body.to_json())

@@ -54,6 +54,17 @@ def rollback(service: str, env: Literal["prod", "staging"], request_key: str = "
     return f"{service} in {env} is back"
 
 
+def decorated() -> contextos.FunctionAdapter:
+    """The two functions as governed tools, for a program without a framework's tool objects."""
+
+    @contextos.write(risk="irreversible", idempotency="keyed", name="rollback")
+    def keyed_rollback(service: str, env: Literal["prod", "staging"], key: contextos.Key) -> str:
+        """Put the build before back into service."""
+        return rollback(service, env, key)
+
+    return contextos.toolset("deploy", [contextos.read(produces="ci")(ci_status), keyed_rollback])
+
+
 async def session(app: contextos.App, deploy: contextos.FunctionAdapter, directory: Path, name: str) -> Any:
     """Open the session of this name, or find it. The pack of the desk is published and pinned once."""
     frozen = [

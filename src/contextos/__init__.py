@@ -25,9 +25,12 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.operations.operator`: what operators do: answer, settle, cancel, erase
 - `contextos.adapters.function.loading`: adapters that the settings pin by digest
 - `contextos.tools.declared`: tools from functions
+- `contextos.operations.gate.gate`: a session, and what it answers to a call: `Done`, `Refused`, `Waiting`
 - `contextos.frameworks.wrapping`: a framework's own tool becomes a governed tool
 - `contextos.frameworks.pydantic_ai`: agents of Pydantic AI (extra `pydantic-ai`)
 - `contextos.frameworks.langgraph`: graphs of LangGraph (extra `langgraph`)
+- `contextos.frameworks.loops`: plain loops over the SDKs of OpenAI and Anthropic
+- `contextos.frameworks.offers`: the tools of a session as a model sees them
 - `contextos.packs.declaration`: the short form of a pack
 - `contextos.packs.reading`: the short form as YAML
 - `contextos.packs.facts`: conditions as Python objects

@@ -10,7 +10,8 @@ FRAMEWORKS = ("pydantic_ai", "langchain_core", "langgraph", "agents", "openai", 
 
 def test_no_framework_is_imported_unless_it_is_used() -> None:
     code = (
-        "import sys, contextos, contextos.frameworks.wrapping, contextos.frameworks.offers\n"
+        "import sys, contextos, contextos.frameworks.wrapping\n"
+        "import contextos.frameworks.offers, contextos.frameworks.loops\n"
         "contextos.open, contextos.pack, contextos.toolset\n"
         f"print([one for one in {FRAMEWORKS!r} if one in sys.modules])"
     )

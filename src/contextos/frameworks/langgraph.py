@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -21,9 +21,9 @@ from pydantic import BaseModel, ValidationError
 from contextos.adapters.function.adapter import BusinessError
 from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import InvalidInput, Problem
-from contextos.frameworks.offers import OfferedTool, answer_text, ask, offered_tools, question_of
+from contextos.frameworks.offers import OfferedTool, answer_text, ask, is_error, offered_tools, question_of
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool
-from contextos.operations.gate.gate import Done, Gate, Refused, Waiting
+from contextos.operations.gate.gate import Gate, Waiting
 from contextos.tools.schemas import refuse_tool
 
 _CLOSE_OVER: Final = "take what it needs as arguments, or close over it"
@@ -58,16 +58,13 @@ def gate_node(gate: Gate) -> GateNode:
 async def _answered(
     gate: Gate, offered: Mapping[str, OfferedTool], name: str | None, args: Any, call_id: str | None
 ) -> ToolMessage:
-    tool_id = offered[name].tool_id if name and name in offered else name
-    answer = await ask(gate, tool_id, args, call_id)
+    answer = await ask(gate, offered, name, args, call_id)
     while isinstance(answer, Waiting):
         # It returns in a pass after a resume, also after one about an earlier call; so the gate is asked again.
         interrupt(question_of(answer))
-        answer = await ask(gate, tool_id, args, call_id)
-    failed = isinstance(answer, Refused) or (isinstance(answer, Done) and answer.error is not None)
-    return ToolMessage(
-        answer_text(answer), tool_call_id=call_id or "", name=name, status="error" if failed else "success"
-    )
+        answer = await ask(gate, offered, name, args, call_id)
+    status: Literal["error", "success"] = "error" if is_error(answer) else "success"
+    return ToolMessage(answer_text(answer), tool_call_id=call_id or "", name=name, status=status)
 
 
 def read_langchain_tool(tool: BaseTool) -> ForeignTool:

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput, Problem
-from contextos.operations.gate.gate import CallAnswer, Done, Gate, Reason, Refused, Waiting
+from contextos.operations.gate.gate import MAX_ARGS_BYTES, CallAnswer, Done, Gate, Reason, Refused, Waiting
 
 _SHOWN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -65,17 +66,28 @@ def function_tools(gate: Gate) -> list[dict[str, Any]]:
     ]
 
 
-async def ask(gate: Gate, tool_id: Any, args: Any, call_id: Any) -> CallAnswer:
-    """Ask for a call as a model made it. What the gate does not take as a call is refused, for the model to read, and
-    is not on record: arguments that are no JSON object, a malformed name or call id, and the id of another call.
+async def ask(gate: Gate, offered: Mapping[str, OfferedTool], name: Any, args: Any, call_id: Any) -> CallAnswer:
+    """Ask for a call as a model made it: by the name that it saw, with arguments as an object or as its JSON text.
+
+    A tool that was not offered is refused by the gate, on record. What the gate does not take as a call is refused too,
+    for the model to read, and is not on record: arguments that are no JSON object, a malformed name or call id, and the
+    id of another call.
 
     Raises:
         Unavailable: make the same call again.
     """
+    tool_id = offered[name].tool_id if isinstance(name, str) and name in offered else name
     try:
-        return await gate.call(tool_id, args, call_id=call_id)
+        return await gate.call(tool_id, _read(args), call_id=call_id)
     except InvalidInput as error:
         return Refused(call_id, tuple(Reason(one.code, one.detail, one.remedy) for one in error.problems))
+
+
+def _read(args: Any) -> Any:
+    """The arguments of a call. Models write nothing where a tool has none."""
+    if not isinstance(args, str):
+        return args
+    return loads(args, max_bytes=MAX_ARGS_BYTES) if args.strip() else {}
 
 
 def answer_text(answer: Done | Refused) -> str:
@@ -86,6 +98,11 @@ def answer_text(answer: Done | Refused) -> str:
     if answer.error is not None:
         text = f"the tool failed: {answer.error.code}: {answer.error.message}"
     return f"the recorded answer of an earlier call: {text}" if answer.replayed else text
+
+
+def is_error(answer: Done | Refused) -> bool:
+    """Return whether an answer is a refusal, or an error of the tool itself."""
+    return isinstance(answer, Refused) or answer.error is not None
 
 
 def question_of(waiting: Waiting) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class GateToolset(AbstractToolset[AgentDepsT]):
             ToolFailed: the tool failed, or the session is over.
         """
         assert ctx.tool_call_id is not None, "a call that a model made has an id"
-        answer = await ask(self.gate, self._offered[name].tool_id, tool_args, ctx.tool_call_id)
+        answer = await ask(self.gate, self._offered, name, tool_args, ctx.tool_call_id)
         if isinstance(answer, Waiting):
             raise ApprovalRequired(metadata=question_of(answer))
         if isinstance(answer, Refused):

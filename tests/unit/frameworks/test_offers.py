@@ -59,9 +59,42 @@ def test_the_answer_of_an_earlier_call_says_so() -> None:
     )
 
 
+def gate_that(call: Any) -> Any:
+    return SimpleNamespace(call=call)
+
+
+@pytest.mark.parametrize(
+    ("written", "given"),
+    [
+        ('{"order": "a"}', {"order": "a"}),
+        ("", {}),
+        (" ", {}),
+        ({"order": "a"}, {"order": "a"}),
+        ("[]", []),
+        ([], []),
+        ("7", 7),
+        (None, None),
+    ],
+)
+def test_a_call_reaches_the_gate_as_the_model_made_it(written: Any, given: Any) -> None:
+    async def call(name: str, args: Any, *, call_id: str) -> Any:
+        return name, args, call_id
+
+    offered = offered_tools(gate_of("shop.look"))
+    assert asyncio.run(ask(gate_that(call), offered, "shop__look", written, "c")) == ("shop.look", given, "c")
+    assert asyncio.run(ask(gate_that(call), offered, "other", written, "c")) == ("other", given, "c")  # type: ignore[comparison-overlap]
+
+
+@pytest.mark.parametrize("written", ['{"order"', '{"a": 1, "a": 2}', '{"a": NaN}', "[" * 5000, '{"a": "\\ud800"}'])
+def test_arguments_that_are_no_json_do_not_reach_the_gate(written: str) -> None:
+    refused = asyncio.run(ask(gate_that(None), {}, "shop.look", written, "c"))
+    assert isinstance(refused, Refused)
+    assert str(refused).startswith("refused: ")
+
+
 def test_what_the_gate_does_not_take_as_a_call_is_refused_with_what_to_do() -> None:
     async def call(name: str, args: Any, *, call_id: str) -> Any:
         raise ConflictingRequest(Problem("/call_id", "conflicting_call", "it was used", "use a new call id"))
 
-    refused = asyncio.run(ask(SimpleNamespace(call=call), "shop.look", {}, "c"))  # type: ignore[arg-type]
+    refused = asyncio.run(ask(gate_that(call), {}, "shop.look", {}, "c"))
     assert refused == Refused("c", (Reason("conflicting_call", "it was used", "use a new call id"),))

@@ -20,7 +20,9 @@ GENERATED = ROOT / "docs" / "reference"
 
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 EXIT = re.compile(r"\s+# exit (?P<code>\d+)$")
-DIFFERS = re.compile(r"[0-9a-f]{8,64}|\b\d+\.\d+\b(?: m?s\b)?|(?<!\d)\d{4}_\d\d_\d\d(?!\d)|\b\d+ bytes\b")
+DIFFERS = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|[0-9a-f]{8,64}|\b\d+\.\d+\b(?: m?s\b)?|(?<!\d)\d{4}_\d\d_\d\d(?!\d)|\b\d+ bytes\b"
+)
 SHELL = re.compile(r"[|>&;$]|^\w+=")
 
 
@@ -91,7 +93,8 @@ def make_shim(folder: Path) -> Path:
     script = f'#!/bin/sh\nPYTHONPATH={shlex.quote(path)} exec {shlex.quote(sys.executable)} -m contextos.cli "$@"\n'
     (folder / "contextos").write_text(script, encoding="utf-8")
     (folder / "contextos").chmod(0o755)
-    (folder / "python").symlink_to(sys.executable)
+    (folder / "python").write_text(script.replace(" -m contextos.cli", ""), encoding="utf-8")
+    (folder / "python").chmod(0o755)
     return folder
 
 

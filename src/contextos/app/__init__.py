@@ -10,7 +10,7 @@ Invariants, with the tests that prove them:
 - What was opened is closed, also after an error. `tests/unit/app/test_opening.py`
 """
 
-from contextos.adapters.key_files import read_seed, write_seed
+from contextos.adapters.key_files import ListedKey, read_seed, write_seed
 from contextos.app.application import App
 from contextos.app.build import make_keys, migrate, open_app, open_unchecked
 from contextos.app.given import GivenPorts, SystemEntropy, witness_at
@@ -18,6 +18,7 @@ from contextos.app.given import GivenPorts, SystemEntropy, witness_at
 __all__ = [
     "App",
     "GivenPorts",
+    "ListedKey",
     "SystemEntropy",
     "make_keys",
     "migrate",

@@ -11,7 +11,7 @@ from typing import Final
 from contextos.cli.demo import init, refunds
 from contextos.cli.governance import artifacts, audit, declarations, facts, memory, packs, policies, simulate, verify
 from contextos.cli.operations import breakers, keys, migrate, restore, worker
-from contextos.cli.runs import approvals, escalations, requests, runs, sessions
+from contextos.cli.runs import approvals, escalations, questions, requests, runs, sessions
 from contextos.cli.slots import agent, demo, lint, selection, serve
 from contextos.cli.slots import artifacts as slot_artifacts
 
@@ -27,6 +27,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "invoke": (requests.invoke_command, "contextos invoke requests/next.json"),
         "compile": (requests.compile_command, "contextos compile requests/large.json"),
         "worker": (worker.worker_command, "contextos worker"),
+        "approvals list": (questions.approvals_list_command, "contextos approvals list --role finance_lead"),
         "approvals approve": (
             approvals.approve_command,
             (
@@ -162,7 +163,7 @@ COMMANDS: Final = {name: command for group in COMMAND_GROUPS.values() for name, 
 
 NESTED: Final = {
     "runs": "List and show runs, and act on those that wait or ended.",
-    "approvals": "Approve or deny the operations that runs wait for.",
+    "approvals": "List, approve and deny the operations that runs wait for.",
     "pack": "Check and publish packs, and decide which are used.",
     "policies": "The policies in force above every pack.",
     "memory": "Review what runs propose to remember.",

@@ -22,6 +22,17 @@ def line_width() -> int:
     return max(MIN_WIDTH, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
 
 
+def moment(at_us: int | None) -> str:
+    """Return a time (Unix microseconds) as text in UTC, to the second.
+
+    >>> moment(1_767_225_600_000_000), moment(None)
+    ('2026-01-01T00:00:00Z', '-')
+    """
+    from datetime import UTC, datetime
+
+    return "-" if at_us is None else datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def columns_of(text: str) -> int:
     """Return the columns that `text` takes at most. Characters of ambiguous width count as wide.
 

@@ -39,6 +39,11 @@ WRONG = [
     (["runs", "settle", "req_large", "--happened", "--evidence", "e", "--as", "b", "--output", "[]"], "invalid_input"),
     (["runs", "settle", "req_large", "--did-not", "--evidence", "e", "--as", "b"], "invalid_input"),
     (["demo", "--payments", "maybe"], "invalid_input"),
+    (["init"], "usage"),
+    (["init", "new", "--from", "nosuch"], "invalid_input"),
+    (["init", "/"], "invalid_input"),
+    (["approvals", "list", "--limit", "0"], "usage"),
+    (["approvals", "list", "--cursor", "x"], "invalid_input"),
     (["simulate", "--plant", "tulip"], "invalid_input"),
     (["verify", "--trusted-key", "00"], "invalid_input"),
     (["runs", "export", "req_nobody", "--out", "/nonexistent/x", "--by", "x"], "not_found"),
@@ -253,11 +258,13 @@ def test_long_text_folds_within_80_columns_and_values_are_cut_only_where_that_is
 
 def test_every_command_is_a_verb_with_a_sentence() -> None:
     expected = [
+        "init",
         "demo",
         "apply",
         "invoke",
         "compile",
         "worker",
+        "approvals list",
         "approvals approve",
         "approvals deny",
         "runs list",

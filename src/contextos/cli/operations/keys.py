@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,27 +14,26 @@ from contextos.cli.command_context import (
     with_read_context,
     with_unchecked_context,
 )
+from contextos.cli.layout import moment
 from contextos.cli.terminal import Heading, print_result
 
 if TYPE_CHECKING:
+    from contextos.app import ListedKey
     from contextos.operations.acts.keys import NewKey
 
 
 def key_list_command(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> int:
     """List the public keys of the runtime, by purpose."""
 
-    async def operation(context: CommandContext) -> list[dict[str, object]]:
-        return [one.to_json() for one in context.app.key_files().listed()]
+    async def operation(context: CommandContext) -> tuple[ListedKey, ...]:
+        return context.app.key_files().listed()
 
     found = with_read_context(workspace, None, operation)
     lines: list[str] = [Heading(f"{'purpose':<8} {'key':<21} {'since':<20} retired")]
-    for one in found:
-        retired = one["retired_at_us"]
-        lines.append(
-            f"{one['purpose']:<8} {one['kid']:<21} {_time(one['activated_at_us']):<20} "
-            f"{'-' if retired is None else _time(retired)}"
-        )
-    print_result({"keys": found}, lines, as_json=as_json)
+    lines += [
+        f"{one.purpose:<8} {one.kid:<21} {moment(one.activated_at_us):<20} {moment(one.retired_at_us)}" for one in found
+    ]
+    print_result({"keys": [one.to_json() for one in found]}, lines, as_json=as_json)
     return 0
 
 
@@ -64,12 +62,7 @@ def key_rotate_command(
         return await rotate_key(context.deployment, keys, tenants, purpose, by=actor, after_us=after_us)
 
     new = with_unchecked_context(workspace, None, operation)
-    since, retired = _time(new.activated_at_us), _time(new.retired_at_us)
+    since, retired = moment(new.activated_at_us), moment(new.retired_at_us)
     lines = [f"{new.kid} signs for {new.purpose} from {since} on; {new.old_kid} is retired at {retired}"]
     print_result(dict(new._asdict()), lines, as_json=as_json)
     return 0
-
-
-def _time(at_us: object) -> str:
-    assert isinstance(at_us, int), "times are microseconds"
-    return datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contextos.cli.command_context import CommandContext, JsonOption, TenantOption, WorkspaceOption, with_read_context
+from contextos.cli.layout import moment
 from contextos.cli.runs.faults import exit_code_of_faults, fault_lines
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
@@ -44,8 +45,8 @@ def sessions_command(
     for one in page.sessions:
         reached = f"{one.checkpoint['checkpoint']} {one.checkpoint['verdict']}" if one.checkpoint else "none"
         lines.append(
-            f"{one.run_id:<20}  {one.state:<9}  {_moment(one.started_at_us):<20}  "
-            f"{_moment(one.heartbeat_at_us):<20}  {reached}, {_moment(one.deadline_us)}"
+            f"{one.run_id:<20}  {one.state:<9}  {moment(one.started_at_us):<20}  "
+            f"{moment(one.heartbeat_at_us):<20}  {reached}, {moment(one.deadline_us)}"
         )
         lines.append(f"  {displayed(one.session_id or 'no session id')}, {displayed(one.request_id)}")
         lines += fault_lines(one.fault)
@@ -56,9 +57,3 @@ def sessions_command(
     document = {"sessions": [asdict(one) for one in page.sessions], "next_after": page.next_after}
     print_result(document, lines, as_json=as_json)
     return exit_code_of_faults(one.fault for one in page.sessions)
-
-
-def _moment(at_us: int | None) -> str:
-    from datetime import UTC, datetime
-
-    return "-" if at_us is None else datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,72 @@
+"""`approvals list`: the questions that wait for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from contextos.cli.command_context import CommandContext, JsonOption, TenantOption, WorkspaceOption, with_read_context
+from contextos.cli.layout import folded, moment
+from contextos.cli.runs.faults import exit_code_of_faults, fault_lines
+from contextos.cli.terminal import Heading, print_result
+from contextos.contracts.encoding.display_escape import displayed, displayed_json
+
+if TYPE_CHECKING:
+    from contextos.application.approvals import Question
+    from contextos.application.pages import Page
+
+
+def approvals_list_command(
+    role: Annotated[str, typer.Option("--role", metavar="ROLE", help="Only questions to this role.")] = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="List at most this many.")] = 20,
+    cursor: Annotated[str, typer.Option("--cursor", metavar="TEXT", help="Continue here; the list ends with it.")] = "",
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """List the questions that wait for people, newest first.
+
+    One call reads at most 1,000 runs. A run that does not verify is marked, and the exit code is 3: nobody should
+    answer it.
+    """
+
+    async def operation(context: CommandContext) -> Page[Question]:
+        questions = context.app.approvals
+        return await questions.waiting(context.tenant_id, role=role or None, limit=limit, cursor=cursor)
+
+    page = with_read_context(workspace, tenant, operation)
+    lines: list[str] = [Heading(f"{'run':<20}  {'asks':<16}  {'until':<20}  call")]
+    for one in page.items:
+        args = displayed_json({each.name: each.value for each in one.args}, None)
+        until = moment(one.deadline_us)
+        start = f"{one.run_id:<20}  {displayed(one.required_role):<16}  {until:<20}  {displayed(one.capability_id)}"
+        lines += [start, *folded("  ", args)]
+    for altered in page.unverified:
+        lines += [altered.run_id, *fault_lines(altered.fault)]
+    if not page.items and not page.unverified:
+        lines = ["nobody is asked anything" if page.cursor is None else "nobody is asked anything by these runs"]
+    if page.cursor is not None:
+        only = f" --role {displayed(role)}" if role else ""
+        lines.append(f"more: contextos approvals list{only} --cursor {page.cursor}")
+    document = {
+        "questions": [_document(one) for one in page.items],
+        "unverified": [{"run_id": one.run_id, "fault": displayed(one.fault)} for one in page.unverified],
+        "cursor": page.cursor,
+    }
+    print_result(document, lines, as_json=as_json)
+    return exit_code_of_faults(one.fault for one in page.unverified)
+
+
+def _document(one: Question) -> dict[str, Any]:
+    return {
+        "run_id": one.run_id,
+        "gate_id": one.gate_id,
+        "required_role": one.required_role,
+        "deadline_us": one.deadline_us,
+        "binding_digest": one.binding_digest,
+        "capability_id": one.capability_id,
+        "mode": one.mode,
+        "args": {each.name: each.value for each in one.args},
+        "requester": list(one.requester),
+    }

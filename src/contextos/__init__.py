@@ -29,6 +29,7 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.frameworks.wrapping`: a framework's own tool becomes a governed tool
 - `contextos.frameworks.pydantic_ai`: agents of Pydantic AI (extra `pydantic-ai`)
 - `contextos.frameworks.langgraph`: graphs of LangGraph (extra `langgraph`)
+- `contextos.frameworks.openai_agents`: agents of the OpenAI Agents SDK (extra `openai-agents`)
 - `contextos.frameworks.loops`: plain loops over the SDKs of OpenAI and Anthropic
 - `contextos.frameworks.offers`: the tools of a session as a model sees them
 - `contextos.packs.declaration`: the short form of a pack

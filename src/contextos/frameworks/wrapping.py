@@ -32,6 +32,7 @@ _ANY: Final = TypeAdapter(Any)
 _FRAMEWORKS: Final = (
     ("pydantic_ai", "Tool", "contextos.frameworks.pydantic_ai", "read_pydantic_ai_tool"),
     ("langchain_core.tools", "BaseTool", "contextos.frameworks.langgraph", "read_langchain_tool"),
+    ("agents", "FunctionTool", "contextos.frameworks.openai_agents", "read_openai_agents_tool"),
 )
 """The module and class of a framework's tool, and the module and function here that read it."""
 

@@ -1,0 +1,153 @@
+"""OpenAI Agents SDK: function tools whose calls go to a gate, and the reader of its `FunctionTool` (extra
+`openai-agents`).
+
+A call that waits interrupts the agent's run, as a tool that needs approval. Keep the `RunState`; run the agent with it
+again after `approve_answered`: it makes the same calls under the same ids, and the gate has the recorded answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from agents import FunctionTool, RunContextWrapper, RunState, Tool, default_tool_error_function
+from agents.exceptions import ModelBehaviorError
+from agents.function_schema import FuncSchema, function_schema
+from agents.tool import resolve_function_tool_failure_error_function, set_function_tool_failure_error_function
+from agents.tool_context import ToolContext
+from pydantic import BaseModel, ValidationError
+
+from contextos.adapters.function.adapter import BusinessError
+from contextos.contracts.encoding.pointer import pointer
+from contextos.errors import Unavailable
+from contextos.frameworks.offers import OfferedTool, answer_text, ask, offered_tools
+from contextos.frameworks.wrapping import UNKNOWN, ForeignTool
+from contextos.operations.gate.gate import Gate, Waiting
+from contextos.tools.schemas import refuse_tool
+
+_CLOSE_OVER: Final = "take what it needs as arguments, or close over it"
+_NO_SETTING: Final = "remove it from the tool"
+
+
+def gate_tools(gate: Gate) -> list[Tool]:
+    """Return the tools of an open session, for `Agent(tools=…)`.
+
+    Whether a call needs approval is what the gate answers: it is made, or refused, or it waits, before the agent's run
+    goes on. A refusal and an error of a tool are texts for the model. An error of the gate ends the run, as the cause
+    of a `UserError`; so does a call that is approved in the state and still waits in the session.
+
+    Raises:
+        InvalidInput: as `offered_tools`.
+    """
+    offered = offered_tools(gate)
+    return [_gate_tool(gate, offered, one) for one in offered.values()]
+
+
+async def approve_answered(state: RunState[Any, Any], gate: Gate) -> bool:
+    """Approve in `state` the interrupted calls of the gate's tools that have an answer in the session by then, and
+    return whether there is one.
+
+    It makes those calls, if they were not made yet. Calls that still wait, and calls of other tools, are left alone.
+
+    Raises:
+        Unavailable: try again with the same state.
+    """
+    offered, answered = offered_tools(gate), False
+    for item in state.get_interruptions():
+        if item.tool_name in offered:
+            answer = await ask(gate, offered, item.tool_name, _parsed(item.arguments or ""), item.call_id)
+            if not isinstance(answer, Waiting):
+                state.approve(item)
+                answered = True
+    return answered
+
+
+def _gate_tool(gate: Gate, offered: Mapping[str, OfferedTool], one: OfferedTool) -> FunctionTool:
+    async def waits(run: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str) -> bool:  # noqa: ARG001
+        return isinstance(await ask(gate, offered, one.name, arguments, call_id), Waiting)
+
+    async def call(context: ToolContext[Any], arguments: str) -> str:
+        answer = await ask(gate, offered, one.name, _parsed(arguments), context.tool_call_id)
+        if isinstance(answer, Waiting):
+            # Somebody approved the call in the state, which is no approval.
+            raise Unavailable(gate.session, f"it waits for `{answer.waits_for}` about the call `{answer.about}`")
+        return answer_text(answer)
+
+    tool = FunctionTool(
+        name=one.name,
+        description=one.description,
+        params_json_schema=dict(one.input_schema),
+        on_invoke_tool=call,
+        strict_json_schema=False,
+        needs_approval=waits,
+    )
+    # By default an exception would become a text for the model, and the run would go on.
+    return set_function_tool_failure_error_function(tool, None)
+
+
+def _parsed(arguments: str) -> Any:
+    """The arguments as the SDK reads them before it asks whether a call needs approval; a text where it cannot."""
+    try:
+        parsed = json.loads(arguments)
+    except ValueError:
+        return arguments
+    return parsed if isinstance(parsed, dict) else arguments
+
+
+def read_openai_agents_tool(tool: FunctionTool) -> ForeignTool:
+    """Read a tool that `function_tool` made. Raises `InvalidTool` if it needs the run of an agent, or says what no
+    governed tool has.
+    """
+    handler = resolve_function_tool_failure_error_function(tool)
+    for said, what in (
+        (handler not in (None, default_tool_error_function), "`failure_error_function`"),
+        (tool.tool_input_guardrails or tool.tool_output_guardrails, "guardrails"),
+        (callable(tool.needs_approval), "`needs_approval` that decides for each call"),
+        (tool.is_enabled is not True, "`is_enabled`"),
+        (tool.timeout_behavior != "error_as_result" or tool.timeout_error_function, "a rule for its timeout"),
+        (tool.defer_loading, "`defer_loading`"),
+        (tool.custom_data_extractor, "`custom_data_extractor`"),
+        (tool.allowed_callers, "`allowed_callers`"),
+        (tool.output_json_schema, "an output type of its own"),
+    ):
+        if said:
+            refuse_tool(tool.name, "needs_agent", (), f"it has {what}, which only an agent's own tool has", _NO_SETTING)
+    function = getattr(tool, "__wrapped__", None)
+    if function is None:
+        remedy = "make it with `function_tool`, from a function"
+        refuse_tool(tool.name, "no_function", (), "it is called with the run of an agent", remedy)
+    schema = function_schema(function, name_override=tool.name, use_docstring_info=False, strict_json_schema=False)
+    if schema.takes_context:
+        refuse_tool(tool.name, "needs_agent", (), "it needs the context, which only an agent's run has", _CLOSE_OVER)
+
+    async def call(arguments: dict[str, Any]) -> Any:
+        given, named = _validated(schema, arguments)
+        if inspect.iscoroutinefunction(function):
+            return await function(*given, **named)
+        return await asyncio.to_thread(function, *given, **named)
+
+    returns = UNKNOWN if schema.return_annotation is inspect.Signature.empty else schema.return_annotation
+    return ForeignTool(
+        tool.name,
+        tool.description,
+        tool.params_json_schema,
+        returns,
+        call,
+        asks=bool(tool.needs_approval),
+        timeout_s=tool.timeout_seconds,
+    )
+
+
+def _validated(schema: FuncSchema, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of the function, as the SDK converts them. A failure is a refusal: the function has not run."""
+    try:
+        model: BaseModel = schema.params_pydantic_model.model_validate(arguments)
+        return schema.to_call_args(model)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise BusinessError("invalid_arguments", f"{pointer(first['loc'])}: {first['msg']}") from None
+    except ModelBehaviorError as error:
+        raise BusinessError("invalid_arguments", str(error)) from None

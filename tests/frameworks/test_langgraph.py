@@ -116,7 +116,7 @@ def test_a_refusal_and_calls_that_are_none_are_messages_of_an_error(tmp_path: Pa
         assert "policy denies" in texts[0]
         assert "use one of the tools of the session" in texts[1]
         assert "`call_0` was used for another call" in texts[2]
-        assert "no JSON object" in texts[3]
+        assert "the arguments are no JSON: expecting" in texts[3]
 
     in_a_session(workspace(tmp_path / "desk"), play)
 

@@ -91,7 +91,7 @@ def test_one_message_of_several_calls_has_one_answer_for_each(tmp_path: Path) ->
         assert "policy denies" in texts[0]
         assert "use one of the tools of the session" in texts[1]
         assert texts[2] == '{"commit":"0f1e2d3c","green":true}'
-        assert texts[3].startswith("refused: ")
+        assert texts[3].startswith("refused: the arguments are no JSON: ")
 
     in_a_session(workspace(tmp_path / "desk"), play)
 

@@ -136,10 +136,10 @@ def test_calls_of_one_message_wait_one_after_the_other(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ('{"service"', "refused: "),
+        ('{"service"', "the arguments are no JSON: "),
         ("[]", "no JSON object"),
         ('{"service": NaN}', "no JSON"),
-        ('{"service": 123456789012345678901234567890}', "refused: "),
+        ('{"service": 123456789012345678901234567890}', "the arguments are no JSON: "),
     ],
     ids=["cut", "list", "nan", "large_number"],
 )

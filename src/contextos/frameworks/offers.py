@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
-from contextos.errors import InvalidInput, Problem
+from contextos.errors import InvalidInput, MalformedJson, Problem
 from contextos.operations.gate.gate import MAX_ARGS_BYTES, CallAnswer, Done, Gate, Reason, Refused, Waiting
 
 _SHOWN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -87,7 +87,10 @@ def _read(args: Any) -> Any:
     """The arguments of a call. Models write nothing where a tool has none."""
     if not isinstance(args, str):
         return args
-    return loads(args, max_bytes=MAX_ARGS_BYTES) if args.strip() else {}
+    try:
+        return loads(args, max_bytes=MAX_ARGS_BYTES) if args.strip() else {}
+    except MalformedJson as error:
+        raise InvalidInput(Problem("/args", "no_json", f"the arguments are no JSON: {error}", "correct them")) from None
 
 
 def answer_text(answer: Done | Refused) -> str:

@@ -89,7 +89,7 @@ def test_a_call_reaches_the_gate_as_the_model_made_it(written: Any, given: Any) 
 def test_arguments_that_are_no_json_do_not_reach_the_gate(written: str) -> None:
     refused = asyncio.run(ask(gate_that(None), {}, "shop.look", written, "c"))
     assert isinstance(refused, Refused)
-    assert str(refused).startswith("refused: ")
+    assert str(refused).startswith("refused: the arguments are no JSON: ")
 
 
 def test_what_the_gate_does_not_take_as_a_call_is_refused_with_what_to_do() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 import contextos
 from contextos.cli.demo.workspace import example_operator, make_workspace
+from examples.frameworks import desk
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = "examples.frameworks"
@@ -73,6 +74,16 @@ def workspace(path: Path) -> Path:
     make_workspace(path)
     asyncio.run(initialise())
     return path
+
+
+def in_a_session(directory: Path, deploy: contextos.FunctionAdapter, play: Any) -> None:
+    """Play with the application and the gate of a session of the desk."""
+
+    async def inside() -> None:
+        async with contextos.open(directory, adapters=[deploy]) as app:
+            await play(app, await desk.session(app, deploy, directory, "thread_1"))
+
+    asyncio.run(inside())
 
 
 def audited(directory: Path, deploy: contextos.FunctionAdapter) -> dict[str, Any]:

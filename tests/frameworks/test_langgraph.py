@@ -4,8 +4,8 @@ effect.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +13,11 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-import contextos
 from contextos.errors import InvalidInput
 from contextos.frameworks.langgraph import gate_node
 from contextos.frameworks.offers import function_tools
 from examples.frameworks import desk, with_langgraph
-from tests.frameworks.runs import effects, in_the_docs, measured_governed, measured_twin, workspace
+from tests.frameworks.runs import effects, in_a_session, in_the_docs, measured_governed, measured_twin, workspace
 
 
 def test_a_graph_that_is_killed_goes_on_with_one_run_one_record_and_one_effect(tmp_path: Path) -> None:
@@ -36,15 +35,6 @@ def test_the_same_graph_without_contextos_rolls_back_twice(tmp_path: Path) -> No
 
 
 THREAD: Any = {"configurable": {"thread_id": "thread_1"}}
-
-
-def in_a_session(directory: Path, play: Any) -> None:
-    async def inside() -> None:
-        deploy = with_langgraph.tools()
-        async with contextos.open(directory, adapters=[deploy]) as app:
-            await play(app, await desk.session(app, deploy, directory, "thread_1"))
-
-    asyncio.run(inside())
 
 
 def graph_that_calls(gate: Any, *calls: AIMessage) -> Any:
@@ -92,7 +82,7 @@ def test_a_resumed_graph_that_nobody_approved_is_interrupted_again(
         assert ended["messages"][-1].content == "done"
         assert effects(tmp_path) == ["api prod", "api staging"]
 
-    in_a_session(directory, play)
+    in_a_session(directory, with_langgraph.tools(), play)
 
 
 def test_a_refusal_and_calls_that_are_none_are_messages_of_an_error(tmp_path: Path) -> None:
@@ -118,7 +108,7 @@ def test_a_refusal_and_calls_that_are_none_are_messages_of_an_error(tmp_path: Pa
         assert "`call_0` was used for another call" in texts[2]
         assert "the arguments are no JSON: expecting" in texts[3]
 
-    in_a_session(workspace(tmp_path / "desk"), play)
+    in_a_session(workspace(tmp_path / "desk"), with_langgraph.tools(), play)
 
 
 def test_a_model_is_shown_the_tools_under_names_without_a_dot(tmp_path: Path) -> None:
@@ -128,7 +118,16 @@ def test_a_model_is_shown_the_tools_under_names_without_a_dot(tmp_path: Path) ->
         assert set(shown["deploy__rollback"]["parameters"]["properties"]) == {"service", "env"}
         assert shown["deploy__ci_status"]["description"] == "The newest build of a service."
 
-    in_a_session(workspace(tmp_path / "desk"), play)
+    in_a_session(workspace(tmp_path / "desk"), with_langgraph.tools(), play)
+
+
+def test_a_state_can_be_an_object(tmp_path: Path) -> None:
+    async def play(app: Any, gate: Any) -> None:
+        said = AIMessage("", tool_calls=[call("ci_status", {"service": "api"}, "call_0")])
+        answered = await gate_node(gate)(SimpleNamespace(messages=[said]))
+        assert answered["messages"][0].content == '{"commit":"0f1e2d3c","green":true}'
+
+    in_a_session(workspace(tmp_path / "desk"), with_langgraph.tools(), play)
 
 
 def test_a_node_that_does_not_follow_a_model_is_refused(tmp_path: Path) -> None:
@@ -137,4 +136,4 @@ def test_a_node_that_does_not_follow_a_model_is_refused(tmp_path: Path) -> None:
             with pytest.raises(InvalidInput, match="run this node after the model"):
                 await gate_node(gate)({"messages": messages})
 
-    in_a_session(workspace(tmp_path / "desk"), play)
+    in_a_session(workspace(tmp_path / "desk"), with_langgraph.tools(), play)

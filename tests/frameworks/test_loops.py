@@ -4,7 +4,6 @@ with one effect.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,12 @@ import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-import contextos
 from contextos.frameworks.loops import anthropic_answers, anthropic_tools, openai_answers
 from contextos.frameworks.offers import function_tools
 from contextos.operations.gate.gate import Waiting
 from examples.frameworks import desk
 from tests.frameworks.model_server import served
-from tests.frameworks.runs import effects, in_the_docs, measured_governed, measured_twin, workspace
+from tests.frameworks.runs import effects, in_a_session, in_the_docs, measured_governed, measured_twin, workspace
 
 SDKS = {"openai": "OpenAI SDK", "anthropic": "Anthropic SDK"}
 SCRIPT = [[(name, args, f"call_{number}")] for number, (name, args) in enumerate(desk.CALLS)]
@@ -53,15 +51,6 @@ def test_the_same_loop_without_contextos_rolls_back_twice(sdk: str, tmp_path: Pa
     assert in_the_docs(row)
 
 
-def in_a_session(directory: Path, play: Any) -> None:
-    async def inside() -> None:
-        deploy = desk.decorated()
-        async with contextos.open(directory, adapters=[deploy]) as app:
-            await play(app, await desk.session(app, deploy, directory, "thread_1"))
-
-    asyncio.run(inside())
-
-
 PROD, STAGING = ({"service": "api", "env": env} for env in ("prod", "staging"))
 WRONG = [
     ("rollback", {"service": "billing", "env": "prod"}, "call_0"),
@@ -93,7 +82,7 @@ def test_one_message_of_several_calls_has_one_answer_for_each(tmp_path: Path) ->
         assert texts[2] == '{"commit":"0f1e2d3c","green":true}'
         assert texts[3].startswith("refused: the arguments are no JSON: ")
 
-    in_a_session(workspace(tmp_path / "desk"), play)
+    in_a_session(workspace(tmp_path / "desk"), desk.decorated(), play)
 
 
 def test_one_message_of_several_uses_has_one_message_of_results(tmp_path: Path) -> None:
@@ -116,7 +105,7 @@ def test_one_message_of_several_uses_has_one_message_of_results(tmp_path: Path) 
         assert [one["is_error"] for one in results["content"]] == [True, True, False]
         assert "policy denies" in results["content"][0]["content"]
 
-    in_a_session(workspace(tmp_path / "desk"), play)
+    in_a_session(workspace(tmp_path / "desk"), desk.decorated(), play)
 
 
 def test_a_message_waits_as_a_whole_until_each_of_its_calls_is_answered(
@@ -143,4 +132,4 @@ def test_a_message_waits_as_a_whole_until_each_of_its_calls_is_answered(
         assert [one["tool_use_id"] for one in results["content"]] == ["call_0", "call_1", "call_2"]
         assert effects(tmp_path) == ["api prod", "api staging"]
 
-    in_a_session(directory, play)
+    in_a_session(directory, desk.decorated(), play)

@@ -4,7 +4,6 @@ with one effect.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ import pytest
 from agents import Agent, Runner, RunState, UserError
 from openai.types.responses import ResponseFunctionToolCall
 
-import contextos
 from contextos.errors import Unavailable
 from contextos.frameworks.openai_agents import approve_answered, gate_tools
 from examples.frameworks import desk, with_openai_agents
-from tests.frameworks.runs import effects, in_the_docs, measured_governed, measured_twin, workspace
+from tests.frameworks.runs import effects, in_a_session, in_the_docs, measured_governed, measured_twin, workspace
 
 
 def test_an_agent_that_is_killed_goes_on_with_one_run_one_record_and_one_effect(tmp_path: Path) -> None:
@@ -50,15 +48,6 @@ class Says(with_openai_agents.Scripted):
         if not said:
             response.output = list(self.calls)
         return response
-
-
-def in_a_session(directory: Path, play: Any) -> None:
-    async def inside() -> None:
-        deploy = with_openai_agents.tools()
-        async with contextos.open(directory, adapters=[deploy]) as app:
-            await play(app, await desk.session(app, deploy, directory, "thread_1"))
-
-    asyncio.run(inside())
 
 
 def agent_of(gate: Any, model: Any) -> Any:
@@ -109,7 +98,7 @@ def test_a_resumed_agent_that_nobody_approved_is_interrupted_again(
         assert ended.final_output == "done"
         assert effects(tmp_path) == ["api prod"]
 
-    in_a_session(directory, play)
+    in_a_session(directory, with_openai_agents.tools(), play)
 
 
 def test_calls_of_one_message_wait_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +119,7 @@ def test_calls_of_one_message_wait_one_after_the_other(tmp_path: Path, monkeypat
         assert result.final_output == "done"
         assert sorted(effects(tmp_path)) == ["api prod", "api staging"]
 
-    in_a_session(directory, play)
+    in_a_session(directory, with_openai_agents.tools(), play)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +144,7 @@ def test_arguments_that_are_none_are_refused_and_the_model_reads_why(arguments: 
         assert result.final_output == "done"
         assert told in answers(result)["call_0"]
 
-    in_a_session(workspace(tmp_path / "desk"), play)
+    in_a_session(workspace(tmp_path / "desk"), with_openai_agents.tools(), play)
 
 
 def test_a_key_that_is_there_twice_reaches_the_gate_as_the_sdk_reads_it(tmp_path: Path) -> None:
@@ -166,7 +155,7 @@ def test_a_key_that_is_there_twice_reaches_the_gate_as_the_sdk_reads_it(tmp_path
         result = await Runner.run(agent_of(gate, Says(("ci_status", twice, "call_0"))), "look")
         assert answers(result)["call_0"] == '{"commit":"0f1e2d3c","green":true}'
 
-    in_a_session(workspace(tmp_path / "desk"), play)
+    in_a_session(workspace(tmp_path / "desk"), with_openai_agents.tools(), play)
 
 
 def test_a_session_that_is_over_is_a_text_for_the_model(tmp_path: Path) -> None:
@@ -175,4 +164,4 @@ def test_a_session_that_is_over_is_a_text_for_the_model(tmp_path: Path) -> None:
         result = await Runner.run(agent_of(gate, Says(("ci_status", STATUS, "call_0"))), "look")
         assert "open a new session" in answers(result)["call_0"]
 
-    in_a_session(workspace(tmp_path / "desk"), play)
+    in_a_session(workspace(tmp_path / "desk"), with_openai_agents.tools(), play)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import contextos
 from contextos.frameworks.pydantic_ai import GateToolset, ask_again
 from contextos.frameworks.wrapping import govern
 from examples.frameworks import desk, with_pydantic_ai
-from tests.frameworks.runs import effects, in_the_docs, measured_governed, measured_twin, workspace
+from tests.frameworks.runs import effects, in_a_session, in_the_docs, measured_governed, measured_twin, workspace
 
 
 def test_an_agent_that_is_killed_goes_on_with_one_run_one_record_and_one_effect(tmp_path: Path) -> None:
@@ -47,16 +46,16 @@ def answers(run: Any) -> dict[str, str]:
     return {one.tool_call_id: str(one.content) for one in answered}
 
 
-async def in_a_session(directory: Path, play: Any, deploy: Any = None) -> None:
-    deploy = deploy or with_pydantic_ai.tools()
-    async with contextos.open(directory, adapters=[deploy]) as app:
-        gate = await desk.session(app, deploy, directory, "thread_1")
+def with_an_agent(directory: Path, play: Any, deploy: Any = None) -> None:
+    async def inside(app: Any, gate: Any) -> None:
         agent = Agent(
             FunctionModel(with_pydantic_ai.scripted),
             toolsets=[GateToolset(gate)],
             output_type=[str, DeferredToolRequests],
         )
         await play(app, gate, agent)
+
+    in_a_session(directory, deploy or with_pydantic_ai.tools(), inside)
 
 
 def test_a_resumed_call_that_nobody_approved_waits_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +72,7 @@ def test_a_resumed_call_that_nobody_approved_waits_again(tmp_path: Path, monkeyp
         assert [call.tool_call_id for call in again.output.approvals] == ["call_2"]
         assert effects(tmp_path) == []
 
-    asyncio.run(in_a_session(directory, play))
+    with_an_agent(directory, play)
 
 
 def test_a_changed_call_under_a_waiting_id_is_refused_and_the_model_reads_why(
@@ -93,7 +92,7 @@ def test_a_changed_call_under_a_waiting_id_is_refused_and_the_model_reads_why(
         # The engine may have made the call that was approved.
         assert set(effects(tmp_path)) <= {"api prod"}
 
-    asyncio.run(in_a_session(directory, play))
+    with_an_agent(directory, play)
 
 
 def test_arguments_that_no_json_can_hold_are_a_refusal_for_the_model(tmp_path: Path) -> None:
@@ -104,7 +103,7 @@ def test_arguments_that_no_json_can_hold_are_a_refusal_for_the_model(tmp_path: P
         with pytest.raises(ModelRetry, match="the call id is no printable ASCII"):
             await called(GateToolset(gate), "deploy__ci_status", {"service": "api"}, "nüll")
 
-    asyncio.run(in_a_session(workspace(tmp_path / "desk"), play))
+    with_an_agent(workspace(tmp_path / "desk"), play)
 
 
 def test_a_write_that_refuses_in_the_words_of_the_framework_did_nothing(
@@ -134,7 +133,7 @@ def test_a_write_that_refuses_in_the_words_of_the_framework_did_nothing(
         record = (await gate.finish("denied", "no build")).record
         assert record["effects"] == []
 
-    asyncio.run(in_a_session(directory, play, deploy))
+    with_an_agent(directory, play, deploy)
 
 
 def test_the_model_reads_that_an_answer_is_that_of_an_earlier_call(
@@ -151,7 +150,7 @@ def test_the_model_reads_that_an_answer_is_that_of_an_earlier_call(
         assert again == 'the recorded answer of an earlier call: {"result":"api in prod is back"}'
         assert effects(tmp_path) == ["api prod"]
 
-    asyncio.run(in_a_session(directory, play))
+    with_an_agent(directory, play)
 
 
 def test_only_calls_of_the_gate_are_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +167,7 @@ def test_only_calls_of_the_gate_are_asked_again(tmp_path: Path, monkeypatch: pyt
         assert again is not None
         assert set(again.approvals) == {"call_2"}
 
-    asyncio.run(in_a_session(directory, play))
+    with_an_agent(directory, play)
 
 
 def test_a_session_that_is_over_ends_the_call_without_a_retry(tmp_path: Path) -> None:
@@ -177,4 +176,4 @@ def test_a_session_that_is_over_ends_the_call_without_a_retry(tmp_path: Path) ->
         with pytest.raises(ToolFailed, match="open a new session"):
             await called(GateToolset(gate), "deploy__ci_status", {"service": "api"}, "call_9")
 
-    asyncio.run(in_a_session(workspace(tmp_path / "desk"), play))
+    with_an_agent(workspace(tmp_path / "desk"), play)

@@ -18,25 +18,23 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 from langgraph.types import interrupt
 from pydantic import BaseModel, ValidationError
 
-from contextos.adapters.function.adapter import BusinessError
-from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import InvalidInput, Problem
 from contextos.frameworks.offers import OfferedTool, answer_text, ask, is_error, offered_tools, question_of
-from contextos.frameworks.wrapping import UNKNOWN, ForeignTool
+from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
 from contextos.operations.gate.gate import Gate, Waiting
 from contextos.tools.schemas import refuse_tool
 
 _CLOSE_OVER: Final = "take what it needs as arguments, or close over it"
 _NO_SETTING: Final = "remove it, or decorate a function of your own"
 
-GateNode = Callable[[Mapping[str, Any]], Awaitable[dict[str, list[AnyMessage]]]]
+GateNode = Callable[[Any], Awaitable[dict[str, list[AnyMessage]]]]
 
 
 def gate_node(gate: Gate) -> GateNode:
     """Return a node that takes the place of `ToolNode`: it answers the tool calls of the last message, in order.
 
-    Its state has `messages`. A refusal and an error of a tool are a `ToolMessage` of status `error`. Calls of tools
-    that the session does not have are refused too, and on record.
+    Its state has `messages`, as an item or as an attribute. A refusal and an error of a tool are a `ToolMessage` of
+    status `error`. Calls of tools that the session does not have are refused too, and on record.
 
     Raises, when it runs:
         InvalidInput: the last message is not the message of a model.
@@ -44,8 +42,9 @@ def gate_node(gate: Gate) -> GateNode:
     """
     offered = offered_tools(gate)
 
-    async def answer_calls(state: Mapping[str, Any]) -> dict[str, list[AnyMessage]]:
-        last = state["messages"][-1] if state["messages"] else None
+    async def answer_calls(state: Any) -> dict[str, list[AnyMessage]]:
+        messages = state["messages"] if isinstance(state, Mapping) else state.messages
+        last = messages[-1] if messages else None
         if not isinstance(last, AIMessage):
             detail = f"the last message is a `{type(last).__name__}`"
             raise InvalidInput(Problem("/messages", "no_calls", detail, "run this node after the model"))
@@ -69,15 +68,14 @@ async def _answered(
 
 def read_langchain_tool(tool: BaseTool) -> ForeignTool:
     """Read a tool of LangChain. Raises `InvalidTool` if it needs a graph's run, or says what no governed tool has."""
-    for said, what in (
-        (tool.return_direct, "`return_direct`"),
-        (tool.handle_tool_error, "`handle_tool_error`, after which a failed write would look done"),
-        (tool.handle_validation_error, "`handle_validation_error`"),
-        (tool.response_format != "content", "an artifact beside its content"),
-        (tool.extras, "`extras`"),
-    ):
-        if said:
-            refuse_tool(tool.name, "needs_agent", (), f"it has {what}, which only a graph's own tool has", _NO_SETTING)
+    settings = (
+        (tool.return_direct, "`return_direct`", _NO_SETTING),
+        (tool.handle_tool_error, "`handle_tool_error`, after which a failed write would look done", _NO_SETTING),
+        (tool.handle_validation_error, "`handle_validation_error`", _NO_SETTING),
+        (tool.response_format != "content", "an artifact beside its content", _NO_SETTING),
+        (tool.extras, "`extras`", _NO_SETTING),
+    )
+    refuse_lost(tool.name, settings)
     if isinstance(tool, Tool):
         remedy = "make it with `@tool`, or with `StructuredTool.from_function`"
         refuse_tool(tool.name, "no_arguments", (), "its arguments have no names", remedy)
@@ -89,8 +87,7 @@ def read_langchain_tool(tool: BaseTool) -> ForeignTool:
             try:
                 arguments.model_validate(given)
             except ValidationError as error:
-                first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-                raise BusinessError("invalid_arguments", f"{pointer(first['loc'])}: {first['msg']}") from None
+                raise invalid_arguments(error) from None
         # Not within the run of the node: an `interrupt` in the tool would take the answer that resumed the node.
         outside = var_child_runnable_config.set(None)
         try:

@@ -15,6 +15,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput, MalformedJson, Problem
 from contextos.operations.gate.gate import MAX_ARGS_BYTES, CallAnswer, Done, Gate, Reason, Refused, Waiting
 
+_OF_A_CALL: Final = frozenset({"/name", "/args", "/call_id"})
 _SHOWN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -80,6 +81,8 @@ async def ask(gate: Gate, offered: Mapping[str, OfferedTool], name: Any, args: A
     try:
         return await gate.call(tool_id, _read(args), call_id=call_id)
     except InvalidInput as error:
+        if not {one.pointer for one in error.problems} <= _OF_A_CALL:
+            raise
         return Refused(call_id, tuple(Reason(one.code, one.detail, one.remedy) for one in error.problems))
 
 

@@ -21,10 +21,9 @@ from agents.tool_context import ToolContext
 from pydantic import BaseModel, ValidationError
 
 from contextos.adapters.function.adapter import BusinessError
-from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import Unavailable
 from contextos.frameworks.offers import OfferedTool, answer_text, ask, offered_tools
-from contextos.frameworks.wrapping import UNKNOWN, ForeignTool
+from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
 from contextos.operations.gate.gate import Gate, Waiting
 from contextos.tools.schemas import refuse_tool
 
@@ -102,26 +101,28 @@ def read_openai_agents_tool(tool: FunctionTool) -> ForeignTool:
     governed tool has.
     """
     handler = resolve_function_tool_failure_error_function(tool)
-    for said, what in (
-        (handler not in (None, default_tool_error_function), "`failure_error_function`"),
-        (tool.tool_input_guardrails or tool.tool_output_guardrails, "guardrails"),
-        (callable(tool.needs_approval), "`needs_approval` that decides for each call"),
-        (tool.is_enabled is not True, "`is_enabled`"),
-        (tool.timeout_behavior != "error_as_result" or tool.timeout_error_function, "a rule for its timeout"),
-        (tool.defer_loading, "`defer_loading`"),
-        (tool.custom_data_extractor, "`custom_data_extractor`"),
-        (tool.allowed_callers, "`allowed_callers`"),
-        (tool.output_json_schema, "an output type of its own"),
-    ):
-        if said:
-            refuse_tool(tool.name, "needs_agent", (), f"it has {what}, which only an agent's own tool has", _NO_SETTING)
+    settings = (
+        (handler not in (None, default_tool_error_function), "`failure_error_function`", _NO_SETTING),
+        (tool.tool_input_guardrails or tool.tool_output_guardrails, "guardrails", _NO_SETTING),
+        (callable(tool.needs_approval), "`needs_approval` that decides for each call", _NO_SETTING),
+        (tool.is_enabled is not True, "`is_enabled`", _NO_SETTING),
+        (
+            tool.timeout_behavior != "error_as_result" or tool.timeout_error_function,
+            "a rule for its timeout",
+            _NO_SETTING,
+        ),
+        (tool.defer_loading, "`defer_loading`", _NO_SETTING),
+        (tool.custom_data_extractor, "`custom_data_extractor`", _NO_SETTING),
+        (tool.allowed_callers, "`allowed_callers`", _NO_SETTING),
+        (tool.output_json_schema, "an output type of its own", _NO_SETTING),
+    )
+    refuse_lost(tool.name, settings)
     function = getattr(tool, "__wrapped__", None)
     if function is None:
         remedy = "make it with `function_tool`, from a function"
         refuse_tool(tool.name, "no_function", (), "it is called with the run of an agent", remedy)
     schema = function_schema(function, name_override=tool.name, use_docstring_info=False, strict_json_schema=False)
-    if schema.takes_context:
-        refuse_tool(tool.name, "needs_agent", (), "it needs the context, which only an agent's run has", _CLOSE_OVER)
+    refuse_lost(tool.name, [(schema.takes_context, "the context of a run", _CLOSE_OVER)])
 
     async def call(arguments: dict[str, Any]) -> Any:
         given, named = _validated(schema, arguments)
@@ -147,7 +148,6 @@ def _validated(schema: FuncSchema, arguments: dict[str, Any]) -> tuple[list[Any]
         model: BaseModel = schema.params_pydantic_model.model_validate(arguments)
         return schema.to_call_args(model)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise BusinessError("invalid_arguments", f"{pointer(first['loc'])}: {first['msg']}") from None
+        raise invalid_arguments(error) from None
     except ModelBehaviorError as error:
         raise BusinessError("invalid_arguments", str(error)) from None

@@ -20,11 +20,9 @@ from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from contextos.adapters.function.adapter import BusinessError
-from contextos.contracts.encoding.pointer import pointer
 from contextos.frameworks.offers import answer_text, ask, offered_tools, question_of
-from contextos.frameworks.wrapping import UNKNOWN, ForeignTool
+from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
 from contextos.operations.gate.gate import Gate, Refused, Waiting
-from contextos.tools.schemas import refuse_tool
 
 # The gate judges the arguments, so that a wrong call is on record too.
 _ANY: Final = SchemaValidator(core_schema.any_schema())
@@ -113,7 +111,7 @@ def unanswered_calls(messages: Sequence[ModelMessage]) -> list[ToolCallPart]:
 
 def read_pydantic_ai_tool(tool: Tool[Any]) -> ForeignTool:
     """Read a `Tool`. Raises `InvalidTool` if it needs the run of an agent, or says what no governed tool has."""
-    for said, what, remedy in (
+    settings = (
         (tool.takes_ctx, "a `RunContext`", _CLOSE_OVER),
         (tool.prepare, "`prepare`", _CLOSE_OVER),
         (tool.args_validator, "`args_validator`", _CLOSE_OVER),
@@ -123,17 +121,15 @@ def read_pydantic_ai_tool(tool: Tool[Any]) -> ForeignTool:
         (tool.tool_kind, "`tool_kind`", "remove it; a governed tool is a plain one"),
         (tool.defer_loading, "`defer_loading`", "remove it; the session says which tools a model sees"),
         (tool.include_return_schema, "`include_return_schema`", "remove it; say in its description what it returns"),
-    ):
-        if said:
-            refuse_tool(tool.name, "needs_agent", (), f"it has {what}, which only an agent's own tool has", remedy)
+    )
+    refuse_lost(tool.name, settings)
     schema = tool.function_schema
 
     async def call(arguments: dict[str, Any]) -> Any:
         try:
             validated = schema.validator.validate_json(orjson.dumps(arguments))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            raise BusinessError("invalid_arguments", f"{pointer(first['loc'])}: {first['msg']}") from None
+            raise invalid_arguments(error) from None
         try:
             return await schema.call(validated, _NO_RUN)
         except ModelRetry as error:

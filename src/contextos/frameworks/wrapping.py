@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from contextos.adapters.function.adapter import BusinessError
+from contextos.contracts.encoding.pointer import pointer
 from contextos.tools.declared import Tool, tool_of
 from contextos.tools.schemas import ARGUMENT_BOUNDS, closed_schema, refuse_tool
 from contextos.tools.signatures import Argument, Key, ToolSignature, read_return
@@ -110,6 +111,24 @@ def govern(
 
     call.__module__ = __name__
     return tool_of(call, shown, foreign.description, signature, told)
+
+
+def refuse_lost(name: str, settings: Iterable[tuple[Any, str, str]]) -> None:
+    """Refuse a tool that says something which a governed tool would lose: whether it does, what it is, and the remedy.
+
+    Raises:
+        InvalidTool: for the first of `settings` that is true.
+    """
+    for said, what, remedy in settings:
+        if said:
+            detail = f"it has {what}, which only a tool in an agent's own run has"
+            refuse_tool(name, "needs_agent", (), detail, remedy)
+
+
+def invalid_arguments(error: ValidationError) -> BusinessError:
+    """Return what refuses a call whose arguments the tool's own model does not take: the function has not run."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return BusinessError("invalid_arguments", f"{pointer(first['loc'])}: {first['msg']}")
 
 
 def _read(tool: Any) -> ForeignTool:

@@ -10,7 +10,7 @@ import pytest
 
 from contextos import read, toolset
 from contextos.contracts.envelopes.tool import ToolError
-from contextos.errors import ConflictingRequest, InvalidInput, Problem
+from contextos.errors import ConflictingRequest, InvalidArtifact, InvalidInput, Problem
 from contextos.frameworks.offers import answer_text, ask, offered_tools
 from contextos.operations.gate.gate import Done, Reason, Refused
 
@@ -98,3 +98,11 @@ def test_what_the_gate_does_not_take_as_a_call_is_refused_with_what_to_do() -> N
 
     refused = asyncio.run(ask(gate_that(call), {}, "shop.look", {}, "c"))
     assert refused == Refused("c", (Reason("conflicting_call", "it was used", "use a new call id"),))
+
+
+def test_what_is_wrong_with_more_than_the_call_is_no_refusal_for_the_model() -> None:
+    async def call(name: str, args: Any, *, call_id: str) -> Any:
+        raise InvalidArtifact(Problem("/decision_layer", "broken", "the pack is broken", "publish another one"))
+
+    with pytest.raises(InvalidArtifact):
+        asyncio.run(ask(gate_that(call), {}, "shop.look", {}, "c"))

@@ -118,10 +118,10 @@ def by_hand() -> FunctionTool:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "context": (function_tool(with_context), "needs the context"),
-    "tool_context": (function_tool(with_tool_context), "needs the context"),
+    "context": (function_tool(with_context), "the context of a run"),
+    "tool_context": (function_tool(with_tool_context), "the context of a run"),
     "by_hand": (by_hand(), "make it with `function_tool`"),
-    "agent": (Agent("other").as_tool("other", "Ask another agent."), "only an agent's own tool|make it with"),
+    "agent": (Agent("other").as_tool("other", "Ask another agent."), "make it with"),
     "error_function": (
         function_tool(lookup, failure_error_function=lambda run, error: "all is well"),
         "`failure_error_function`",

@@ -4,17 +4,21 @@ effect.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import Command
 
 from contextos.errors import InvalidInput
-from contextos.frameworks.langgraph import gate_node
+from contextos.frameworks.langgraph import gate_node, langchain_tools
 from contextos.frameworks.offers import function_tools
 from examples.frameworks import desk, with_langgraph
 from tests.frameworks.runs import effects, in_a_session, in_the_docs, measured_governed, measured_twin, workspace
@@ -38,13 +42,17 @@ THREAD: Any = {"configurable": {"thread_id": "thread_1"}}
 
 
 def graph_that_calls(gate: Any, *calls: AIMessage) -> Any:
+    return graph_with(gate_node(gate), *calls)
+
+
+def graph_with(node: Any, *calls: AIMessage) -> Any:
     """A graph whose model says these messages, one after the other, and then that it is done."""
 
     def model(state: Any) -> dict[str, Any]:
         said = sum(isinstance(one, AIMessage) for one in state["messages"])
         return {"messages": [calls[said] if said < len(calls) else AIMessage("done")]}
 
-    return with_langgraph.graph_of(model, gate_node(gate)).compile(checkpointer=InMemorySaver())
+    return with_langgraph.graph_of(model, node).compile(checkpointer=InMemorySaver())
 
 
 def call(name: str, args: Any, call_id: str) -> Any:
@@ -135,5 +143,83 @@ def test_a_node_that_does_not_follow_a_model_is_refused(tmp_path: Path) -> None:
         for messages in ([], [HumanMessage("roll back")]):
             with pytest.raises(InvalidInput, match="run this node after the model"):
                 await gate_node(gate)({"messages": messages})
+
+    in_a_session(workspace(tmp_path / "desk"), with_langgraph.tools(), play)
+
+
+def by_tool_node(gate: Any, *calls: AIMessage) -> Any:
+    return graph_with(ToolNode(langchain_tools(gate)), *calls)
+
+
+def by_prebuilt_agent(gate: Any, *calls: AIMessage) -> Any:
+    """An agent that makes its own nodes: each call of a message is a task of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it has moved to another package
+        return create_react_agent(Says(said=list(calls)), langchain_tools(gate), checkpointer=InMemorySaver())
+
+
+class Says(BaseChatModel):
+    """A chat model that says these messages, and then that it is done."""
+
+    said: list[AIMessage]
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def bind_tools(self, tools: Any, **more: Any) -> Any:
+        assert {one.name for one in tools} == {"deploy__ci_status", "deploy__rollback"}
+        return self
+
+    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **more: Any) -> ChatResult:
+        turn = sum(isinstance(one, AIMessage) for one in messages)
+        message = self.said[turn] if turn < len(self.said) else AIMessage("done")
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+@pytest.mark.parametrize("made_by", [by_tool_node, by_prebuilt_agent])
+def test_the_tools_of_a_session_work_in_the_nodes_of_the_framework(
+    made_by: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = workspace(tmp_path / "desk")
+    monkeypatch.setenv("DESK_BOOKS", str(tmp_path / "books.log"))
+
+    async def play(app: Any, gate: Any) -> None:
+        billing, prod, staging = (
+            {"service": service, "env": env}
+            for service, env in (("billing", "prod"), ("api", "prod"), ("api", "staging"))
+        )
+        looks = [call("ci_status", {"service": "api"}, "call_0")]
+        rolls = [("call_1", billing), ("call_2", prod), ("call_3", staging)]
+        both = [call("rollback", args, call_id) for call_id, args in rolls]
+        graph = made_by(gate, AIMessage("", tool_calls=looks), AIMessage("", tool_calls=both))
+        result = await graph.ainvoke(BEGIN, THREAD)
+        for done in (0, 1):
+            for _ in range(2):
+                assert {one.value["waits_for"] for one in result["__interrupt__"]} == {"approval"}
+                assert len(effects(tmp_path)) == done
+                resume = {one.id: True for one in result["__interrupt__"]}
+                result = await graph.ainvoke(Command(resume=resume), THREAD)
+            await desk.approve(app, gate, directory)
+            resume = {one.id: True for one in result["__interrupt__"]}
+            result = await graph.ainvoke(Command(resume=resume), THREAD)
+        assert "__interrupt__" not in result
+        assert sorted(effects(tmp_path)) == ["api prod", "api staging"]
+        answers = {one.tool_call_id: one for one in result["messages"] if isinstance(one, ToolMessage)}
+        assert answers["call_0"].content == '{"commit":"0f1e2d3c","green":true}'
+        assert answers["call_1"].status == "error"
+        assert "policy denies" in answers["call_1"].content
+        assert [answers[one].status for one in ("call_0", "call_2", "call_3")] == ["success"] * 3
+
+    in_a_session(directory, with_langgraph.tools(), play)
+
+
+def test_a_tool_of_a_session_needs_the_call_of_a_model_and_an_event_loop(tmp_path: Path) -> None:
+    async def play(app: Any, gate: Any) -> None:
+        status = next(one for one in langchain_tools(gate) if one.name == "deploy__ci_status")
+        with pytest.raises(InvalidInput, match="whose id the session needs"):
+            await status.ainvoke({"service": "api"})
+        with pytest.raises(InvalidInput, match="`ainvoke`"):
+            status.invoke({"service": "api"})
 
     in_a_session(workspace(tmp_path / "desk"), with_langgraph.tools(), play)

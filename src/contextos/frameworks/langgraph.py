@@ -16,7 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 from langgraph.types import interrupt
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, PrivateAttr, ValidationError
 
 from contextos.errors import InvalidInput, Problem
 from contextos.frameworks.offers import OfferedTool, answer_text, ask, is_error, offered_tools, question_of
@@ -52,6 +52,44 @@ def gate_node(gate: Gate) -> GateNode:
         return {"messages": [await _answered(gate, offered, *call) for call in calls]}
 
     return answer_calls
+
+
+class GateTool(BaseTool):
+    """One tool of a session as a tool of LangChain, which waits and answers as `gate_node` does."""
+
+    _gate: Gate = PrivateAttr()
+    _offered: Mapping[str, OfferedTool] = PrivateAttr()
+
+    def __init__(self, gate: Gate, offered: Mapping[str, OfferedTool], name: str) -> None:
+        one = offered[name]
+        super().__init__(name=one.name, description=one.description, args_schema=dict(one.input_schema))
+        self._gate, self._offered = gate, offered
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **more: Any) -> ToolMessage:  # noqa: ARG002
+        """Ask the gate for the call of a model, with its id.
+
+        Raises:
+            InvalidInput: `input` is no tool call.
+            Unavailable: resume the thread later.
+        """
+        if not isinstance(input, Mapping) or input.get("type") != "tool_call":
+            detail = f"`{self.name}` was called without the call of a model, whose id the session needs"
+            raise InvalidInput(Problem("/input", "no_call", detail, "give the tool call, as a tool node does"))
+        return await _answered(self._gate, self._offered, self.name, input["args"], input["id"])
+
+    def _run(self, *args: Any, **more: Any) -> Any:  # noqa: ARG002
+        remedy = "use the asynchronous methods of the graph, such as `ainvoke`"
+        raise InvalidInput(Problem("", "not_async", "a session is asked asynchronously", remedy))
+
+
+def langchain_tools(gate: Gate) -> list[BaseTool]:
+    """Return the tools of an open session for a `ToolNode`, and for agents that make theirs from a list of tools.
+
+    Raises:
+        InvalidInput: as `offered_tools`.
+    """
+    offered = offered_tools(gate)
+    return [GateTool(gate, offered, name) for name in offered]
 
 
 async def _answered(

@@ -137,12 +137,13 @@ def in_memory(
     planner: Planner | None = None,
     clock: MovableClock | None = None,
     limits: RunLimits | None = None,
+    egress: Mapping[str, Sequence[str]] | None = None,
 ) -> InMemory:
     """Return a context that is a deployment in memory, in which the packs are published and pinned for their intents.
 
     `packs` are whole packs, or packs that `contextos.pack` declared, which bring their adapters. `directory` has the
     form of the directory file. `facts` has `nodes` and `edges`, which are written in each tenant. Another call begins
-    with nothing.
+    with nothing. `egress` lists the endpoints that the calls of a tenant may reach.
 
     Raises:
         InvalidInput: the directory is malformed; or, on entering, a fact is.
@@ -159,7 +160,9 @@ def in_memory(
         clock=moved,
         dev=True,
     )
-    settings = Settings(Path.cwd(), packs=(), witness="off", limits=limits if limits is not None else RunLimits())
+    reached = {tenant: tuple(endpoints) for tenant, endpoints in (egress or {}).items()}
+    limits = limits if limits is not None else RunLimits()
+    settings = Settings(Path.cwd(), packs=(), witness="off", limits=limits, egress=reached)
     whole = tuple(one.expansion.document if isinstance(one, DeclaredPack) else one for one in packs)
     return InMemory(settings, given, whole, dict(facts or {}))
 

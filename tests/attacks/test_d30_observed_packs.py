@@ -1,5 +1,5 @@
 """Attacks on packs that observe: an observed run passed off as a governed one, a pack turned to observing, rules above
-the pack put out of force.
+the pack put out of force, and recordings that poison the pack that is mined from them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ import pytest
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
-from contextos.errors import InvalidArtifact, InvalidSettings, ReplayMismatch, SignatureInvalid
+from contextos.errors import InvalidArtifact, InvalidInput, InvalidSettings, NotFound, ReplayMismatch, SignatureInvalid
+from contextos.mining.draft import mined_yaml
+from contextos.mining.miner import mine
 from contextos.operations.gate.gate import Done, Refused, Waiting
+from contextos.packs.expansion import expand
+from contextos.packs.reading import read_declaration
+from contextos.queries.observations import read_sessions
 from contextos.settings import Settings, check_settings
+from contextos.trust.policy.constraints import check_args
 from contextos.trust.seal import seal
 from tests.e2e.test_observed_sessions import observed
+from tests.observed.recording import TENANT as SHOP
+from tests.observed.recording import deployed, observing, open_gate
+from tests.observed.shop import World, tools_of
 from tests.policies import rule
 from tests.sessions import REFUND, assert_replays, chosen_by_agent, in_world, read_first, refund_args, refund_session
 from tests.unit.control.example import policy_json
@@ -153,6 +162,25 @@ def test_a_gate_above_the_pack_asks_a_person(tmp_path: Path) -> None:
     in_world(tmp_path, play, pack=observed)
 
 
+def test_a_gate_above_the_pack_is_answered_also_for_a_call_that_the_pack_would_deny(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        always = {"==": [{"var": "user.role"}, "support_agent"]}
+        asks = rule("R_HOUSE_ASKS", always, requires_approval_gate="GATE_FINANCE_APPROVAL")
+        await in_force(world, policy({**asks, "applies_to": {"capability": REFUND, "point": "execute"}}))
+        gate = await refund_session(world, "ses_unread", 900)
+        waiting = await gate.call(REFUND, refund_args(900), call_id="pay")
+        assert isinstance(waiting, Waiting), waiting
+        assert world.refunds() == []
+        await world.approve(gate.run_id)
+        assert isinstance(await gate.call(REFUND, refund_args(900), call_id="pay"), Done)
+        assert len(world.refunds()) == 1
+        assert "call.observed" in await world.kinds(gate.run_id)
+        await gate.finish("approved")
+        await assert_replays(world, gate.run_id)
+
+    in_world(tmp_path, play, pack=observed)
+
+
 def test_a_service_runs_no_pack_that_observes_unless_its_operator_names_it(tmp_path: Path) -> None:
     async def play(world: TestWorld) -> None:
         deployment = world.deployment
@@ -177,3 +205,98 @@ def test_a_service_runs_no_pack_that_observes_unless_its_operator_names_it(tmp_p
 def test_a_malformed_list_of_observed_packs_is_refused(tmp_path: Path, value: Any) -> None:
     with pytest.raises(InvalidSettings):
         check_settings(Settings(tmp_path, observed_packs=value))
+
+
+EVIL: dict[str, Any] = {
+    "a line of YAML": "vip\nmode: observe\nwho: [everyone]",
+    "an end of a comment": "vip\r# \x85who: [everyone]\u2028mode: observe",
+    "an alias and a tag": "*vip !!python/object:os.system &vip",
+    "a document": "---\nname: evil\n...",
+    "a control character": "vip\x00\x1b[2J\u202e",
+    "everything of a pattern": ".*|(?:.*)[^x]{0,}$\\E",
+    "a huge text": "x" * 200_000,
+}
+
+
+@pytest.mark.parametrize("text", EVIL.values(), ids=list(EVIL))
+def test_what_an_agent_sends_cannot_write_the_draft(text: str) -> None:
+    world = World([])
+    definitions = [tools_of(world).describe()]
+    with deployed(observing(world, redaction=[])) as app:
+        gate = open_gate(app, "poisoned")
+        gate.call("shop.search_tickets", {"text": text[:4_000], "limit": 5}, call_id="evil # \\n who: [everyone]")
+        gate.call("shop.search_tickets", {"text": "parcel", "limit": 6}, call_id="plain")
+        gate.call(f"shop.{text[:100]}", {}, call_id="tool")
+        recording = app.call(read_sessions, app.deployment.ports.stores.tenant(SHOP), SHOP, app.keys)
+    mined = mine(recording.sessions, definitions, name="m", version="0.1.0", tenant_id=SHOP, approver="lead")
+    file = mined_yaml(mined)
+    assert len(file) < 20_000
+    declaration = read_declaration(file.encode())
+    assert declaration == mined.declaration
+    assert (declaration.mode, set(declaration.intents), declaration.tools) == (
+        "enforce",
+        {"shop.watch"},
+        ("shop.search_tickets",),
+    )
+    assert declaration.intents["shop.watch"].who == ("support",)
+    bound = declaration.permissions["shop.search_tickets"].arg_constraints["text"]
+    assert check_args({"text": (bound,)}, {"text": "another ticket"}, approved=False), "it bounds all the same"
+    expand(declaration, definitions)
+
+
+def test_the_call_that_widens_a_range_is_named() -> None:
+    world = World([])
+    with deployed(observing(world)) as app:
+        gate = open_gate(app, "widened")
+        for number, amount in enumerate((5, 20, 1_000_000)):
+            args = {"order_id": "ord_1", "amount": amount, "currency": "EUR"}
+            gate.call("shop.refund", args, call_id=f"call_{number}")
+        recording = app.call(read_sessions, app.deployment.ports.stores.tenant(SHOP), SHOP, app.keys)
+    definitions = [tools_of(world).describe()]
+    mined = mine(recording.sessions, definitions, name="m", version="0.1.0", tenant_id=SHOP, approver="lead")
+    assert f"amount: 5 in {gate.run_id}/call_0, 1000000 in {gate.run_id}/call_2" in mined_yaml(mined)
+    assert mined.declaration.auto_approve == ()
+
+
+def test_a_recording_of_another_tenant_is_not_found(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_ours", 900)
+        await read_first(gate, 900)
+        other = world.stores.tenant("tenant_other")
+        with pytest.raises(NotFound):
+            await read_sessions(other, "tenant_other", world.keys, ["ses_ours"])
+        with pytest.raises(InvalidInput):
+            await read_sessions(other, "tenant_other", world.keys, [gate.run_id])
+        assert (await read_sessions(other, "tenant_other", world.keys)).sessions == []
+
+    in_world(tmp_path, play, pack=observed)
+
+
+def test_an_altered_recording_is_left_out_and_named(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_altered", 900)
+        await read_first(gate, 900)
+        store = world.stores.tenant(TENANT)
+        honest = await store.read_run(gate.run_id)
+
+        class Altered:
+            """The store, whose owner wrote another tool into the recording."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(store, name)
+
+            async def read_run(self, run_id: str) -> Any:
+                entries = tuple(
+                    one._replace(body=one.body.replace(b"lookup", b"refund"))
+                    if one.kind == "call.asked" and one.body
+                    else one
+                    for one in honest.entries
+                )
+                return honest._replace(entries=entries)
+
+        forged: Any = Altered()
+        recording = await read_sessions(forged, TENANT, world.keys)
+        assert recording.sessions == []
+        assert list(recording.faults) == [gate.run_id]
+
+    in_world(tmp_path, play, pack=observed)

@@ -9,7 +9,18 @@ from collections.abc import Callable
 from typing import Final
 
 from contextos.cli.demo import init, refunds
-from contextos.cli.governance import artifacts, audit, declarations, facts, memory, packs, policies, simulate, verify
+from contextos.cli.governance import (
+    artifacts,
+    audit,
+    declarations,
+    facts,
+    memory,
+    observations,
+    packs,
+    policies,
+    simulate,
+    verify,
+)
 from contextos.cli.operations import breakers, keys, migrate, restore, worker
 from contextos.cli.runs import approvals, escalations, questions, requests, runs, sessions
 from contextos.cli.slots import agent, demo, lint, selection, serve
@@ -77,6 +88,9 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         ),
         "pack expand": (declarations.expand_command, "contextos pack expand acme.orders.yaml"),
         "pack diff": (declarations.diff_command, "contextos pack diff pack.json packs/support.json"),
+        "pack observations": (observations.observations_command, "contextos pack observations"),
+        "pack mine": (observations.mine_command, "contextos pack mine acme.mined"),
+        "pack test": (observations.test_command, "contextos pack test packs/support.json"),
         "pack lint": (artifacts.lint_command, "contextos pack lint pack.json"),
         "pack publish": (packs.publish_command, f"contextos pack publish policies/house.json {_BY}"),
         "pack pin": (

@@ -343,7 +343,7 @@ async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
     if isinstance(redeemed, Failure):
         return Refusal("blocked", redeemed.code, redeemed.detail, facts=redeemed.facts)
     again = _decide_call(context, call, "redeem", "recommit")
-    if not again.allowed or again.must_escalate or again.gates != action.decision.gates:
+    if decides_otherwise(context, action.decision, again):
         return Refusal(
             "blocked", "approval_void", "policy decides differently than when the approver was asked", decision=again
         )
@@ -355,6 +355,14 @@ async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
     if not idempotency.is_same_epoch(call.operation, operation):
         return Refusal("blocked", "approval_void", "the store was restored from a backup since the approver was asked")
     return replace(call, approval=redeemed, operation=operation, decision=again)
+
+
+def decides_otherwise(context: GuardContext, before: PolicyDecision, again: PolicyDecision) -> bool:
+    """Return whether policy denies now, or asks by other gates. Where the pack observes, only rules above it count."""
+    if not context.scope.observes:
+        return not again.allowed or bool(again.must_escalate) or again.gates != before.gates
+    above = context.policy.above
+    return above.deny(again) or above.gates.intersection(again.gates) != above.gates.intersection(before.gates)
 
 
 async def within_egress(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:

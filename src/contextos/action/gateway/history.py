@@ -158,7 +158,7 @@ async def reserved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
         if isinstance(again, Refusal):
             if not context.scope.observes or is_from_above(context, call, again):
                 return again
-        elif again.decision is None or again.decision.gates != before.decision.gates:
+        elif again.decision is None or guards.decides_otherwise(context, before.decision, again.decision):
             return Refusal("blocked", "approval_void", "what happened meanwhile needs another approval")
     key = _operation_of(context, call)
     counts = reservation(call.capability.capability_id, key, call.args, call.history)

@@ -31,25 +31,33 @@ async def observe(context: GuardContext, call: GuardedCall, guard: guards.Guard)
 
 
 async def _without_asking(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Ask a person only for a gate of a rule above the pack."""
+    """Record whom the pack would ask, and ask a person only for a gate of a rule above it."""
     decision = call.decision
     assert decision is not None, "the policy guard has run"
-    if not context.policy.above.gates.isdisjoint(decision.gates):
-        return await guards.approved(context, call)
-    question = guards.question_about(context, call) if decision.allowed else None
-    if isinstance(question, Refusal):
-        _record(context, call, guards.approved.__name__, _denial(question, decision))
-    elif isinstance(question, Action):
-        gate = question.gate
-        asked = ObservedFinding(
-            verdict="ask",
-            code="approval_required",
-            detail=f"a person with the role `{gate.required_approver_role}` would be asked",
-            rule_ids=decision.matched_rule_ids,
-            gate_id=gate.gate_id,
-        )
-        _record(context, call, guards.approved.__name__, asked)
-    return call
+    above = tuple(gate for gate in decision.gates if gate in context.policy.above.gates)
+    own = tuple(gate for gate in decision.gates if gate not in above)
+    if decision.allowed and (own or not above):
+        question = guards.question_about(context, _with_gates(call, decision, own))
+        if isinstance(question, Refusal):
+            _record(context, call, guards.approved.__name__, _denial(question, decision))
+        elif question is not None:
+            _record(context, call, guards.approved.__name__, _asked(question))
+    return await guards.approved(context, _with_gates(call, decision, above)) if above else call
+
+
+def _with_gates(call: GuardedCall, decision: PolicyDecision, gates: tuple[str, ...]) -> GuardedCall:
+    return replace(call, decision=decision.model_copy(update={"gates": gates}))
+
+
+def _asked(question: Action) -> ObservedFinding:
+    gate = question.gate
+    return ObservedFinding(
+        verdict="ask",
+        code="approval_required",
+        detail=f"a person with the role `{gate.required_approver_role}` would be asked",
+        rule_ids=question.decision.matched_rule_ids,
+        gate_id=gate.gate_id,
+    )
 
 
 def is_from_above(context: GuardContext, call: GuardedCall, refusal: Refusal) -> bool:

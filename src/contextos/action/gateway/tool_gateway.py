@@ -113,8 +113,9 @@ class Gateway:
             )
         evidence = evidence_about(self.context.scope, call)
         guarded = GuardedCall(call, capability, tool_call_id, key, dict(call.args), evidence)
+        observed = OBSERVED if self.context.scope.observes else ()
         for guard in GUARDS:
-            observes = self.context.scope.observes and guard in OBSERVED
+            observes = guard in observed
             passed = await (observe(self.context, guarded, guard) if observes else guard(self.context, guarded))
             if isinstance(passed, Refusal):
                 return self._refused(call, tool_call_id, key, passed.decision or guarded.decision, passed)
@@ -132,10 +133,8 @@ class Gateway:
     def envelope(self, guarded: GuardedCall) -> ToolCallEnvelope:
         """Build the envelope of a call: the object that is recorded and sent."""
         scope, decision = self.context.scope, guarded.decision
-        assert decision is not None, "the policy guard has run"
+        assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
         definition = guarded.capability.definition
-        mode = decision.effective_approval_mode
-        assert mode is not None or scope.observes, "a call that policy denies is not made"
         refs = [fact.evidence_ref for fact in guarded.frozen]
         refs += [policy_ref(bundle, rule) for bundle, rule in self._rules(decision)]
         return ToolCallEnvelope.construct_trusted(
@@ -149,7 +148,7 @@ class Gateway:
                 "args": dict(guarded.args),
                 "principal_chain": scope.identity.chain,
                 "approval_mode_requested": guarded.step_call.step.approval_mode,
-                "approval_mode_effective": mode or definition.approval_mode,
+                "approval_mode_effective": decision.effective_approval_mode,
                 "approval_mode_highest": definition.approval_mode,
                 "policy_decision_id": decision.policy_decision_id,
                 "evidence_refs": tuple(refs),

@@ -55,7 +55,7 @@ def expand_command(
     as_json: JsonOption = False,
 ) -> int:
     """Print the whole pack of a short form, for the tools of the workspace."""
-    expansion = _expanded(file, read_file(file), _definitions(workspace))
+    expansion = _expanded(file, read_file(file), workspace_definitions(workspace))
     lines = [json.dumps(expansion.document, indent=2)]
     if origins:
         lines = [
@@ -78,7 +78,7 @@ def diff_command(
     """
     from contextos.packs.difference import pack_changes
 
-    old, new = (_whole(path, workspace) for path in (before, after))
+    old, new = (whole_pack(path, workspace) for path in (before, after))
     changes = pack_changes(old, new)
     documents, lines = [], []
     for one in changes:
@@ -110,7 +110,7 @@ def new_command(
     async def operation(context: CommandContext) -> str:
         return context.tenant_id
 
-    definitions = _definitions(workspace)
+    definitions = workspace_definitions(workspace)
     tools = {f"{one.adapter_id}.{tool.name}": tool for one in definitions.values() for tool in one.capabilities}
     body: dict[str, Any] = {
         "name": name,
@@ -134,8 +134,8 @@ def new_command(
     return 0
 
 
-def _definitions(workspace: Path | None) -> Mapping[str, AdapterDefinition]:
-    """The definitions of the workspace's adapters, by id."""
+def workspace_definitions(workspace: Path | None) -> Mapping[str, AdapterDefinition]:
+    """Return the definitions of the workspace's adapters, by id."""
     from contextos.action.foreign_code import describe_adapter
 
     async def operation(context: CommandContext) -> Mapping[str, AdapterDefinition]:
@@ -151,18 +151,18 @@ def _expanded(path: Path, raw: bytes, definitions: Mapping[str, AdapterDefinitio
     return expand_file(raw, str(path), definitions.values())
 
 
-def _whole(path: Path, workspace: Path | None) -> Any:
-    """A pack as one JSON document: expanded if it is a short form, and without its envelope."""
+def whole_pack(path: Path, workspace: Path | None) -> Any:
+    """Return a pack as one JSON document: expanded if it is a short form, and without its envelope."""
     from contextos.contracts.encoding.codec import loads
     from contextos.trust.seal import decode_base64
 
     raw = read_file(path)
     if raw.lstrip()[:1] != b"{":
-        return _expanded(path, raw, _definitions(workspace)).document
+        return _expanded(path, raw, workspace_definitions(workspace)).document
     with about(path):
         value = loads(raw)
         if isinstance(value, dict) and "payloadType" in value:
             value = loads(decode_base64(value.get("payload")))
     if isinstance(value, dict) and "pack_meta" in value:
         return value
-    return _expanded(path, raw, _definitions(workspace)).document
+    return _expanded(path, raw, workspace_definitions(workspace)).document

@@ -61,10 +61,14 @@ class ObservedCall(Model):
 
 
 class OpenedSession(Model):
-    """Body of `session.opened`: the tools that the agent can call, and the deadline (Unix microseconds)."""
+    """Body of `session.opened`: the tools that the agent can call, and the deadline (Unix microseconds).
+
+    `observed`: the pack observes; absent where it enforces.
+    """
 
     tools: Seq[Name]
     deadline_us: Count
+    observed: bool = False
 
 
 class AnsweredCall(Model):

@@ -72,7 +72,7 @@ async def agent_session(
 
     `before` is the session as it ended before an operator reopened it: its results and its evidence still count.
     """
-    template, journal = admitted.templates[0], environment.journal
+    template = admitted.templates[0]
     revision = before.revision + 1 if before else 0
     progress = _Progress(list(before.execution.facts), dict(before.execution.results)) if before else None
     progress = progress or _Progress(list(facts_by_name(admitted.items, admitted.scope).values()))
@@ -81,10 +81,7 @@ async def agent_session(
     surface = compile_surface(request, admitted, template, revision, environment)  # 7, 8
     if isinstance(surface.compiled, Failure):
         return admitted, await _scored(admitted, progress, (surface.compiled,), revision, environment)
-    assert admitted.scope.session is not None, "a session has a deadline"
-    listed = {step.tool for step in template.steps}
-    tools = sorted(listed if admitted.scope.observes else listed & surface.tools)
-    journal.derive("session.opened", str(revision), {"tools": tools, "deadline_us": admitted.scope.session.deadline_us})
+    _opened(admitted, surface, revision, environment)
     while True:
         said = await _next_message(admitted, environment)
         failures: tuple[Failure, ...] = ()
@@ -97,6 +94,15 @@ async def agent_session(
             failures = await _call(request, admitted, surface, progress, said, revision, environment)  # 9 to 12
         if any(failure.code in ENDING for failure in failures):
             return admitted, await _scored(admitted, progress, failures, revision, environment)
+
+
+def _opened(admitted: AdmittedRun, surface: Surface, revision: int, environment: RunEnvironment) -> None:
+    """Record the tools that the agent can call. A pack that observes hides none of its own accord."""
+    scope, listed = admitted.scope, {step.tool for step in admitted.templates[0].steps}
+    assert scope.session is not None, "a session has a deadline"
+    tools = sorted(listed if scope.observes else listed & surface.tools)
+    opened = {"tools": tools, "deadline_us": scope.session.deadline_us}
+    environment.journal.derive("session.opened", str(revision), opened | ({"observed": True} if scope.observes else {}))
 
 
 async def _next_message(admitted: AdmittedRun, environment: RunEnvironment) -> Logged | Failure:

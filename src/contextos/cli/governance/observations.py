@@ -1,0 +1,191 @@
+"""`pack observations`, `pack mine` and `pack test`: what sessions recorded, a pack made from it, and what a pack would
+do with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from contextos.cli.command_context import CommandContext, JsonOption, TenantOption, WorkspaceOption, with_read_context
+from contextos.cli.governance.declarations import whole_pack, workspace_definitions
+from contextos.cli.runs.faults import exit_code_of_faults, fault_lines
+from contextos.cli.terminal import Heading, print_result
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from contextos.mining.backtest import BacktestVerdict, JudgedCall
+    from contextos.queries.observations import Recording
+
+DENIED: Final = 1
+"""The exit code of `pack test` where the pack would deny a call that was made."""
+
+RunsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RUN...]", help="Runs or requests; by default the newest sessions whose pack observed, of 1,000 runs."
+    ),
+]
+
+
+def observations_command(
+    runs: RunsArgument = None, workspace: WorkspaceOption = None, tenant: TenantOption = "", as_json: JsonOption = False
+) -> int:
+    """List what packs that observe would have denied or asked, by rule.
+
+    A run that does not verify is left out, and the exit code is 3.
+    """
+    from contextos.queries.observations import counts_by_rule
+
+    recording, _ = _recording(runs, workspace, tenant)
+    counts = counts_by_rule(recording.calls)
+    lines: list[str] = [Heading(f"{'calls':>5}  {'would':<5}  rule")]
+    for one in counts:
+        calls = ", ".join(displayed(f"{run}/{call}") for run, call in one.examples)
+        lines += [f"{one.count:>5}  {one.verdict:<5}  {displayed(one.rule)}", f"       {displayed(one.detail)}"]
+        lines.append(f"       {calls}{', …' if one.count > len(one.examples) else ''}")
+    free = sum(not call.findings for call in recording.calls)
+    lines.append(
+        f"{len(recording.calls)} calls of {len(recording.sessions)} sessions; nothing would have stopped {free}"
+    )
+    document = {
+        "sessions": len(recording.sessions),
+        "calls": len(recording.calls),
+        "rules": [
+            {
+                "rule": one.rule,
+                "verdict": one.verdict,
+                "detail": one.detail,
+                "count": one.count,
+                "calls": [list(call) for call in one.examples],
+            }
+            for one in counts
+        ],
+        "faults": recording.faults,
+    }
+    print_result(document, [*lines, *_faults(recording)], as_json=as_json)
+    return exit_code_of_faults(recording.faults.values())
+
+
+def mine_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the pack, for example acme.deploy.")],
+    runs: RunsArgument = None,
+    version: Annotated[str, typer.Option("--version", metavar="X.Y.Z", help="The version of the pack.")] = "0.1.0",
+    approver: Annotated[
+        str, typer.Option("--approver", metavar="ROLE", help="The role that is asked about writes.")
+    ] = "approver",
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The file; by default NAME.yaml.")] = None,
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Write the short form of a pack that allows what sessions did, and little else.
+
+    It is a draft: read it before it is signed. Each entry names calls that it came from.
+    """
+    from contextos.mining.draft import mined_yaml
+    from contextos.mining.miner import mine
+    from contextos.packs.expansion import expand
+
+    recording, tenant_id = _recording(runs, workspace, tenant)
+    definitions = workspace_definitions(workspace)
+    mined = mine(
+        recording.sessions, definitions.values(), name=name, version=version, tenant_id=tenant_id, approver=approver
+    )
+    expand(mined.declaration, definitions.values())
+    path = out or Path(f"{name}.yaml")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(mined_yaml(mined))
+    except OSError as error:
+        detail = f"`{path}` cannot be written: {(error.strerror or str(error)).lower()}"
+        raise InvalidInput(Problem("", "unwritable", detail, "name another file with --out")) from None
+    count = len(recording.calls) - sum(mined.left_out.values())
+    lines = [f"{displayed(str(path))} is written, from {count} calls of {len(recording.sessions)} sessions"]
+    lines += [f"{number} calls are left out: {displayed(why)}" for why, number in sorted(mined.left_out.items())]
+    document = {"file": str(path), "calls": count, "calls_left_out": mined.left_out, "faults": recording.faults}
+    print_result(document, [*lines, *_faults(recording)], as_json=as_json)
+    return exit_code_of_faults(recording.faults.values())
+
+
+def test_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pack: short, whole, or in its envelope.")],
+    runs: RunsArgument = None,
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Judge the calls that sessions made by a pack: allowed, asked about, or denied, and by which rules.
+
+    The sessions are played again in memory with the recorded answers; nothing outside is called. Ends with the exit
+    code 1 if the pack would deny a call that was made. Facts of the graph are not played again.
+    """
+    import asyncio
+
+    from contextos.mining.backtest import backtest
+
+    recording, _ = _recording(runs, workspace, tenant)
+    document, definitions = whole_pack(file, workspace), workspace_definitions(workspace)
+    judged = asyncio.run(backtest(document, list(definitions.values()), recording.sessions))
+    if not judged:
+        detail = "no call is recorded that a tool answered"
+        raise InvalidInput(Problem("", "nothing_recorded", detail, "record sessions with a pack that observes"))
+    counts = Counter(one.verdict for one in judged)
+    lines = [f"{counts[one]} {text}" for one, text in _TOLD.items()]
+    lines += _by_rule(judged)
+    answer = {
+        "allowed": counts["allowed"],
+        "ask": counts["ask"],
+        "deny": counts["deny"],
+        "calls": [
+            {
+                "run_id": one.call.run_id,
+                "call_id": one.call.call_id,
+                "tool": one.call.tool,
+                "verdict": one.verdict,
+                "rules": list(one.rules),
+                "detail": one.detail,
+            }
+            for one in judged
+            if one.verdict != "allowed"
+        ],
+        "faults": recording.faults,
+    }
+    print_result(answer, [*lines, *_faults(recording)], as_json=as_json)
+    return exit_code_of_faults(recording.faults.values()) or (DENIED if counts["deny"] else 0)
+
+
+_TOLD: Final[Mapping[BacktestVerdict, str]] = {"allowed": "allowed", "ask": "asked about", "deny": "denied"}
+
+
+def _by_rule(judged: list[JudgedCall]) -> list[str]:
+    """A line for each rule that asks or denies, with one of its calls."""
+    found: dict[tuple[str, str], list[JudgedCall]] = {}
+    for one in judged:
+        for rule in one.rules:
+            found.setdefault((one.verdict, rule), []).append(one)
+    lines = []
+    for (verdict, rule), calls in sorted(found.items(), key=lambda item: (item[0][0] != "deny", -len(item[1]))):
+        first = calls[0]
+        lines.append(f"{verdict:<5}  {len(calls):>5}  {displayed(rule)}")
+        lines.append(f"       {displayed(f'{first.call.run_id}/{first.call.call_id}')}: {displayed(first.detail)}")
+    return lines
+
+
+def _recording(runs: list[str] | None, workspace: Path | None, tenant: str) -> tuple[Recording, str]:
+    async def operation(context: CommandContext) -> tuple[Recording, str]:
+        from contextos.queries.observations import read_sessions
+
+        found = await read_sessions(context.store, context.tenant_id, context.app.keys, runs or ())
+        return found, context.tenant_id
+
+    return with_read_context(workspace, tenant, operation)
+
+
+def _faults(recording: Recording) -> list[str]:
+    return [line for run, why in recording.faults.items() for line in (f"left out: {run}", *fault_lines(why))]

@@ -1,0 +1,123 @@
+"""Bounds of an argument from the values that were seen: a range, the values themselves, or a pattern.
+
+A bound allows each value that it was made from and as little else as it can say. Texts are data: whatever they hold is
+escaped in a pattern.
+
+>>> bound_of(["eu", "us", "eu"])
+ArgConstraint(min=None, max=None, enum=('eu', 'us'), required=None, pattern=None, unless_approved=False)
+>>> bound_of([5, 480]).max
+480
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any, Final
+
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.policy import ArgConstraint
+from contextos.trust.policy.constraints import check_args
+
+MAX_LISTED_VALUES: Final = 12
+"""Distinct values that are listed one by one."""
+MAX_LISTED_BYTES: Final = 200
+"""The size of a value that is listed, as JSON."""
+MAX_BOUNDED_CHARS: Final = 1_000
+"""The longest text that a pattern can describe: RE2 counts no further."""
+MAX_PATTERN_CHARS: Final = 512
+MAX_OTHER_CHARACTERS: Final = 32
+
+_HOST: Final = re.compile(r"([a-z][a-z0-9+.-]{0,20}://[A-Za-z0-9.:-]{1,253})(?:([/?#].*)|)", re.DOTALL)
+_EMAIL: Final = re.compile(r"([^@\s]{1,200})@([A-Za-z0-9.-]{1,253})")
+_CLASSES: Final = (("a-z", "abcdefghijklmnopqrstuvwxyz"), ("A-Z", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"), ("0-9", "0123456789"))
+
+
+def bound_of(values: Sequence[Any]) -> ArgConstraint | None:
+    """Return the bound of an argument that had these values, or None if no bound can describe them."""
+    distinct = list({canonical(value): value for value in values}.items())
+    bound: ArgConstraint | None = None
+    if not values or any(value is None for value in values):
+        return None
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        bound = ArgConstraint(min=min(values), max=max(values))
+    elif len(distinct) <= MAX_LISTED_VALUES and all(len(text) <= MAX_LISTED_BYTES for text, _ in distinct):
+        bound = ArgConstraint(enum=tuple(value for _, value in sorted(distinct)))
+    elif all(isinstance(value, str) for value in values):
+        pattern = _pattern([value for _, value in distinct])
+        bound = None if pattern is None else ArgConstraint(pattern=pattern)
+    # A pattern that RE2 reads in another way than it was meant is none.
+    allows = bound and not any(check_args({"x": (bound,)}, {"x": value}, approved=False) for _, value in distinct)
+    return bound if allows else None
+
+
+def _pattern(texts: Sequence[str]) -> str | None:
+    """A pattern of texts: the addresses or domains that they name, or what they begin with, and which characters and
+    how many follow.
+    """
+    pattern = _of_addresses(texts) or _of_mails(texts) or _of_texts(texts)
+    return pattern if pattern is not None and len(pattern) <= MAX_PATTERN_CHARS else None
+
+
+def _of_addresses(texts: Sequence[str]) -> str | None:
+    found = [_HOST.fullmatch(text) for text in texts]
+    if not all(found):
+        return None
+    origins = sorted({one[1] for one in found if one})
+    paths = [one[2] or "" for one in found if one]
+    if len(origins) > MAX_LISTED_VALUES:
+        return None
+    # A path begins with its own character, so no host is longer than one that was seen.
+    rest = _of_texts([path[1:] for path in paths if path] or [""])
+    firsts = "".join(sorted({path[0] for path in paths if path}))
+    if rest is None:
+        return None
+    tail = f"[{_class(firsts)}]{rest}" if firsts else ""
+    if tail and "" in paths:
+        tail = f"(?:{tail})?"
+    return f"(?:{'|'.join(map(_literal, origins))}){tail}"
+
+
+def _of_mails(texts: Sequence[str]) -> str | None:
+    found = [_EMAIL.fullmatch(text) for text in texts]
+    if not all(found):
+        return None
+    domains = sorted({one[2] for one in found if one})
+    names = _of_texts([one[1] for one in found if one])
+    if names is None or len(domains) > MAX_LISTED_VALUES:
+        return None
+    return f"{names}@(?:{'|'.join(map(_literal, domains))})"
+
+
+def _of_texts(texts: Sequence[str]) -> str | None:
+    if max(map(len, texts)) > MAX_BOUNDED_CHARS:
+        return None
+    same = "".join(one[0] for one in takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False)))
+    rests = [text[len(same) :] for text in texts]
+    characters = set("".join(rests))
+    if not characters:
+        return _literal(same)
+    parts = [name for name, members in _CLASSES if characters.intersection(members)]
+    others = sorted(characters.difference(*(members for _, members in _CLASSES)))
+    if len(others) > MAX_OTHER_CHARACTERS:
+        return None
+    least, most = min(map(len, rests)), max(map(len, rests))
+    times = f"{{{least},{most}}}" if least < most else f"{{{least}}}"
+    return f"{_literal(same)}[{''.join(parts)}{_class(''.join(others))}]{times}"
+
+
+def _literal(text: str) -> str:
+    return _escaped(text, ".+*?()[]{}|^$\\")
+
+
+def _class(characters: str) -> str:
+    return _escaped(characters, "-^[]\\")
+
+
+def _escaped(text: str, special: str) -> str:
+    """The text as RE2 reads it literally; what is special gets a backslash, what is not plain ASCII a number."""
+    return "".join(
+        f"\\{one}" if one in special else one if one.isascii() and one.isprintable() else f"\\x{{{ord(one):x}}}"
+        for one in text
+    )

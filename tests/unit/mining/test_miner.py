@@ -1,0 +1,132 @@
+"""A mined pack allows what was recorded, and refuses the wrong calls of a fixture that is older than the miner."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from contextos.errors import InvalidInput
+from contextos.mining.backtest import backtest
+from contextos.mining.miner import MinedPack, mine
+from contextos.operations.gate.gate import Done, Refused, Waiting
+from contextos.packs.building import DeclaredPack
+from contextos.packs.expansion import Expansion, expand
+from contextos.queries.observations import Recording, SessionCall, read_sessions
+from tests.observed.recording import INTERN, TENANT, USER, deployed, observing, open_gate, played
+from tests.observed.shop import WRONG_CALLS, World, recorded_calls, tools_of
+
+WRONG: list[dict[str, Any]] = json.loads(WRONG_CALLS.read_text("utf-8"))
+
+
+@dataclass
+class Mined:
+    """The recording of the 500 calls, and the pack that was mined from it."""
+
+    recording: Recording
+    pack: MinedPack
+    expansion: Expansion
+
+
+def mined_from(recording: Recording) -> MinedPack:
+    definitions = [tools_of(World([])).describe()]
+    return mine(recording.sessions, definitions, name="shop.mined", version="0.2.0", tenant_id=TENANT, approver="lead")
+
+
+@pytest.fixture(scope="module")
+def mined() -> Mined:
+    with deployed(observing(World([]))) as app:
+        played(app, recorded_calls())
+        recording = app.call(read_sessions, app.deployment.ports.stores.tenant(TENANT), TENANT, app.keys)
+    pack = mined_from(recording)
+    return Mined(recording, pack, expand(pack.declaration, [tools_of(World([])).describe()]))
+
+
+@pytest.fixture(scope="module")
+def enforced(mined: Mined) -> Iterator[tuple[Any, World]]:
+    """The mined pack in force."""
+    world = World([])
+    tools = tools_of(world)
+    expansion = expand(mined.pack.declaration, [tools.describe()])
+    with deployed(DeclaredPack(mined.pack.declaration, expansion, (tools,))) as app:
+        yield app, world
+
+
+def test_the_mined_pack_allows_or_asks_about_all_500_recorded_calls(mined: Mined) -> None:
+    definitions = [tools_of(World([])).describe()]
+    judged = asyncio.run(backtest(mined.expansion.document, definitions, mined.recording.sessions))
+    assert Counter(one.verdict for one in judged) == {"allowed": 400, "ask": 100}
+    assert {one.call.tool for one in judged if one.verdict == "ask"} == {"shop.refund", "shop.notify"}
+    assert all(one.rules for one in judged if one.verdict == "ask")
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=[one["name"] for one in WRONG])
+def test_no_wrong_call_is_made(enforced: tuple[Any, World], wrong: dict[str, Any]) -> None:
+    app, world = enforced
+    user = INTERN if wrong.get("user") else USER
+    gate = open_gate(app, f"wrong_{WRONG.index(wrong)}", user)
+    answer = gate.call(wrong["tool"], wrong["args"], call_id="wrong")
+    assert isinstance(answer, Waiting if wrong["verdict"] == "ask" else Refused), answer
+    assert world.effects == []
+
+
+def test_more_than_20_of_them_are_denied_outright() -> None:
+    assert sum(one["verdict"] == "deny" for one in WRONG) >= 20
+
+
+def test_a_call_like_the_recorded_ones_is_made(enforced: tuple[Any, World]) -> None:
+    app, world = enforced
+    before = len(world.effects)
+    gate = open_gate(app, "right")
+    note = "seen by the agent, case 777"
+    call = {"order_id": "ord_12345", "tag": "vip", "note": note}
+    assert isinstance(gate.call("shop.tag_order", call, call_id="tag"), Done)
+    assert len(world.effects) == before + 1
+    world.effects.clear()
+
+
+def test_each_entry_names_calls_that_it_came_from(mined: Mined) -> None:
+    known = {f"{call.run_id}/{call.call_id}" for call in mined.recording.calls}
+    for place, notes in mined.pack.notes.items():
+        assert any(name in " ".join(notes) for name in known), place
+    assert "NOT BOUNDED" not in str(mined.pack.notes)
+
+
+def altered(recording: Recording, *calls: SessionCall) -> Recording:
+    """A recording of one session with these calls alone."""
+    return Recording([replace(recording.sessions[0], calls=calls)])
+
+
+def test_nothing_is_mined_from_calls_that_no_tool_answered(mined: Mined) -> None:
+    refused = [replace(call, status="refused") for call in mined.recording.calls[:3]]
+    with pytest.raises(InvalidInput, match="3 left out: no tool answered it"):
+        mined_from(altered(mined.recording, *refused))
+
+
+def test_a_redacted_value_is_no_bound(mined: Mined) -> None:
+    tags = [call for call in mined.recording.sessions[0].calls if call.tool == "shop.tag_order"]
+    redacted = replace(tags[0], args={**tags[0].args, "tag": "[redacted:email]"})
+    pack = mined_from(altered(mined.recording, redacted, *tags[1:]))
+    assert pack.left_out == {"something in it was redacted": 1}
+    assert "redacted" not in json.dumps(pack.declaration.to_json())
+
+
+def test_an_argument_that_nothing_can_bound_is_said_and_its_writes_are_asked_about(mined: Mined) -> None:
+    tags = [call for call in mined.recording.calls if call.tool == "shop.tag_order"][:40]
+    loose = [replace(call, args={**call.args, "note": chr(0x4E00 + at) * (at + 1)}) for at, call in enumerate(tags)]
+    pack = mined_from(altered(mined.recording, *loose))
+    (place,) = [place for place in pack.notes if place[0] == "permissions"]
+    assert any(note.startswith("NOT BOUNDED: note") for note in pack.notes[place])
+    assert pack.declaration.auto_approve == ()
+
+
+def test_a_tool_that_is_gone_is_left_out(mined: Mined) -> None:
+    gone = replace(mined.recording.calls[0], tool="shop.gone")
+    pack = mined_from(altered(mined.recording, gone, mined.recording.calls[1]))
+    assert pack.left_out == {"its tool is no longer there": 1}
+    assert pack.declaration.tools == (mined.recording.calls[1].tool,)

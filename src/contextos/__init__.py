@@ -22,6 +22,7 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.contracts.ports.*`: the ports that an embedder can implement
 - `contextos.application.*`: what `App` offers an application: runs, approvals, facts, subscriptions
 - `contextos.operations.acts.facts`: write facts into the graph
+- `contextos.operations.gate.gate`: the gate of an agent's session, and its answers
 - `contextos.operations.operator`: what operators do: answer, settle, cancel, erase
 - `contextos.adapters.function.loading`: adapters that the settings pin by digest
 - `contextos.tools.declared`: tools from functions

@@ -10,9 +10,12 @@ import pytest
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.journal import Batch
+from contextos.errors import InvalidInput
 from contextos.operations.acts.ended_runs import reopen_run
+from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.trust.journal.chain import append
 from tests.e2e.test_slots_in_runs import bodies, declaring, directory, on, opened, pick_of
+from tests.sessions import LOOKUP, REFUND, chosen_by_agent, read_first, refund_args, refund_session
 from tests.world import TENANT, TestWorld, request, run
 
 
@@ -105,6 +108,39 @@ def test_a_cancel_that_nobody_signed_fills_no_slot_and_cancels_nothing(tmp_path:
         assert view.state == "escalated"
         assert "no sealed act" in view.record["rationale"]["failures"][0]["detail"]
         await is_sound(world, view)
+        world.close()
+
+    run(act())
+
+
+def test_a_session_waits_for_its_slots_and_a_reopened_one_has_them_filled_anew(tmp_path: Path) -> None:
+    def of_agent(pack: dict[str, Any]) -> None:
+        chosen_by_agent(pack)
+        declaring(selectionMode="interactive")(pack)
+
+    async def act() -> None:
+        world = await opened(tmp_path, of_agent, stores="sqlite")
+        with pytest.raises(InvalidInput, match="has to choose the slot `voice` first") as refused:
+            await refund_session(world, "ses_voice")
+        (problem,) = refused.value.problems
+        run_id = problem.remedy.split("`")[1]
+        assert problem.remedy == f"answer it for the run `{run_id}`, then open the session again"
+        await pick_of(world, run_id, "of_team")
+        gate = await refund_session(world, "ses_voice")
+        await read_first(gate)
+        assert isinstance(await gate.call(REFUND, refund_args(), call_id="pay"), Waiting)
+        world.clock.at_us += 3_601_000_000
+        assert isinstance(await gate.call(REFUND, refund_args(), call_id="pay"), Refused)
+        directory(world, team_ids=[])
+        await reopen_run(world.deployment, TENANT, run_id, by=world.actor(), reason="they are back")
+        waiting = await gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="again")
+        assert isinstance(waiting, Waiting)
+        assert waiting.waits_for == "slot"
+        await pick_of(world, run_id, "of_all")
+        assert isinstance(await gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="again"), Done)
+        before, after = await bodies(world, run_id, "context.compiled")
+        assert ("Be brief." in str(before), "Be brief." in str(after)) == (True, False)
+        await is_sound(world, await gate.finish("escalated"))
         world.close()
 
     run(act())

@@ -30,7 +30,7 @@ from contextos.runtime.admission import (
     pin,
 )
 from contextos.runtime.attempts.agent_session import agent_session
-from contextos.runtime.attempts.one_plan import NOTHING_DONE, compile_surface, score_attempt, try_plan
+from contextos.runtime.attempts.one_plan import NOTHING_DONE, compile_surface, go_on, score_attempt, try_plan
 from contextos.runtime.attempts.planning import propose
 from contextos.runtime.conclusion import Attempt, conclude, consolidate, decide_outcome, earlier_outcomes
 from contextos.runtime.environment import RunEnvironment, describe_deployment, look_for_cancel, with_recorded_deployment
@@ -194,9 +194,7 @@ async def decision_loop(
     most = admitted.scope.run.run_budget.max_replan_attempts
     for number, template in enumerate(admitted.templates[first : most + 1], start=first):
         if before:
-            # A control that an earlier plan raised still binds.
-            admitted = replace(admitted, scope=replace(admitted.scope, controls=before.controls))
-            admitted = await fill_slots(request, admitted, template, revision, environment)
+            admitted = await go_on(request, admitted, before, template, revision, environment)
         attempt = await _attempt(request, admitted, template, revision, environment)
         attempt = replace(attempt, template=number)
         if attempt.scorecard["verdict"] != "replan":

@@ -64,7 +64,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         "run.scored": "scoring",
     },
     "compiled": {
-        **_stay("compiled", "run.resumed", "planner.answered", *_SAME),
+        **_stay("compiled", "run.resumed", "planner.answered", "identity.resolved", *_SAME),
         "plan.proposed": "planning",
         "session.opened": "open",
         "call.answered": "open",
@@ -150,7 +150,9 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         "run.scored": "scoring",
     },
     "scoring": {
+        # Of a session that its agent finished, a cancel request is still looked up.
         **_stay("scoring", "run.resumed", "run.scored", "call.observed", "session.checkpointed", *_CLOSING),
+        **_stay("scoring", "run.cancel_requested", "run.cancel_unproved"),
         "context.compiled": "compiled",
         "policy.decided": "resolved",
         "call.answered": "open",

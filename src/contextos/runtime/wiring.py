@@ -217,7 +217,7 @@ def build_gateway(
         settlements.fault,
         partial(operation_fault, environment.ports.store, scope.run.tenant_id, environment.ports.keys),
         cancels_of(environment),
-        lambda key: _recheck_preconditions(environment, scope, key),
+        partial(recheck_preconditions, environment, scope),
     )
     approvals = RunApprovals(
         environment.journal,
@@ -241,8 +241,8 @@ def build_gateway(
     )
 
 
-async def _recheck_preconditions(environment: RunEnvironment, scope: RunScope, key: str) -> PreconditionResult:
-    """Both identities and every pin, as they are right before a write is sent."""
+async def recheck_preconditions(environment: RunEnvironment, scope: RunScope, key: str) -> PreconditionResult:
+    """Look up both identities and every pin again, as they are right before a write is sent or a session reads."""
     user_id, agent_id = scope.identity.principals.user.user_id, scope.identity.principals.agent.agent_id
 
     async def look() -> dict[str, Any]:

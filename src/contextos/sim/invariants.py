@@ -175,6 +175,9 @@ class InvariantChecker:
         if entry.key.startswith("redeem/"):
             run.redeemed_us = entry.at_us
 
+    def _opened(self, run: RunObservation, _: Entry, body: dict[str, Any]) -> None:
+        run.deadline_us = body["deadline_us"]
+
     def _call_asked(self, run: RunObservation, entry: Entry, _: dict[str, Any]) -> None:
         run.calls[entry.key] += 1
         if run.calls[entry.key] > 1:
@@ -311,6 +314,7 @@ _OBSERVERS: Final[dict[str, _Observer]] = {
     "run.pinned": InvariantChecker._pinned,
     "run.context": InvariantChecker._context,
     "identity.resolved": InvariantChecker._identity,
+    "session.opened": InvariantChecker._opened,
     "call.asked": InvariantChecker._call_asked,
     "tool.dispatching": InvariantChecker._dispatching,
     "tool.returned": InvariantChecker._returned,

@@ -12,6 +12,7 @@ from contextos.contracts.envelopes.identity import Approver, IdentityClaim, Prin
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.slots import SelectionAct
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
+from contextos.contracts.envelopes.verdicts import SessionOutcome
 from contextos.contracts.ids import RunId, ToolCallId
 from contextos.contracts.model import Amount, Count, Map, Model, Name, Number, OpenObject, Positive, Seq, Text
 
@@ -265,7 +266,7 @@ class AskedCall(Model):
 class FinishedSession(Model):
     """Body of `session.finished`: the outcome that the agent states for its session, and its reason."""
 
-    outcome: Literal["approved", "denied", "escalated"]
+    outcome: SessionOutcome
     reason: Text = ""
 
 

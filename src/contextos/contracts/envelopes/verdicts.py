@@ -42,6 +42,9 @@ VerifyVerdict = Literal["ok", "replan", "reject", "escalate"]
 ScoreVerdict = Literal["accept", "replan", "escalate"]
 End = Literal["completed", "rejected", "refused", "escalated", "exhausted", "cancelled"]
 RecordStatus = Literal["DECIDED", "DEFERRED", "REJECTED", "ESCALATED"]
+SessionOutcome = Literal["approved", "denied", "escalated"]
+"""How the agent of a session states that it ends."""
+
 DecisionStatus = Literal["IN_FLIGHT", "DECIDED", "DEFERRED", "REJECTED", "ESCALATED", "CLOSED"]
 """Where a decision stands: a record's status, what a person made of it later, or that its run is being driven."""
 

@@ -1,9 +1,9 @@
-"""What is checked before anybody acts on a run: that its journal verifies, and that the stated reason is clean text."""
+"""What is checked before anybody acts on a run: that its journal verifies, and that texts are within bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import Entry
@@ -47,3 +47,11 @@ def refuse_reason(reason: str) -> None:
     canonical(reason)  # raises for a lone surrogate
     if unsafe := scan_unsafe(reason, declared_text=True):
         raise InvalidInput(Problem("/reason", unsafe[0].code, unsafe[0].detail, "remove it"))
+
+
+def checked_text(value: Any, at: str, most: int, *, empty: bool = False) -> str:
+    """Return `value` if it is a text of up to `most` characters. Raises `InvalidInput`, which names the place `at`."""
+    if not isinstance(value, str) or len(value) > most or not (value or empty):
+        detail = f"`{str(value)[:40]}` is no text of up to {most} characters"
+        raise InvalidInput(Problem(at, "bad_text", detail, "send a shorter text"))
+    return value

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import ToolError
-from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.envelopes.verdicts import Failure, FailureCode, SessionOutcome
 from contextos.contracts.journal import AgentMessage, Entry
-from contextos.errors import ConflictingRequest, InvalidInput, MalformedJson, NotFound, Problem
-from contextos.operations.acts.checks import MAX_REASON_CHARS
+from contextos.errors import ConflictingRequest, InvalidInput, MalformedJson, Problem, Unavailable
+from contextos.operations.acts.checks import MAX_REASON_CHARS, checked_text
 from contextos.operations.deployment import Deployment
 from contextos.operations.driver import DrivenState
 from contextos.queries.run_view import RunView
-from contextos.runtime.attempts.agent_session import ASKED
+from contextos.runtime.attempts.agent_session import ASKED, FINISHED
 from contextos.runtime.redaction import cleanse_text
 
 MAX_CALL_ID_CHARS: Final = 128
@@ -32,44 +32,59 @@ MAX_ARGS_BYTES: Final = 262_144
 ANSWERED: Final = "call.answered"
 RESULTS: Final = ("tool.returned", "tool.refused", "effect.settled")
 
-Outcome = Literal["approved", "denied", "escalated"]
-
-REMEDIES: Final[Mapping[str, str]] = {
+REMEDIES: Final[Mapping[FailureCode | Literal["session_ended", "erased"], str]] = {
     "tool_not_in_manifest": "use one of the tools of the session",
+    "unknown_intent": "open a session of an intent that the tenant has",
+    "unpinned_ref": "an operator pins it; then open a new session",
+    "unknown_ref": "finish the session and open a new one; what it was admitted with changed or was withdrawn",
+    "no_model_route": "an operator corrects the pack; then open a new session",
+    "approval_mode_mismatch": "the author of the pack corrects the step; take another way, or finish the session",
+    "violates_decision_spec": "do not try it again; take another way, or finish the session",
+    "loop_guard": "do not repeat the same call; take another way, or finish the session",
+    "idempotency_conflict": "the same operation was asked for with other arguments; use those, or finish the session",
     "schema_mismatch": "correct the arguments and call again under a new call id",
     "argument_out_of_bounds": "stay within the bounds, or finish the session",
     "policy_denied": "do not try it again; take another way, or finish the session",
     "policy_eval_error": "read the missing facts first, then call again under a new call id",
     "missing_evidence": "make the reads that provide the evidence, for the same arguments, then call again",
     "approval_denied": "a person said no; do not ask again",
-    "approval_timeout": "ask again under a new call id if it is still needed",
+    "approval_timeout": "the session is over; an operator can reopen it to ask again",
     "approval_void": "something changed since the question was asked; read again, then ask under a new call id",
     "identity_refused": "the user has to sign in or delegate again",
     "budget_exhausted": "the session is over; an operator can reopen it with more",
     "must_escalate": "the session is over; a person decides",
+    "unsafe_output": "the session is over; a person looks at what the tool answered",
+    "output_disagrees": "the session is over; a person looks at what the tool answered",
+    "effect_uncertain": "make the same call again once a person has settled what happened",
+    "tool_failed": "the tool failed; take another way, or finish the session",
     "cancelled": "the session is over; a person stopped it",
     "session_ended": "open a new session",
+    "erased": "read the record of the session",
 }
 """What an agent can do about a refusal, by its code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a call was refused, for the agent: a stable code, a sentence, and what it can do."""
+    """Why a call was refused, for the agent: a stable code, a sentence, and what it can do. `facts` names what is
+    missing, or the limit that was exhausted.
+    """
 
     code: str
     detail: str
-    remedy: str = ""
+    remedy: str
     facts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.detail}; {self.remedy}" if self.remedy else self.detail
+        return f"{self.detail}; {self.remedy}"
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The tool answered: with an output, or with an error of its own. `replayed`: it was done before, and this is the
-    recorded answer.
+    """The tool answered: with an output, or with an error of its own.
+
+    `replayed`: this call had no effect of its own. An earlier call of the session, under another call id, did the same
+    operation, and this is its answer.
     """
 
     call_id: str
@@ -94,8 +109,8 @@ class Refused:
 class Waiting:
     """The session waits. Make the same call again, under the same call id, when it is over; any process can.
 
-    `waits_for` is `approval`, `settlement` or `engine`, and `question` what a person is asked. `about` is the call that
-    it waits for: this one, or an earlier one that has to be answered first.
+    `waits_for` is `approval`, `settlement`, `slot` or `engine`, and `question` what a person is asked. `about` is the
+    call that it waits for: this one, or an earlier one that has to be answered first.
     """
 
     call_id: str
@@ -126,38 +141,45 @@ class Gate:
         Raises:
             InvalidInput: the arguments are no JSON object, the call id is malformed, or it was used for another call
                 (`ConflictingRequest`). Nothing was recorded.
-            Unavailable: the store or the tool does not answer; make the same call again.
+            Unavailable: the store or the tool does not answer, or no process can drive the session; make the same call
+                again.
         """
         _check_call_id(call_id)
         asked = {"tool": checked_text(name, "/name", MAX_TOOL_CHARS), "args": _json(args)}
-        state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage("call.asked", call_id, asked))
+        state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage(ASKED, call_id, asked))
         recorded = _find(state.entries, ASKED, call_id)
         if recorded is None:
             return _not_asked(call_id, state)
         await self._refuse_other_call(recorded, asked, state.entries)
         return self._answer(call_id, state)
 
-    async def finish(self, outcome: Outcome, reason: str = "") -> RunView:
+    async def finish(self, outcome: SessionOutcome, reason: str = "") -> RunView:
         """End the session with the agent's outcome, and return the run with its DecisionRecord.
 
-        `approved` counts only with all evidence that the decision requires; without it the run is escalated. Finishing
-        an ended session again returns its record.
+        The run is escalated where the journal says otherwise: `approved` needs a write that was done, or, if the
+        decision governs no write, all evidence that it requires; `denied` needs that nothing was done. Finishing an
+        ended session again returns its record.
 
         Raises:
-            InvalidInput: the outcome is none of the three, or the session waits for an answer about a call.
+            InvalidInput: the outcome is none of the three, the session waits for an answer about a call, or it was
+                finished with another outcome (`ConflictingRequest`).
+            Unavailable: the store does not answer, or no process can drive the session; finish it again.
         """
-        if outcome not in ("approved", "denied", "escalated"):
+        if outcome not in get_args(SessionOutcome):
             detail = f"`{str(outcome)[:40]}` is no outcome"
             raise InvalidInput(Problem("/outcome", "unknown_outcome", detail, "use approved, denied or escalated"))
         said = {"outcome": outcome, "reason": checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)}
         # An operator can reopen a session; then it is finished once more.
         entries = await self.deployment.ports.stores.tenant(self.tenant_id).read(self.run_id)
         times = sum(entry.kind == "run.reopened" for entry in entries)
-        state = await self.deployment.say(
-            self.tenant_id, self.run_id, AgentMessage("session.finished", str(times), said)
-        )
+        state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage(FINISHED, str(times), said))
+        said_before = _find(state.entries, FINISHED, str(times))
+        before = read_body(said_before) if said_before else None
+        if before is not None and before["outcome"] != outcome:
+            detail = f"the session was finished as `{before['outcome']}`"
+            raise ConflictingRequest(Problem("/outcome", "conflicting_outcome", detail, "read its record"))
         if not state.view.ended:
-            waits = (state.view.waiting or {}).get("for", "engine")
+            waits = _waits_for(state.view)
             detail = f"the session waits for an answer ({waits}) about an earlier call"
             raise InvalidInput(Problem("", "session_waits", detail, "make that call again until it is answered"))
         return state.view
@@ -182,14 +204,14 @@ class Gate:
         answered = _find(state.entries, ANSWERED, call_id)
         body = read_body(answered) if answered else None
         if body is None:
-            if answered or state.view.ended:
-                erased = Reason("erased", "the answer was erased, or the session ended before it", "read the record")
-                return Refused(call_id, (erased,), state.view.ended)
-            return _waiting(call_id, state)
+            return _erased(call_id, state) if answered or state.view.ended else _waiting(call_id, state)
         failures = [Failure.model_validate(one) for one in body["failures"]]
         if body["status"] == "refused":
             return Refused(call_id, tuple(map(_reason, failures)), state.view.ended)
-        envelope, replayed = _result(state.entries, body["step"])
+        result = _result(state.entries, body["step"])
+        if result is None:
+            return _erased(call_id, state)
+        envelope, replayed = result
         error = ToolError.model_validate(envelope["error"]) if envelope.get("error") else None
         if body["status"] == "failed" and error is None:
             # A person settled that the effect did not happen; the result says nothing of that.
@@ -204,29 +226,41 @@ def _not_asked(call_id: str, state: DrivenState) -> CallAnswer:
     return _waiting(call_id, state)
 
 
+def _erased(call_id: str, state: DrivenState) -> Refused:
+    erased = Reason("erased", "the answer was erased, or the session ended before it", REMEDIES["erased"])
+    return Refused(call_id, (erased,), state.view.ended)
+
+
 def _waiting(call_id: str, state: DrivenState) -> Waiting:
-    waiting = dict(state.view.waiting or {"for": "engine"})
+    waits_for = _waits_for(state.view)
     about = next((entry.key for entry in reversed(state.entries) if entry.kind == ASKED), call_id)
-    return Waiting(call_id, waiting.pop("for"), about, waiting)
+    question = {name: value for name, value in (state.view.waiting or {}).items() if name != "for"}
+    return Waiting(call_id, waits_for, about, question)
+
+
+def _waits_for(view: RunView) -> str:
+    """What the session waits for after a drive. Raises `Unavailable` if no process drove it."""
+    waits_for = (view.waiting or {}).get("for", "engine")
+    if waits_for == "agent":
+        # A session that is driven takes the message.
+        detail = "is not driven, because its last drivers died; an operator reads `contextos runs dead-letters`"
+        raise Unavailable("session", f"`{view.run_id}` {detail}", retry_after_ms=60_000)
+    return str(waits_for)
 
 
 def _reason(failure: Failure) -> Reason:
-    return Reason(failure.code, failure.detail, REMEDIES.get(failure.code, ""), tuple(failure.facts))
+    return Reason(failure.code, failure.detail, REMEDIES[failure.code], tuple(failure.facts))
 
 
-def _result(entries: Sequence[Entry], key: str) -> tuple[Mapping[str, Any], bool]:
-    """The last result under `key` that was not erased, and whether it is that of an earlier call."""
+def _result(entries: Sequence[Entry], key: str) -> tuple[Mapping[str, Any], bool] | None:
+    """The last result under `key` that was not erased, and whether it is that of an earlier call. None without one."""
     for entry in reversed(entries):
-        if "/".join(entry.key.split("/")[:2]) == key and entry.kind in (
-            "tool.returned",
-            "tool.refused",
-            "effect.settled",
-        ):
+        if "/".join(entry.key.split("/")[:2]) == key and entry.kind in RESULTS:
             body = read_body(entry)
             if body is not None:
                 envelope = body.get("envelope", body)
                 return envelope, bool(envelope.get("metadata", {}).get("made_by"))
-    raise NotFound(f"the result of `{key}` was erased")
+    return None
 
 
 def _find(entries: Sequence[Entry], kind: str, key: str) -> Entry | None:
@@ -237,14 +271,6 @@ def _check_call_id(call_id: Any) -> None:
     checked_text(call_id, "/call_id", MAX_CALL_ID_CHARS)
     if not call_id.isprintable() or not call_id.isascii():
         raise InvalidInput(Problem("/call_id", "bad_call_id", "the call id is no printable ASCII", "send another"))
-
-
-def checked_text(value: Any, at: str, most: int, *, empty: bool = False) -> str:
-    """Return `value` if it is a text of up to `most` characters. Raises `InvalidInput`, which names the place `at`."""
-    if not isinstance(value, str) or len(value) > most or not (value or empty):
-        detail = f"`{str(value)[:40]}` is no text of up to {most} characters"
-        raise InvalidInput(Problem(at, "bad_text", detail, "send a shorter text"))
-    return value
 
 
 def _json(args: Any) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
 from contextos.contracts.facts import nearest_name
 from contextos.contracts.journal import Entry
 from contextos.errors import InvalidInput, Problem
+from contextos.operations.acts.checks import checked_text
 from contextos.operations.deployment import Deployment
-from contextos.operations.gate.gate import MAX_CALL_ID_CHARS, REMEDIES, Gate, checked_text
+from contextos.operations.gate.gate import MAX_CALL_ID_CHARS, REMEDIES, Gate
 from contextos.queries.run_view import RunView
 
 
@@ -47,7 +48,8 @@ async def open_session(
     Raises:
         ConflictingRequest: the name belongs to a session of another user, agent, intent or context.
         InvalidInput: an argument is malformed, the directory does not know the user and the agent, the intent is not
-            one whose calls an agent chooses, or a tool is none of the session.
+            one whose calls an agent chooses, a tool is none of the session, or a person has to choose a context slot
+            before the session is open.
         Unavailable: the store does not answer; open it again.
     """
     known = await _recorded_request(deployment, tenant_id, session)
@@ -145,10 +147,16 @@ async def _agent(
 
 
 def _not_a_session(view: RunView, intent: str) -> InvalidInput:
+    """Why a run has no session: it ended before, a person has to choose first, or a template chooses its calls."""
     failures = ((view.record or {}).get("rationale") or {}).get("failures") or []
     if view.ended and failures:
-        problems = [Problem("", one["code"], one["detail"], REMEDIES.get(one["code"], "")) for one in failures]
+        problems = [Problem("", one["code"], one["detail"], REMEDIES[one["code"]]) for one in failures]
         return InvalidInput(*problems)
+    if (view.waiting or {}).get("for") == "slot":
+        assert view.waiting is not None, "it has what the run waits for"
+        detail = f"`{view.waiting['principal_id']}` has to choose the slot `{view.waiting['slot_id']}` first"
+        remedy = f"answer it for the run `{view.run_id}`, then open the session again"
+        return InvalidInput(Problem("/session", "slot_waits", detail, remedy))
     remedy = "use an intent whose template has `chosen_by: agent`, or send a request for this one"
     return InvalidInput(
         Problem("/intent", "no_session", f"the calls of `{intent[:64]}` are chosen by a template", remedy)

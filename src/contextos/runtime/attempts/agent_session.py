@@ -8,28 +8,30 @@ Source: docs/design/sessions.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from contextos.contracts.bindings import binding_of
+from contextos.contracts.envelopes.evidence import EvidenceItem
 from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
-from contextos.contracts.envelopes.verdicts import End, Failure, FailureCode
+from contextos.contracts.envelopes.verdicts import End, Failure, FailureCode, SessionOutcome
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Logged, Timeout
-from contextos.contracts.scope import SESSION_LIMIT, Fact
+from contextos.contracts.scope import SESSION_LIMIT, Fact, RunScope
 from contextos.decision.executor import Execution
 from contextos.decision.observing import observe_failures
 from contextos.errors import ReplayMismatch
+from contextos.intelligence.retrieval import drop_stale_names
 from contextos.runtime.admission import AdmittedRun
-from contextos.runtime.attempts.one_plan import Surface, compile_surface, score_attempt, try_plan
+from contextos.runtime.attempts.one_plan import Surface, compile_surface, go_on, has_acted, score_attempt, try_plan
 from contextos.runtime.conclusion import Attempt
 from contextos.runtime.environment import RunEnvironment, look_for_cancel
 from contextos.runtime.redaction import cleanse_text
-from contextos.runtime.wiring import facts_by_name
+from contextos.runtime.wiring import facts_by_name, recheck_preconditions
 
 ASKED: Final = "call.asked"
 FINISHED: Final = "session.finished"
@@ -44,24 +46,28 @@ Calls that are refused cost no budget, and an agent could repeat them for ever.
 """
 
 ENDING: Final[frozenset[FailureCode]] = frozenset(
-    {"cancelled", "must_escalate", "budget_exhausted", "unsafe_output", "output_disagrees"}
+    {"cancelled", "must_escalate", "budget_exhausted", "approval_timeout", "unsafe_output", "output_disagrees"}
 )
 """The failures after which the agent cannot go on."""
 
-END_OF_OUTCOME: Final[Mapping[str, End]] = {"approved": "completed", "denied": "rejected", "escalated": "escalated"}
+END_OF_OUTCOME: Final[Mapping[SessionOutcome, End]] = {
+    "approved": "completed",
+    "denied": "rejected",
+    "escalated": "escalated",
+}
 """How a session ends by the outcome that its agent states."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    """What a session has done so far: the last result of each step, and all evidence, the oldest first."""
+    """What a session has done so far: the last result of each step, and the evidence of its calls, the oldest first."""
 
-    facts: list[Fact]
     results: dict[str, ToolResultEnvelope] = field(default_factory=dict)
+    facts: list[Fact] = field(default_factory=list)
 
-    @property
-    def execution(self) -> Execution:
-        return Execution(dict(self.results), tuple(self.facts), None)
+    def known(self, retrieved: Sequence[EvidenceItem], scope: RunScope) -> tuple[Fact, ...]:
+        """All evidence, the oldest first: what was retrieved, and what the calls gave."""
+        return (*facts_by_name(retrieved, scope).values(), *self.facts)
 
 
 async def agent_session(
@@ -70,12 +76,13 @@ async def agent_session(
     """Compile once, then judge and make the calls that the agent asks for until it finishes. Returns the run and what
     was done.
 
-    `before` is the session as it ended before an operator reopened it: its results and its evidence still count.
+    `before` is the session as it ended before an operator reopened it: its results still count, and its agent reads the
+    evidence again.
     """
-    template = admitted.templates[0]
-    revision = before.revision + 1 if before else 0
-    progress = _Progress(list(before.execution.facts), dict(before.execution.results)) if before else None
-    progress = progress or _Progress(list(facts_by_name(admitted.items, admitted.scope).values()))
+    template, progress, revision = admitted.templates[0], _Progress(), 0
+    if before:
+        progress, revision = _Progress(dict(before.execution.results)), before.revision + 1
+        admitted = await go_on(request, admitted, before, template, revision, environment)
     if admitted.not_chosen:
         return admitted, await _scored(admitted, progress, (admitted.not_chosen,), revision, environment)
     surface = compile_surface(request, admitted, template, revision, environment)  # 7, 8
@@ -151,8 +158,15 @@ async def _call(
     plan = _plan(environment.journal.run_id, template, asked.body, revision)
     if isinstance(plan, Failure):
         return _answered(asked, "refused", None, (plan,), environment)
-    execution, failures = await try_plan(request, admitted, template, plan, surface, tuple(progress.facts), environment)
-    progress.facts, step = list(execution.facts), plan.steps[0]
+    step = plan.steps[0]
+    if step.approval_mode == "read_only":
+        # The gateway does so for each write.
+        now = await recheck_preconditions(environment, admitted.scope, f"{revision}/{step.id}")
+        if now.failure:
+            return _answered(asked, "refused", None, (now.failure,), environment)
+    known = progress.known(_fresh(admitted, environment), admitted.scope)
+    execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)
+    progress.facts += execution.facts[len(known) :]
     result = execution.results.get(step.id)
     if result is None:
         return _answered(asked, "refused", None, failures, environment)
@@ -204,24 +218,60 @@ def _is_binding(value: Any) -> bool:
 
 
 async def _finished(
-    admitted: AdmittedRun, progress: _Progress, outcome: str, revision: int, environment: RunEnvironment
+    admitted: AdmittedRun, progress: _Progress, outcome: SessionOutcome, revision: int, environment: RunEnvironment
 ) -> Attempt:
-    """The end of a session as its agent states it. What is approved has all evidence that its decision requires."""
-    failures: tuple[Failure, ...] = ()
-    template, specs = admitted.templates[0], admitted.scope.pinned.specs
-    if outcome == "approved":
-        known = {fact.name for fact in progress.facts}
-        for point in template.decision_checkpoints:
-            missing = sorted(set(specs[point.decision_id].required_evidence) - known)
-            if missing:
-                names = ", ".join(f"`{name}`" for name in missing)
-                detail = f"`{point.decision_id}` requires {names}, and the session has no such evidence"
-                failures = (*failures, Failure(code="missing_evidence", detail=detail))
+    """The end of a session as its agent states it; a person decides where the journal says otherwise."""
+    failures = _contradictions(admitted, progress, outcome, environment)
     if admitted.scope.observes:
         observe_failures(failures, str(revision), "finish", environment.journal)
         failures = ()
     stated = None if failures else END_OF_OUTCOME[outcome]
     return await _scored(admitted, progress, failures, revision, environment, stated)
+
+
+def _contradictions(
+    admitted: AdmittedRun, progress: _Progress, outcome: SessionOutcome, environment: RunEnvironment
+) -> tuple[Failure, ...]:
+    """Why the session did not end as its agent states.
+
+    What is denied had no effect. Where the decision governs writes, what is approved was done, and a person did not
+    deny the last write; where it governs none, all evidence that it requires is known.
+    """
+    if outcome == "denied" and has_acted(progress.results, environment):
+        return (Failure(code="must_escalate", detail="the agent denies, and a call of the session had an effect"),)
+    template = admitted.templates[0]
+    if outcome != "approved" or not template.decision_checkpoints:
+        return ()
+    if writes := {step.id for step in template.steps if step.approval_mode != "read_only"}:
+        last = last_write(environment.journal.log(), writes)
+        if last is None or last["status"] != "done":
+            what = "a person denied its last write" if last else "no write of the session was made"
+            return (Failure(code="must_escalate", detail=f"the agent approves, and {what}"),)
+        return ()
+    known = {fact.name for fact in progress.known(_fresh(admitted, environment), admitted.scope)}
+    failures = []
+    for point in template.decision_checkpoints:
+        if missing := sorted(set(admitted.scope.pinned.specs[point.decision_id].required_evidence) - known):
+            names = ", ".join(f"`{name}`" for name in missing)
+            detail = f"`{point.decision_id}` requires {names}, and the session has no such evidence"
+            failures.append(Failure(code="missing_evidence", detail=detail))
+    return tuple(failures)
+
+
+def last_write(log: Sequence[Logged], writes: Set[str]) -> Mapping[str, Any] | None:
+    """Return the last answer to a call of one of the steps `writes` that was done, or that a person denied."""
+    for entry in reversed(log):
+        answer: Mapping[str, Any] | None = entry.body if entry.kind == "call.answered" and entry.body["step"] else None
+        if answer is None or answer["step"].split("/")[1] not in writes:
+            continue
+        if answer["status"] == "done" or any(failure["code"] == "approval_denied" for failure in answer["failures"]):
+            return answer
+    return None
+
+
+def _fresh(admitted: AdmittedRun, environment: RunEnvironment) -> Sequence[EvidenceItem]:
+    """What was retrieved, without the names of what has become too old."""
+    return drop_stale_names(admitted.items, admitted.query.named, environment.journal.now_us)
 
 
 async def _scored(
@@ -233,8 +283,9 @@ async def _scored(
     stated: End | None = None,
 ) -> Attempt:
     controls, finished = admitted.scope.controls, stated is not None
+    execution = Execution(progress.results, progress.known(admitted.items, admitted.scope), None)
     attempt = await score_attempt(
-        admitted, controls, None, progress.execution, failures, revision, environment, finished=finished
+        admitted, controls, None, execution, failures, revision, environment, finished=finished
     )
     return replace(attempt, stated=stated)
 

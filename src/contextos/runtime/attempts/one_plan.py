@@ -16,6 +16,7 @@ from contextos.contracts.controls import RunControls
 from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.scope import Fact, RunScope
 from contextos.decision import critic, executor, scoring
@@ -25,6 +26,7 @@ from contextos.runtime.admission import AdmittedRun, within_token_budget
 from contextos.runtime.checkpoints import checkpoint
 from contextos.runtime.conclusion import Attempt, waiting_record
 from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.slot_steps import fill_slots
 from contextos.runtime.wiring import build_gateway, decide_exposure, decide_plan_steps
 from contextos.trust.policy.constraints import check_args
 
@@ -46,6 +48,21 @@ class Surface:
         """The ids of the tools that the run can use."""
         compiled = self.compiled
         return frozenset() if isinstance(compiled, Failure) else frozenset(compiled["context_ledger"]["tools"])
+
+
+async def go_on(
+    request: InvokeRequest,
+    admitted: AdmittedRun,
+    before: Attempt,
+    template: TaskTemplate,
+    revision: int,
+    environment: RunEnvironment,
+) -> AdmittedRun:
+    """Return the run for the next attempt. A control that an earlier one raised still binds, and the context slots are
+    filled anew.
+    """
+    admitted = replace(admitted, scope=replace(admitted.scope, controls=before.controls))
+    return await fill_slots(request, admitted, template, revision, environment)
 
 
 def compile_surface(
@@ -157,7 +174,7 @@ async def score_attempt(
         steps=steps,
         done=done,
         failures=failures,
-        acted=_acted(execution, environment),
+        acted=has_acted(execution.results, environment),
     )
     environment.journal.derive("run.scored", str(revision), card)
     await checkpoint(admitted.scope, plan, card["verdict"], execution.results, environment)
@@ -189,7 +206,7 @@ def _verify(
     )
 
 
-def _acted(execution: Execution, environment: RunEnvironment) -> bool:
+def has_acted(results: Mapping[str, ToolResultEnvelope], environment: RunEnvironment) -> bool:
     """Return whether any effect of this run happened, whatever an adapter lists as its mutations."""
     happened = any(entry.kind == "tool.returned" and entry.body["happened"] for entry in environment.journal.log())
-    return happened or any(result.status == "completed" for result in execution.results.values())
+    return happened or any(result.status == "completed" for result in results.values())

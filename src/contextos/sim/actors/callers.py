@@ -5,14 +5,16 @@ Each says the same again until it is answered, in whatever process answers.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.run import RuntimeHints
+from contextos.contracts.envelopes.verdicts import SessionOutcome
 from contextos.errors import Conflict, ConflictingRequest, ContextOSError, Integrity, InvalidInput, Unavailable
 from contextos.operations.deployment import Deployment
-from contextos.operations.gate.gate import CallAnswer, Done, Gate, Outcome, Refused, Waiting
+from contextos.operations.gate.gate import CallAnswer, Done, Gate, Refused, Waiting
 from contextos.operations.gate.opening import open_session
 from contextos.queries.run_view import RunView
 from contextos.sim import example
@@ -73,7 +75,7 @@ async def agent(world: SimulatedWorld, planned: PlannedRequest) -> None:
                 answers[call_id] = said
             paid = isinstance(answers["pay"], Done) and answers["pay"].error is None
             again = await call_process(world, "call", partial(_say, planned, *calls[0]))
-            if again != answers["look"]:
+            if _recorded(again) != _recorded(answers["look"]):
                 detail = f"`{planned.request_id}` was answered {answers['look']} and then {again}"
                 world.checker.violated("same_call_same_answer", detail)
             await call_process(world, "finish", partial(_finish, planned, "approved" if paid else "escalated"))
@@ -87,6 +89,11 @@ async def agent(world: SimulatedWorld, planned: PlannedRequest) -> None:
             await pause(world.rng.randint(1_000, 40_000_000))
         except outcome_unknown(world):
             await pause(world.rng.randint(1_000, 40_000_000))
+
+
+def _recorded(answer: CallAnswer) -> CallAnswer:
+    """What is on record of an answer. Another caller can finish the session between two of them."""
+    return replace(answer, ended=False) if isinstance(answer, Refused) else answer
 
 
 async def _gate(planned: PlannedRequest, deployment: Deployment) -> Gate:
@@ -107,7 +114,7 @@ async def _say(planned: PlannedRequest, tool: str, args: dict[str, Any], call_id
     return await (await _gate(planned, to)).call(tool, args, call_id=call_id)
 
 
-async def _finish(planned: PlannedRequest, outcome: Outcome, to: Deployment) -> RunView:
+async def _finish(planned: PlannedRequest, outcome: SessionOutcome, to: Deployment) -> RunView:
     return await (await _gate(planned, to)).finish(outcome)
 
 

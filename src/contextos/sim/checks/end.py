@@ -109,8 +109,9 @@ def _check_alterations(world: SimulatedWorld) -> None:
 
 
 def _check_checkpoints(world: SimulatedWorld, run: RunObservation) -> None:
-    """A session has one checkpoint for each verdict of the Critic; other runs have none."""
-    verdicts = run.kinds["plan.verified"] + run.kinds["run.scored"] if run.deadline_us is not None else 0
+    """A background session has one checkpoint for each verdict of the Critic; other runs have none."""
+    background = run.request["mode"] == "long_running"
+    verdicts = run.kinds["plan.verified"] + run.kinds["run.scored"] if background else 0
     if run.kinds["session.checkpointed"] != verdicts:
         detail = f"`{run.run_id}` has {run.kinds['session.checkpointed']} checkpoints for {verdicts} verdicts"
         world.checker.violated("verdicts_are_checkpointed", detail)

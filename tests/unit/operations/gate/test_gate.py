@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from contextos.errors import ConflictingRequest, InvalidInput
-from contextos.operations.gate.gate import Done, Refused, Waiting
+from contextos.contracts.documents.runs import LEASES
+from contextos.contracts.envelopes.verdicts import FailureCode
+from contextos.contracts.journal import Batch
+from contextos.errors import ConflictingRequest, InvalidInput, Unavailable
+from contextos.operations.driver import MAX_DEATHS
+from contextos.operations.gate.gate import REMEDIES, Done, Refused, Waiting
+from contextos.operations.operator import erase_entry
 from tests.e2e.test_settlements import DID_NOT, HAPPENED, PAID, Lossy
 from tests.sessions import EVAL, LOOKUP, REFUND, assert_replays, in_world, read_first, refund_args, refund_session
-from tests.world import TestWorld
+from tests.world import TENANT, TestWorld
 
 
 def test_a_session_is_one_run_with_one_record_and_replays(tmp_path: Path) -> None:
@@ -121,3 +127,48 @@ def test_a_call_whose_effect_a_person_settled_is_answered_with_what_they_found(t
         await assert_replays(world, gate.run_id)
 
     in_world(tmp_path, play, payments="none")
+
+
+def test_every_refusal_says_what_an_agent_can_do() -> None:
+    assert set(get_args(FailureCode)) < set(REMEDIES)
+    assert all(REMEDIES.values())
+
+
+def test_a_session_has_one_outcome(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_two_ends")
+        first = await gate.finish("denied", "not needed")
+        with pytest.raises(ConflictingRequest, match="finished as `denied`"):
+            await gate.finish("approved")
+        assert (await gate.finish("denied", "said again")).record == first.record
+
+    in_world(tmp_path, play)
+
+
+def test_a_session_that_ended_its_drivers_is_unavailable_and_does_not_wait(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_killer")
+        store = world.stores.tenant(TENANT)
+        lease = await LEASES.one(store, gate.run_id)
+        assert lease is not None
+        dead = replace(lease.body, owner="another", until_us=1, deaths=MAX_DEATHS)
+        await store.commit(Batch(run=gate.run_id, writes=(LEASES.write(gate.run_id, lease.version, dead),)))
+        with pytest.raises(Unavailable, match="dead-letters"):
+            await gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="look")
+
+    in_world(tmp_path, play)
+
+
+def test_an_answer_that_was_erased_is_refused_as_such(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_erased")
+        await read_first(gate)
+        await gate.finish("escalated")
+        kinds = await world.kinds(gate.run_id)
+        seq = kinds.index("tool.returned") + 1
+        await erase_entry(world.deployment, TENANT, gate.run_id, seq, by=world.actor(), reason="a customer asked")
+        answer = await gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="look")
+        assert isinstance(answer, Refused)
+        assert [reason.code for reason in answer.reasons] == ["erased"]
+
+    in_world(tmp_path, play)

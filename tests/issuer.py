@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from joserfc import jws
@@ -19,12 +18,11 @@ from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from contextos.trust.identity.oidc import TrustedIssuer
+from tests.loopback import Answer, Asked, serving
 
 ISSUER = "https://login.acme.example"
 AUDIENCE = "contextos"
 NOW_S = 1_793_000_000
-
-Answer = tuple[int, bytes, dict[str, str]]
 
 
 def segment(value: Any) -> str:
@@ -103,33 +101,11 @@ class Issuer:
 def issuer() -> Iterator[Issuer]:
     made = Issuer()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(_asked: Asked) -> Answer:
+        with made.lock:
+            made.requests += 1
+        return made.answer()
 
-        def do_GET(self) -> None:
-            with made.lock:
-                made.requests += 1
-            status, said, headers = made.answer()
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(said)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            try:
-                self.wfile.write(said)
-            except (BrokenPipeError, ConnectionResetError):
-                self.close_connection = True
-
-        def log_message(self, *_: object) -> None:
-            """The test's output stays quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    made.url = f"http://127.0.0.1:{server.server_port}/jwks.json"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(answer) as url:
+        made.url = f"{url}/jwks.json"
         yield made
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

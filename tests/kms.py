@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -18,9 +17,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from contextos.adapters.remote_keys import RemoteKeys
 from contextos.port_settings import RemoteKeySetting
 from contextos.trust.seal import PURPOSES
+from tests.loopback import Answer, Asked, serving
 
-Answer = tuple[int, bytes]
-Fault = Callable[[str, str], Answer | None]
+KeyAnswer = tuple[int, bytes]
+Fault = Callable[[str, str], KeyAnswer | None]
 """(method, path) -> what to answer instead, or None."""
 TOKEN = "token-of-the-runtime"
 
@@ -61,7 +61,7 @@ class KeyService:
         self.clients.append(made)
         return made
 
-    def answer(self, method: str, path: str, body: bytes, token: str) -> Answer:
+    def answer(self, method: str, path: str, body: bytes, token: str) -> KeyAnswer:
         with self.lock:
             self.requests.append((method, path))
         instead = self.fault(method, path)
@@ -84,38 +84,14 @@ class KeyService:
 def key_service() -> Iterator[KeyService]:
     made = KeyService()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(asked: Asked) -> Answer:
+        status, said = made.answer(asked.method, asked.path, asked.body, asked.headers.get("Authorization", ""))
+        return status, said, {"Location": f"{made.url}/elsewhere"} if 300 <= status < 400 else {}
 
-        def do_GET(self) -> None:
-            self.do_POST()
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, said = made.answer(self.command, self.path, body, self.headers.get("Authorization", ""))
-            self.send_response(status)
-            if 300 <= status < 400:
-                self.send_header("Location", f"{made.url}/elsewhere")
-            self.send_header("Content-Length", str(len(said)))
-            self.end_headers()
-            try:
-                self.wfile.write(said)
-            except (BrokenPipeError, ConnectionResetError):
-                self.close_connection = True
-
-        def log_message(self, *_: object) -> None:
-            """The test's output stays quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    made.url = f"http://127.0.0.1:{server.server_port}/v1/keys"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield made
-    finally:
-        for one in made.clients:
-            one.close()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(answer) as url:
+        made.url = f"{url}/v1/keys"
+        try:
+            yield made
+        finally:
+            for one in made.clients:
+                one.close()

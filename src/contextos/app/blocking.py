@@ -11,9 +11,11 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final
 
+from contextos.application.pages import Page
 from contextos.errors import InvalidInput, Problem
 
 _CONTEXT: Final = ("__aenter__", "__aexit__")
@@ -106,6 +108,8 @@ class Blocking:
             return call
         if type(value) in (list, tuple):
             return type(value)(self._blocking(one) for one in value)
+        if isinstance(value, Page):
+            return replace(value, items=self._blocking(value.items))
         return Blocking(value, self._thread) if _is_asynchronous(type(value)) else value
 
 

@@ -66,11 +66,11 @@ class Opening(AbstractAsyncContextManager[App], AbstractContextManager[BlockingA
         if self._entered:
             raise InvalidInput(Problem("", "open", "this deployment is open already", "call `contextos.open` again"))
         self._entered = True
-        with ExitStack() as on_failure:
+        async with AsyncExitStack() as on_failure:
             on_failure.callback(self._left)
             settings = self._settings if isinstance(self._settings, Settings) else Settings.read(Path(self._settings))
             app = await open_app(settings, self._given)
-            on_failure.callback(app.close)
+            self._close_later(app, on_failure)
             app.engine = app.worker()
             await app.engine.start()
             on_failure.pop_all()
@@ -80,6 +80,12 @@ class Opening(AbstractAsyncContextManager[App], AbstractContextManager[BlockingA
     def _left(self) -> None:
         self._entered = False
 
+    @staticmethod
+    def _close_later(app: App, closing: AsyncExitStack) -> None:
+        closing.callback(app.close)
+        if hasattr(app.stores, "aclose"):
+            closing.push_async_callback(app.stores.aclose)
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -87,9 +93,7 @@ class Opening(AbstractAsyncContextManager[App], AbstractContextManager[BlockingA
         assert app is not None, "it was entered"
         async with AsyncExitStack() as closing:
             closing.callback(self._left)
-            closing.callback(app.close)
-            if hasattr(app.stores, "aclose"):
-                closing.push_async_callback(app.stores.aclose)
+            self._close_later(app, closing)
             await app.delivery.stop()
             await app.engine.stop()
             if app.witness_publisher is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from contextos.app.blocking import Blocking, BlockingApp, LoopThread
+from contextos.application.pages import Page
 from contextos.errors import InvalidInput, NotFound
 
 
@@ -41,6 +42,9 @@ class Part:
     async def parts(self) -> list[Part]:
         return [Part(), Part()]
 
+    async def page(self) -> Page[Part]:
+        return Page((Part(), Part()), "2")
+
     async def __aenter__(self) -> Part:
         self.seen.append("entered")
         return self
@@ -61,6 +65,8 @@ def test_everything_runs_on_the_thread_of_the_loop(thread: LoopThread) -> None:
     assert (part.where(), part.plain(), part.number) == ("contextos", "contextos", 7)
     assert [one.where() for one in part.parts()] == ["contextos"] * 2, "what a call returns is wrapped, too"
     assert list(part.numbers()) == [0, 1, 2]
+    page = part.page()
+    assert ([one.where() for one in page.items], page.cursor) == (["contextos"] * 2, "2")
 
 
 def test_an_error_is_the_same_error(thread: LoopThread) -> None:

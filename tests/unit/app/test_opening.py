@@ -140,13 +140,22 @@ def test_a_directory_that_is_no_workspace_says_so(tmp_path: Path) -> None:
 
 def test_an_engine_that_does_not_start_leaves_nothing_open(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from contextos.engine.local import LocalEngine
+    from contextos.store.sqlite.stores import SqliteStores
+
+    closed: list[str] = []
+
+    async def aclose(_self: SqliteStores) -> None:
+        closed.append("connections")
 
     async def broken(_self: LocalEngine) -> None:
         raise OSError("no more threads")
 
     monkeypatch.setattr(LocalEngine, "start", broken)
+    # A store with connections of its event loop, as that of PostgreSQL is.
+    monkeypatch.setattr(SqliteStores, "aclose", aclose, raising=False)
     with pytest.raises(OSError, match="no more threads"), contextos.open(workspace):
         pass
+    assert closed == ["connections"]
 
 
 TOOLSET = """

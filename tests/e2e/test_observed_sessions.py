@@ -86,9 +86,13 @@ def test_missing_evidence_is_on_record_for_the_call_and_for_the_end(tmp_path: Pa
         view = await gate.finish("approved")
         assert view.record["outcome"] == "approved"
         found = await findings(world, gate.run_id)
-        assert {by for by, _, code in found if code == "missing_evidence"} >= {"critic", "finish"}
+        assert {by for by, _, code in found if code == "missing_evidence"} >= {"critic"}
         assert {verdict for _, verdict, _ in found} == {"deny"}
         await assert_replays(world, gate.run_id)
+        idle = await refund_session(world, "ses_idle", 900)
+        assert (await idle.finish("approved")).record["outcome"] == "approved"
+        assert [(by, code) for by, _, code in await findings(world, idle.run_id)] == [("finish", "must_escalate")]
+        await assert_replays(world, idle.run_id)
 
     in_world(tmp_path, play, pack=observed)
 

@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import urlsplit
 
+from contextos.contracts.facts import name_remedy
 from contextos.errors import InvalidSettings, Problem
 from contextos.trust.identity.oidc import MAX_AUTH_AGE_S, TrustedIssuer
 from contextos.trust.seal import PURPOSES
@@ -283,7 +284,7 @@ def is_loopback(host: str) -> bool:
 def _kind(table: Mapping[str, Any], kinds: Mapping[str, type], at: str) -> dict[str, Any]:
     named = table.get("kind")
     if not isinstance(named, str) or named not in kinds:
-        raise _bad(f"{at}/kind", f"`{str(named)[:40]}` is no kind", f"use one of {', '.join(kinds)}")
+        raise _bad(f"{at}/kind", f"`{str(named)[:40]}` is no kind", name_remedy(str(named), kinds))
     return _fitting(kinds[named], {name: value for name, value in table.items() if name != "kind"}, at)
 
 
@@ -294,7 +295,7 @@ def _fitting(kind: type, table: Any, at: str) -> dict[str, Any]:
         raise _bad(at, "this is not a table", f"give a table of {', '.join(known)}")
     for name in table.keys() - known.keys():
         raise InvalidSettings(
-            Problem(f"{at}/{name[:80]}", "unknown_setting", "this is not a setting here", f"use {', '.join(known)}")
+            Problem(f"{at}/{name[:80]}", "unknown_setting", "this is not a setting here", name_remedy(name, known))
         )
     for name, one in known.items():
         if name not in table and one.default is MISSING:

@@ -18,7 +18,7 @@ from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
 from contextos.contracts.envelopes.policy import LEVELS, Level
-from contextos.contracts.facts import ENVIRONMENTS
+from contextos.contracts.facts import ENVIRONMENTS, name_remedy
 from contextos.contracts.ids import EGRESS
 from contextos.contracts.model import MAX_CENTS, MAX_COUNT
 from contextos.errors import InvalidSettings, Problem
@@ -372,9 +372,7 @@ def _named(kind: type, table: Any, where: str) -> dict[str, Any]:
         )
     for name in sorted(table.keys() - known):
         detail = f"`{name[:80]}` is not a setting{' here' if where else ''}"
-        raise invalid_setting(
-            f"{where}/{name[:80]}", "unknown_setting", detail, f"use one of {', '.join(sorted(known))}"
-        )
+        raise invalid_setting(f"{where}/{name[:80]}", "unknown_setting", detail, name_remedy(name, sorted(known)))
     if kind is AdapterSetting:
         for name in sorted({"path", "digest"} - table.keys()):
             raise invalid_setting(

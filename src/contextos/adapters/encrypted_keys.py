@@ -8,16 +8,20 @@ variable that the settings name. Refuses a file that is not encrypted, another a
 from __future__ import annotations
 
 import os
+import secrets
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from contextos.adapters.key_files import MAX_KEY_FILE_BYTES, KeyFiles, SeedFiles, write_private
+from contextos.adapters.key_files import MAX_KEY_FILE_BYTES, KeyFiles, SeedFiles, read_seed, write_private, write_seed
 from contextos.contracts.ports.outside import Clock
 from contextos.errors import InvalidSettings, Problem
 from contextos.files import read_regular_file
+from contextos.trust.seal import KEY_BYTES
 
 MAX_PASSPHRASE_BYTES: Final = 1024
+_ENCRYPTED: Final = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
 
 
 class Pkcs8Files(SeedFiles):
@@ -44,7 +48,7 @@ class Pkcs8Files(SeedFiles):
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         raw = _private_file(path)
-        if not raw.startswith(b"-----BEGIN ENCRYPTED PRIVATE KEY-----"):
+        if not raw.startswith(_ENCRYPTED):
             remedy = "encrypt it: `openssl pkcs8 -topk8 -in FILE -out FILE.pem`"
             raise _refused(path, "not_encrypted", "it is not an encrypted PKCS#8 file (PEM)", remedy)
         try:
@@ -54,7 +58,9 @@ class Pkcs8Files(SeedFiles):
             detail = "the passphrase does not open it, or it is damaged"
             raise _refused(path, "wrong_passphrase", detail, "give the passphrase with which it was made") from None
         if not isinstance(key, Ed25519PrivateKey):
-            raise _refused(path, "other_algorithm", "it is not an Ed25519 key", "make one with `make_pkcs8_keys`")
+            raise _refused(
+                path, "other_algorithm", "it is not an Ed25519 key", "make one with `contextos key new --pkcs8`"
+            )
         return key.private_bytes_raw()
 
     def write(self, path: Path, raw: bytes) -> None:
@@ -76,6 +82,35 @@ def make_pkcs8_keys(folder: Path, passphrase: bytes, clock: Clock | None = None)
         InvalidSettings: the passphrase is empty or too long.
     """
     return KeyFiles.make(folder, clock if clock is not None else _WallClock(), Pkcs8Files(passphrase))
+
+
+def make_person_key(path: Path, passphrase: bytes | None = None) -> bytes:
+    """Write a new key of a person to a new file, plainly or encrypted with `passphrase`, and return its 32 raw bytes.
+
+    Raises:
+        FileExistsError: there is something at `path`.
+        OSError: the file cannot be written.
+        InvalidSettings: the passphrase is empty or too long.
+    """
+    if passphrase is None:
+        return write_seed(path)
+    files, raw = Pkcs8Files(passphrase), secrets.token_bytes(KEY_BYTES)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write(path, raw)
+    return raw
+
+
+def read_person_key(path: Path, passphrase: Callable[[], bytes]) -> bytes:
+    """Return the 32 raw bytes of a person's key. `passphrase` is called only if the file is encrypted.
+
+    Raises:
+        InvalidSettings: as `read_seed` and `Pkcs8Files.read`.
+    """
+    try:
+        encrypted = read_regular_file(path, MAX_KEY_FILE_BYTES).startswith(_ENCRYPTED)
+    except OSError:
+        encrypted = False  # `read_seed` says what it is
+    return Pkcs8Files(passphrase()).read(path) if encrypted else read_seed(path)
 
 
 class _WallClock:

@@ -9,6 +9,7 @@ begins or ceases to sign.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -19,6 +20,7 @@ from typing import Final
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.facts import name_remedy
 from contextos.contracts.model import MAX_COUNT, Count, Model, Name, Seq
 from contextos.contracts.ports.outside import Clock
 from contextos.errors import InvalidInput, InvalidSettings, Problem
@@ -89,6 +91,8 @@ class KeyFiles:
         """Make one new key for each purpose in `folder`. Raises `FileExistsError` if there are some already."""
         files = files if files is not None else SeedFiles()
         folder.mkdir(parents=True, exist_ok=True)
+        if (folder / RING_FILE).exists():
+            raise FileExistsError(errno.EEXIST, "it has keys already")
         listed = [_made(folder, purpose, clock.now_us(), files) for purpose in PURPOSES]
         with open(os.open(folder / RING_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(_content(listed))
@@ -119,7 +123,7 @@ class KeyFiles:
         """Make a key that would replace the one that signs for `purpose`; see `RotatingKeys`."""
         if purpose not in PURPOSES:
             detail = f"there is no purpose `{purpose[:40]}`"
-            raise InvalidInput(Problem("/purpose", "unknown_purpose", detail, f"use one of {', '.join(PURPOSES)}"))
+            raise InvalidInput(Problem("/purpose", "unknown_purpose", detail, name_remedy(purpose, PURPOSES)))
         known = self.kids(purpose)
         old = self._signing.get(purpose)
         if old is None:
@@ -253,7 +257,7 @@ def _list_faults() -> Iterator[None]:
         raise
     except (OSError, InvalidInput, ValueError) as error:
         detail = f"`{RING_FILE}` is not a list of keys: {error}"
-        remedy = "make the keys with `contextos init DIR`, or bring them back from a backup"
+        remedy = "make them with `contextos key new DIR --runtime`, or bring them back from a backup"
         raise InvalidSettings(Problem("/keys", "unreadable", detail, remedy)) from None
 
 
@@ -281,7 +285,9 @@ def read_seed(path: Path) -> bytes:
         raw = bytes.fromhex(read_regular_file(path, MAX_KEY_FILE_BYTES).decode("ascii").strip())
     except (OSError, ValueError) as error:
         detail = f"`{path.name}` is not a key file: {error}"
-        raise InvalidSettings(Problem("/keys", "unreadable", detail, "make one with `contextos init DIR`")) from None
+        raise InvalidSettings(
+            Problem("/keys", "unreadable", detail, "make one with `contextos key new FILE`")
+        ) from None
     if len(raw) != KEY_BYTES:
         detail = f"`{path.name}` has {len(raw)} bytes, not {KEY_BYTES}"
         raise InvalidSettings(Problem("/keys", "unreadable", detail, "make a new one"))

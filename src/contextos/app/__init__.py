@@ -10,6 +10,7 @@ Invariants, with the tests that prove them:
 - What was opened is closed, also after an error. `tests/unit/app/test_opening.py`
 """
 
+from contextos.adapters.encrypted_keys import make_person_key, read_person_key, read_secret
 from contextos.adapters.key_files import ListedKey, read_seed, write_seed
 from contextos.app.application import App
 from contextos.app.build import make_keys, migrate, open_app, open_unchecked
@@ -21,9 +22,12 @@ __all__ = [
     "ListedKey",
     "SystemEntropy",
     "make_keys",
+    "make_person_key",
     "migrate",
     "open_app",
     "open_unchecked",
+    "read_person_key",
+    "read_secret",
     "read_seed",
     "witness_at",
     "write_seed",

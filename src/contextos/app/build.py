@@ -11,6 +11,7 @@ from typing import Any
 from contextos import __version__
 from contextos.action.breaker import CircuitBreakers
 from contextos.adapters.code import SourceCode
+from contextos.adapters.encrypted_keys import Pkcs8Files
 from contextos.adapters.function.adapter import log_fault
 from contextos.adapters.key_files import KeyFiles
 from contextos.app.application import App, local_engine
@@ -160,6 +161,11 @@ async def migrate(url: str) -> tuple[str | None, str]:
     return await schema.migrate_schema(url)
 
 
-def make_keys(folder: Path) -> KeyFiles:
-    """Make the keys of a new runtime in `folder`, one for each purpose. Raises `FileExistsError` if it has some."""
-    return KeyFiles.make(folder, SystemClock())
+def make_keys(folder: Path, passphrase: bytes | None = None) -> KeyFiles:
+    """Make the keys of a new runtime in `folder`, one for each purpose: plainly, or encrypted with `passphrase`.
+
+    Raises:
+        FileExistsError: the folder has keys already.
+        InvalidSettings: the passphrase is empty or too long.
+    """
+    return KeyFiles.make(folder, SystemClock(), None if passphrase is None else Pkcs8Files(passphrase))

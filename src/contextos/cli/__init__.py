@@ -15,6 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 from contextos.cli.commands import COMMANDS
+from contextos.cli.completion import COMPLETE_VARIABLE, answer_shell
 from contextos.cli.parser import command_line
 from contextos.cli.terminal import JSON_OPTION, USAGE, defect, fail, misused, prepare_streams
 from contextos.errors import ContextOSError
@@ -57,4 +58,6 @@ def main() -> None:
         from contextos.telemetry.logs import configure
 
         configure(sys.stderr, as_json=not sys.stderr.isatty())
+    if COMPLETE_VARIABLE in os.environ:
+        sys.exit(answer_shell(command_line()))
     sys.exit(run_command_line(sys.argv[1:]))

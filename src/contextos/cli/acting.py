@@ -6,21 +6,26 @@ so on the terminal, and the record of the act says so too.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from contextos.cli.terminal import print_note
 from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from contextos.operations.acts.act import Actor
 
+PASSPHRASE_VARIABLE: Final = "CONTEXTOS_PASSPHRASE_FILE"
+
 ByOption = Annotated[str, typer.Option("--by", metavar="ID", help="Id of the person who acts, as in the directory.")]
 ActKeyOption = Annotated[
-    Path | None, typer.Option("--key", metavar="FILE", help="File with their private key: 32 bytes in hex.")
+    Path | None, typer.Option("--key", metavar="FILE", help="File with their private key, as `key new` makes it.")
 ]
 ExpectOption = Annotated[
     int, typer.Option("--expect", metavar="VERSION", min=0, help="The version of the active set that you looked at.")
@@ -35,8 +40,50 @@ def named_actor(by: str, key: Path | None) -> Actor:
         print_note(f"unsafe: {displayed(by)} is named and not proved; sign with --key FILE")
         return unsafe_local_assertion(statement)
 
-    if key is None:
-        return Actor(by, only_named)
-    from contextos.app import read_seed
+    return Actor(by, only_named) if key is None else Actor.with_key(by, person_key(key))
 
-    return Actor.with_key(by, read_seed(key))
+
+def person_key(path: Path) -> bytes:
+    """Return the private key (32 raw bytes) in a person's key file, plain or encrypted.
+
+    The passphrase of an encrypted one is in the file that `CONTEXTOS_PASSPHRASE_FILE` names, or is asked for at the
+    terminal.
+
+    Raises:
+        InvalidSettings: the file or its passphrase is wrong.
+        InvalidInput: there is no terminal to ask at.
+    """
+    from contextos.app import read_person_key, read_secret
+
+    def passphrase() -> bytes:
+        named = os.environ.get(PASSPHRASE_VARIABLE, "")
+        if named:
+            return read_secret(Path(named), "", f"/{PASSPHRASE_VARIABLE}")
+        return _asked_for(f"Passphrase of {displayed(path.name)}", f"name a file in {PASSPHRASE_VARIABLE}", twice=False)
+
+    return read_person_key(path, passphrase)
+
+
+def new_passphrase(file: Path | None) -> bytes:
+    """Return the passphrase for a new key: the content of `file`, or what is typed twice at the terminal.
+
+    Raises:
+        InvalidSettings: the file cannot be read, is empty, or others can read it.
+        InvalidInput: there is no terminal to ask at.
+    """
+    from contextos.app import read_secret
+
+    if file is not None:
+        return read_secret(file, "", "/passphrase")
+    return _asked_for("New passphrase", "pass --passphrase-file FILE", twice=True)
+
+
+def _asked_for(prompt: str, remedy: str, *, twice: bool) -> bytes:
+    if not _at_a_terminal():
+        raise InvalidInput(Problem("", "usage", "there is no terminal to ask for the passphrase at", remedy))
+    typed: str = typer.prompt(prompt, hide_input=True, confirmation_prompt=twice, err=True)
+    return typed.encode()
+
+
+def _at_a_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()

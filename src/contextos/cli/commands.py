@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from contextos.cli import completion
 from contextos.cli.demo import init, refunds
 from contextos.cli.governance import (
     artifacts,
     audit,
     declarations,
     facts,
+    graph_facts,
     memory,
     observations,
     packs,
@@ -27,6 +29,8 @@ from contextos.cli.slots import agent, demo, lint, selection, serve
 from contextos.cli.slots import artifacts as slot_artifacts
 
 _BY: Final = "--by user_operator_5 --key keys/user_operator_5.key"
+
+_STATED: Final = "--source artifact:crm_1#rev_1 --integrity trusted --classification INTERNAL"
 
 COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
     "Begin": {
@@ -112,6 +116,20 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
             policies.deactivate_command,
             f"contextos policies deactivate POLICY_HOUSE@1.0.0 --expect VERSION {_BY}",
         ),
+        "facts list": (graph_facts.facts_list_command, "contextos facts list customer:cus_77 identity_verified"),
+        "facts set": (
+            graph_facts.facts_set_command,
+            f"contextos facts set customer:cus_77 tier '\"gold\"' {_STATED} {_BY}",
+        ),
+        "facts replace": (
+            graph_facts.facts_replace_command,
+            f"contextos facts replace customer:cus_77 tier '\"silver\"' {_STATED} {_BY}",
+        ),
+        "facts retract": (
+            graph_facts.facts_retract_command,
+            f"contextos facts retract customer:cus_77 tier --source artifact:crm_2#rev_1 {_BY}",
+        ),
+        "facts load": (graph_facts.facts_load_command, f"contextos facts load graph.json {_BY}"),
         "memory list": (memory.memory_list_command, "contextos memory list"),
         "memory review": (memory.memory_review_command, f"contextos memory review PROPOSAL --promote {_BY}"),
         "slots demo": (demo.slots_demo_command, "contextos slots demo"),
@@ -160,6 +178,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "slots serve": (serve.slots_serve_command, "contextos slots serve --actor email_outreach/actor.json"),
     },
     "Operate": {
+        "key new": (keys.key_new_command, "contextos key new keys/user_new.key"),
         "key list": (keys.key_list_command, "contextos key list"),
         "key rotate": (keys.key_rotate_command, f"contextos key rotate --purpose head {_BY}"),
         "store migrate": (migrate.migrate_command, "contextos store migrate"),
@@ -167,6 +186,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "breakers list": (breakers.breakers_list_command, "contextos breakers list"),
     },
     "Develop": {
+        "completion": (completion.completion_command, "contextos completion bash"),
         "schemas": (artifacts.schemas_command, "contextos schemas --out schemas"),
         "simulate": (simulate.simulate_command, "contextos simulate --seeds 2"),
     },
@@ -180,9 +200,10 @@ NESTED: Final = {
     "approvals": "List, approve and deny the operations that runs wait for.",
     "pack": "Check and publish packs, and decide which are used.",
     "policies": "The policies in force above every pack.",
+    "facts": "What the graph says of a subject, and the acts that change it.",
     "memory": "Review what runs propose to remember.",
     "slots": "Context slots of agents: declare, lint, fill and audit them.",
-    "key": "The keys of the runtime, one for each purpose.",
+    "key": "Keys of people, and of the runtime: one for each purpose.",
     "store": "The database: migrate its schema, record a restore.",
     "breakers": "The circuit breakers of capabilities that failed too often.",
 }

@@ -7,6 +7,7 @@ from typing import Final
 ENVIRONMENT: Final = {
     "CONTEXTOS_WORKSPACE": "the workspace's directory, if `--workspace` is not given",
     "CONTEXTOS_MIGRATE_URL": "the PostgreSQL database that `contextos store migrate` works on, if `--url` is not given",
+    "CONTEXTOS_PASSPHRASE_FILE": "the file with the passphrase of an encrypted `--key`; else the terminal is asked",
     "CONTEXTOS_DEBUG": "write the log to stderr; of an exception it holds the class and the frames, never the text",
     "NO_COLOR": "print without colour, even on a terminal",
 }

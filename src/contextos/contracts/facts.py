@@ -260,6 +260,16 @@ def nearest_name(name: str, known: Any, least: float = MIN_SIMILARITY) -> str | 
     return found[0] if found else None
 
 
+def name_remedy(name: str, known: Any) -> str:
+    """Return the remedy for a name that is none of `known`: the one that is most like it, or all of them.
+
+    >>> name_remedy("depoly", ("deploy", "refund")), name_remedy("x", ("deploy", "refund"))
+    ('did you mean `deploy`?', 'use one of deploy, refund')
+    """
+    near = nearest_name(name[:200], known)
+    return f"did you mean `{near}`?" if near else f"use one of {', '.join(known)}"
+
+
 def _properties(schema: Mapping[str, Any]) -> list[str]:
     found = schema.get("properties")
     return list(found) if isinstance(found, Mapping) else []

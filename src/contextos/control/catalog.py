@@ -23,6 +23,7 @@ from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, Policy
 from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplate
 from contextos.contracts.envelopes.policy import Level, LeveledBundle
 from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.contracts.facts import name_remedy
 from contextos.contracts.ports.storage import Store
 from contextos.control.artifact_repository import (
     ActiveArtifacts,
@@ -169,7 +170,8 @@ class Catalog:
         known = merge(packs[0], [stored.artifact for stored in found if stored.artifact is not packs[0]]).intents
         if unknown := sorted(set(pin.intents) - known.keys()):
             detail = f"none of the refs defines the intent `{unknown[0][:80]}`"
-            raise _invalid("/intents", "unknown_intent", detail, f"use {', '.join(sorted(known)) or 'another pack'}")
+            remedy = name_remedy(unknown[0], sorted(known)) if known else "use another pack"
+            raise _invalid("/intents", "unknown_intent", detail, remedy)
         pins = (*_without(active.packs, pin), pin)
         return self._change("packs.pinned", pin.to_json(), replace(active, packs=pins), expected)
 

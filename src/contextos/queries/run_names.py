@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contextos.contracts.documents.runs import REQUESTS
+from contextos.contracts.documents.runs import LEASES, REQUESTS
 from contextos.contracts.entries.reading import read_body
+from contextos.contracts.facts import nearest_name
 from contextos.errors import ChainBroken, Integrity, NotFound
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ async def run_named(store: Store, name: str) -> str:
         return name
     claim = await REQUESTS.one(store, name)
     if claim is None:
-        raise NotFound(f"there is no run or request `{name[:64]}` in this tenant; list them with `contextos runs list`")
+        raise await no_such_run(store, name)
     try:
         received = await store.read(claim.body.run_id, limit=1)
     except ChainBroken:
@@ -34,6 +35,15 @@ async def run_named(store: Store, name: str) -> str:
     if made_by is not None and made_by != name:
         raise Integrity(f"the store names `{claim.body.run_id}` for `{name[:64]}`, but `{made_by}` made that run")
     return claim.body.run_id
+
+
+async def no_such_run(store: Store, name: str) -> NotFound:
+    """Return the error for a name of no run: with the name that is most like it, among those that begin alike."""
+    collection, alike, what = (LEASES, 8, "run") if name.startswith("run_") else (REQUESTS, 2, "run or request")
+    there = [one.key for one in await store.scan(collection.name, prefix=name[:alike])]
+    near = nearest_name(name[:200], there)
+    remedy = f"did you mean `{near}`?" if near else "list them with `contextos runs list`"
+    return NotFound(f"there is no {what} `{name[:64]}` in this tenant; {remedy}")
 
 
 def _made_by(received: Entry) -> str | None:

@@ -17,6 +17,8 @@ from contextos.cli.runs import requests
 from contextos.cli.terminal import EXIT_CODES, Heading, colourful, print_note
 from contextos.contracts.encoding.display_escape import displayed_json
 
+STATED = ["--source", "artifact:a#rev_1", "--integrity", "trusted", "--classification", "PUBLIC"]
+
 WRONG = [
     (["nosuch"], "usage"),
     (["runs", "show"], "usage"),
@@ -42,6 +44,21 @@ WRONG = [
     (["init"], "usage"),
     (["init", "new", "--from", "nosuch"], "invalid_input"),
     (["init", "/"], "invalid_input"),
+    (["key", "new"], "usage"),
+    (["key", "new", "/proc/x.key"], "invalid_input"),
+    (["key", "new", "keys/user_finance_lead_77.key"], "invalid_input"),
+    (["key", "new", "keys", "--runtime"], "invalid_input"),
+    (["key", "new", "x.key", "--passphrase-file", "x"], "invalid_input"),
+    (["key", "new", "x.pem", "--pkcs8"], "invalid_input"),
+    (["key", "new", "x.pem", "--pkcs8", "--passphrase-file", "/nonexistent"], "invalid_settings"),
+    (["facts", "list", "nobody", "tier", "--snapshot", "kg_x"], "not_found"),
+    (["facts", "set", "customer:c", "tier", "gold", *STATED, "--by", "x"], "invalid_input"),
+    (["facts", "set", "customer:c", "tier", "1", "--by", "x"], "usage"),
+    (["facts", "load", "/nonexistent", "--by", "x"], "invalid_input"),
+    (["facts", "retract", "customer:c", "tier", "--source", "artifact:a#rev_1", "--by", "x"], "not_found"),
+    (["facts", "replace", "customer:c", "tier", "1", *STATED, "--by", "x"], "not_found"),
+    (["completion"], "usage"),
+    (["completion", "powershell"], "invalid_input"),
     (["approvals", "list", "--limit", "0"], "usage"),
     (["approvals", "list", "--cursor", "x"], "invalid_input"),
     (["simulate", "--plant", "tulip"], "invalid_input"),
@@ -298,6 +315,11 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "policies facts",
         "policies activate",
         "policies deactivate",
+        "facts list",
+        "facts set",
+        "facts replace",
+        "facts retract",
+        "facts load",
         "memory list",
         "memory review",
         "slots demo",
@@ -314,11 +336,13 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "slots agent",
         "slots lint",
         "slots serve",
+        "key new",
         "key list",
         "key rotate",
         "store migrate",
         "store restored",
         "breakers list",
+        "completion",
         "schemas",
         "simulate",
     ]
@@ -337,3 +361,45 @@ def test_a_remark_that_nobody_reads_any_more_ends_nothing(monkeypatch: pytest.Mo
             os.write(write, b"so a print_note really met a broken pipe")
         monkeypatch.undo()
         os.dup2(os.open(os.devnull, os.O_WRONLY), write)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["verfy"], "verify"),
+        (["runs", "shwo"], "show"),
+        (["runs", "list", "--limt", "3"], "--limit"),
+        (["runs", "show", "req_lagre"], "req_large"),
+        (["replay", "req_smal"], "req_small"),
+        (["init", "new", "--from", "depoly"], "deploy"),
+        (["completion", "zhs"], "zsh"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else " ".join(given),
+)
+def test_a_misspelt_name_is_answered_with_the_nearest(shop, words: list[str], meant: str) -> None:
+    said = shop.say(*words)
+    assert said.code == 2
+    assert "did you mean" in said.err.lower() or "possible options" in said.err.lower()
+    assert meant in said.err
+
+
+def test_a_run_id_that_was_cut_is_answered_with_the_whole_one(shop) -> None:
+    run_id = shop.say("runs", "list", "--json").json["runs"][0]["run_id"]
+    said = shop.say("runs", "show", run_id[:-2])
+    assert (said.code, f"did you mean `{run_id}`?" in said.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"), [('pakcs = ["x"]', "packs"), ("[limits]\nmax_tool_call = 3", "max_tool_calls")]
+)
+def test_a_misspelt_setting_is_answered_with_the_nearest(shop, line: str, meant: str) -> None:
+    settings = shop.path / "contextos.toml"
+    text = settings.read_text("utf-8")
+    settings.write_text(f"{text}\n{line}\n" if line.startswith("[") else f"{line}\n{text}", "utf-8")
+    said = shop.say("runs", "list")
+    assert (said.code, f"did you mean `{meant}`?" in said.err) == (2, True)
+
+
+def test_a_misspelt_intent_of_a_pin_is_answered_with_the_nearest(shop) -> None:
+    words = ["pin", "ctxpack.support@5.2.0", "--intent", "support.refnud", "--expect", "2"]
+    assert "did you mean `support.refund`?" in shop.say("pack", *words, *shop.by).err

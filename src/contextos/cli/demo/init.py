@@ -35,14 +35,16 @@ def init_command(
     ] = next(iter(WORKSPACE_TEMPLATES)),
     as_json: JsonOption = False,
 ) -> int:
-    """Make a workspace: keys, people, settings, and the tools and pack of an example to change.
+    """Make a workspace: keys, people, settings, tools and a pack.
 
     Its keys and its directory are files, which are stand-ins for development.
     """
     make = WORKSPACE_TEMPLATES.get(template)
     if make is None:
+        from contextos.contracts.facts import name_remedy
+
         detail = f"there is no template `{template[:80]}`"
-        raise InvalidInput(Problem("", "usage", detail, f"use one of {', '.join(WORKSPACE_TEMPLATES)}"))
+        raise InvalidInput(Problem("", "usage", detail, name_remedy(template, WORKSPACE_TEMPLATES)))
     make(folder)
     files = sorted(one.name + "/" * one.is_dir() for one in folder.iterdir())
     lines = [f"{displayed(str(folder))} is a workspace: {', '.join(files)}", "Its README.md says how to begin."]

@@ -1,12 +1,14 @@
-"""`key`: list the keys of the runtime, and rotate the one of a purpose."""
+"""`key`: make keys of people and of a runtime, list the keys of the runtime, and rotate the one of a purpose."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contextos.cli.acting import ActKeyOption, ByOption, named_actor
+from contextos.cli.acting import ActKeyOption, ByOption, named_actor, new_passphrase
 from contextos.cli.command_context import (
     CommandContext,
     JsonOption,
@@ -16,10 +18,56 @@ from contextos.cli.command_context import (
 )
 from contextos.cli.layout import moment
 from contextos.cli.terminal import Heading, print_result
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from contextos.app import ListedKey
     from contextos.operations.acts.keys import NewKey
+
+
+PassphraseOption = Annotated[
+    Path | None,
+    typer.Option("--passphrase-file", metavar="FILE", help="Read the passphrase from here instead of the terminal."),
+]
+
+
+def key_new_command(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The new key file; with --runtime a directory.")],
+    runtime: Annotated[
+        bool, typer.Option("--runtime", help="Make the keys of a runtime, one for each purpose, in the directory PATH.")
+    ] = False,
+    pkcs8: Annotated[
+        bool, typer.Option("--pkcs8", help="Encrypt with a passphrase: PKCS#8 files (PEM) instead of plain hex.")
+    ] = False,
+    passphrase_file: PassphraseOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Make a key of a person, or the keys of a runtime. Nothing that exists is replaced.
+
+    Prints the public halves. That of a person belongs into `keys` of their entry in the directory.
+    """
+    from contextos.app import make_keys, make_person_key
+    from contextos.trust.seal import listed_key
+
+    if passphrase_file is not None and not pkcs8:
+        detail = "a passphrase is for encrypted keys"
+        raise InvalidInput(Problem("", "usage", detail, "add --pkcs8, or leave --passphrase-file out"))
+    passphrase = new_passphrase(passphrase_file) if pkcs8 else None
+    try:
+        if runtime:
+            listed = make_keys(path, passphrase).listed()
+            document: dict[str, object] = {"keys": [one.to_json() for one in listed]}
+            lines = [f"{one.purpose:<10} {one.kid}  {one.public_key}" for one in listed]
+        else:
+            public = listed_key(make_person_key(path, passphrase))
+            document, lines = dict(public), [json.dumps(public)]
+    except OSError as error:
+        why = "it exists" if isinstance(error, FileExistsError) else (error.strerror or str(error)).lower()
+        detail = f"`{displayed(str(path))}` cannot be made: {why}"
+        raise InvalidInput(Problem("", "unwritable", detail, "name another path")) from None
+    print_result(document, lines, as_json=as_json)
+    return 0
 
 
 def key_list_command(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from contextos.cli.acting import ActKeyOption, ByOption, named_actor
+from contextos.cli.acting import ActKeyOption, ByOption, named_actor, person_key
 from contextos.cli.command_context import (
     CommandContext,
     JsonOption,
@@ -37,7 +37,7 @@ OperatorOption = Annotated[
     str, typer.Option("--as", metavar="ID", help="Id of the operator, as in the directory; not the requester.")
 ]
 KeyOption = Annotated[
-    Path | None, typer.Option("--key", metavar="FILE", help="File with their private key: 32 bytes in hex.")
+    Path | None, typer.Option("--key", metavar="FILE", help="File with their private key, as `key new` makes it.")
 ]
 LocalOption = Annotated[
     bool, typer.Option("--unsafe-local", help="Answer without a key, if the settings allow it; this is recorded.")
@@ -171,10 +171,9 @@ def cancel_command(
 
 def signed_by(key: Path, *, of: Literal["answer", "settlement"] = "answer") -> Any:
     """Return the function that signs an answer or a settlement with the private key in the file `key`."""
-    from contextos.app import read_seed
     from contextos.operations.signing import answer_signer, settlement_signer
 
-    return {"answer": answer_signer, "settlement": settlement_signer}[of](read_seed(key))
+    return {"answer": answer_signer, "settlement": settlement_signer}[of](person_key(key))
 
 
 def _vouch(key: Path | None, unsafe_local: bool, *, of: Literal["answer", "settlement"] = "answer") -> Any:

@@ -20,7 +20,6 @@ from contextos.cli.command_context import (
 from contextos.cli.runs.faults import exit_code_of_faults, fault_lines
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.errors import NotFound
 
 if TYPE_CHECKING:
     from contextos.contracts.journal import Entry
@@ -86,14 +85,13 @@ def runs_show_command(
     from contextos.queries.checked_run import read_checked
     from contextos.queries.decisions import checked_decision
     from contextos.queries.run_list import blocked_by
+    from contextos.queries.run_names import no_such_run
     from contextos.queries.timeline import story_document, tell_story
 
     async def operation(context: CommandContext) -> tuple[CheckedRun, DecisionView, str | None, str | None]:
         found = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))
         if not (found.entries or found.fault):
-            raise NotFound(
-                f"there is no run `{found.run_id[:64]}` in this tenant; list them with `contextos runs list`"
-            )
+            raise await no_such_run(context.store, found.run_id)
         blocking = await blocked_by(context.store, found.view())
         return found, *await checked_decision(context.store, found, context.app.keys), blocking
 

@@ -1,0 +1,59 @@
+"""`completion`: the script by which a shell completes commands and options. The script asks `contextos` for them.
+
+Typer makes both. They cost the parser, and nothing of the runtime.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from contextlib import redirect_stdout
+from typing import Annotated, Any, Final
+
+import typer
+
+from contextos.cli.command_context import JsonOption
+from contextos.cli.terminal import USAGE, print_result
+from contextos.errors import InvalidInput, Problem
+
+SHELLS: Final = ("bash", "zsh", "fish")
+COMPLETE_VARIABLE: Final = "_CONTEXTOS_COMPLETE"
+"""The script sets it to `complete_SHELL`; then `contextos` answers the shell and does nothing else."""
+
+
+def completion_command(
+    shell: Annotated[str, typer.Argument(metavar="|".join(SHELLS), help="The shell.")], as_json: JsonOption = False
+) -> int:
+    """Print the script that completes commands in a shell.
+
+    For bash, put `source <(contextos completion bash)` into `~/.bashrc`; zsh needs it behind `compinit`. For fish, put
+    `contextos completion fish | source` into its configuration.
+    """
+    if shell not in SHELLS:
+        from contextos.contracts.facts import name_remedy
+
+        detail = f"there is no completion for `{shell[:40]}`"
+        raise InvalidInput(Problem("", "usage", detail, name_remedy(shell, SHELLS)))
+    said = io.StringIO()
+    with redirect_stdout(said):
+        _answered(typer.main.get_command(typer.Typer(callback=lambda: None)), f"source_{shell}")
+    script = said.getvalue().strip()
+    print_result({"shell": shell, "script": script}, [script], as_json=as_json)
+    return 0
+
+
+def answer_shell(root: typer.Typer) -> int:
+    """Print what fits at the place that the shell's variables name; return the exit code."""
+    try:
+        return _answered(typer.main.get_command(root), os.environ[COMPLETE_VARIABLE])
+    except (KeyError, ValueError):
+        # A shell gives its own variables; somebody typed this one.
+        return USAGE
+
+
+def _answered(command: Any, instruction: str) -> int:
+    from typer.completion import get_completion_inspect_parameters, shell_complete
+
+    # Registers the shells.
+    get_completion_inspect_parameters()
+    return shell_complete(command, {}, "contextos", COMPLETE_VARIABLE, instruction)

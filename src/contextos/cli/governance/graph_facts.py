@@ -1,0 +1,227 @@
+"""`facts`: what the tenant's graph says of a subject, and the signed acts that set, replace and retract it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from contextos.cli.acting import ActKeyOption, ByOption, named_actor
+from contextos.cli.command_context import (
+    MAX_FILE_BYTES,
+    CommandContext,
+    JsonOption,
+    TenantOption,
+    WorkspaceOption,
+    about,
+    read_file,
+    with_context,
+    with_read_context,
+)
+from contextos.cli.layout import folded
+from contextos.cli.terminal import print_result
+from contextos.contracts.encoding.display_escape import displayed, displayed_json
+from contextos.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from contextos.application.facts import KnownFact
+
+INTEGRITY: Final = ("trusted", "untrusted")
+CLASSIFICATIONS: Final = ("PUBLIC", "INTERNAL", "CONFIDENTIAL", "RESTRICTED")
+
+SubjectArgument = Annotated[
+    str, typer.Argument(metavar="SUBJECT", help="The entity that it is about, such as customer:cus_77.")
+]
+PredicateArgument = Annotated[str, typer.Argument(metavar="PREDICATE", help="What is said, such as tier.")]
+ValueArgument = Annotated[
+    str, typer.Argument(metavar="JSON", help="The value as JSON: true, 4200, or a text in quotes.")
+]
+SourceOption = Annotated[
+    str, typer.Option("--source", metavar="REF", help="Reference to the evidence, such as artifact:kyc_4711#rev_1.")
+]
+IntegrityOption = Annotated[
+    str,
+    typer.Option(
+        "--integrity",
+        metavar="|".join(INTEGRITY),
+        help="How far it can be relied on. Only a trusted fact answers a requirement.",
+    ),
+]
+ClassificationOption = Annotated[
+    str, typer.Option("--classification", metavar="|".join(CLASSIFICATIONS), help="Who may see it.")
+]
+SnapshotOption = Annotated[
+    str, typer.Option("--snapshot", metavar="KG_N", help="As it was in this snapshot, such as kg_7. Default: now.")
+]
+
+
+def facts_list_command(
+    subject: SubjectArgument,
+    predicate: PredicateArgument,
+    snapshot: SnapshotOption = "",
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """List the facts of a subject that hold, or held in a snapshot."""
+
+    async def operation(context: CommandContext) -> tuple[KnownFact, ...]:
+        return await context.app.facts.get(context.tenant_id, subject, predicate, snapshot=snapshot or None)
+
+    found = with_read_context(workspace, tenant, operation)
+    lines = [line for one in found for line in _lines(one)]
+    print_result({"facts": [_document(one) for one in found]}, lines or ["no such fact holds"], as_json=as_json)
+    return 0
+
+
+def facts_set_command(
+    subject: SubjectArgument,
+    predicate: PredicateArgument,
+    value: ValueArgument,
+    source: SourceOption,
+    integrity: IntegrityOption,
+    classification: ClassificationOption,
+    by: ByOption,
+    key: ActKeyOption = None,
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Write a fact that nothing contradicts yet.
+
+    The writer needs the role `knowledge_writer`, and signs.
+    """
+    said, actor = _value(value), named_actor(by, key)
+    stated: Any = {"source": source, "integrity": integrity, "classification": classification, "by": actor}
+
+    async def operation(context: CommandContext) -> KnownFact:
+        return await context.app.facts.set(context.tenant_id, subject, predicate, said, **stated)
+
+    return _written(operation, workspace, tenant, as_json)
+
+
+def facts_replace_command(
+    subject: SubjectArgument,
+    predicate: PredicateArgument,
+    value: ValueArgument,
+    source: SourceOption,
+    integrity: IntegrityOption,
+    classification: ClassificationOption,
+    by: ByOption,
+    key: ActKeyOption = None,
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """End the fact that holds, and begin another in the same commit.
+
+    An approval that rests on the old fact becomes void.
+    """
+    said, actor = _value(value), named_actor(by, key)
+    stated: Any = {"source": source, "integrity": integrity, "classification": classification, "by": actor}
+
+    async def operation(context: CommandContext) -> KnownFact:
+        return await context.app.facts.replace(context.tenant_id, subject, predicate, said, **stated)
+
+    return _written(operation, workspace, tenant, as_json)
+
+
+def facts_retract_command(
+    subject: SubjectArgument,
+    predicate: PredicateArgument,
+    source: SourceOption,
+    by: ByOption,
+    key: ActKeyOption = None,
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """End every fact of a subject under a predicate."""
+    actor = named_actor(by, key)
+
+    async def operation(context: CommandContext) -> None:
+        await context.app.facts.retract(context.tenant_id, subject, predicate, source=source, by=actor)
+
+    with_context(workspace, tenant, operation)
+    said = f"{displayed(predicate)} of {displayed(subject)} holds no longer"
+    print_result({"subject": subject, "predicate": predicate, "retracted": True}, [said], as_json=as_json)
+    return 0
+
+
+def facts_load_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON with `nodes` and `edges`, as `Graph.put` has it.")],
+    by: ByOption,
+    key: ActKeyOption = None,
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Write the nodes and edges of a file in one commit.
+
+    What the graph has already is left as it is.
+    """
+    from contextos.contracts.encoding.codec import loads
+    from contextos.contracts.envelopes.evidence import commit_key
+    from contextos.operations.acts.facts import write_facts
+
+    actor = named_actor(by, key)
+    with about(file):
+        read = loads(read_file(file), max_bytes=MAX_FILE_BYTES)
+        if not isinstance(read, dict) or set(read) != {"nodes", "edges"} or not all(map(_has_objects, read.values())):
+            detail = "it is no object with a list of objects as `nodes` and one as `edges`"
+            raise InvalidInput(Problem("", "no_graph", detail, "write both, and nothing else"))
+    nodes: Any = read["nodes"]
+    edges: Any = read["edges"]
+
+    async def operation(context: CommandContext) -> int:
+        with about(file):
+            return await write_facts(context.deployment, context.tenant_id, nodes, edges, by=actor)
+
+    snapshot = commit_key(with_context(workspace, tenant, operation))
+    print_result({"snapshot": snapshot}, [f"the graph has them as of {snapshot}"], as_json=as_json)
+    return 0
+
+
+def _has_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
+
+
+def _written(
+    act: Callable[[CommandContext], Awaitable[KnownFact]], workspace: Path | None, tenant: str, as_json: bool
+) -> int:
+    fact = with_context(workspace, tenant, act)
+    print_result(_document(fact), _lines(fact), as_json=as_json)
+    return 0
+
+
+def _value(text: str) -> Any:
+    from contextos.contracts.encoding.codec import loads
+
+    try:
+        return loads(text)
+    except InvalidInput:
+        detail = f"`{displayed(text)[:80]}` is no JSON value"
+        remedy = f"write a text in quotes: '{json.dumps(text[:40])}'"
+        raise InvalidInput(Problem("/value", "no_json", detail, remedy)) from None
+
+
+def _lines(fact: KnownFact) -> list[str]:
+    said = f"{displayed(fact.subject)} {displayed(fact.predicate)} {displayed_json(fact.value, None)}"
+    about_it = f"{fact.integrity}, {fact.classification}, {displayed(fact.source)}, since {fact.snapshot}"
+    return [*folded("", said), *folded("  ", about_it)]
+
+
+def _document(fact: KnownFact) -> dict[str, Any]:
+    return {
+        "fact_id": fact.fact_id,
+        "subject": fact.subject,
+        "predicate": fact.predicate,
+        "value": fact.value,
+        "source": fact.source,
+        "integrity": fact.integrity,
+        "classification": fact.classification,
+        "snapshot": fact.snapshot,
+    }

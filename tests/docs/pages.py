@@ -21,7 +21,8 @@ GENERATED = ROOT / "docs" / "reference"
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 EXIT = re.compile(r"\s+# exit (?P<code>\d+)$")
 DIFFERS = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|[0-9a-f]{8,64}|\b\d+\.\d+\b(?: m?s\b)?|(?<!\d)\d{4}_\d\d_\d\d(?!\d)|\b\d+ bytes\b"
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|\b\d+ (?:bytes|entries)\b|"
+    r"[0-9a-f]{8,64}|\b\d+\.\d+\b(?: m?s\b)?|(?<!\d)\d{4}_\d\d_\d\d(?!\d)"
 )
 SHELL = re.compile(r"[|>&;$]|^\w+=")
 

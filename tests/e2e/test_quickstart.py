@@ -98,7 +98,7 @@ def people() -> dict[str, Any]:
 
 
 def make_workspace(folder: Path) -> None:
-    """What `contextos init` makes: keys, people and settings."""
+    """A workspace whose three people have keys that the test knows."""
     make_keys(folder / "keys")
     (folder / "directory.json").write_text(json.dumps(people()), "utf-8")
     (folder / "contextos.toml").write_text('witness = "off"\n', "utf-8")

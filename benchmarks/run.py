@@ -26,6 +26,7 @@ BENCHMARKS = (
     "compile",
     "replay",
     "parallel_reads",
+    "sessions",
     "startup",
     "store",
     "size",

@@ -26,6 +26,7 @@ from benchmarks import (
     queues,
     replay,
     run,
+    sessions,
     size,
     slots,
     slow_commits,
@@ -71,6 +72,7 @@ def test_every_benchmark_of_the_table_is_played_here():
         "compile",
         "replay",
         "parallel_reads",
+        "sessions",
         "startup",
         "store",
         "overload",
@@ -133,6 +135,23 @@ def test_parallel_reads(tmp_path, capsys):
         "the same four reads one after the other / run with one",
         "run with one read, four at once, p50",
     )
+
+
+def test_sessions(tmp_path, capsys):
+    asyncio.run(sessions.measure_calls(tmp_path, 1))
+    says(
+        capsys,
+        "gate.call of a read, warm session / one more read in a plan",
+        "gate.call of a read, warm session / a run with that one read",
+        "gate.call, one more read, a run with one read, p50",
+    )
+
+
+def test_a_governed_agent(tmp_path, capsys):
+    deployment = asyncio.run(sessions.opened(tmp_path, of_agent=True))
+    assert asyncio.run(sessions.governed_ms(deployment, 1)) > 0
+    asyncio.run(sessions.measure_agents(tmp_path / "beside", 1))
+    assert f"SKIP  {sessions.AGENT_LABEL}" in capsys.readouterr().out, "`dbos` is not installed for the tests"
 
 
 def test_replay(tmp_path, capsys):

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from anthropic import AsyncAnthropic
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAI
 
+import contextos
 from contextos.frameworks.loops import anthropic_answers, anthropic_tools, openai_answers
 from contextos.frameworks.offers import function_tools
 from contextos.operations.gate.gate import Waiting
@@ -133,3 +134,17 @@ def test_a_message_waits_as_a_whole_until_each_of_its_calls_is_answered(
         assert effects(tmp_path) == ["api prod", "api staging"]
 
     in_a_session(directory, desk.decorated(), play)
+
+
+def test_a_loop_without_an_event_loop_asks_through_the_application(tmp_path: Path) -> None:
+    directory, deploy = workspace(tmp_path / "desk"), desk.decorated()
+    with (
+        served(SCRIPT) as url,
+        OpenAI(base_url=url, api_key="k", max_retries=0) as client,
+        contextos.open(directory, adapters=[deploy]) as app,
+    ):
+        gate = app.call(desk.session, app, deploy, directory, "thread_1")
+        tools = function_tools(gate)
+        first = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "go"}], tools=tools)
+        (answer,) = app.call(openai_answers, gate, first.choices[0].message)
+    assert (answer["tool_call_id"], answer["content"]) == ("call_0", '{"commit":"0f1e2d3c","green":true}')

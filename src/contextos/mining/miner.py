@@ -103,7 +103,8 @@ class _Miner:
             self.used.setdefault(intent, {})[call.tool] = None
             self.roles.setdefault(intent, {})[session.principals.user.role] = None
             made, cost = made + 1, cost + definition.cost_cents
-        self.most_calls, self.most_cost = max(self.most_calls, made), max(self.most_cost, cost)
+        # Cents have four decimals, and a sum of them has more.
+        self.most_calls, self.most_cost = max(self.most_calls, made), max(self.most_cost, round(cost, 4))
 
     def _why_not(self, call: SessionCall) -> str | None:
         """Why a call is not mined, or None."""

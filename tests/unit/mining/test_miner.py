@@ -130,3 +130,12 @@ def test_a_tool_that_is_gone_is_left_out(mined: Mined) -> None:
     pack = mined_from(altered(mined.recording, gone, mined.recording.calls[1]))
     assert pack.left_out == {"its tool is no longer there": 1}
     assert pack.declaration.tools == (mined.recording.calls[1].tool,)
+
+
+def test_the_cost_of_many_calls_is_an_amount_of_cents(mined: Mined) -> None:
+    described = tools_of(World([])).describe()
+    dear = [one.model_copy(update={"cost_cents": 0.31}) for one in described.capabilities]
+    adapter = described.model_copy(update={"capabilities": tuple(dear)})
+    recording = altered(mined.recording, *mined.recording.calls[:3])
+    pack = mine(recording.sessions, [adapter], name="m", version="0.1.0", tenant_id=TENANT, approver="lead")
+    assert pack.declaration.budget.max_cost_cents == 0.93

@@ -146,7 +146,7 @@ def test_a_request_that_nobody_made_hides_no_real_one_from_a_payment_under_way(
         async with opened(tmp_path, stores) as world:
             if approved:
                 await world.answer(run_id)
-            recheck, acted = wiring._recheck_preconditions, False
+            recheck, acted = wiring.recheck_preconditions, False
 
             async def cancelled_meanwhile(*said: Any) -> Any:
                 nonlocal acted
@@ -156,7 +156,7 @@ def test_a_request_that_nobody_made_hides_no_real_one_from_a_payment_under_way(
                     await cancel(world, run_id)
                 return found
 
-            monkeypatch.setattr(wiring, "_recheck_preconditions", cancelled_meanwhile)
+            monkeypatch.setattr(wiring, "recheck_preconditions", cancelled_meanwhile)
             assert (await driven(world, run_id)).state == "cancelled"
             assert acted
             assert world.refunds() == []

@@ -40,7 +40,7 @@ async def run_named(store: Store, name: str) -> str:
 async def no_such_run(store: Store, name: str) -> NotFound:
     """Return the error for a name of no run: with the name that is most like it, among those that begin alike."""
     collection, alike, what = (LEASES, 8, "run") if name.startswith("run_") else (REQUESTS, 2, "run or request")
-    there = [one.key for one in await store.scan(collection.name, prefix=name[:alike])]
+    there: list[str] = await anext(collection.key_pages(store, prefix=name[:alike]), [])
     near = nearest_name(name[:200], there)
     remedy = f"did you mean `{near}`?" if near else "list them with `contextos runs list`"
     return NotFound(f"there is no {what} `{name[:64]}` in this tenant; {remedy}")

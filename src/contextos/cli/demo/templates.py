@@ -7,6 +7,7 @@ Refuses a place that is not empty. After a crash there is no workspace there, an
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -51,7 +52,7 @@ def new_workspace(path: Path) -> Iterator[Path]:
         InvalidInput: `path` is not empty, is the current directory or no directory, or cannot be written.
     """
     try:
-        place = path.resolve()
+        place = _resolved(path)
         _check_place(path, place)
         place.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{place.name[:64]}-", suffix=".part", dir=place.parent))
@@ -68,6 +69,14 @@ def new_workspace(path: Path) -> Iterator[Path]:
         raise _refused(path, why, "name a directory that you can write to") from None
     except ValueError:
         raise _refused(path, "its name holds a null character", "name another directory") from None
+
+
+def _resolved(path: Path) -> Path:
+    """The absolute path without links. Raises `OSError` for links in a circle, as Python does from 3.13 on."""
+    try:
+        return path.resolve()
+    except RuntimeError:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
 
 
 def _check_place(path: Path, place: Path) -> None:

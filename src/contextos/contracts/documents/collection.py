@@ -85,10 +85,10 @@ class Collection(Generic[BodyT]):
             for key in page:
                 yield key
 
-    async def key_pages(self, store: Store) -> AsyncIterator[list[str]]:
-        """As `keys`, in lists of at most 1,000."""
+    async def key_pages(self, store: Store, *, prefix: str = "") -> AsyncIterator[list[str]]:
+        """As `keys`, in lists of at most 1,000, of the keys that begin with `prefix`."""
         after = ""
-        while found := await store.scan(self.name, after=after):
+        while found := await store.scan(self.name, prefix=prefix, after=after):
             yield [document.key for document in found]
             after = found[-1].key
 

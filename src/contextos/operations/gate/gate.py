@@ -146,7 +146,7 @@ class Gate:
         """
         _check_call_id(call_id)
         asked = {"tool": checked_text(name, "/name", MAX_TOOL_CHARS), "args": _json(args)}
-        state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage(ASKED, call_id, asked))
+        state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage("call.asked", call_id, asked))
         recorded = _find(state.entries, ASKED, call_id)
         if recorded is None:
             return _not_asked(call_id, state)
@@ -172,7 +172,9 @@ class Gate:
         # An operator can reopen a session; then it is finished once more.
         entries = await self.deployment.ports.stores.tenant(self.tenant_id).read(self.run_id)
         times = sum(entry.kind == "run.reopened" for entry in entries)
-        state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage(FINISHED, str(times), said))
+        state = await self.deployment.say(
+            self.tenant_id, self.run_id, AgentMessage("session.finished", str(times), said)
+        )
         said_before = _find(state.entries, FINISHED, str(times))
         before = read_body(said_before) if said_before else None
         if before is not None and before["outcome"] != outcome:

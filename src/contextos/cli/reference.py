@@ -1,4 +1,4 @@
-"""Write the generated pages of the docs: commands, errors, settings, the run table, journal kinds and the map.
+"""Write the generated pages of the docs: commands, errors, settings, the pack, the run, journal kinds and the map.
 
 `python -m contextos.cli.reference` writes them. With `--check` it compares them and exits with 3 if one differs.
 """
@@ -27,6 +27,7 @@ def reference_pages() -> dict[str, str]:
         "reference/cli.md": _cli,
         "reference/errors.md": _errors,
         "reference/settings.md": _settings,
+        "reference/pack.md": _pack,
         "reference/run.md": _run,
         "reference/journal-kinds.md": _journal_kinds,
         "reference/facts.md": _fact_vocabulary,
@@ -168,6 +169,17 @@ def _kind(setting: Any) -> Iterator[str]:
 def _port_table(setting: Any) -> Iterator[str]:
     rows = [(f"`{one.name}`", _default(one), PORT_MEANING[setting.__name__, one.name]) for one in fields(setting)]
     return _table(("setting", "default", "meaning"), rows)
+
+
+def _pack() -> Iterator[str]:
+    from contextos.cli.governance.pack_reference import pack_page
+
+    for part in pack_page():
+        if isinstance(part, str):
+            yield part
+        else:
+            rows = [(f"`{path}`", kind, default, meaning) for path, kind, default, meaning in part]
+            yield from _table(("field", "type", "default", "meaning"), rows)
 
 
 def _run() -> Iterator[str]:

@@ -1,5 +1,7 @@
 """The published JSON Schemas (2020-12), generated from the models: closed objects, in the wire form.
 
+A field is described by the docstring below it. Only `field_descriptions` reads these, from the source of the model, so
+that an import of the models costs nothing more.
 Some rules are beyond JSON Schema, so only the models check them: an integer spelled `1.0`, a date that does not exist,
 an amount with more than four decimals.
 Source: Runtime API Schemas, "Published schemas"; docs/design/contracts.md, "Wire and hashing".
@@ -7,10 +9,16 @@ Source: Runtime API Schemas, "Published schemas"; docs/design/contracts.md, "Wir
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+import sys
+from functools import cache
+from itertools import pairwise
 from typing import Any, Final
 
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core import core_schema
 
 from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.envelopes.pack import ContextPack
@@ -54,8 +62,53 @@ def schema_text(schema: dict[str, Any]) -> str:
     return json.dumps(schema, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+@cache
+def field_descriptions(model: type[Model]) -> dict[str, str]:
+    """Return the docstrings of a model's fields, inherited ones included, each on one line, by attribute name.
+
+    Raises:
+        OSError: the source of the model is not installed.
+    """
+    found: dict[str, str] = {}
+    for one in reversed(model.__mro__):
+        if not issubclass(one, Model) or one is Model:
+            continue
+        (body,) = (
+            node.body
+            for node in _source(one.__module__).body
+            if isinstance(node, ast.ClassDef) and node.name == one.__name__
+        )
+        for stated, below in pairwise(body):
+            match stated, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = " ".join(text.split())
+    return found
+
+
+@cache
+def _source(module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(sys.modules[module]))
+
+
+class DescribedSchema(GenerateJsonSchema):
+    """The schema of a model, with the description of each field before that of its type."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        model: type[Model] = schema["cls"]
+        descriptions = field_descriptions(model)
+        for name, field in model.model_fields.items():
+            place = made["properties"][field.alias or name]
+            texts = (descriptions.get(name), place.get("description"))
+            if described := " ".join(text for text in texts if text):
+                place["description"] = described
+        return made
+
+
 def _schema(name: str, title: str, models: tuple[type[Model], ...]) -> dict[str, Any]:
-    references, generated = models_json_schema([(model, "validation") for model in models], by_alias=True)
+    references, generated = models_json_schema(
+        [(model, "validation") for model in models], by_alias=True, schema_generator=DescribedSchema
+    )
     definitions = generated["$defs"]
     alternatives = [references[model, "validation"] for model in models]
     body = definitions.pop(models[0].__name__) if len(models) == 1 else {"oneOf": alternatives}

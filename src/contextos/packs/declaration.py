@@ -29,8 +29,11 @@ class DenyDeclaration(Model):
     """Calls that nobody may make: those of `tools` (by default each write) for which `when` is true."""
 
     when: ConditionText
+    """The condition for which a call is denied, such as `evidence.freeze == True`."""
     tools: Seq[Name] = ()
+    """The tools that the entry is about; by default each write."""
     because: Text = ""
+    """The reason, for people; it becomes the rationale of the rule."""
 
 
 class AskDeclaration(Model):
@@ -40,18 +43,27 @@ class AskDeclaration(Model):
     """
 
     role: Name
+    """The role of the person who is asked."""
     when: ConditionText | None = None
+    """The condition for which this role is asked; absent, for every other call, so such an entry is the last."""
     tools: Seq[Name] = ()
+    """The tools that the entry is about; by default each write."""
     timeout_s: int = Field(default=3600, ge=1, le=2_592_000)
+    """How long the question waits for an answer, in seconds, at most 30 days."""
     on_timeout: Literal["escalate", "deny"] = "escalate"
+    """What becomes of the call if nobody answers in time: `escalate` ends the run as escalated, `deny` denies the call.
+    """
 
 
 class ArgumentBounds(Model):
     """Limits of one argument of a call that nobody is asked about."""
 
     min: Number | None = None
+    """The lowest number that the argument can be; absent, no lower limit."""
     max: Number | None = None
+    """The highest number that the argument can be; absent, no upper limit."""
     enum: NonEmpty[Any] | None = None
+    """The values that the argument can have; absent, every value."""
 
 
 class AutoApproveDeclaration(Model):
@@ -61,10 +73,15 @@ class AutoApproveDeclaration(Model):
     """
 
     tools: NonEmpty[Name]
+    """The writes that the entry is about, at least one."""
     bounds: Annotated[dict[Name, ArgumentBounds], Field(min_length=1, max_length=100)]
+    """Limits by the name of an argument, at least one; a call outside of them is asked about."""
     when: ConditionText | None = None
+    """A condition that has to be true too; absent, the bounds decide alone."""
     mode: WriteMode = "delegated"
+    """The approval mode of such a call, which is below `destructive`."""
     because: Text = ""
+    """The reason, for people; it becomes the rationale of the rule."""
 
 
 class StepDeclaration(Model):
@@ -74,8 +91,13 @@ class StepDeclaration(Model):
     """
 
     tool: Name
+    """The tool to call, by id or name."""
     args: OpenObject = {}
+    """The arguments by name, each a literal or a binding; a required one that is left out is read from the request's
+    context.
+    """
     id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    """The name of the step; by default the name of its tool with the number of the step, such as `scale_2`."""
 
 
 class IntentDeclaration(Model):
@@ -87,16 +109,27 @@ class IntentDeclaration(Model):
     """
 
     description: Text = ""
+    """What a request of this kind asks for, for people."""
     who: Seq[Name] = ()
+    """The roles that can make the request; by default those of the pack."""
     tools: Seq[Name] = ()
+    """The tools that serve the request, by id or name; by default all of the pack."""
     deny: Seq[DenyDeclaration] = ()
+    """The calls that nobody can make, beside those of the pack."""
     ask: Seq[AskDeclaration] = ()
+    """Who is asked before a write, before the entries of the pack."""
     auto_approve: Seq[AutoApproveDeclaration] = ()
+    """The writes that nobody is asked about, beside those of the pack."""
     requires: Seq[Name] = ()
+    """The names of evidence that has to be available before a write."""
     steps: Seq[StepDeclaration] = ()
+    """The calls of a fixed plan, in order; without them an agent chooses its calls in a session."""
     outputs: Map[Binding] = {}
+    """The outputs of the record by name, each bound to a value."""
     channels: Seq[Name] = ()
+    """The channels from which the request is accepted; by default every channel."""
     locales: Seq[Name] = ()
+    """The locales for which the request is accepted; by default every locale."""
 
 
 class GraphEvidence(Model):
@@ -105,27 +138,41 @@ class GraphEvidence(Model):
     """
 
     type: Name
+    """The type of the entity at which the path begins, such as `customer`."""
     request: Name
+    """A JSON Pointer into the request to the id of that entity."""
     path: NonEmpty[Name]
+    """The predicates to follow from the entity, at least one; the value at the end is the evidence."""
     max_age_s: Positive | None = None
+    """The highest age of the value in seconds; by default any age counts."""
 
 
 class BudgetDeclaration(Model):
     """The limits of one run: calls, replans, milliseconds, US cents and tokens."""
 
     max_tool_calls: Count = 20
+    """The most calls of tools in a run."""
     max_replan_attempts: Count = 0
+    """The most plans after the first one."""
     wall_clock_ms: Positive = 30_000
+    """The longest time that a run works, in milliseconds, without time that it waits for a person."""
     max_cost_cents: Cents = 0
+    """The highest cost of all calls together, in US cents with at most four decimals."""
     total_tokens: Positive = 12_000
+    """The most tokens that the prompt of a run can have."""
 
 
 class PermissionDeclaration(Model):
     """What a tool's arguments must be; see `Permission`."""
 
     arg_constraints: Map[ArgConstraint] = {}
+    """Limits on arguments by name, which every call of the tool meets."""
     agrees_with: Map[Name] = {}
+    """By the name of an argument, a JSON Pointer into the request; the argument has to equal the value there."""
     evidence_args: Map[Map[Name]] = {}
+    """By the name of evidence, which arguments of the call that produced it count, each with the argument here that it
+    has to equal.
+    """
 
 
 class PackDeclaration(Model):
@@ -138,21 +185,40 @@ class PackDeclaration(Model):
     """
 
     name: PackName
+    """The name of the pack, which becomes `pack_meta.pack_id`."""
     version: str = Field(pattern=Semver)
+    """The version of the pack as `x.y.z`."""
     tenant: TenantId
+    """The tenant to which the pack belongs."""
     summary: Text = ""
+    """What the pack is for, as text for people and planners."""
     owner: Name = "owner"
+    """Who wrote the pack and whom to ask about it; this person can answer no approval of its runs."""
     who: Seq[Name] = ()
+    """The roles that can make a request of an intent which names none."""
     approver: Name = "approver"
+    """The role that is asked about every write that no entry of `ask` or `auto_approve` covers."""
     tools: Seq[Name] = ()
+    """The tools that the pack can use, by id or name; by default all that it is given."""
     intents: Map[IntentDeclaration] = {}
+    """The kinds of requests by name; by default one, of the pack's own name, whose agent chooses its calls."""
     deny: Seq[DenyDeclaration] = ()
+    """The calls that nobody can make, in every intent."""
     ask: Seq[AskDeclaration] = ()
+    """Who is asked before a write, in every intent; the first entry that matches counts."""
     auto_approve: Seq[AutoApproveDeclaration] = ()
+    """The writes that nobody is asked about, in every intent; by default none."""
     budget: BudgetDeclaration = BudgetDeclaration()
+    """The limits of one run."""
     evidence: Map[GraphEvidence] = {}
+    """Evidence from the graph by name; conditions read it as `evidence.<name>`."""
     permissions: Map[PermissionDeclaration] = {}
+    """What the arguments of a tool have to be, by the id or name of the tool."""
     redaction: Seq[Name] = ("pan", "email", "secret")
+    """The kinds of data that are removed before anything is recorded."""
     egress: Seq[EgressEndpoint] = ()
+    """The endpoints that calls can reach; by default none."""
     classification: Classification = "RESTRICTED"
+    """The classification of the pack's texts; the default is the strictest."""
     mode: Literal["enforce", "observe"] = "enforce"
+    """With `enforce` the pack decides, and with `observe` it stops no call and records what it would have done."""

@@ -89,9 +89,13 @@ class EvidencePath(Model):
     """
 
     name: str = Field(min_length=1, max_length=128)
+    """The name of the evidence, by which rules, decisions and bindings refer to it."""
     seed: Count = 0
+    """The index of the seed at which the path begins, from 0."""
     path: NonEmpty[Name]
+    """The predicates to follow from the seed, at least one; the value at the end is the evidence."""
     max_age_s: Positive | None = None
+    """The highest age of the value in seconds; an older one is not used, and by default any age counts."""
 
 
 class RetrievalQuery(Model):

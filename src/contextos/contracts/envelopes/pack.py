@@ -25,16 +25,24 @@ class Compatibility(Model):
     """
 
     requires: Map[Name] = {}
+    """The lowest versions that the pack needs, by component (`runtime` or `ontology`), each written `>=x.y.z`; an unmet
+    or unknown one refuses every run.
+    """
 
 
 class ContractMeta(Model):
     """The version of the pack format, the issuer of the pack, and when it was made."""
 
     contract_name: Literal["contextos.context_pack"]
+    """The constant name of this format."""
     contract_version: str = Field(pattern=r"^2\.[0-9]+\.[0-9]+$")
+    """The version of the format that the author read, `2.y.z`; every 2.x is read alike."""
     issuer: Name
+    """Who wrote the pack; this person can answer no approval of its runs."""
     created_at: Name
+    """When the pack was written, as text for people; it is compared with nothing."""
     compatibility: Compatibility = Compatibility()
+    """The versions of components that the pack needs; by default it needs none."""
 
 
 class PackMeta(Model):
@@ -44,55 +52,90 @@ class PackMeta(Model):
     """
 
     pack_id: str = Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")
+    """The name of the pack, the part of its pin before `@`."""
     pack_version: str = Field(pattern=Semver)
+    """The version of the pack as `x.y.z`, the part of its pin after `@`; its content never changes once it is
+    published.
+    """
     tenant: TenantId
+    """The tenant to which the pack belongs; another tenant can neither publish nor run it."""
     environment_defaults: OpenObject = {}
+    """Notes of the author, any JSON object; they limit nothing, and a binding to the pack can read them."""
     ttl_seconds: Positive
+    """A life time in seconds for programs that distribute packs; a published pack does not expire, it is withdrawn."""
     data_classification: Classification
+    """The classification of the texts of the pack, of the memories of its runs and of the artifacts that fill its
+    slots.
+    """
     safety_ceiling: ApprovalMode = "destructive"
+    """The highest approval mode that a run can reach; the ceilings of the intent and of the agent can lower it."""
     mode: Literal["enforce", "observe"] = "enforce"
+    """With `enforce` the pack decides, and with `observe` it stops no call of its sessions and records what it would
+    have done.
+    """
     run_budget: RunBudget | None = None
+    """The limits that the pack sets for each run; without them those of the deployment count, and of several limits the
+    lowest wins.
+    """
     max_session_duration_ms: Positive | None = None
+    """The longest duration of a session or of a `long_running` run in milliseconds, from when it was received; by
+    default the limit of the deployment counts.
+    """
 
 
 class Ontology(Model):
     """Layer 1: the entity types and predicates that evidence can use."""
 
     namespace: Name
+    """The name of the vocabulary; it is compared with nothing."""
     version: str = Field(pattern=Semver)
+    """The version of the vocabulary as `x.y.z`, which `compatibility.requires` can name as `ontology`."""
     entity_types: Seq[Name]
+    """The types of entities in the vocabulary, for readers; retrieval follows relationship types."""
     relationship_types: Seq[Name]
+    """The predicates of the graph that `retrieval.evidence` can follow; lint refuses a path with another."""
 
 
 class IdentityLayer(Model):
     """Layer 2: the namespaces of entity ids (CEIDs) that the pack covers."""
 
     ceid_namespaces: Seq[Name]
+    """The types of entities whose ids seeds and subjects can have; lint refuses a seed or subject of another type."""
 
 
 class Retrieval(Model):
     """What a run retrieves from the knowledge graph, and the limits of that retrieval."""
 
     seeds: Seq[Subject]
+    """The entities at which retrieval begins, each bound to a value of the request or the pack."""
     hops: int = Field(default=2, ge=0, le=4)
+    """The largest distance from a seed, in edges, from 0 to 4."""
     fan_out: int = Field(default=50, ge=1, le=1000)
+    """The most edges that are followed from one entity, from 1 to 1000."""
     limit: int = Field(default=200, ge=1, le=10_000)
+    """The most edges that are retrieved in all, from 1 to 10,000."""
     evidence: Seq[EvidencePath] = ()
+    """The pieces of evidence to look for, each with a name and a path from a seed; limits hide none of them."""
 
 
 class IntelligenceRefs(Model):
     """Layer 3: references to the knowledge that a run uses. No content is embedded."""
 
     ontology: Ontology
+    """The vocabulary of entities and predicates."""
     identity_layer: IdentityLayer
+    """The types of entities that the pack covers."""
     retrieval: Retrieval
+    """What each run retrieves from the graph."""
 
 
 class BusinessContext(Model):
     """Layer 4: a summary of the business context, and rules that are never negotiable."""
 
     summary: Text
+    """What the workflow is for, as text for the planner."""
     non_negotiables: Seq[Text] = ()
+    """Rules that are always part of the prompt, one text each; a policy rule is what enforces one."""
 
 
 class ApprovalGate(Model):
@@ -101,33 +144,49 @@ class ApprovalGate(Model):
     """
 
     gate_id: GateId
+    """The id by which rules and plan steps name the gate."""
     required_approver_role: Name
+    """The role that a person holds in the directory both when they answer and when the answer is used."""
     timeout_s: int = Field(default=3600, ge=1, le=2_592_000)
+    """How long the question waits for an answer, in seconds, at most 30 days."""
     quorum: Positive = 1
+    """The number of approvers; lint refuses a value above 1."""
     on_timeout: Literal["escalate", "deny"] = "escalate"
+    """What becomes of the call if nobody answers in time: `escalate` ends the run as escalated, `deny` denies the call.
+    """
 
 
 class Guardrails(Model):
     """Rule ids or JsonLogic conditions that win over every rule that allows, and the redaction rules to apply."""
 
     must_refuse: Seq[Any] = ()
+    """Ids of rules, or JsonLogic conditions; a call for which one is true is denied, whatever other rules allow."""
     must_escalate: Seq[Any] = ()
+    """Ids of rules, or JsonLogic conditions; a run for which one is true is escalated before its next call."""
     redaction_rules: Seq[Name] = ()
+    """The kinds of data that are removed before anything is recorded, such as `email`; secrets are removed without a
+    rule.
+    """
 
 
 class PolicyLayer(Model):
     """Layer 5: policy bundles, guardrails and approval gates."""
 
     policy_bundles: Seq[PolicyBundle]
+    """The policy bundles of the pack; they can tighten what the tenant and the platform say, and never loosen it."""
     guardrails: Guardrails = Guardrails()
+    """Refusals, escalations and redactions that win over every rule that allows."""
     approval_gates: Seq[ApprovalGate] = ()
+    """The gates that rules and steps of the pack can name."""
 
 
 class AdapterEntry(Model):
     """An adapter, and the names of its tools (capabilities) that the pack is allowed to use."""
 
     adapter_id: Name
+    """The id of an adapter that the deployment registers; lint refuses an unknown one."""
     capabilities: NonEmpty[Name]
+    """The names of the tools of this adapter that the pack uses, at least one, without the adapter's id."""
 
 
 class Permission(Model):
@@ -140,13 +199,23 @@ class Permission(Model):
     """
 
     permission_id: Name
+    """The name of the permission in messages of lint."""
     adapter_id: Name
+    """The adapter of the tool, an entry of `adapter_registry`."""
     capability: Name
+    """The name of the tool within its adapter."""
     roles: NonEmpty[Name]
+    """The roles that can use the tool, at least one; the role of the user in the directory is compared with them."""
     allow: bool = True
+    """Whether the roles can use the tool; false takes it from them, whatever another permission says."""
     arg_constraints: Map[ArgConstraint] = {}
+    """Limits on arguments by name, which every call under this permission meets."""
     agrees_with: Map[Name] = {}
+    """By the name of an argument, a JSON Pointer into the request; the argument has to equal the value there."""
     evidence_args: Map[Map[Name]] = {}
+    """By the name of evidence, which arguments of the call that produced it count, each with the argument here that it
+    has to equal.
+    """
 
 
 class ToolingLayer(Model):
@@ -157,18 +226,28 @@ class ToolingLayer(Model):
     """
 
     adapter_registry: Seq[AdapterEntry]
+    """The adapters and tools that the pack uses; a tool that is not listed is never shown or called."""
     permissions: Seq[Permission]
+    """Who can use which tool, with which arguments; a tool without a permission is withheld."""
     prohibitions: Seq[CapabilityId] = ()
+    """The ids of tools that no permission or rule of the pack can allow."""
     egress: Seq[EgressEndpoint] = ()
+    """The endpoints that calls can reach; an endpoint is reached only if the list of the tenant allows it too."""
     max_retry_s: int | None = Field(default=None, ge=0, le=2_592_000)
+    """The longest time in seconds in which a write of unknown outcome is sent or looked up again; by default the life
+    time of its key.
+    """
 
 
 class DecisionLayer(Model):
     """Layer 7: the decision specs, intents and task templates of the pack."""
 
     decision_specs: Seq[DecisionSpec]
+    """The kinds of decisions that the pack can make; a tool that changes something belongs to one."""
     intents: Seq[Intent] = ()
+    """The kinds of requests that the pack serves."""
     task_templates: Seq[TaskTemplate] = ()
+    """The plans with parameters from which intents choose."""
 
 
 class MemoryLayer(Model):
@@ -177,34 +256,48 @@ class MemoryLayer(Model):
     """
 
     tier_ttls: Map[Positive] = {}
+    """The life time of a memory in seconds, by its tier; a tier without an entry does not expire."""
     write_classes: Seq[Name] = ()
+    """The classes of memory that a run can propose; by default none."""
     consent_required: bool = True
+    """Whether a memory needs the consent of the user before a person can promote it."""
     recall_limit: int = Field(default=20, ge=0, le=1000)
+    """The most memories that a run recalls, from 0 to 1000."""
 
 
 class EvalTarget(Model):
     """The minimum scores of one intent, each from 0 to 1. A run that scores lower fails that axis."""
 
     intent: Name
+    """The id of the intent that the scores are for; lint refuses an unknown one."""
     policy: Share = 1.0
+    """The lowest score for keeping to policy, from 0 to 1."""
     utility: Share = 1.0
+    """The lowest share of the steps of the plan that were completed, from 0 to 1."""
     latency: Share = 0.0
+    """The lowest share of the wall clock that was left over, from 0 to 1."""
     safety: Share = 1.0
+    """The lowest score for safety of outputs and effects, from 0 to 1."""
     economics: Share = 0.0
+    """The lowest share of the cost limit that was left over, from 0 to 1."""
 
 
 class EvaluationLayer(Model):
     """Layer 9: the minimum scores for each intent."""
 
     eval_targets: Seq[EvalTarget]
+    """The lowest scores that are accepted, for each intent; an intent without an entry has the defaults."""
 
 
 class ToneAndComms(Model):
     """Layer 10: how the agent writes."""
 
     voice: Text
+    """How the agent writes, as text of the prompt."""
     do: Seq[Text] = ()
+    """What the agent does when it writes, one text each for the prompt."""
     do_not: Seq[Text] = ()
+    """What the agent avoids when it writes, one text each for the prompt."""
 
 
 class ContextPack(Model):
@@ -213,15 +306,25 @@ class ContextPack(Model):
     """
 
     contract_meta: ContractMeta
+    """The format of the pack, and who wrote it."""
     pack_meta: PackMeta
+    """The identity of the pack, and the limits of its runs."""
     intelligence_refs: IntelligenceRefs
+    """Layers 1 to 3: the knowledge that a run uses, by reference."""
     business_context: BusinessContext
+    """Layer 4: what the workflow is for."""
     policy_layer: PolicyLayer
+    """Layer 5: rules, guardrails and gates."""
     tooling_layer: ToolingLayer
+    """Layer 6: tools, and who can use them."""
     decision_layer: DecisionLayer
+    """Layer 7: decisions, intents and plans."""
     memory_layer: MemoryLayer
+    """Layer 8: what can be remembered."""
     evaluation_layer: EvaluationLayer
+    """Layer 9: the scores that a run has to reach."""
     tone_and_comms: ToneAndComms
+    """Layer 10: how the agent writes."""
 
     @property
     def pin(self) -> str:
@@ -233,19 +336,28 @@ class IntentCatalog(Model):
     """Intents (what users can ask for) and task templates (plans with parameters) that are published without a pack."""
 
     catalog_id: Name
+    """The name of the catalog, the part of its pin before `@`."""
     version: str = Field(pattern=Semver)
+    """The version of the catalog as `x.y.z`."""
     tenant: TenantId
+    """The tenant to which the catalog belongs."""
     intents: Seq[Intent]
+    """The intents that packs can share."""
     task_templates: Seq[TaskTemplate]
+    """The task templates that packs can share."""
 
 
 class DecisionCatalog(Model):
     """Decision specs (the rules for one kind of decision) that are published without a pack."""
 
     catalog_id: Name
+    """The name of the catalog, the part of its pin before `@`."""
     version: str = Field(pattern=Semver)
+    """The version of the catalog as `x.y.z`."""
     tenant: TenantId
+    """The tenant to which the catalog belongs."""
     decision_specs: Seq[DecisionSpec]
+    """The decision specs that packs can share."""
 
 
 class PolicyArtifact(Model):
@@ -254,5 +366,8 @@ class PolicyArtifact(Model):
     """
 
     version: str = Field(pattern=Semver)
+    """The version of the policy as `x.y.z`."""
     tenant: TenantId | None = None
+    """The tenant to which the rules apply; without one they apply to the whole platform."""
     bundle: PolicyBundle
+    """The rules."""

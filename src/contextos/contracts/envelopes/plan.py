@@ -25,7 +25,9 @@ class Binding(Model):
     """
 
     source: BindingSource = Field(alias="from")
+    """Where the value comes from: the request, the pack, evidence, or the output of an earlier step."""
     pointer: str = Field(pattern=r"^(/([^/~]|~[01])*)+$", max_length=512)
+    """A JSON Pointer (RFC 6901) to the value, such as `/input/context/order_id`."""
 
 
 class Subject(Model):
@@ -34,31 +36,49 @@ class Subject(Model):
     """
 
     type: Name | None = None
+    """The type of the entity, such as `customer`; absent, the bound value is a whole CEID such as `customer:cus_77`."""
     binding: Binding
+    """Where the id of the entity comes from."""
 
 
 class Intent(Model):
     """One kind of request that the system can serve. `risk_class` is the highest approval mode that it can need."""
 
     intent_id: str = Field(min_length=1, max_length=128)
+    """The name by which a request asks for it."""
     version: Name
+    """The version of the intent, for records."""
     owner_role: Name
+    """The role of the people to ask about the intent; it grants nothing."""
     description: Text = ""
+    """What a request of this kind asks for, for people."""
     risk_class: ApprovalMode
+    """The highest approval mode that a run of the intent can reach; pack and agent can lower it."""
     accepted_channels: Seq[Name] = ()
+    """The channels from which a request is accepted; by default every channel."""
     locale_support: Seq[Name] = ()
+    """The locales for which a request is accepted; by default every locale."""
     eligible_task_templates: NonEmpty[Name]
+    """The ids of the task templates that a run can plan with, at least one; each is in the pack or a pinned catalog."""
 
 
 class PlanStep(Model):
     """One proposed call. A value of `params` is a literal or a `Binding` (`{from, pointer}`)."""
 
     id: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    """The name of the step within its plan."""
     tool: CapabilityId
+    """The id of the tool to call, `<adapter>.<name>`."""
     params: OpenObject = {}
+    """The arguments by name, each a literal or a binding; the resolved arguments are checked against the schema of the
+    tool.
+    """
     depends_on: Seq[Name] = ()
+    """The ids of earlier steps that have to be completed first."""
     approval_mode: ApprovalMode
+    """The approval mode of the tool as the plan states it; another one than declared is refused."""
     requires: Seq[GateId] = ()
+    """The gates at which a person has to approve the call, beside those that rules name."""
 
 
 Steps = Annotated[tuple[PlanStep, ...], Strict(False), Field(max_length=64), ListOnly(at_least=1)]
@@ -70,7 +90,9 @@ class DecisionCheckpoint(Model):
     """
 
     decision_id: Name
+    """The decision key whose evidence is checked here; a decision spec defines it."""
     after_step: Name | None = None
+    """The id of the step after which it is checked; absent, before the first step."""
 
 
 class Plan(Model):
@@ -99,17 +121,24 @@ class MemoryTemplate(Model):
     """A pattern for a memory that a finished run proposes. A person must accept it before any run recalls it."""
 
     entity: Subject
+    """The entity that the memory is about."""
     predicate: Name
+    """What the memory says of the entity, such as `prefers_channel`."""
     value: Any
+    """The value of the memory, a literal or a binding."""
     write_class: Literal["evidence_link", "preference", "decision_outcome", "correction"]
+    """The class of the memory; the memory layer of the pack has to list it."""
     tier_target: Literal["working", "episodic", "semantic", "durable"]
+    """The tier that keeps the memory; its life time is that of the tier."""
 
 
 class SlotStep(Model):
     """A context slot that is filled before planning. `project` binds the project whose artifacts can be selected."""
 
     slot: AgentContextSlot
+    """The slot to fill."""
     project: Binding | None = None
+    """Where the id of the project comes from whose artifacts can be selected; absent, artifacts of no project."""
 
 
 class TaskTemplate(Model):
@@ -124,16 +153,27 @@ class TaskTemplate(Model):
     """
 
     template_id: Name
+    """The name of the template."""
     version: Name
+    """The version of the template, for records."""
     intent: Name
+    """The id of the intent that the template serves; lint refuses a template whose intent does not list it."""
     chosen_by: Literal["template", "agent"] = "template"
+    """With `template` the steps are a plan, and with `agent` they are the tools that an agent can call in a session."""
     plan_timeout_ms: int = Field(default=15_000, ge=5_000, le=30_000)
+    """How long a planner can take, in milliseconds, from 5,000 to 30,000."""
     steps: Steps
+    """The calls of the plan, from 1 to 64."""
     context_slots: Annotated[tuple[SlotStep, ...], Strict(False), Field(max_length=16), ListOnly()] = ()
+    """The slots that are filled before planning, at most 16; by default none."""
     decision_checkpoints: Seq[DecisionCheckpoint] = ()
+    """Where the evidence of a decision is checked; every step that changes something comes after one."""
     subjects: Seq[Subject] = ()
+    """The entities that the record is about; by default none."""
     outputs: Map[Binding] = {}
+    """The outputs of the record by name, each bound to a value."""
     memory: Seq[MemoryTemplate] = ()
+    """The memories that a completed run proposes; by default none."""
 
 
 class DecisionSpec(Model):
@@ -142,13 +182,24 @@ class DecisionSpec(Model):
     """
 
     decision_key: str = Field(min_length=1, max_length=128)
+    """The name of the decision; a record names it."""
     version: str = Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")
+    """The version of the spec as `x.y.z`; a record names it."""
     owner_role: Name
+    """The role of the people to ask about the decision; it grants nothing."""
     required_evidence: Seq[Name]
+    """The names of the evidence that has to be available before a step that the decision governs."""
     allowed_outcomes: NonEmpty[Name]
+    """The outcomes of the decision; lint requires every outcome that a run can end with, and no other."""
     approval_mode: ApprovalMode
+    """The highest approval mode of the steps that the decision governs."""
     decision_right: Literal["propose", "recommend", "execute", "escalate"]
+    """What the decision is allowed to do; only `execute` can change something outside."""
     challenge_required: bool = False
+    """Not enforced in this version; lint refuses true."""
     inputs_schema_ref: Name | None = None
+    """Not enforced in this version; lint refuses a value."""
     outputs_schema_ref: Name | None = None
+    """Not enforced in this version; lint refuses a value."""
     eligibility_rules: Seq[Any] = ()
+    """Not enforced in this version; lint refuses an entry, so write a policy rule."""

@@ -32,9 +32,13 @@ class AppliesTo(Model):
     """Which requests a rule applies to. An absent field matches every value."""
 
     intent: Name | None = None
+    """The id of the intent; absent, every intent."""
     capability: Name | None = None
+    """The id of the tool, `<adapter>.<name>`; absent, every tool."""
     point: Point | None = None
+    """The point at which policy is asked; absent, the first one at which every fact of the rule can be known."""
     environment: Name | None = None
+    """The profile of the deployment, `embedded` or `service`; absent, both."""
 
 
 class ArgConstraint(Model):
@@ -44,42 +48,64 @@ class ArgConstraint(Model):
     """
 
     min: Number | None = None
+    """The lowest number that the argument can be; absent, no lower limit."""
     max: Number | None = None
+    """The highest number that the argument can be; absent, no upper limit."""
     enum: Seq[Any] | None = None
+    """The values that the argument can have, compared as JSON; absent, every value."""
     required: bool | None = None
+    """False says that the argument can be absent; otherwise a constrained argument has to be there."""
     pattern: str | None = Field(default=None, max_length=512)
+    """A regular expression (RE2) that the whole argument, a string, has to match."""
     unless_approved: bool = False
+    """Whether an approval of the call by a person lifts the other limits."""
 
 
 class Then(Model):
     """What a rule does when its condition is true: allow, deny, require an approval, or limit arguments."""
 
     allow: bool
+    """Whether a call that matches is allowed; any rule that denies wins over all that allow."""
     approval_mode: ApprovalMode | None = None
+    """The approval mode of the call; a rule can lower the declared one only if it limits an argument."""
     requires: Seq[Name] = ()
+    """The names of evidence that has to be available before the call."""
     prohibits: Seq[Name] = ()
+    """The ids of tools that the run can no longer use."""
     requires_approval_gate: GateId | None = None
+    """The gate at which a person has to approve the call; absent, this rule asks nobody."""
     arg_constraints: Map[ArgConstraint] = {}
+    """Limits on arguments of the call, by name."""
 
 
 class Rule(Model):
     """One policy rule: a JsonLogic condition and its effect. `facts` declares the types that cannot be inferred."""
 
     rule_id: RuleId
+    """The id of the rule, by which records and guardrails name it."""
     applies_to: AppliesTo = AppliesTo()
+    """The calls that the rule is about; by default all."""
     condition: Any = Field(alias="if")
+    """A JsonLogic condition over the facts of policy; a fact that is missing or of another type makes the rule deny."""
     then: Then
+    """What the rule does if its condition is true."""
     decision_binding: Name | None = None
+    """The decision key for which the rule was written; lint refuses an unknown one."""
     rationale: Text = ""
+    """Why the rule exists, for people; the planner reads it if the rule matches when the context is compiled."""
     non_enforcing: bool = False
+    """Whether the rule can only restrict: it never allows a call and never lowers an approval mode."""
     facts: Map[FactType] = {}
+    """The types of facts that operator and literal do not show, by the path of the fact."""
 
 
 class PolicyDsl(Model):
     """The rules of a policy bundle, and the language they are written in."""
 
     language: Literal["jsonlogic"]
+    """The language of the conditions; there is one."""
     rules: NonEmpty[Rule]
+    """The rules, at least one."""
 
 
 class HistoryFact(Model):
@@ -90,11 +116,17 @@ class HistoryFact(Model):
     """
 
     capability: CapabilityId
+    """The id of the tool whose past effects are counted."""
     aggregate: Literal["count", "sum"]
+    """Whether the effects are counted or an argument of them is added up."""
     of: Name | None = None
+    """The argument that `sum` adds up, a number; `count` has none."""
     over: Literal["user", "agent", "tenant", "subject"]
+    """Whose effects are counted: those of the same user, agent or tenant, or with the same value of `subject`."""
     subject: Name | None = None
+    """The argument whose value the effects share, if `over` is `subject`, and only then."""
     window_s: Positive
+    """How far back effects count, in seconds."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -112,11 +144,17 @@ class PolicyBundle(Model):
     """
 
     bundle_id: BundleId
+    """The id of the bundle, by which records name it."""
     priority: Whole = 0
+    """The order in which bundles are listed, largest first; it overrides no deny."""
     mode: Literal["enforce", "observe"] = "enforce"
+    """With `enforce` the rules decide, and with `observe` what they would have done is recorded."""
     accept_asserted: Seq[Name] = ()
+    """The paths of facts that the caller only states and that rules of the bundle can nevertheless allow by."""
     history: Map[HistoryFact] = {}
+    """Facts about past effects by name; rules read one as `history.<name>`."""
     policy_dsl: PolicyDsl
+    """The rules, and their language."""
 
 
 class Indeterminate(Model):

@@ -29,11 +29,17 @@ class BucketTokens(Model):
     """A number of tokens for each part of the prompt. One part cannot use the tokens of another."""
 
     policy: Count
+    """Tokens for rules and controls."""
     tool: Count
+    """Tokens for descriptions of tools."""
     evidence: Count
+    """Tokens for evidence."""
     memory: Count
+    """Tokens for recalled memories."""
     business: Count
+    """Tokens for the business context."""
     session: Count
+    """Tokens for the session."""
 
 
 class AtomicUsage(Model):
@@ -49,11 +55,17 @@ class RunBudget(Model):
     """The limits of a run. Time that the run waits for a person does not count towards `wall_clock_ms`."""
 
     total_tokens: Positive
+    """The most tokens that the prompt of the run can have."""
     bucket_tokens: BucketTokens
+    """The tokens of each part of the prompt; parts that exceed `total_tokens` together are scaled down."""
     max_tool_calls: Count
+    """The most calls of tools in the run."""
     max_replan_attempts: Count
+    """The most plans after the first one."""
     wall_clock_ms: Positive
+    """The longest time that the run works, in milliseconds, without time that it waits for a person."""
     max_cost_cents: Cents
+    """The highest cost of all calls together, in US cents with at most four decimals."""
 
 
 class BudgetInForce(RunBudget):

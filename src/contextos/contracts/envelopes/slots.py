@@ -80,12 +80,19 @@ class AgentContextSlot(Model):
     """
 
     slot_id: SlotId = Field(alias="slotId")
+    """The name of the slot within its agent."""
     accepted_artifact_extensions: Accepted = Field(alias="acceptedArtifactExtensions")
+    """The types of artifacts (extensions) that fill the slot, from 1 to 100."""
     selection_mode: SelectionMode = Field(alias="selectionMode")
+    """Who selects: a person who is asked (`interactive`), or the runtime (`autonomous`)."""
     resolution_mode: ResolutionMode = Field(alias="resolutionMode")
+    """With `override` the narrowest scope that has artifacts fills the slot, and with `accumulate` all scopes do."""
     min_items: MinItems = Field(default=0, alias="minItems")
+    """The fewest artifacts that a selection can have; fewer refuse it."""
     max_items: MaxItems | None = Field(default=None, alias="maxItems")
+    """The most artifacts that a selection can have; by default no limit of the slot's own."""
     readable_only: bool = Field(default=False, alias="readableOnly")
+    """Shown to the person who selects, and not enforced."""
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
         if self.max_items is not None and self.min_items > self.max_items:

@@ -50,10 +50,15 @@ class TraceContext(Model):
     """The trace headers of a request: the caller's position in a distributed trace; state and baggage unchanged."""
 
     trace_id: TraceId
+    """The id of the trace, 32 hex digits."""
     span_id: SpanId
+    """The id of the caller's span, 16 hex digits."""
     trace_flags: Annotated[str, Field(pattern=r"^[0-9a-f]{2}$")] = "00"
+    """The W3C flags as two hex digits; by default not sampled."""
     tracestate: HeaderText | None = None
+    """The header `tracestate`, unchanged."""
     baggage: HeaderText | None = None
+    """The header `baggage`, unchanged; authority is never read from it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from typing import Annotated, Any, get_args
 import pytest
 from jsonschema_rs import Draft202012Validator
 
-from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.ids import RunId
 from contextos.contracts.model import Model
 from contextos.contracts.schemas import (
@@ -48,7 +47,10 @@ def models_in(annotation: Any) -> Iterator[type[Model]]:
         yield from models_in(part)
 
 
-@pytest.mark.parametrize("document", [ContextPack, PackDeclaration])
+DOCUMENTS = [model for _, models in PUBLISHED.values() for model in models]
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, PackDeclaration])
 def test_every_field_of_a_document_is_described_in_a_sentence(document: type[Model]) -> None:
     bare = [
         f"{model.__name__}.{name}"

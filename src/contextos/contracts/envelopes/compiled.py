@@ -21,83 +21,121 @@ class BlockProvenance(Model):
     """The source of a block of the prompt, and whether its text is data or an instruction."""
 
     origin: Name
+    """Where the text comes from, such as `request` or a source of the graph."""
     integrity: IntegrityLevel
+    """Whether the text can be relied on."""
     classification: Classification
+    """Who can see the text."""
     observed_at_us: Whole | None = None
+    """When the text was observed, in Unix microseconds; absent, when the run began."""
     instruction_treatment: Literal["data_only", "instruction"]
+    """Whether the text is only data or can instruct the model; text that is not trusted is only data."""
 
 
 class ContextBlock(Model):
     """One block of the prompt. A block with a larger `priority` is kept first; a block is kept or dropped whole."""
 
     block_id: Name
+    """The name of the block, unique in its prompt."""
     bucket: Bucket
+    """The part of the prompt whose tokens the block uses."""
     content: Text
+    """The text of the block."""
     priority: Whole
+    """The rank of the block when tokens are short; a larger one is kept first, and ties go by `block_id`."""
     provenance_refs: Seq[EvidenceRef] = ()
+    """References to the evidence that the text was made from."""
     truncated: bool = False
+    """Whether the text was cut; the compiler drops a block whole, so this is false."""
     provenance: BlockProvenance | None = None
+    """The source of the text."""
 
 
 class CompiledPrompt(Model):
     """The prompt of a run, one of the compiler's outputs. No decision of the runtime depends on it."""
 
     system: Text
+    """How the agent reads and writes."""
     developer: Text
+    """What the pack says about the workflow and its rules."""
     task: Text
+    """The intent, the template and what is asked of the planner."""
     context_blocks: Seq[ContextBlock]
+    """The blocks that fit the token budget."""
 
 
 class PolicyManifestEntry(Model):
     """A policy bundle that applied to the run, and the ids of its rules that matched."""
 
     bundle_id: BundleId
+    """The id of the policy bundle."""
     rule_ids: Seq[RuleId]
+    """The ids of its rules that matched."""
 
 
 class CapabilityMetadata(Model):
     """The risk class and approval mode of a tool, as the planner sees them."""
 
     kind: CapabilityKind
+    """Whether the tool reads or writes."""
     risk_level: RiskLevel
+    """What an effect of the tool means: none, reversible or irreversible."""
     approval_mode: ApprovalMode
+    """The approval mode that the run's policy sets for the tool."""
     source: Name
+    """Where the tool comes from."""
 
 
 class ToolManifestEntry(Model):
     """The tools of one adapter that this run is allowed to see."""
 
     adapter_id: Name
+    """The id of the adapter."""
     capabilities: Seq[Name]
+    """The names of its tools that the run can see."""
     constraints: Map[Map[Seq[ArgConstraint]]] = {}
+    """By the name of a tool and of an argument, the limits that each call has to meet."""
     capability_metadata: Map[CapabilityMetadata] = {}
+    """By the name of a tool, its risk and approval mode."""
 
 
 class EvidenceManifestEntry(Model):
     """A piece of evidence that the run is allowed to use."""
 
     evidence_ref: EvidenceRef
+    """The reference to the evidence."""
     source_id: Name | None = None
+    """The source of the evidence, if it has a name of its own."""
     hash: Digest | None = None
+    """The digest of the evidence."""
     name: Name | None = None
+    """The name by which requirements ask for the evidence, if they do."""
 
 
 class Omission(Model):
     """A block that was left out of the prompt because it did not fit the token budget, and the reason."""
 
     block_id: Name
+    """The name of the block that was left out."""
     bucket: Bucket
+    """The part of the prompt that had too few tokens."""
     reason: Literal["over_budget"]
+    """Why the block was left out; there is one reason."""
     estimated_tokens: Count
+    """The tokens that the block would have used."""
     priority: Whole
+    """The rank of the block."""
 
 
 class SurfaceEntry(Model):
     """A registered tool, whether this run is allowed to see it, and why."""
 
     capability_id: CapabilityId
+    """The id of the tool."""
     surfaced: bool
+    """Whether the run can see the tool."""
     reason: Name
+    """`surfaced`, or the first reason that hides the tool."""
 
 
 class TraceHeaders(Model):
@@ -106,8 +144,11 @@ class TraceHeaders(Model):
     """
 
     traceparent: HeaderText
+    """The header `traceparent`."""
     tracestate: HeaderText | None = None
+    """The header `tracestate`, if the caller sent one."""
     baggage: HeaderText | None = None
+    """The header `baggage`, if the caller sent one."""
 
 
 class PreservedTrace(Model):
@@ -124,20 +165,31 @@ class Redaction(Model):
     """
 
     place: Text
+    """Where something was removed: `request:<pointer>`, or `<evidence_ref>:<pointer>` into the value of the evidence.
+    """
     kinds: Seq[Name]
+    """The kinds of what was removed, such as `email`."""
     rules: Seq[Name]
+    """The redaction rules that say so; a secret needs none."""
 
 
 class Manifests(Model):
     """Lists of the policies, tools and evidence that the run is allowed to use, and of what was left out."""
 
     policy_manifest: Seq[PolicyManifestEntry]
+    """The policy bundles that applied."""
     tool_manifest: Seq[ToolManifestEntry]
+    """The tools that the run can see."""
     evidence_manifest: Seq[EvidenceManifestEntry]
+    """The evidence that the run can use."""
     omissions: Seq[Omission] = ()
+    """The blocks that were left out for lack of tokens."""
     surface_report: Seq[SurfaceEntry] = ()
+    """Every registered tool, with the reason why the run can see it or not."""
     redactions: Seq[Redaction] = ()
+    """What was removed before it was recorded."""
     trace_context: TraceHeaders | None = None
+    """The caller's trace headers, if it sent any."""
 
 
 class RuntimeControls(Model):
@@ -148,43 +200,66 @@ class RuntimeControls(Model):
     """
 
     must_refuse: Seq[Text]
+    """The guardrails that refuse."""
     must_escalate: Seq[Text]
+    """The guardrails that escalate."""
     approval_gates_active: Seq[GateId]
+    """The ids of the gates at which a person has to approve."""
     redaction_rules_active: Seq[Name]
+    """The redaction rules in force."""
 
 
 class BudgetReport(Model):
     """The tokens allocated to and used by each bucket of the prompt, and every block that was cut or left out."""
 
     tokens_allocated: dict[Bucket, Count]
+    """The tokens that each part of the prompt was given."""
     tokens_used_at_compile: Count
+    """The tokens of the whole prompt, as estimated."""
     tokens_used_by_bucket: dict[Bucket, Count]
+    """The tokens that each part of the prompt uses."""
     bucket_truncations: dict[Bucket, bool]
+    """True for each part of the prompt of which a block was left out."""
     dropped_block_ids: dict[Bucket, Seq[Name]]
+    """The names of the blocks of each part that were left out."""
     warnings: Seq[Text]
+    """Remarks for people about the budget."""
 
 
 class LedgerBudget(Model):
     """The token budget of a compiled context in short form: a part of the context ledger."""
 
     tokens_used_at_compile: Count
+    """The tokens of the whole prompt, as estimated."""
     truncated_buckets: Seq[Bucket]
+    """The parts of the prompt of which a block was left out."""
 
 
 class ContextLedger(Model):
     """The identity of a compiled context: its hash over prompt, manifests, runtime controls and budget report."""
 
     pack_ref: Pin
+    """The pin of the pack."""
     request_id: RequestId
+    """The id of the request."""
     policy_bundles: Seq[BundleId]
+    """The ids of the policy bundles that applied."""
     tools: Seq[CapabilityId]
+    """The ids of the tools that the run can see."""
     evidence_refs: Seq[EvidenceRef]
+    """References to the evidence that the run can use."""
     memory_refs: Seq[EvidenceRef]
+    """References to the memories in the prompt."""
     budget: LedgerBudget
+    """The token budget in short form."""
     compiled_context_hash: Digest
+    """The digest of prompt, manifests, runtime controls and budget report; a replay has to reproduce it."""
     trace_id: TraceId | None = None
+    """The id of the caller's trace."""
     estimator: Name | None = None
+    """The name and version of the token estimator, such as `bytes_div_4@1`."""
     stage_digests: Map[Digest] | None = None
+    """By the name of a stage of the compiler, the digest of what it made."""
 
     required_when_sealed: ClassVar[tuple[str, ...]] = ("estimator", "stage_digests")
 
@@ -193,10 +268,15 @@ class CompiledContext(Model):
     """The output of the context compiler: the prompt, tools and evidence that one run is allowed to use."""
 
     compiled_prompt: CompiledPrompt
+    """The texts for the planner."""
     manifests: Manifests
+    """What the run can use, and what was left out."""
     runtime_controls: RuntimeControls
+    """The refusals, escalations, gates and redactions that apply."""
     budget_report: BudgetReport
+    """The tokens that were given and used."""
     context_ledger: ContextLedger
+    """The identity of this context, with its hash."""
 
 
 class SurfaceCapability(Model):

@@ -25,9 +25,13 @@ class Principal(Model):
     """One member of a principal chain (the user, and the agent that acts for the user)."""
 
     kind: Literal["user", "service", "agent", "automation"]
+    """What acts: a person, a service, an agent or an automation."""
     id: str = Field(min_length=1, max_length=256)
+    """The id of the principal in the directory."""
     tenant_id: TenantId | None = None
+    """The tenant of the principal, if stated."""
     display: str | None = Field(default=None, max_length=256)
+    """A name for people; it decides nothing."""
 
 
 Chain = Annotated[tuple[Principal, ...], Strict(False), Field(max_length=32), ListOnly()]
@@ -40,9 +44,13 @@ class UserDelegation(Model):
     """
 
     auth_type: Literal["oauth2", "saml", "oidc", "service"]
+    """The kind of the login behind the delegation."""
     scopes: Seq[Name] = ()
+    """The scopes that the user delegates; they are compared with those that the directory knows."""
     subject: Name | None = None
+    """The id of the user who delegates."""
     token_ref: Name | None = None
+    """A reference to the token, such as its hash; the directory is asked about it."""
 
 
 class UserClaims(Model):
@@ -51,9 +59,13 @@ class UserClaims(Model):
     model_config = ConfigDict(extra="allow")
 
     user_id: str = Field(min_length=1, max_length=256)
+    """The id of the user, by which the directory is asked."""
     delegation: UserDelegation | None = None
+    """What the user delegates to the agent; absent, the agent has its own scopes and acts for nobody."""
     role: Name | None = None
+    """The role of the user as the caller states it; another one than in the directory refuses the request."""
     tenure_days: Count | None = None
+    """For how many days the user is known, as the caller states it; it grants nothing."""
 
 
 class IdentityClaim(Model):
@@ -64,19 +76,33 @@ class IdentityClaim(Model):
     """
 
     version: Literal["ctxid/1"] | None = None
+    """The version of the claim's format."""
     iss: Name | None = None
+    """The runtime that issued the claim."""
     sub: AgentUrn
+    """The agent that acts."""
     aud: Name | None = None
+    """The adapter for which the claim was made; absent in the claim of a run."""
     run_id: RunId
+    """The run in which the agent acts."""
     session_id: SessionId | None = None
+    """The session to which the run belongs, if any."""
     tenant_id: TenantId
+    """The tenant for which the agent acts."""
     principal_chain: Chain | None = None
+    """The principals from the one who made the request to the one who executes it."""
     scopes: Seq[Name] = ()
+    """The scopes that the claim carries."""
     nbf: Count | None = None
+    """The Unix time in seconds before which the claim does not count."""
     exp: Count | None = None
+    """The Unix time in seconds from which the claim does not count."""
     jti: Name | None = None
+    """The id of the call for which the claim was made; absent in the claim of a run."""
     kid: Name | None = None
+    """The id of the key that signed the claim."""
     claim_hash: Digest
+    """The digest of the signed token; the token itself is not kept."""
 
     required_when_sealed: ClassVar[tuple[str, ...]] = ("version", "iss", "principal_chain", "nbf", "exp", "kid")
 
@@ -85,13 +111,21 @@ class AgentIdentity(Model):
     """The agent as the request or the RunContext describes it."""
 
     agent_id: str = Field(min_length=1, max_length=256)
+    """The id of the agent, by which the directory is asked."""
     agent_urn: AgentUrn | None = None
+    """The name and version of the agent; another one than in the directory refuses the request."""
     workload_identity: SpiffeId
+    """The SPIFFE id of the workload; another one than in the directory refuses the request."""
     role: Name | None = None
+    """The role of the agent; another one than in the directory refuses the request."""
     token_ref: Name | None = None
+    """A reference to the agent's token; it is no part of the request's fingerprint."""
     lifecycle: Lifecycle | None = None
+    """Whether the agent is active; another state than in the directory refuses the request."""
     principal_chain: Chain | None = None
+    """The principals from the one who made the request to the one who executes it."""
     identity_claim: IdentityClaim | None = None
+    """An identity claim; in a request it grants nothing, and one that this runtime did not issue is refused."""
 
 
 class KnownUser(Model):

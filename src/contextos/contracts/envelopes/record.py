@@ -37,36 +37,52 @@ class RecordActor(Model):
     """Who decided: an agent, user, service or operator, by id."""
 
     type: Literal["AGENT", "USER", "SERVICE", "OPERATOR"]
+    """What decided."""
     id: Name
+    """The id of the actor."""
 
 
 class RecordIdentity(Model):
     """The agent and the principals (user and agent) of a decision, and the hash of the run's identity token."""
 
     subject: Name
+    """The name and version of the agent."""
     claim_hash: Digest
+    """The digest of the run's identity token."""
     principal_chain: Chain
+    """The principals from the one who made the request to the one who executes it."""
 
 
 class PolicyDecisionRef(Model):
     """A policy decision, and the rules that matched in it."""
 
     policy_decision_id: PolicyDecisionId
+    """The id of the policy decision."""
     rule_ids: Seq[RuleId]
+    """The ids of the rules that matched."""
 
 
 class ApprovalReceipt(Model):
     """An approval that was granted, denied or expired, with the digests of the action and evidence it covers."""
 
     gate_id: GateId
+    """The gate at which a person was asked."""
     approver: Name
+    """The id of the person who answered."""
     approval_mode_effective: ApprovalMode
+    """The approval mode of the call."""
     evidence_snapshot_hash: Digest
+    """The digest of the evidence that the approval covers."""
     decided_at: Timestamp | None = None
+    """When the question was answered, in UTC."""
     verdict: Literal["approved", "denied", "expired"] | None = None
+    """The answer."""
     reason: Text | None = None
+    """What the person gave as the reason."""
     binding_digest: Digest | None = None
+    """The digest of everything that the approval is bound to."""
     assertion: Literal["webauthn", "jws", "oidc", "unsafe_local"] | None = None
+    """How the answer was proved."""
 
 
 class RecordedEffect(Model):
@@ -76,28 +92,41 @@ class RecordedEffect(Model):
     """
 
     step_id: Name
+    """The step that made the call."""
     capability_id: CapabilityId
+    """The id of the tool."""
     tool_call_id: ToolCallId
+    """The id of the call."""
     state: Literal["happened", "unknown"]
+    """Whether the effect happened, or that it is not known."""
     made_by: RunId
+    """The run that did it, which can be an earlier one."""
     mutations: Seq[Name] = ()
+    """The names of the side effects."""
 
 
 class Rationale(Model):
     """How a decision came about: its planner, its task template and its failures. It never quotes a language model."""
 
     strategy: Name
+    """The planner, by name and version."""
     alternatives_considered: Seq[Text] = ()
+    """Plans and templates that were tried or left, as text."""
     failures: Seq[Failure] = ()
+    """What went wrong on the way, in order."""
 
 
 class BudgetUsage(Model):
     """The resources that the run used."""
 
     tokens: Count
+    """The tokens of all prompts of the run."""
     tool_calls: Count
+    """The calls of tools."""
     cost_usd_cents: Cents
+    """The cost of calls, in US cents with at most four decimals."""
     wall_clock_ms: Amount
+    """The time that the run worked in milliseconds, without waiting for people."""
 
 
 class SessionCheckpoint(Model):
@@ -126,7 +155,9 @@ class LedgerHead(Model):
     """The number of entries in one of a run's ledgers, and a digest of their hashes."""
 
     entries: Count
+    """The number of entries of the ledger."""
     head: Digest
+    """The digest over the hashes of these entries."""
 
 
 UNSAFE_OBSERVED: Final = "unsafe_observed"
@@ -141,44 +172,68 @@ class Lineage(Model):
     """
 
     pack_version: Name
+    """The pin of the pack, or what the request named instead of one."""
     snapshot_version: Name
+    """The snapshot of the graph that the run saw, or `none`."""
     runtime_version: Name | None = None
+    """The version of the runtime."""
     semantics: Count | None = None
+    """The number of the rules under which the run was derived."""
     pins: Map[Digest] | None = None
+    """By the name of each pinned thing, its digest."""
     ledgers: Map[LedgerHead] | None = None
+    """By the name of each ledger, its length and its head."""
     unsafe: Seq[Name] = ()
+    """The names of the development stand-ins in use; in production it is empty."""
     asserted: Seq[Name] = ()
+    """The facts of the caller that policy accepted without proof."""
     routing_decisions: Seq[RoutingId] = ()
+    """The ids of choices of a model; this version routes none, so it is empty."""
 
 
 class ReplayHandle(Model):
     """The id of the packet that starts a replay, and the hashes that the replay must reproduce."""
 
     replay_id: ReplayPacketId
+    """The id of the packet that starts the replay."""
     run_id: RunId
+    """The run to replay."""
     compiled_context_hash: Digest | None = None
+    """The hash of the compiled context; absent if nothing was compiled."""
     tool_transcript_chain_hash: Digest | None = None
+    """The hash over the calls of tools and their results."""
 
 
 class AxisScore(Model):
     """The score of a run on one of five axes, from 0 to 1 (best), and the evaluator that gave it."""
 
     evaluator: Name
+    """The evaluator, by name and version."""
     score: Share
+    """The score, from 0 to 1 (best)."""
     threshold: Share
+    """The lowest score that passes, from the pack's evaluation layer."""
     status: Literal["pass", "fail"]
+    """Whether the score reaches the threshold."""
     findings: Seq[Text] = ()
+    """What lowered the score, as text."""
 
 
 class Scorecard(Model):
     """The scores of a run on five axes, and the verdict that follows: accept, replan or escalate."""
 
     policy: AxisScore
+    """Whether the run kept to policy."""
     utility: AxisScore
+    """The share of steps that were completed."""
     latency: AxisScore
+    """The share of the wall clock that was left over."""
     safety: AxisScore
+    """Whether outputs and effects were safe."""
     economics: AxisScore
+    """The share of the cost limit that was left over."""
     verdict: ScoreVerdict
+    """What follows from the scores."""
 
 
 class DecisionRecord(Model):
@@ -190,32 +245,59 @@ class DecisionRecord(Model):
     """
 
     record_id: RecordId
+    """The id of the decision, which each of its revisions has."""
     decision_key: Name
+    """The name of the decision spec, or `runtime.admission` without one."""
     decision_version: Name
+    """The version of the decision spec as `x.y.z`."""
     timestamp: Timestamp | None = None
+    """When this revision was made, in UTC."""
     status: RecordStatus
+    """What the decision came to; a run that waits is `DEFERRED`."""
     outcome: Name | None = None
+    """The outcome, one that the decision spec allows; absent while the run waits."""
     end: End | None = None
+    """How the run ended; absent while it waits."""
     actor: RecordActor
+    """Who decided."""
     agent_identity: RecordIdentity | None = None
+    """The agent and its principals as proved; absent if the run was not admitted."""
     intent_ref: Name | None = None
+    """The id of the intent that was asked for."""
     subject_ids: Seq[Ceid] = ()
+    """The entities that the decision is about."""
     inputs_refs: Map[Name] = {}
+    """By the kind of input, its id: the request, and the session if there is one."""
     outputs: OpenObject
+    """The outputs by name, as the task template binds them."""
     effects: Seq[RecordedEffect] = ()
+    """The effects on external systems of the steps that the decision governs."""
     evidence_refs: Seq[EvidenceRef]
+    """References to the evidence in the order of its use."""
     policy_decisions: Seq[PolicyDecisionRef]
+    """The policy decisions of the run, with the rules that matched."""
     approvals: Seq[ApprovalReceipt]
+    """The answers of people."""
     controls_active: RuntimeControls
+    """The controls that applied."""
     confidence: Share | None = None
+    """A share from 0 to 1; this runtime derives its decisions and always writes 1."""
     rationale: Rationale | None = None
+    """How the decision came about."""
     budget_usage: BudgetUsage
+    """The resources that the run used."""
     scorecard: Scorecard | None = None
+    """The scores of the run; absent if it was not scored."""
     lineage: Lineage | None = None
+    """The versions and pins from which the decision was made."""
     trace_id: TraceId
+    """The id of the caller's trace."""
     revision: Count | None = None
+    """The number of this revision, from 0."""
     replay: ReplayHandle | None = None
+    """The id and the hashes for a replay."""
     record_hash: Digest | None = None
+    """The digest of every other field."""
 
     required_when_sealed: ClassVar[tuple[str, ...]] = (
         "timestamp",
@@ -237,26 +319,40 @@ class ReplayExpectation(Model):
     """The final state and hashes that a replay of the run must reproduce."""
 
     status: RecordStatus
+    """The status of the record."""
     decision_record_hash: Digest | None = None
+    """The hash of the record; absent, it is not compared."""
 
 
 class ReplayPacket(Model):
     """What a replay of a run starts from. The answers of tools are read from the journal; no adapter is called."""
 
     replay_packet_id: ReplayPacketId
+    """The id of the packet."""
     trace_id: TraceId
+    """The id of the caller's trace."""
     session_id: SessionId | None = None
+    """The session to which the run belongs, if any."""
     source_kind: Literal[
         "decision_record", "quality_replay_case", "environment_episode", "operator_correction", "golden_case"
     ]
+    """What the packet was made from; this runtime makes it from a decision record."""
     source_ref: Name
+    """The id of what the packet was made from."""
     run_context_ref: Name | None = None
+    """The id of the run."""
     context_pack_ref: Name
+    """The pin of the pack."""
     knowledge_snapshot_ref: Name | None = None
+    """The snapshot of the graph that the run saw."""
     compiled_context_hash: Digest
+    """The hash of the compiled context, which the replay has to reproduce."""
     tool_transcript_chain_hash: Digest | None = None
+    """The hash over the calls of tools and their results, which the replay has to reproduce."""
     side_effect_policy: Literal["transcript_only", "sandbox", "live_disallowed"]
+    """What the replay is allowed to do outside; with `transcript_only` it reads recorded answers and calls nothing."""
     expected: ReplayExpectation
+    """The status and hash that the replay has to reproduce."""
 
 
 class DecisionOutput(Model):

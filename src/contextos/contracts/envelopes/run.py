@@ -46,9 +46,13 @@ class AtomicUsage(Model):
     """The resources that a run has used so far."""
 
     tokens: Count
+    """The tokens of prompts so far."""
     tool_calls: Count
+    """The calls of tools so far."""
     latency_ms: Amount
+    """The time worked so far, in milliseconds."""
     cost_cents: Cents
+    """The cost of calls so far, in US cents with at most four decimals."""
 
 
 class RunBudget(Model):
@@ -76,7 +80,9 @@ class BudgetInForce(RunBudget):
     """
 
     atomic_usage: AtomicUsage | None = None
+    """What the run had used when the limits were set, which is nothing."""
     limited_by: Map[Literal["agent", "tenant"]] = {}
+    """By the name of a limit, whose it is if the directory set it: `agent` or `tenant`."""
 
     def stated(self, name: str) -> str:
         """Return the sentence that states one limit in an error message, and whose it is if the directory set it."""
@@ -88,26 +94,42 @@ class RunContext(Model):
     """Who acts in a run, for which tenant, with which authority, up to which approval mode, and within which budget."""
 
     run_id: RunId
+    """The id of the run."""
     trace_id: TraceId
+    """The id of the caller's trace."""
     session_id: SessionId | None = None
+    """The id of the session to which the run belongs; absent, it has no session history and no session memory."""
     tenant_id: TenantId
+    """The tenant for which the run acts."""
     user: UserClaims
+    """The user for whom the run acts, as the directory knows them."""
     agent: AgentIdentity
+    """The agent that acts, as the directory knows it, with the identity claim of the run."""
     intent: Name | None = None
+    """The id of the intent of the request."""
     locale: Name | None = None
+    """The locale of the request, such as `en-IN`."""
     safety_mode: ApprovalMode
+    """The highest approval mode of the run: the lowest of the intent's, the pack's, the agent's and the caller's."""
     run_budget: BudgetInForce
+    """The limits of the run in force."""
     metadata: OpenObject = {}
+    """An open object; the runtime writes none and reads none."""
 
 
 class InvokeInput(Model):
     """What the caller asks for. `context` holds facts that the caller states; they are not evidence."""
 
     intent: str = Field(min_length=1, max_length=128)
+    """The id of the intent that is asked for; an unknown one is refused."""
     message: str = Field(max_length=100_000)
+    """The request in words, at most 100,000 characters; it is data for the planner and no instruction."""
     channel: str | None = Field(default=None, max_length=64)
+    """The channel from which the request came; the intent has to accept it."""
     locale: str | None = Field(default=None, max_length=35)
+    """The locale of the request, such as `en-IN`; the intent has to support it."""
     context: OpenObject = {}
+    """What the caller states, any JSON object; it is asserted, and satisfies no requirement."""
 
 
 class RuntimeHints(Model):
@@ -116,24 +138,42 @@ class RuntimeHints(Model):
     """
 
     plan_timeout_ms: Positive | None = None
+    """The longest time for a plan in milliseconds; absent, that of the task template."""
     max_session_duration_ms: Positive | None = None
+    """The longest duration of a `long_running` run or a session in milliseconds; absent, that of the pack or the
+    deployment.
+    """
     max_tool_calls: Count | None = None
+    """The most calls of tools; absent, that of pack and deployment."""
     max_payload_bytes: Positive | None = None
+    """The most bytes of this request; absent, that of the deployment."""
     max_cost_cents: Cents | None = None
+    """The highest cost in US cents with at most four decimals; absent, that of pack and deployment."""
     max_replan_attempts: Count | None = None
+    """The most plans after the first one; absent, that of pack and deployment."""
     wall_clock_ms: Positive | None = None
+    """The longest time that the run works in milliseconds, without waiting for people; absent, that of pack and
+    deployment.
+    """
     total_tokens: Positive | None = None
+    """The most tokens of the prompt; absent, that of pack and deployment."""
     safety_mode: ApprovalMode | None = None
+    """The highest approval mode that the caller accepts; it can only lower that of the run."""
     tools: Seq[CapabilityId] | None = None
+    """The ids of the only tools that the run can use; absent, all that pack and policy allow."""
 
 
 class Attachment(Model):
     """A large input by reference: the address and digest of a file."""
 
     artifact_id: str = Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")
+    """The id of the file; the evidence manifest names it."""
     media_type: str = Field(min_length=1, max_length=128)
+    """The media type of the file, such as `application/pdf`."""
     sha256: Sha256Hex
+    """The SHA-256 digest of the file, 64 hex digits."""
     uri: str = Field(min_length=1, max_length=2048)
+    """The address of the file; nothing is fetched from it."""
 
 
 Attachments = Annotated[tuple[Attachment, ...], Strict(False), Field(max_length=64), ListOnly()]
@@ -145,18 +185,31 @@ class PackSelection(Model):
     """
 
     context_pack_refs: PackRefs
+    """The exact pins of one Context Pack and of the catalogs beside it; an unpinned ref is refused."""
 
 
 class InvokeRequest(PackSelection):
     """The request to `invoke`. The runtime refuses unpinned refs (API Contracts, "invokeAgent envelope")."""
 
     request_id: RequestId
+    """The id that the caller gives; the same id with the same body is the same run, and with another body it is
+    refused.
+    """
     session_id: SessionId | None = None
+    """The session to which the run belongs; absent, it has no session history and no session memory."""
     tenant_id: TenantId
+    """The tenant for which the run acts; users, agents and packs of other tenants are not found."""
     user: UserClaims
+    """The user for whom the agent acts, compared with the directory."""
     agent: AgentIdentity
+    """The agent that acts, compared with the directory."""
     input: InvokeInput
+    """What is asked for."""
     mode: Literal["stream", "batch", "long_running"]
+    """How the caller waits for the result; `long_running` bounds the duration of the run and records checkpoints."""
     runtime: RuntimeHints
+    """Limits that the caller requests; they lower those in force and raise none."""
     attachments: Attachments = ()
+    """Large inputs by reference, at most 64."""
     trace: TraceContext
+    """The caller's position in a distributed trace; no decision uses it."""

@@ -146,11 +146,17 @@ class ToolError(Model):
     """
 
     code: Name
+    """A stable code for programs."""
     message: Text
+    """What went wrong, for people and models."""
     retryable: bool = False
+    """Whether the same call can succeed later."""
     pointer: Text | None = None
+    """A JSON Pointer to the argument at fault, if there is one."""
     remedy: Text | None = None
+    """What to do next, if it is known."""
     facts: Seq[Name] = ()
+    """The facts that policy lacked, or the limit that was exhausted."""
 
 
 class AdapterReply(Model):
@@ -193,21 +199,37 @@ class ToolCallEnvelope(Model):
     """One call of a tool, made by the executor (which runs a plan's steps) and checked by the tool gateway."""
 
     envelope_version: Literal["contextos.tool_call.v1"]
+    """The constant name of this format."""
     tool_call_id: ToolCallId
+    """The id of the call."""
     run_id: RunId
+    """The run that makes the call."""
     trace_id: TraceId
+    """The id of the caller's trace."""
     session_id: SessionId | None = None
+    """The session to which the run belongs, if any."""
     capability_id: CapabilityId
+    """The id of the tool, `<adapter>.<name>`."""
     args: OpenObject
+    """The arguments with every binding resolved, checked against the schema of the tool."""
     principal_chain: Chain
+    """The principals from the one who made the request to the agent that executes it."""
     approval_mode_requested: ApprovalMode
+    """The approval mode that the plan states."""
     approval_mode_effective: ApprovalMode
+    """The approval mode that policy decided; it is not above the highest."""
     approval_mode_highest: ApprovalMode
+    """The highest approval mode that the tool declares."""
     policy_decision_id: PolicyDecisionId | None = None
+    """The policy decision that allows the call."""
     evidence_refs: Seq[EvidenceRef]
+    """References to the evidence on which the call rests."""
     idempotency_key: IdempotencyKey | None = None
+    """The key under which a repetition is the same operation; a write has one, and the runtime derives it."""
     auth_ref: AuthRef | None = None
+    """The hash of the identity claim for the call; no credential is written."""
     metadata: OpenObject = {}
+    """An open object, with the digest of the tool's definition and the gates of the call."""
 
     required_when_sealed: ClassVar[tuple[str, ...]] = ("policy_decision_id", "auth_ref")
 
@@ -234,6 +256,7 @@ class Citation(Model):
     """A citable source of a result."""
 
     evidence_ref: EvidenceRef
+    """The reference to the source."""
 
 
 class ToolResultEnvelope(Model):
@@ -244,21 +267,37 @@ class ToolResultEnvelope(Model):
     """
 
     envelope_version: Literal["contextos.tool_result.v1"]
+    """The constant name of this format."""
     tool_call_id: ToolCallId
+    """The id of the call."""
     run_id: RunId
+    """The run that made the call."""
     trace_id: TraceId
+    """The id of the caller's trace."""
     session_id: SessionId | None = None
+    """The session to which the run belongs, if any."""
     capability_id: CapabilityId
+    """The id of the tool, `<adapter>.<name>`."""
     status: ToolStatus
+    """What became of the call: `ok` for a read, `completed` for an effect, and otherwise why there is none."""
     output: Any = None
+    """What the tool returned, checked against its output schema; null without a result."""
     error: ToolError | None = None
+    """Why the call has no output; absent for `ok` and `completed`."""
     artifacts: Annotated[tuple[OpenObject, ...], Strict(False), Field(max_length=0), ListOnly()] = ()
+    """Always empty in this version."""
     citations: Seq[Citation] = ()
+    """The sources of the output."""
     mutations: Seq[Name] = ()
+    """The names of the side effects; empty for `ok`."""
     risk_tags: Seq[Name] = ()
+    """Marks for readers, such as the approval mode of an effect."""
     policy_decision_id: PolicyDecisionId | None = None
+    """The policy decision about the call; absent if none was made."""
     latency_ms: Amount
+    """The duration of the call in milliseconds, without waiting for the run's next turn."""
     metadata: OpenObject = {}
+    """An open object, with the cost, the retries and the approver of the call where it has them."""
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
         """Yield a fault for a status that contradicts `mutations` or `error` (API Contracts, "ToolResultEnvelope

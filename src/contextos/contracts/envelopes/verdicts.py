@@ -56,8 +56,14 @@ class Failure(Model):
     """
 
     code: FailureCode
+    """A stable code for programs."""
     detail: Text
+    """What went wrong, for people."""
     step_id: Name | None = None
+    """The step that failed, if it was one."""
     capability_id: Name | None = None
+    """The id of the tool that failed, if it was one."""
     rule_ids: Seq[RuleId] = ()
+    """The ids of the rules that decided it."""
     facts: Seq[Name] = ()
+    """The facts that policy lacked, or the limit that was exhausted."""

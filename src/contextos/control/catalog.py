@@ -266,7 +266,6 @@ class Catalog:
         key = (pack_ref, tuple(pins.items()), tuple(levels.items()))
         if key in self._loaded:
             return self._loaded[key]
-        adapters = {name: digest for name, digest in pins.items() if name.startswith(ADAPTER)}
         refs = {
             name: digest
             for name, digest in pins.items()
@@ -282,7 +281,7 @@ class Catalog:
             raise Integrity("a policy in force is not among the pins; pass a set that `pin` returned")
         additional = [one for ref, one in artifacts.items() if ref != pack_ref and levels.get(ref, "pack") == "pack"]
         merged = merge(pack, additional, policies)
-        definitions = [await self._repository.definition(name, digest) for name, digest in adapters.items()]
+        adapters = [name for name in pins if name.startswith(ADAPTER)]
         return self._loaded.keep(
             key,
             LoadedArtifacts(
@@ -292,7 +291,7 @@ class Catalog:
                 merged.specs,
                 merged.gates,
                 tuple(merged.bundles.values()),
-                tuple(definitions),
+                tuple([await self._repository.definition(name, pins[name]) for name in adapters]),
             ),
         )
 
@@ -356,8 +355,7 @@ class Catalog:
         if isinstance(found, PinsRefused):
             return found
         above = [(level, found[ref]) for level, ref in active.policies]
-        active_refs = {ref for _, ref in active.policies}
-        requested = [found[ref] for ref in dict.fromkeys(refs) if ref not in active_refs]
+        requested = [found[ref] for ref in dict.fromkeys(refs) if ref not in {name for _, name in active.policies}]
         pinned = resolve_pins(requested, above, definitions, self._runtime_version)
         if isinstance(pinned, PinsRefused):
             return pinned
@@ -404,9 +402,9 @@ def _not_allowed(refs: Sequence[str], active: ActiveArtifacts, intent: str, envi
         return None
     if not active.version:
         detail = "nothing is active in this tenant, so nothing can run; run `contextos apply`"
-    else:
-        named = ", ".join(f"`{ref[:200]}`" for ref in refs)
-        detail = f"{named} is not pinned for the intent `{intent[:80]}` in `{environment}`; see `contextos pack list`"
+        return PinsRefused("unpinned_ref", detail)
+    named = ", ".join(f"`{ref[:200]}`" for ref in refs)
+    detail = f"{named} is not pinned for the intent `{intent[:80]}` in `{environment}`; see `contextos pack list`"
     return PinsRefused("unpinned_ref", detail)
 
 

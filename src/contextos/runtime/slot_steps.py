@@ -303,12 +303,11 @@ async def _answered(
     await environment.journal.commit(wake_at_us=0)
     kinds = (SLOT_ANSWER, "run.cancel_requested")
     kind, found = await environment.journal.wait(kinds, key, wake_at_us=0, on_timeout=None)
-    slot_id = question.slot.slot_id
     if kind == SLOT_ANSWER:
         return dict(found)
     if await is_unproved(environment.journal, key, found, cancels_of(environment)):
-        return _unfilled(slot_id, f"{UNPROVED_CANCEL} ended the wait for an answer")
-    return Failure(code="cancelled", detail=f"the run was cancelled while slot `{slot_id}` waited")
+        return _unfilled(question.slot.slot_id, f"{UNPROVED_CANCEL} ended the wait for an answer")
+    return Failure(code="cancelled", detail=f"the run was cancelled while slot `{question.slot.slot_id}` waited")
 
 
 def _denied(step: SlotStep, admitted: AdmittedRun, key: str, environment: RunEnvironment) -> Failure | None:

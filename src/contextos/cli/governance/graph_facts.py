@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -94,13 +94,9 @@ def facts_set_command(
 
     The writer needs the role `knowledge_writer`, and signs.
     """
-    said, actor = _value(value), named_actor(by, key)
-    stated: Any = {"source": source, "integrity": integrity, "classification": classification, "by": actor}
-
-    async def operation(context: CommandContext) -> KnownFact:
-        return await context.app.facts.set(context.tenant_id, subject, predicate, said, **stated)
-
-    return _written(operation, workspace, tenant, as_json)
+    stated = (subject, predicate, _value(value))
+    how: Any = {"source": source, "integrity": integrity, "classification": classification}
+    return _written("set", stated, how | {"by": named_actor(by, key)}, workspace, tenant, as_json)
 
 
 def facts_replace_command(
@@ -120,13 +116,9 @@ def facts_replace_command(
 
     An approval that rests on the old fact becomes void.
     """
-    said, actor = _value(value), named_actor(by, key)
-    stated: Any = {"source": source, "integrity": integrity, "classification": classification, "by": actor}
-
-    async def operation(context: CommandContext) -> KnownFact:
-        return await context.app.facts.replace(context.tenant_id, subject, predicate, said, **stated)
-
-    return _written(operation, workspace, tenant, as_json)
+    stated = (subject, predicate, _value(value))
+    how: Any = {"source": source, "integrity": integrity, "classification": classification}
+    return _written("replace", stated, how | {"by": named_actor(by, key)}, workspace, tenant, as_json)
 
 
 def facts_retract_command(
@@ -190,9 +182,20 @@ def _has_objects(value: Any) -> bool:
 
 
 def _written(
-    act: Callable[[CommandContext], Awaitable[KnownFact]], workspace: Path | None, tenant: str, as_json: bool
+    act: Literal["set", "replace"],
+    stated: tuple[str, str, Any],
+    how: Mapping[str, Any],
+    workspace: Path | None,
+    tenant: str,
+    as_json: bool,
 ) -> int:
-    fact = with_context(workspace, tenant, act)
+    """Do one of the acts that begin a fact, and print the fact."""
+
+    async def operation(context: CommandContext) -> KnownFact:
+        facts = context.app.facts
+        return await (facts.set if act == "set" else facts.replace)(context.tenant_id, *stated, **how)
+
+    fact = with_context(workspace, tenant, operation)
     print_result(_document(fact), _lines(fact), as_json=as_json)
     return 0
 

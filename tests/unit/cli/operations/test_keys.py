@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import select
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +81,30 @@ def test_the_passphrase_is_asked_for_twice_at_the_terminal_and_hidden(
     assert shop.say("key", "new", str(path), "--pkcs8").code == 0
     assert person_key(path)
     assert [(one["hide_input"], one["confirmation_prompt"]) for one in asked] == [(True, True), (True, False)]
+
+
+def test_what_is_typed_at_a_terminal_is_not_shown(command: Any, tmp_path: Path) -> None:
+    start, environment = command
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(start[0], [*start, "key", "new", str(tmp_path / "ann.pem"), "--pkcs8"], environment)
+    shown, prompts, idle = b"", [b"New passphrase: ", b"confirmation: "], 0
+    while idle < 30:
+        if not select.select([terminal], [], [], 1)[0]:
+            idle += 1
+            continue
+        try:
+            shown += os.read(terminal, 4096)
+        except OSError:
+            break
+        if prompts and prompts[0] in shown:
+            # The terminal is silent from the blank behind the colon on; what is typed earlier is thrown away.
+            prompts.pop(0)
+            os.write(terminal, b"correct horse\n")
+    if idle == 30:
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert b"correct horse" not in shown
+    assert b"public_key" in shown

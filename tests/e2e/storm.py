@@ -29,6 +29,7 @@ from contextos.errors import ApprovalRefused, Conflict, NotFound, ReplayMismatch
 from contextos.queries.run_view import RunView
 from contextos.store.shared.clock import SystemClock
 from tests.postgres import Server, own_server
+from tests.processes import whole_lines
 from tests.world import TENANT, TestWorld, open_world
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -291,7 +292,7 @@ async def raged(made: Storm) -> Counter[str]:
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
     """The lines of a file that were written to their end."""
-    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+    return [json.loads(line) for line in whole_lines(path)]
 
 
 def check(counts: Counter[str]) -> None:

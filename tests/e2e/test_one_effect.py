@@ -86,6 +86,7 @@ def race(
     finally:
         for process in processes:
             process.kill()
+            process.communicate()
     return [answer for out in outs for answer in json.loads(out.read_text("utf-8"))]
 
 

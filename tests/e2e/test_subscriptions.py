@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from contextos.contracts.documents.subscriptions import SUBSCRIPTIONS
 from contextos.contracts.journal import INDEX
 from contextos.queries.run_events import RUN_EVENTS, RunEvent
 from contextos.store.shared.clock import SystemClock
+from tests.processes import ended, whole_lines
 from tests.world import TENANT, open_world, place_of, publish_world, request, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,13 +59,13 @@ async def make_events(workspace: Path) -> list[int]:
     return numbers
 
 
-def start(workspace: Path, log: Path, kill_after: int) -> subprocess.Popen[bytes]:
+def started(workspace: Path, log: Path, kill_after: int) -> AbstractContextManager[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "tests.e2e.subscriber_driver", "subscribe", str(workspace), str(log)]
-    return subprocess.Popen([*command, str(kill_after)], cwd=ROOT)
+    return ended(subprocess.Popen([*command, str(kill_after)], cwd=ROOT))
 
 
 def lines(log: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log.read_text("utf-8").splitlines()] if log.exists() else []
+    return [json.loads(line) for line in whole_lines(log)]
 
 
 def stop_when(workspace: Path, log: Path, numbers: list[int], *processes: subprocess.Popen[bytes]) -> None:
@@ -110,10 +112,12 @@ def test_what_a_crash_interrupts_between_handler_and_cursor_is_delivered_again_a
     log = workspace / "handled.log"
     for kill_after in KILLS:
         end_lease(workspace)
-        assert start(workspace, log, kill_after).wait(60) == -signal.SIGKILL
+        with started(workspace, log, kill_after) as process:
+            assert process.wait(60) == -signal.SIGKILL
     assert len(lines(log)) == sum(KILLS)
     end_lease(workspace)
-    stop_when(workspace, log, numbers, start(workspace, log, 0))
+    with started(workspace, log, 0) as process:
+        stop_when(workspace, log, numbers, process)
 
     handled = lines(log)
     times = Counter(one["sequence"] for one in handled)
@@ -127,11 +131,11 @@ def test_what_a_crash_interrupts_between_handler_and_cursor_is_delivered_again_a
 
 def test_of_two_processes_with_one_name_one_delivers_at_a_time(workspace: Path) -> None:
     log = workspace / "handled.log"
-    processes = start(workspace, log, 0), start(workspace, log, 0)
-    while len(list(workspace.glob("*.ready"))) < 2:
-        time.sleep(0.05)
-    numbers = run(make_events(workspace))
-    stop_when(workspace, log, numbers, *processes)
+    with started(workspace, log, 0) as first, started(workspace, log, 0) as second:
+        while len(list(workspace.glob("*.ready"))) < 2:
+            time.sleep(0.05)
+        numbers = run(make_events(workspace))
+        stop_when(workspace, log, numbers, first, second)
     handled = sorted(lines(log), key=lambda one: one["began"])
     assert [one["sequence"] for one in handled] == numbers, "each once, in order"
     assert all(one["ended"] <= after["began"] for one, after in pairwise(handled))

@@ -21,6 +21,7 @@ from typing import Any
 import contextos
 from contextos.cli.demo.workspace import example_operator, make_workspace
 from examples.frameworks import desk
+from tests.processes import whole_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = "examples.frameworks"
@@ -61,7 +62,7 @@ def step(module: str, directory: Path, *words: str, dies: str = "") -> Ended:
 def effects(directory: Path) -> list[str]:
     """What really happened: one line for each rollback."""
     books = directory / "books.log"
-    return [line.rpartition(" ")[0] for line in books.read_text("utf-8").splitlines()] if books.exists() else []
+    return [line.rpartition(" ")[0] for line in whole_lines(books)]
 
 
 def workspace(path: Path) -> Path:

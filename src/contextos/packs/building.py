@@ -97,14 +97,23 @@ def expand_file(raw: bytes, name: str, definitions: Iterable[AdapterDefinition])
     """Return the expansion of a pack in the file `name`, whose content is `raw`, for the tools of a whole workspace.
 
     Raises:
-        InvalidInput: the content is no declaration of a pack, names no tools, or as `expand`; names the file.
+        InvalidInput: as `expand_content`; names the file.
     """
     try:
-        declaration = read_declaration(raw)
-        if not declaration.tools:
-            detail = "the file names no tools, and a workspace can have some that the pack is not about"
-            raise InvalidArtifact(Problem("/tools", "no_tools", detail, "list them in `tools`"))
-        return expand(declaration, definitions)
+        return expand_content(raw, definitions)
     except InvalidInput as error:
         problems = [Problem(one.pointer, one.code, f"`{name}`: {one.detail}", one.remedy) for one in error.problems]
         raise type(error)(*problems) from None
+
+
+def expand_content(raw: bytes, definitions: Iterable[AdapterDefinition]) -> Expansion:
+    """Return the expansion of a short form, for the tools of a whole workspace.
+
+    Raises:
+        InvalidInput: the content is no declaration of a pack, names no tools, or as `expand`.
+    """
+    declaration = read_declaration(raw)
+    if not declaration.tools:
+        detail = "the file names no tools, and a workspace can have some that the pack is not about"
+        raise InvalidArtifact(Problem("/tools", "no_tools", detail, "list them in `tools`"))
+    return expand(declaration, definitions)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contextos.cli.command_context import CommandContext, JsonOption, WorkspaceOption, read_file, with_read_context
+from contextos.cli.governance.declarations import workspace_definitions
 from contextos.cli.terminal import USAGE, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import Integrity, InvalidArtifact, InvalidInput, Problem
@@ -35,7 +36,8 @@ class WorkspaceFacts:
 
 def lint_command(
     files: Annotated[
-        list[Path], typer.Argument(metavar="PACK.json...", help="A pack, and the catalogs it needs; signed or not.")
+        list[Path],
+        typer.Argument(metavar="PACK...", help="Packs, short or whole, and the catalogs they need; signed or not."),
     ],
     adapters: Annotated[
         bool, typer.Option("--adapters", help="Check against the workspace's adapters and roles too.")
@@ -48,7 +50,7 @@ def lint_command(
     found: list[tuple[Path, Problem]] = []
     for path in files:
         try:
-            read.append((path, _artifact(read_file(path))))
+            read.append((path, _artifact(read_file(path), workspace)))
         except InvalidInput as error:
             found += [(path, problem) for problem in error.problems]
     known = _workspace_facts(workspace, [pack for _, pack in read]) if adapters else None
@@ -104,14 +106,19 @@ def schemas_command(
     return 0
 
 
-def _artifact(raw: bytes) -> GovernedArtifact:
-    """A pack, catalog or policy: bare, or in its envelope, whose signature is not asked for here."""
+def _artifact(raw: bytes, workspace: Path | None) -> GovernedArtifact:
+    """A pack, catalog or policy: bare, or in its envelope, whose signature is not asked for here. The short form of a
+    pack is expanded for the tools of the workspace.
+    """
     from contextos.contracts.encoding.codec import loads
     from contextos.contracts.encoding.jcs import canonical
     from contextos.control.artifacts import INTENTS_TYPE, PACK_TYPE, POLICY_TYPE, SPECS_TYPE, read_artifact
+    from contextos.packs.building import expand_content
     from contextos.trust.seal import decode_base64
 
-    value = loads(raw)
+    value = loads(raw) if raw.lstrip()[:1] in (b"{", b"[") else None
+    if value is None or (isinstance(value, dict) and "name" in value):
+        return expand_content(raw, workspace_definitions(workspace).values()).pack
     if not isinstance(value, dict):
         raise InvalidArtifact(Problem("", "not_an_object", "an artifact is a JSON object", "pass a pack or a catalog"))
     if "payloadType" in value:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 DECLARED = """\
 name: mini.refund
@@ -37,6 +38,18 @@ def test_a_short_form_expands_to_a_pack_that_lints(shop, short: Path) -> None:
     whole.write_text(said.out)
     assert json.loads(said.out)["pack_meta"]["pack_id"] == "mini.refund"
     assert shop.say("pack", "lint", str(whole), "--adapters").code == 0
+
+
+def test_a_short_form_is_linted_as_its_expansion_is(shop, short: Path) -> None:
+    assert shop.say("pack", "lint", str(short), "--adapters").out == f"{short}: fine\n"
+    written = shop.path / "mini.json"
+    written.write_text(json.dumps(yaml.safe_load(DECLARED)))
+    assert shop.say("pack", "lint", str(written)).out == f"{written}: fine\n"
+    short.write_text(DECLARED.replace("eligible == False", "eligibel == False"))
+    said = shop.say("pack", "lint", str(short))
+    assert said.code == 2
+    assert said.out.startswith(f"{short}: unknown_fact at `/intents/mini.refund/deny/0/when`: the condition about")
+    assert "Traceback" not in said.out + said.err
 
 
 def test_each_field_is_shown_with_its_origin(shop, short: Path) -> None:

@@ -13,7 +13,7 @@ Invariants, with the tests that prove them:
 from contextos.adapters.encrypted_keys import make_person_key, read_person_key, read_secret
 from contextos.adapters.key_files import ListedKey, read_seed, write_seed
 from contextos.app.application import App
-from contextos.app.build import make_keys, migrate, open_app, open_unchecked
+from contextos.app.build import make_keys, migrate, open_app, open_for_authors, open_unchecked
 from contextos.app.given import GivenPorts, SystemEntropy, witness_at
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "make_person_key",
     "migrate",
     "open_app",
+    "open_for_authors",
     "open_unchecked",
     "read_person_key",
     "read_secret",

@@ -35,8 +35,9 @@ from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.operations.deployment import Deployment, DeploymentConfig
 from contextos.operations.ports import Ports
 from contextos.operations.witness import WitnessPublisher
-from contextos.settings import Settings, check_settings
+from contextos.settings import Settings, check_settings, is_postgres_url
 from contextos.slots.steps import ArtifactSlots
+from contextos.store.memory.stores import MemoryStores
 from contextos.store.shared.clock import SystemClock
 from contextos.telemetry.planner import LoggedPlanner
 
@@ -124,6 +125,16 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         on_failure.pop_all()
     engine = local_engine(deployment, publisher)
     return App(settings, deployment, stores, owner, engine, keys, publisher, tuple(owned))
+
+
+async def open_for_authors(settings: Settings) -> App:
+    """As `open_unchecked` for reading, and with an empty store in memory where that of the settings is not made yet.
+
+    For questions about tools and people, which an author has before anything is published.
+    """
+    begun = is_postgres_url(settings.store) or (settings.workspace / settings.store).exists()
+    given = None if begun else GivenPorts(stores=MemoryStores(clock=SystemClock()), dev=True)
+    return await open_unchecked(settings, given, read_only=True)
 
 
 async def _pause(duration_us: int) -> None:

@@ -160,6 +160,19 @@ def with_read_context(
     return _run(workspace, tenant, checked, partial(open_unchecked, read_only=True))
 
 
+def with_authors_context(
+    workspace: Path | None, tenant: str | None, act: Callable[[CommandContext], Awaitable[ReturnT]]
+) -> ReturnT:
+    """As `with_read_context`, also before the store is made: for questions about the tools and the people alone.
+
+    Raises:
+        ContextOSError: the workspace cannot be opened, or `act` raised it.
+    """
+    from contextos.app import open_for_authors
+
+    return _run(workspace, tenant, act, open_for_authors)
+
+
 def _run(
     workspace: Path | None,
     tenant: str | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contextos.cli.command_context import CommandContext, JsonOption, WorkspaceOption, read_file, with_read_context
+from contextos.cli.command_context import CommandContext, JsonOption, WorkspaceOption, read_file, with_authors_context
 from contextos.cli.governance.declarations import workspace_definitions
 from contextos.cli.terminal import USAGE, print_result
 from contextos.contracts.encoding.display_escape import displayed
@@ -195,7 +195,7 @@ def _workspace_facts(workspace: Path | None, artifacts: Sequence[GovernedArtifac
             context.deployment.config.egress,
         )
 
-    return with_read_context(workspace, None, operation)
+    return with_authors_context(workspace, None, operation)
 
 
 def _drift(folder: Path, made: dict[str, str]) -> list[str]:

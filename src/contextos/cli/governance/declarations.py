@@ -16,7 +16,7 @@ from contextos.cli.command_context import (
     WorkspaceOption,
     about,
     read_file,
-    with_read_context,
+    with_authors_context,
 )
 from contextos.cli.terminal import print_result
 from contextos.contracts.encoding.display_escape import displayed
@@ -115,7 +115,7 @@ def new_command(
     body: dict[str, Any] = {
         "name": name,
         "version": "0.1.0",
-        "tenant": with_read_context(workspace, tenant, operation),
+        "tenant": with_authors_context(workspace, tenant, operation),
         "who": who,
         "approver": approver,
         "tools": list(tools),
@@ -142,7 +142,7 @@ def workspace_definitions(workspace: Path | None) -> Mapping[str, AdapterDefinit
         adapters = context.deployment.ports.adapters(context.tenant_id)
         return {name: describe_adapter(name, adapter) for name, adapter in adapters.items()}
 
-    return with_read_context(workspace, None, operation)
+    return with_authors_context(workspace, None, operation)
 
 
 def _expanded(path: Path, raw: bytes, definitions: Mapping[str, AdapterDefinition]) -> Expansion:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from contextos.cli.demo.init import WORKSPACE_TEMPLATES
+
 DECLARED = """\
 name: mini.refund
 version: 1.0.0
@@ -50,6 +52,21 @@ def test_a_short_form_is_linted_as_its_expansion_is(shop, short: Path) -> None:
     assert said.code == 2
     assert said.out.startswith(f"{short}: unknown_fact at `/intents/mini.refund/deny/0/when`: the condition about")
     assert "Traceback" not in said.out + said.err
+
+
+def test_a_pack_is_written_expanded_and_linted_before_the_first_one_is_published(
+    say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    WORKSPACE_TEMPLATES["deploy"](tmp_path / "new")
+    monkeypatch.chdir(tmp_path / "new")
+    before = sorted(Path().rglob("*"))
+    lint = say("pack", "lint", "packs/deploy.yaml", "--adapters")
+    assert (lint.code, lint.out) == (0, "packs/deploy.yaml: fine\n")
+    assert say("pack", "expand", "packs/deploy.yaml").code == 0
+    assert say("pack", "diff", "packs/deploy.yaml", "packs/deploy.yaml").code == 0
+    assert sorted(Path().rglob("*")) == before, "asking makes no store"
+    assert say("pack", "new", "acme.orders", "--who", "deployer").code == 0
+    assert yaml.safe_load(Path("acme.orders.yaml").read_text())["tenant"] == "acme"
 
 
 def test_each_field_is_shown_with_its_origin(shop, short: Path) -> None:

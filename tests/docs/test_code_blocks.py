@@ -9,6 +9,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import json
+import os
 import re
 import shutil
 import tomllib
@@ -96,6 +97,9 @@ def run_console(block: Block, page: Path, shim: Path) -> None:
         if made:
             # They would run these tests; that they exist is what can be said here.
             assert set(made["targets"].split()) <= set(TARGET.findall((ROOT / "Makefile").read_text("utf-8")))
+            continue
+        if one.command.startswith("cd "):
+            os.chdir(one.command.removeprefix("cd "))  # for the rest of the page; `chdir` around it goes back
             continue
         code, said = play(one.command, shim)
         assert code == one.exit_code, f"{page.name}:{block.line} `{one.command}` ended with {code}\n{said}"

@@ -18,7 +18,9 @@ from contextos.cli import run_command_line
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = ROOT / "docs" / "reference"
 
-FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"^```(?P<language>\w*)(?: title=\"(?P<title>[\w./-]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 EXIT = re.compile(r"\s+# exit (?P<code>\d+)$")
 DIFFERS = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|\b\d+ (?:bytes|entries)\b|"
@@ -29,11 +31,12 @@ SHELL = re.compile(r"[|>&;$]|^\w+=")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; `line` is where its text begins in the page."""
+    """A fenced block; `line` is where its text begins in the page, `title` the file that its reader saves it as."""
 
     language: str
     text: str
     line: int
+    title: str
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def written() -> list[Path]:
 
 def blocks(page: str) -> list[Block]:
     return [
-        Block(found["language"], found["text"], page.count("\n", 0, found.start("text")) + 1)
+        Block(found["language"], found["text"], page.count("\n", 0, found.start("text")) + 1, found["title"] or "")
         for found in FENCE.finditer(page)
     ]
 

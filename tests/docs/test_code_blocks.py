@@ -1,7 +1,8 @@
 """Every code block of the README and of the docs runs, as a reader would run it, and every doctest of the package.
 
-A page gets a copy of one demo workspace as its directory. Python blocks of a page share one namespace; commands of a
-console block run for real, end as they say (`# exit 5`, else 0) and say what is shown below them.
+A page gets a copy of one demo workspace as its directory. Python blocks of a page share one namespace; a block with a
+title is saved as that file, and a later command uses it. Commands of a console block run for real, end as they say
+(`# exit 5`, else 0) and say what is shown below them.
 """
 
 from __future__ import annotations
@@ -70,13 +71,17 @@ def test_every_code_block_of_a_page_runs(page: Path, workspace: Path, shim: Path
     namespace: dict[str, object] = {"__name__": "page"}
     found = list(blocks(page.read_text("utf-8")))
     assert found, f"{page.name} has no block; take it off the list of pages"
+    typed_here = " ".join(block.text for block in found if block.language == "console")
+    assert all(block.title in typed_here for block in found), f"{page.name} saves a file that no command uses"
     with chdir(workspace):
         for block in found:
             run_block(block, page, namespace, shim)
 
 
 def run_block(block: Block, page: Path, namespace: dict[str, object], shim: Path) -> None:
-    if block.language == "python":
+    if block.title:
+        Path(block.title).write_text(block.text, "utf-8")
+    elif block.language == "python":
         # Blank lines before it, so that a traceback names the line of the page.
         exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True), namespace)
     elif block.language == "console":

@@ -134,7 +134,8 @@ def test_command(
     judged = asyncio.run(backtest(document, list(definitions.values()), recording.sessions))
     if not judged:
         detail = "no call is recorded that a tool answered"
-        raise InvalidInput(Problem("", "nothing_recorded", detail, "record sessions with a pack that observes"))
+        remedy = "name runs of sessions, or record some with a pack that observes"
+        raise InvalidInput(Problem("", "nothing_recorded", detail, remedy))
     counts = Counter(one.verdict for one in judged)
     lines = [f"{counts[one]} {text}" for one, text in _TOLD.items()]
     lines += _by_rule(judged)

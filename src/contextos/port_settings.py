@@ -266,7 +266,7 @@ def check_https(url: Any, at: str) -> None:
         host, _ = parts.hostname or "", parts.port
     except ValueError:
         host = ""
-    if not host or parts.scheme not in ("https", "http") or parts.query or parts.fragment or parts.username:
+    if not host or "@" in parts.netloc or parts.scheme not in ("https", "http") or parts.query or parts.fragment:
         raise _bad(at, "this is not the URL of a service", "write `https://host/path` without a query or a password")
     if parts.scheme == "http" and not is_loopback(host):
         detail = "the connection is not encrypted, so anybody on the way could answer"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -167,6 +171,48 @@ def test_another_answer_is_no_signature(
     with pytest.raises(error):
         keys.sign("head", b"x")
     assert not any("elsewhere" in path for _, path in service.requests), "a redirect is not followed"
+
+
+@pytest.mark.parametrize("token", ["secret\nfoo", "secret\0", "schlüssel-secret", "secret and more"])
+def test_a_token_that_is_none_is_in_no_message(service: KeyService, token: str) -> None:
+    tokens = [TOKEN] * len(pinned())
+    keys = service.opened(token=lambda: tokens.pop() if tokens else token)
+    with pytest.raises(Unavailable) as refused:
+        keys.sign("head", b"x")
+    assert "secret" not in "".join(traceback.format_exception(refused.value))
+    with pytest.raises(InvalidSettings) as stopped:
+        service.opened(token=lambda: token)
+    assert "secret" not in "".join(traceback.format_exception(stopped.value))
+
+
+def test_a_service_that_sends_its_headers_one_by_one_is_given_up(service: KeyService) -> None:
+    """Each byte comes in time, and the whole answer never does."""
+    keys, gone = service.opened(timeout_s=1), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n")
+                while not gone.wait(0.2):
+                    connection.sendall(b"X-More: 1\r\n")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        keys._url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(Unavailable, match="took more than 1 s"):
+            keys.sign("head", b"x")
+        gone.set()
+        thread.join()
+
+
+def test_a_key_that_is_retired_and_signs_is_refused(service: KeyService) -> None:
+    """What it signs would count for nothing, and nobody would see that before it is read."""
+    head, *others = pinned()
+    for twice in ((head, replace(head, retired_at_us=1)), (head, head)):
+        with pytest.raises(InvalidSettings, match="twice"):
+            service.opened(keys=(*twice, *others))
 
 
 def workspace(path: Path, signer: Any, **change: Any) -> Settings:

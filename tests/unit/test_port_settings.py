@@ -76,6 +76,7 @@ WRONG = [
     ('[keys]\nkind = "remote"\nurl = "https://kms.example"\nkeys = "a"', "/keys/keys"),
     (f'[keys]\nkind = "remote"\nurl = "http://kms.example"\n{ONE}', "/keys/url"),
     (f'[keys]\nkind = "remote"\nurl = "https://name:password@kms.example"\n{ONE}', "/keys/url"),
+    (f'[keys]\nkind = "remote"\nurl = "https://:password@kms.example"\n{ONE}', "/keys/url"),
     (f'[keys]\nkind = "remote"\nurl = "https://kms.example/?a=b"\n{ONE}', "/keys/url"),
     (f'[keys]\nkind = "remote"\nurl = "ftp://kms.example"\n{ONE}', "/keys/url"),
     (f'[keys]\nkind = "remote"\nurl = "https://[::1"\n{ONE}', "/keys/url"),

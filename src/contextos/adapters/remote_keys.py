@@ -9,21 +9,25 @@ The settings pin each public key. At the start the service has to present the sa
 the pinned key before it is used, so a service that answers with another key's signature is found at once. A request is
 sent once: the caller decides whether it tries again, and a signature that nobody used does no harm.
 
-A signature is one request, during which the event loop waits; `timeout_s` bounds it.
+A signature is one request, during which the event loop waits; `timeout_s` bounds all of it, also where the service
+sends its answer byte by byte. The token is in no message.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import re
 import ssl
-import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
 
+from contextos.adapters.loop_thread import LoopThread
 from contextos.contracts.encoding.codec import loads
 from contextos.errors import InvalidInput, InvalidSettings, Problem, SignatureInvalid, Unavailable
 from contextos.port_settings import RemoteKeySetting
@@ -33,6 +37,8 @@ ALGORITHM_NAME: Final = "EC_SIGN_ED25519"
 MAX_ANSWER_BYTES: Final = 16_384
 MAX_MESSAGE_BYTES: Final = 65_536
 """The longest message that is sent to be signed; key services accept no longer ones."""
+_BEARER: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""A token as RFC 6750 spells it. Another text would be quoted by the error of the HTTP client."""
 
 
 @cache
@@ -48,8 +54,10 @@ class RemoteKeys:
     and returns the bearer token, or "" for none.
 
     Raises:
-        InvalidSettings: from the constructor: a pinned key is none, or the service presents another one.
-        Unavailable: from the constructor and from `sign`: the service does not answer, or refuses.
+        InvalidSettings: from the constructor: a pinned key is none or is listed twice, the token is none, or the
+            service presents another key.
+        Unavailable: from the constructor and from `sign`: the service does not answer, or refuses; from `sign`, also if
+            there is no token now.
         SignatureInvalid: from `sign`: what the service returned is not a signature of the pinned key.
     """
 
@@ -61,19 +69,24 @@ class RemoteKeys:
         self._url, self._token, self._timeout_s = url.rstrip("/"), token, timeout_s
         trusted: dict[str, list[bytes]] = {}
         for one in keys:
-            trusted.setdefault(one.purpose, []).append(bytes.fromhex(one.public_key))
+            if (public := bytes.fromhex(one.public_key)) in trusted.setdefault(one.purpose, []):
+                detail = f"the settings pin the key `{one.name}` for `{one.purpose}` twice"
+                problem = Problem(f"/keys/{one.purpose}", "duplicate", detail, "list each key once, retired or not")
+                raise InvalidSettings(problem)
+            trusted[one.purpose].append(public)
         kid = {one: kid_of(bytes.fromhex(one.public_key)) for one in keys}
         retired = {kid[one]: one.retired_at_us for one in keys if one.retired_at_us}
         self._ring = KeyRing({}, trusted, retired)
         signing = [one for one in keys if not one.retired_at_us]
         self._signing = {one.purpose: (kid[one], one) for one in reversed(signing)}
-        self._client = httpx.Client(verify=_tls(), trust_env=False, follow_redirects=False, timeout=timeout_s)
-        try:
+        with ExitStack() as on_failure:
+            self._thread = LoopThread()
+            on_failure.callback(self._thread.close)
+            self._client = httpx.AsyncClient(verify=_tls(), trust_env=False, follow_redirects=False, timeout=timeout_s)
+            on_failure.callback(self._thread.call, self._client.aclose)
             for _, one in self._signing.values():
                 self._compare(one)
-        except (Unavailable, InvalidSettings):
-            self._client.close()
-            raise
+            self._closing = on_failure.pop_all()
 
     def kids(self, purpose: str) -> Sequence[str]:
         """Return the ids of the keys trusted for `purpose`, the signing key first."""
@@ -100,7 +113,11 @@ class RemoteKeys:
             detail = f"the key service signs at most {MAX_MESSAGE_BYTES} bytes, and this is {len(payload)}"
             raise InvalidInput(Problem("", "too_large", detail, "sign it where the keys are files"))
         kid, key = self._signing[purpose]
-        answer = self._asked("POST", f"{key.name}:asymmetricSign", {"data": base64.b64encode(payload).decode()})
+        try:
+            answer = self._asked("POST", f"{key.name}:asymmetricSign", {"data": base64.b64encode(payload).decode()})
+        except InvalidSettings as error:
+            # The token was there at the start, and can be there again soon.
+            raise _unavailable(error.problems[0].detail) from None
         try:
             signature = decode_base64(answer.get("signature"))
         except SignatureInvalid:
@@ -116,7 +133,7 @@ class RemoteKeys:
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        self._closing.close()
 
     def _compare(self, key: RemoteKeySetting) -> None:
         """Refuse a service that presents another public key than the settings pin."""
@@ -126,22 +143,20 @@ class RemoteKeys:
             remedy = "find out which is right, and pin that one"
             raise InvalidSettings(Problem(f"/keys/{key.purpose}", "other_key", detail, remedy))
 
-    def _asked(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _bearer(self) -> str:
+        """The token to send now, or "". Raises `InvalidSettings`, which does not quote it."""
         token = self._token()
+        if token and not _BEARER.fullmatch(token):
+            problem = Problem("/keys", "bad_token", "the token for the key service is none", "put one there")
+            raise InvalidSettings(problem)
+        return token
+
+    def _asked(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        token = self._bearer()
         headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {token}"} if token else {})}
-        url, raw = f"{self._url}/{quote(path, safe='/:')}", b""
-        until_s = time.monotonic() + self._timeout_s
         try:
-            with self._client.stream(method, url, json=body, headers=headers) as response:
-                if response.status_code != 200:
-                    raise _unavailable(f"it answers {response.status_code}")
-                for part in response.iter_raw():
-                    raw += part
-                    if time.monotonic() > until_s:
-                        raise httpx.ReadTimeout("the answer comes too slowly")
-                    if len(raw) > MAX_ANSWER_BYTES:
-                        raise _unavailable(f"its answer has more than {MAX_ANSWER_BYTES} bytes")
-        except httpx.TimeoutException:
+            raw = self._thread.call(self._exchange, method, f"{self._url}/{quote(path, safe='/:')}", body, headers)
+        except (TimeoutError, httpx.TimeoutException):
             raise _unavailable(f"it took more than {self._timeout_s:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise _unavailable(str(error).rstrip(".").lower() or type(error).__name__) from None
@@ -152,6 +167,25 @@ class RemoteKeys:
         if not isinstance(answer, dict):
             raise _unavailable("its answer is not a JSON object")
         return answer
+
+    async def _exchange(
+        self, method: str, url: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
+    ) -> bytes:
+        """Send one request and return the body of its answer. `timeout_s` bounds all of it, from the name to the last
+        byte.
+        """
+        raw = b""
+        async with (
+            asyncio.timeout(self._timeout_s),
+            self._client.stream(method, url, json=body, headers=headers) as response,
+        ):
+            if response.status_code != 200:
+                raise _unavailable(f"it answers {response.status_code}")
+            async for part in response.aiter_raw():
+                raw += part
+                if len(raw) > MAX_ANSWER_BYTES:
+                    raise _unavailable(f"its answer has more than {MAX_ANSWER_BYTES} bytes")
+        return raw
 
 
 def _raw_of(pem: Any) -> bytes | None:

@@ -6,62 +6,16 @@ awaited there; an object with asynchronous methods is wrapped in turn.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final
 
+from contextos.adapters.loop_thread import LoopThread
 from contextos.application.pages import Page
-from contextos.errors import InvalidInput, Problem
 
 _CONTEXT: Final = ("__aenter__", "__aexit__")
-
-
-class LoopThread:
-    """An event loop in a thread of its own, from the constructor to `close`."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._closed = False
-        self._thread = threading.Thread(target=self._serve, name="contextos", daemon=True)
-        self._thread.start()
-
-    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call `function` on the loop's thread, await what it returns, and return the result.
-
-        Raises:
-            InvalidInput: the deployment is closed, or the caller is on the loop's thread itself.
-        """
-        if self._closed:
-            raise InvalidInput(Problem("", "closed", "this deployment is closed", "open it again"))
-        if threading.current_thread() is self._thread:
-            detail = "this call would wait for its own thread"
-            raise InvalidInput(Problem("", "own_thread", detail, "open the deployment with `async with` there"))
-
-        async def called() -> Any:
-            result = function(*args, **kwargs)
-            return await result if inspect.isawaitable(result) else result
-
-        future = asyncio.run_coroutine_threadsafe(called(), self._loop)
-        with ExitStack() as on_exit:
-            # After Ctrl-C what was begun is cancelled, as a task is whose caller is. What is done stays so.
-            on_exit.callback(future.cancel)
-            return future.result()
-
-    def close(self) -> None:
-        """Cancel what still runs on the loop, and end its thread."""
-        self._closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.get_loop().run_forever()
 
 
 class Blocking:

@@ -9,8 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from contextos.adapters.loop_thread import LoopThread
 from contextos.app.application import App, publish_heads
-from contextos.app.blocking import BlockingApp, LoopThread
+from contextos.app.blocking import BlockingApp
 from contextos.app.build import open_app
 from contextos.app.given import GivenPorts
 from contextos.contracts.ports.outside import Adapter, Directory, Keys

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from contextos.app.blocking import Blocking, BlockingApp, LoopThread
+from contextos.adapters.loop_thread import LoopThread
+from contextos.app.blocking import Blocking, BlockingApp
 from contextos.application.pages import Page
 from contextos.errors import InvalidInput, NotFound
 
@@ -98,17 +99,6 @@ def test_a_wrapped_object_takes_no_attribute(thread: LoopThread) -> None:
         Blocking(Part(), thread).number = 8
 
 
-def test_a_call_from_the_loop_itself_is_refused_and_does_not_hang(thread: LoopThread) -> None:
-    part = Blocking(Part(), thread)
-
-    async def inside() -> str:
-        return str(part.where())
-
-    with pytest.raises(InvalidInput) as refused:
-        thread.call(inside)
-    assert refused.value.problems[0].code == "own_thread"
-
-
 def test_after_the_end_a_call_is_refused_and_what_was_open_is_closed() -> None:
     thread, part = LoopThread(), Part()
     numbers = iter(Blocking(part, thread).numbers())
@@ -120,13 +110,3 @@ def test_after_the_end_a_call_is_refused_and_what_was_open_is_closed() -> None:
     with pytest.raises(InvalidInput) as refused:
         Blocking(part, thread).where()
     assert refused.value.problems[0].code == "closed"
-
-
-def test_calls_from_several_threads_are_answered(thread: LoopThread) -> None:
-    part, answers = Blocking(Part(), thread), []
-    callers = [threading.Thread(target=lambda: answers.append(part.where())) for _ in range(8)]
-    for one in callers:
-        one.start()
-    for one in callers:
-        one.join()
-    assert answers == ["contextos"] * 8

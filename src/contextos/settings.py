@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -118,7 +118,8 @@ class Driving:
 class Settings:
     """The settings of one deployment, fixed at start. Paths are relative to `workspace`.
 
-    `store` is a SQLite file, or the URL of a PostgreSQL database that `contextos store migrate` has prepared.
+    `store` is a SQLite file, or the URL of a PostgreSQL database that `contextos store migrate` has prepared. URLs
+    can hold a password, so `store` and `witness` are not in the representation.
     `directory` is the file with users, agents and approvers, and `keys` the directory with plain key files, unless they
     are tables that say what is used instead (`port_settings`).
     `profile` is `embedded` or `service`. `packs` are directories of signed artifacts and of short
@@ -139,7 +140,7 @@ class Settings:
     """
 
     workspace: Path
-    store: str = "contextos.db"
+    store: str = field(default="contextos.db", repr=False)
     directory: DirectorySetting = "directory.json"
     keys: KeysSetting = "keys"
     profile: str = "embedded"
@@ -149,7 +150,7 @@ class Settings:
     unsafe: tuple[str, ...] = ()
     lease_ttl_s: int = 180
     heartbeat_ttl_s: int = 60
-    witness: str = ""
+    witness: str = field(default="", repr=False)
     driving: Driving = field(default_factory=Driving)
     limits: RunLimits = field(default_factory=RunLimits)
     pressure: AdmissionLimits = field(default_factory=AdmissionLimits)
@@ -254,16 +255,12 @@ def check_settings(settings: Settings) -> None:
         detail = f"`{settings.profile[:40]}` is no profile"
         raise invalid_setting("/profile", "bad_setting", detail, f"use one of {', '.join(ENVIRONMENTS)}")
     _check_unsafe(settings)
-    for tenant, endpoints in settings.egress.items():
-        for at, endpoint in enumerate(endpoints):
-            if not isinstance(endpoint, str) or not EGRESS.fits(endpoint):
-                where, detail = f"/egress/{tenant}/{at}", f"`{str(endpoint)[:80]}` is not an endpoint"
-                raise invalid_setting(where, "bad_setting", detail, EGRESS_REMEDY)
-    for tenant, rules in settings.redaction.items():
-        for at, rule in enumerate(rules):
-            if not isinstance(rule, str) or rule not in REDACTION_TARGETS:
-                where, detail = f"/redaction/{tenant}/{at}", f"`{str(rule)[:80]}` is no redaction rule"
-                raise invalid_setting(where, "bad_setting", detail, REDACTION_REMEDY)
+    for where, endpoint in _by_tenant(settings.egress, "/egress", EGRESS_REMEDY):
+        if not isinstance(endpoint, str) or not EGRESS.fits(endpoint):
+            raise invalid_setting(where, "bad_setting", f"`{str(endpoint)[:80]}` is not an endpoint", EGRESS_REMEDY)
+    for where, rule in _by_tenant(settings.redaction, "/redaction", REDACTION_REMEDY):
+        if not isinstance(rule, str) or rule not in REDACTION_TARGETS:
+            raise invalid_setting(where, "bad_setting", f"`{str(rule)[:80]}` is no redaction rule", REDACTION_REMEDY)
 
 
 def check_limits(limits: RunLimits) -> None:
@@ -323,6 +320,16 @@ def check_witness(witness: str) -> None:
     if parts.scheme == "http" and not is_loopback(host):
         detail = "the connection to the witness is not encrypted, so anybody on the way could answer for it"
         raise invalid_setting("/witness", "bad_setting", detail, "write `https://`")
+
+
+def _by_tenant(table: Any, at: str, remedy: str) -> Iterator[tuple[str, Any]]:
+    """Yield each value of a table of lists by tenant, with its place. Raises `InvalidSettings`."""
+    if not isinstance(table, Mapping):
+        raise invalid_setting(at, "bad_setting", f"`{at}` is not a table", remedy)
+    for tenant, listed in table.items():
+        _text(tenant, at)
+        for number, one in enumerate(_list(listed, f"{at}/{tenant}")):
+            yield f"{at}/{tenant}/{number}", one
 
 
 def _check_policy(pair: Any, at: str) -> None:

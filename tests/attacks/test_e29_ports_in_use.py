@@ -134,6 +134,18 @@ def test_other_allowances_still_come_from_the_settings_alone(tmp_path: Path) -> 
     app.close()
 
 
+@pytest.mark.parametrize(
+    "name", ["unsafe_local_approvals", "unsafe_unsigned_packs", "unsafe_observed", "safe", "unsafe_" + "x" * 80, ""]
+)
+def test_what_a_port_declares_switches_nothing_on(tmp_path: Path, name: str) -> None:
+    """With the name of a setting it would allow answers without a key, or packs that nobody signed."""
+    settings = workspace(tmp_path / "a", unsafe=())
+    ports = own(settings)
+    ports["directory"].unsafe = (name,)
+    with pytest.raises(InvalidSettings, match="a port cannot declare"), contextos.open(settings, **ports, dev=True):
+        pass
+
+
 def test_a_service_opens_on_a_database_a_directory_and_keys_of_its_own(tmp_path: Path, database: Database) -> None:
     settings = workspace(tmp_path / "a", unsafe=(), profile="service", store=database.app)
     view = asyncio.run(refund(settings, **own(settings)))

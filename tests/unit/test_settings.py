@@ -178,3 +178,19 @@ def test_settings_that_were_built_by_hand_are_held_to_the_same(tmp_path: Path, c
     with pytest.raises(InvalidSettings) as raised:
         asyncio.run(open_app(replace(whole, **change)))
     assert raised.value.problems[0].pointer.startswith(f"/{next(iter(change))}")
+
+
+@pytest.mark.parametrize("name", ["egress", "redaction"])
+@pytest.mark.parametrize(
+    "value", [None, ["a"], {"t": None}, {"t": "classified"}, {"t": [7]}, {7: ()}], ids=lambda value: str(value)
+)
+def test_a_table_by_tenant_that_was_built_by_hand_is_held_to_the_same(tmp_path: Path, name: str, value: Any) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        check_settings(replace(Settings(tmp_path), **{name: value}))
+    assert refused.value.problems[0].pointer.startswith(f"/{name}")
+
+
+def test_a_password_in_a_url_is_in_no_representation(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, store="postgresql://app:hunter2@db/x", witness="https://app:hunter2@sink.example/x")
+    check_settings(settings)
+    assert "hunter2" not in repr(settings)

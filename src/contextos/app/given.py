@@ -8,22 +8,25 @@ Records name the stand-ins in use, whatever the settings name.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from contextos.action.foreign_code import describe_adapter
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.function.loading import LoadedAdapters, load_function_adapters
 from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import ClaimNames, OidcDirectory
 from contextos.adapters.signed_directory import SignedDirectory
 from contextos.contracts.encoding.codec import loads
+from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.ports.outside import Adapter, Clock, Directory, Keys, Witness
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.storage import Stores
 from contextos.engine.lease_owner import LeasedOwner, Owner
-from contextos.errors import InvalidInput, InvalidSettings
+from contextos.errors import InvalidInput, InvalidSettings, Unavailable
 from contextos.files import read_regular_file
 from contextos.operations.ports import ApprovalLogins
 from contextos.operations.witness import witness_place
@@ -31,6 +34,7 @@ from contextos.port_settings import OidcDirectorySetting, Pkcs8KeysSetting, Remo
 from contextos.settings import (
     NO_WITNESS,
     UNSAFE_PORTS,
+    UNSAFE_SETTINGS,
     Settings,
     has_default_witness,
     invalid_setting,
@@ -49,7 +53,9 @@ _METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "directory": ("knows_tenant", "resolve", "delegation", "approver", "held_roles"),
     "keys": ("sign", "verify", "kids", "public_key"),
     "adapters": ("describe", "call", "lookup"),
+    "planner": ("propose",),
 }
+_UNSAFE_NAME: Final = re.compile(r"unsafe_[a-z0-9_]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class GivenPorts:
 
     directory: Directory | None = None
     keys: Keys | None = None
-    adapters: tuple[Adapter, ...] = ()
+    adapters: Sequence[Adapter] = ()
     planner: Planner | None = None
     stores: Stores | None = None
     clock: Clock = field(default_factory=SystemClock)
@@ -69,17 +75,21 @@ class GivenPorts:
 
     def check(self) -> None:
         """Refuse an object that has not the methods of its port. Raises `InvalidSettings`."""
-        for name, ports in (
-            ("directory", () if self.directory is None else (self.directory,)),
-            ("keys", () if self.keys is None else (self.keys,)),
-            ("adapters", self.adapters),
-        ):
+        if not isinstance(self.adapters, list | tuple):
+            detail = f"`{type(self.adapters).__name__[:80]}` is not a list of adapters"
+            raise invalid_setting("/adapters", "no_such_port", detail, "give a list, also of one adapter")
+        one_each = {"directory": self.directory, "keys": self.keys, "planner": self.planner}
+        given = {name: () if port is None else (port,) for name, port in one_each.items()}
+        for name, ports in {**given, "adapters": self.adapters}.items():
             for port in ports:
                 missing = [one for one in _METHODS[name] if not callable(getattr(port, one, None))]
                 if missing or isinstance(port, type):
                     detail = f"`{type(port).__name__[:80]}` has no `{missing[0]}`" if missing else "this is a class"
-                    remedy = "give an object with the methods of the port in `contextos.contracts.ports.outside`"
+                    remedy = "give an object with the methods of the port in `contextos.contracts.ports`"
                     raise invalid_setting(f"/{name}", "no_such_port", detail, remedy)
+        if self.planner is not None and not isinstance(getattr(self.planner, "name", None), str):
+            detail = f"`{type(self.planner).__name__[:80]}` has no `name`"
+            raise invalid_setting("/planner", "no_such_port", detail, "name it and its version: `acme.planner@1.2.0`")
 
 
 class SystemEntropy:
@@ -113,7 +123,13 @@ def _unsafe_names(port: object) -> Iterator[str]:
     if not isinstance(named, tuple) or not all(isinstance(one, str) for one in named):
         detail = f"`unsafe` of `{type(port).__name__[:80]}` is not a tuple of names"
         raise invalid_setting("/unsafe", "bad_setting", detail, "name each stand-in that the port is")
-    yield from named
+    for name in named:
+        # What a port is called switches nothing on: allowances are settings, and observing is said of a pack.
+        of_something_else = {*UNSAFE_SETTINGS, UNSAFE_OBSERVED} - UNSAFE_PORTS.keys()
+        if name in of_something_else or not _UNSAFE_NAME.fullmatch(name):
+            detail = f"a port cannot declare `{name[:80]}`"
+            raise invalid_setting("/unsafe", "bad_setting", detail, "name what it replaces: `unsafe_…`")
+        yield name
 
 
 def kind_of_directory(settings: Settings) -> type[FileDirectory]:
@@ -230,11 +246,17 @@ def adapters_of(settings: Settings) -> list[LoadedAdapters]:
     ]
 
 
-def adapters_by_id(loaded: list[LoadedAdapters], given: tuple[Adapter, ...]) -> dict[str, Adapter]:
-    """Return all adapters by their ids. Raises `InvalidSettings` if two have the same one."""
+def adapters_by_id(loaded: list[LoadedAdapters], given: Sequence[Adapter]) -> dict[str, Adapter]:
+    """Return all adapters by their ids. Raises `InvalidSettings` if two have the same one, or one gives no
+    definition.
+    """
     found: dict[str, Adapter] = {}
     for adapter in (*(adapter for one in loaded for adapter in one.adapters), *given):
-        adapter_id = adapter.describe().adapter_id
+        try:
+            adapter_id = describe_adapter(type(adapter).__name__, adapter).adapter_id
+        except Unavailable as error:
+            remedy = "have `describe` return an `AdapterDefinition`"
+            raise invalid_setting("/adapters", "no_definition", str(error), remedy) from error.__cause__
         if adapter_id in found:
             detail = f"two adapters have the id `{adapter_id}`"
             raise invalid_setting("/adapters", "duplicate", detail, "leave one out, or give it another id")

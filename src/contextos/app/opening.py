@@ -17,7 +17,7 @@ from contextos.app.given import GivenPorts
 from contextos.contracts.ports.outside import Adapter, Directory, Keys
 from contextos.contracts.ports.planning import Planner
 from contextos.errors import Integrity, InvalidInput, Problem, Unavailable
-from contextos.settings import Settings
+from contextos.settings import Settings, invalid_setting
 from contextos.telemetry.logs import error_fields
 
 _LOG: Final = logging.getLogger("contextos.app")
@@ -50,7 +50,7 @@ def open(
         StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
         Unavailable: the store does not answer.
     """
-    given = GivenPorts(directory=directory, keys=keys, adapters=tuple(adapters), planner=planner, dev=dev)
+    given = GivenPorts(directory=directory, keys=keys, adapters=adapters, planner=planner, dev=dev)
     return Opening(settings, given)
 
 
@@ -69,7 +69,11 @@ class Opening(AbstractAsyncContextManager[App], AbstractContextManager[BlockingA
         self._entered = True
         async with AsyncExitStack() as on_failure:
             on_failure.callback(self._left)
-            settings = self._settings if isinstance(self._settings, Settings) else Settings.read(Path(self._settings))
+            settings = self._settings
+            if not isinstance(settings, Settings | Path | str):
+                detail = f"a `{type(settings).__name__[:80]}` is neither settings nor a directory"
+                raise invalid_setting("", "bad_setting", detail, "give a `Settings`, or the workspace's directory")
+            settings = settings if isinstance(settings, Settings) else Settings.read(Path(settings))
             app = await open_app(settings, self._given)
             self._close_later(app, on_failure)
             app.engine = app.worker()

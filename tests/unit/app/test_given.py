@@ -68,6 +68,17 @@ class Courier:
     async def lookup(self, capability: str, key: str, context: Any) -> Any: ...
 
 
+class Undescribed(Courier):
+    """An adapter whose `describe` does something else."""
+
+    def __init__(self, describe: Any) -> None:
+        self.describe = describe  # type: ignore[method-assign]
+
+
+class Nameless:
+    async def propose(self, request: Any) -> Any: ...
+
+
 def test_given_ports_are_the_ports_in_use(settings: Settings) -> None:
     directory, keys, courier = FileDirectory(settings.workspace / "directory.json"), ring(), Courier()
     app = asyncio.run(open_unchecked(settings, GivenPorts(directory, keys, (courier,))))
@@ -105,8 +116,26 @@ def test_a_directory_that_lists_no_tenants_is_named_where_they_are_needed(settin
         (GivenPorts(adapters=(lambda: None,)), "/adapters"),  # type: ignore[arg-type]
         (GivenPorts(adapters=(Courier(), Courier())), "/adapters"),
         (GivenPorts(adapters=(Courier("adp_payments"),)), "/adapters"),
+        (GivenPorts(adapters=Courier()), "/adapters"),  # type: ignore[arg-type]
+        (GivenPorts(adapters=(Undescribed(lambda: None),)), "/adapters"),
+        (GivenPorts(adapters=(Undescribed(lambda: 1 / 0),)), "/adapters"),
+        (GivenPorts(planner=object()), "/planner"),  # type: ignore[arg-type]
+        (GivenPorts(planner=Nameless()), "/planner"),  # type: ignore[arg-type]
     ],
-    ids=["no directory", "a class", "no keys", "a class of adapters", "a function", "one id twice", "an id in use"],
+    ids=[
+        "no directory",
+        "a class",
+        "no keys",
+        "a class of adapters",
+        "a function",
+        "one id twice",
+        "an id in use",
+        "one adapter and no list",
+        "an adapter without a definition",
+        "an adapter that raises",
+        "no planner",
+        "a planner without a name",
+    ],
 )
 def test_what_is_no_port_is_refused(settings: Settings, given: GivenPorts, pointer: str) -> None:
     with pytest.raises(InvalidSettings) as refused:

@@ -133,6 +133,12 @@ def test_what_cannot_start_leaves_nothing_open(workspace: Path, change: dict[str
     assert len(os.listdir("/proc/self/fd")) == files
 
 
+@pytest.mark.parametrize("settings", [None, 7, b"a", {"workspace": "a"}], ids=["none", "number", "bytes", "table"])
+def test_what_names_no_deployment_is_refused(settings: Any) -> None:
+    with pytest.raises(InvalidSettings, match="neither settings nor a directory"), contextos.open(settings):
+        pass
+
+
 def test_a_directory_that_is_no_workspace_says_so(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match="is not a workspace"), contextos.open(tmp_path):
         pass

@@ -116,7 +116,8 @@ class OidcDirectorySetting:
 
     Exactly one of `jwks_url` and `jwks_file` names the issuer's keys. `roles` maps values of the claim `roles_claim` to
     roles here, the user's own role first; a user without one is unknown. `scopes` are those that a user can delegate,
-    as far as the claim `scopes_claim` has them.
+    as far as the claim `scopes_claim` has them. `tenant_claim` lists the tenants of a user; a file with several tenants
+    needs it.
     """
 
     kind: ClassVar[str] = "oidc"
@@ -136,14 +137,16 @@ class OidcDirectorySetting:
     scopes: tuple[str, ...] = ()
     scopes_claim: str = "scope"
     organization_claim: str = ""
+    tenant_claim: str = ""
 
     def check(self, at: str) -> None:
         """Refuse wrong values. Raises `InvalidSettings`."""
         SignedDirectorySetting(self.path, self.signers).check(at)
         for name in ("user_claim", "roles_claim", "scopes_claim"):
             _text(getattr(self, name), f"{at}/{name}")
-        if not isinstance(self.organization_claim, str):
-            raise _bad(f"{at}/organization_claim", "this is not a text", "name a claim, or leave it out")
+        for name in ("organization_claim", "tenant_claim"):
+            if not isinstance(getattr(self, name), str):
+                raise _bad(f"{at}/{name}", "this is not a text", "name a claim, or leave it out")
         if bool(self.jwks_url) == bool(self.jwks_file):
             detail = "the issuer's keys come from exactly one of `jwks_url` and `jwks_file`"
             raise _bad(at, detail, "name the issuer's `jwks_uri`, or a file with its keys")

@@ -43,6 +43,7 @@ from contextos.trust.seal import KeyRing, listed_key, seal
 TEST_OPERATOR: Final = "contextos_test_operator"
 """Who publishes, pins and writes facts in a deployment in memory; this person has every role of an operator."""
 TEST_ADMIN: Final = "contextos_test_admin"
+MAX_ADVANCE_S: Final = 10 * 365 * 86_400
 
 
 class MovableClock:
@@ -60,10 +61,12 @@ class MovableClock:
         """Move the clock forward. What is due then is driven soon, or at once by `App.drive_due_runs`.
 
         Raises:
-            InvalidInput: `seconds` is negative: a clock that goes back is an incident, which the runtime records.
+            InvalidInput: `seconds` is negative or more than ten years. A clock that goes back is an incident, which the
+                runtime records.
         """
-        if seconds < 0:
-            raise InvalidInput(Problem("", "backwards", "a test moves its clock forward only", "begin another one"))
+        if not 0 <= seconds <= MAX_ADVANCE_S:
+            detail = "a test moves its clock forward, by ten years at most"
+            raise InvalidInput(Problem("", "backwards", detail, "begin another one"))
         self._ahead_us += int(seconds * 1_000_000)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import contextos
-from contextos.adapters.oidc_directory import IDENTITY_TYPE
+from contextos.adapters.oidc_directory import IDENTITY_TYPE, ClaimNames, OidcDirectory
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
 from contextos.contracts.documents.identities import SIGNED_IN, SealedIdentity
 from contextos.contracts.encoding.codec import loads
@@ -25,8 +25,8 @@ from contextos.settings import Settings
 from contextos.store.memory.stores import MemoryStores
 from contextos.trust.seal import KeyRing, seal
 from tests.issuer import AUDIENCE, ISSUER, NOW_S, Issuer, issuer, token
-from tests.unit.adapters.test_oidc_directory import AGENT, SAYS, StillClock, opened
-from tests.unit.adapters.test_signed_directory import KEEPER, write
+from tests.unit.adapters.test_oidc_directory import AGENT, CLAIMS, SAYS, StillClock, opened
+from tests.unit.adapters.test_signed_directory import KEEPER, TENANTS, write
 from tests.world import TENANT, public_key, request, run
 
 
@@ -44,7 +44,8 @@ async def put(stores: Any, key: str, envelope: Any, tenant: str = TENANT) -> Non
 
 def made_up(keys: KeyRing, purpose: Any = "claim", kind: str = IDENTITY_TYPE) -> Any:
     body = {"user_id": "user_cfo", "role": "support_lead", "delegation_live": True}
-    payload = {"tenant_id": TENANT, "key": "user/user_cfo", "expires_at": NOW_S + 300, "body": body}
+    times = {"issued_at": NOW_S, "expires_at": NOW_S + 300}
+    payload = {"tenant_id": TENANT, "key": "user/user_cfo", **times, "body": body}
     return seal(kind, canonical(payload), keys, purpose)
 
 
@@ -96,6 +97,48 @@ def test_a_token_that_does_not_count_signs_nobody_in(tmp_path: Path, clock: Stil
     with pytest.raises(SignatureInvalid):
         run(directory.sign_in(TENANT, wrong(), agent_id=AGENT))
     assert run(directory.resolve(TENANT, "user_9041", AGENT)) is None
+
+
+def test_an_older_token_brings_no_role_back(tmp_path: Path, clock: StillClock) -> None:
+    directory = opened(tmp_path, clock, MemoryStores())
+    older = token(**{**SAYS, "groups": ["idp-leads"]}, iat=NOW_S - 100)
+    newer = token(**SAYS, iat=NOW_S - 10)
+    for one, role in ((older, "support_lead"), (newer, "support_agent"), (older, "support_agent")):
+        said = run(directory.sign_in(TENANT, one, agent_id=AGENT))
+        assert run(directory.resolve(TENANT, said.user_id, AGENT)).user.role == role
+    clock.at_us = (NOW_S + 299) * 1_000_000
+    assert run(directory.resolve(TENANT, said.user_id, AGENT)), "and it takes no time away"
+
+
+@pytest.mark.parametrize("token_", [None, b"a.b.c", 7, "", "a.b.c", "." * 9], ids=repr)
+def test_what_is_no_token_is_refused_by_name(tmp_path: Path, clock: StillClock, token_: Any) -> None:
+    directory = opened(tmp_path, clock, MemoryStores())
+    with pytest.raises(SignatureInvalid):
+        run(directory.sign_in(TENANT, token_, agent_id=AGENT))
+
+
+def two_tenants(path: Path, clock: StillClock, claims: ClaimNames) -> OidcDirectory:
+    write(path / "directory.dsse.json", 1, {TENANT: TENANTS[TENANT], "tenant_other": TENANTS[TENANT]})
+    return opened(path, clock, MemoryStores(), claims=claims)
+
+
+def test_a_user_of_one_tenant_is_nobody_in_another(tmp_path: Path, clock: StillClock) -> None:
+    directory = two_tenants(tmp_path, clock, replace(CLAIMS, tenant_claim="tenants"))
+    run(directory.check())
+    said = run(directory.sign_in(TENANT, token(**SAYS, tenants=[TENANT]), agent_id=AGENT))
+    assert run(directory.resolve(TENANT, said.user_id, AGENT))
+    for tenants in ([TENANT], "tenant_others", None, {"tenant_other": True}, [["tenant_other"]]):
+        with pytest.raises(SignatureInvalid, match="one of this tenant"):
+            run(directory.sign_in("tenant_other", token(**SAYS, tenants=tenants), agent_id=AGENT))
+    assert run(directory.resolve("tenant_other", said.user_id, AGENT)) is None
+
+
+def test_several_tenants_without_a_tenant_claim_sign_nobody_in(tmp_path: Path, clock: StillClock) -> None:
+    directory = two_tenants(tmp_path, clock, CLAIMS)
+    with pytest.raises(InvalidSettings, match="several tenants"):
+        run(directory.check())
+    with pytest.raises(SignatureInvalid, match="one of this tenant"):
+        run(directory.sign_in(TENANT, token(**SAYS), agent_id=AGENT))
 
 
 @pytest.fixture

@@ -160,6 +160,7 @@ WRONG_DIRECTORIES = [
     (OIDC.replace("algorithms", "leeway_s = 301\nalgorithms"), "/oidc/leeway_s"),
     (OIDC.replace("algorithms", 'user_claim = ""\nalgorithms'), "/directory/user_claim"),
     (OIDC.replace("algorithms", "organization_claim = 7\nalgorithms"), "/directory/organization_claim"),
+    (OIDC.replace("algorithms", "tenant_claim = 7\nalgorithms"), "/directory/tenant_claim"),
     (OIDC.replace('"lead"', '""'), "/directory/roles/b-group"),
     (OIDC.partition("[directory.roles]")[0], "/directory/roles"),
     (OIDC.partition("[directory.roles]")[0] + "roles = {}", "/directory/roles"),

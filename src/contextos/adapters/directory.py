@@ -41,7 +41,7 @@ class FileDirectory:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stamp: tuple[int, int] | None = None
+        self._stamp: tuple[int, ...] | None = None
         self._tenants: dict[str, dict[str, Any]] = {}
         try:
             self._current()
@@ -62,7 +62,9 @@ class FileDirectory:
         user, agent = await self._user(tenant_id, tenant, user_id), tenant.get("agents", {}).get(agent_id)
         if user is None or agent is None:
             return None
-        return Principals(user=user, agent=agent, tenant=tenant["limits"], unsafe=self.unsafe)
+        return Principals(
+            user=user, agent=agent, tenant=tenant["limits"], unsafe=self.unsafe, directory_version=tenant.get("version")
+        )
 
     async def delegation(self, tenant_id: str, token_ref: str) -> KnownDelegation | None:
         """Return the delegation that a token reference names, or None."""
@@ -92,7 +94,8 @@ class FileDirectory:
     def _current(self) -> dict[str, dict[str, Any]]:
         try:
             state = self._path.stat()
-            stamp = (state.st_mtime_ns, state.st_size)
+            # A copy can bring its times along; nobody sets that of the last change, or the number of a file.
+            stamp = (state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_size)
             if stamp != self._stamp:
                 self._tenants = self._read(read_regular_file(self._path, MAX_DIRECTORY_BYTES))
                 self._stamp = stamp

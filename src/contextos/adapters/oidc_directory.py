@@ -21,7 +21,7 @@ from contextos.contracts.envelopes.identity import HeldRoles, KnownDelegation, K
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.contracts.ports.outside import Clock, Keys
 from contextos.contracts.ports.storage import Stores
-from contextos.errors import Conflict, InvalidInput, NotFound, SignatureInvalid
+from contextos.errors import Conflict, InvalidInput, InvalidSettings, NotFound, Problem, SignatureInvalid
 from contextos.trust.identity.oidc import TrustedIssuer, VerifiedToken, token_key_id, verify_oidc_token
 from contextos.trust.seal import open_sealed, seal
 
@@ -37,7 +37,8 @@ MAX_SIGN_IN_RACES: Final = 8
 class ClaimNames:
     """Which claims say what. `roles` maps a value of the claim `roles_claim` to a role here; a value that is not listed
     is no role. The first role in the order of `roles` is the user's own one. `scopes` lists the scopes that a user can
-    delegate; `scopes_claim` is a list, or a text with spaces between.
+    delegate; `scopes_claim` is a list, or a text with spaces between. `tenant_claim` lists the tenants of the user in
+    the same way.
     """
 
     user_claim: str = "sub"
@@ -46,6 +47,7 @@ class ClaimNames:
     scopes_claim: str = "scope"
     scopes: tuple[str, ...] = ()
     organization_claim: str = ""
+    tenant_claim: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,10 @@ class SignedIn:
 
 
 class OidcDirectory(SignedDirectory):
-    """The `Directory` port over a signed file and the tokens of `issuer`."""
+    """The `Directory` port over a signed file and the tokens of `issuer`.
+
+    Where the file has several tenants, a token has to say in `tenant_claim` for which its user is one.
+    """
 
     def __init__(
         self,
@@ -78,11 +83,19 @@ class OidcDirectory(SignedDirectory):
         self._issuer, self._jwks, self._claims, self._keys, self._clock = issuer, jwks, claims, keys, clock
         super().__init__(path, signers, stores, read_only=read_only)
 
+    async def check(self) -> None:
+        """As `SignedDirectory.check`; and refuse several tenants whose users no claim tells apart."""
+        await super().check()
+        if not self._claims.tenant_claim and len(self.tenants()) > 1:
+            detail = "the directory has several tenants, and no claim says of which one a user is"
+            remedy = "name the claim in `tenant_claim`, or deploy each tenant on its own"
+            raise InvalidSettings(Problem("/directory/tenant_claim", "missing", detail, remedy))
+
     async def sign_in(self, tenant_id: str, token: str, *, agent_id: str) -> SignedIn:
         """Verify a user's token and keep what it says of them until it expires; they delegate to the agent `agent_id`.
 
         Raises:
-            SignatureInvalid: the token is refused, or its claims name no user or no role.
+            SignatureInvalid: the token is refused, or its claims name no user, no role or another tenant.
             NotFound: the directory has no such tenant or agent.
             Unavailable: the issuer or the store does not answer.
         """
@@ -92,11 +105,13 @@ class OidcDirectory(SignedDirectory):
         now_us = self._clock.now_us()
         jwks = await self._jwks.with_key(token_key_id(token))
         verified = verify_oidc_token(token, self._issuer, jwks, now_us=now_us)
+        if not self._is_of(verified, tenant_id):
+            raise SignatureInvalid("the token does not say that its user is one of this tenant")
         user, expires_at = self._user_of(verified), int(verified.expires_at_s)
         delegation = KnownDelegation(subject=user.user_id, agent_id=agent_id, scopes=user.scopes, expires_at=expires_at)
         token_ref = f"oidc:{verified.token_digest.removeprefix('sha256:')[:32]}"
-        await self._keep(tenant_id, f"user/{user.user_id}", user.to_json(), expires_at)
-        await self._keep(tenant_id, f"delegation/{token_ref}", delegation.to_json(), expires_at)
+        await self._keep(tenant_id, f"user/{user.user_id}", user.to_json(), verified)
+        await self._keep(tenant_id, f"delegation/{token_ref}", delegation.to_json(), verified)
         return SignedIn(user.user_id, token_ref, expires_at)
 
     async def delegation(self, tenant_id: str, token_ref: str) -> KnownDelegation | None:
@@ -114,6 +129,12 @@ class OidcDirectory(SignedDirectory):
     async def _user(self, tenant_id: str, tenant: Mapping[str, Any], user_id: str) -> KnownUser | None:
         found = await self._kept(tenant_id, f"user/{user_id}") if tenant else None
         return parse(KnownUser, found) if found is not None else None
+
+    def _is_of(self, token: VerifiedToken, tenant_id: str) -> bool:
+        """Whether a token counts in this tenant; without a claim that says so, in the only one."""
+        if not self._claims.tenant_claim:
+            return self.tenants() == (tenant_id,)
+        return tenant_id in _values(token.claims.get(self._claims.tenant_claim))
 
     def _user_of(self, token: VerifiedToken) -> KnownUser:
         names, claims = self._claims, token.claims
@@ -139,13 +160,19 @@ class OidcDirectory(SignedDirectory):
         except InvalidInput as error:
             raise SignatureInvalid(f"the token describes no user: {error.problems[0].pointer}") from None
 
-    async def _keep(self, tenant_id: str, key: str, body: Mapping[str, Any], expires_at: int) -> None:
-        """Seal what a token says under `key`, in the place of what an earlier token said."""
+    async def _keep(self, tenant_id: str, key: str, body: Mapping[str, Any], token: VerifiedToken) -> None:
+        """Seal what a token says under `key`, in the place of what an earlier token said. A token that was issued
+        before that one changes nothing, so that nobody gets a role back with it.
+        """
         store = self._stores.tenant(tenant_id)
-        payload = canonical({"tenant_id": tenant_id, "key": key, "expires_at": expires_at, "body": dict(body)})
+        said = {"expires_at": int(token.expires_at_s), "issued_at": int(token.issued_at_s), "body": dict(body)}
+        payload = canonical({"tenant_id": tenant_id, "key": key, **said})
         sealed = SealedIdentity(seal(IDENTITY_TYPE, payload, self._keys, "claim"))
         for _ in range(MAX_SIGN_IN_RACES):
             found = await SIGNED_IN.one(store, key)
+            before = self._opened(tenant_id, key, found.body) if found else None
+            if before is not None and before["issued_at"] > said["issued_at"]:
+                return
             write = SIGNED_IN.write(key, found.version if found else 0, sealed)
             try:
                 await store.commit(Batch(run=CONTROL, writes=(write,)))
@@ -157,18 +184,18 @@ class OidcDirectory(SignedDirectory):
     async def _kept(self, tenant_id: str, key: str) -> dict[str, Any] | None:
         """What a token said, if the runtime sealed it under this key of this tenant and it is not expired."""
         found = await SIGNED_IN.one(self._stores.tenant(tenant_id), key)
-        if found is None:
-            return None
+        payload = self._opened(tenant_id, key, found.body) if found else None
+        body: dict[str, Any] | None = payload and payload["body"]
+        return body
+
+    def _opened(self, tenant_id: str, key: str, sealed: SealedIdentity) -> dict[str, Any] | None:
         try:
-            payload = loads(open_sealed(found.body.envelope, self._keys, "claim", [IDENTITY_TYPE]))
+            payload = loads(open_sealed(sealed.envelope, self._keys, "claim", [IDENTITY_TYPE]))
         except (SignatureInvalid, InvalidInput):
             return None
         assert isinstance(payload, dict), "the runtime sealed an object"
         current = (payload["tenant_id"], payload["key"]) == (tenant_id, key)
-        if not current or self._clock.now_us() >= payload["expires_at"] * 1_000_000:
-            return None
-        body: dict[str, Any] = payload["body"]
-        return body
+        return payload if current and self._clock.now_us() < payload["expires_at"] * 1_000_000 else None
 
 
 def _values(claim: Any) -> tuple[str, ...]:

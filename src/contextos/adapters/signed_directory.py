@@ -16,7 +16,6 @@ from contextos.adapters.directory import MAX_DIRECTORY_BYTES, FileDirectory, ten
 from contextos.contracts.documents.epochs import DIRECTORY_VERSIONS, NEWEST_KEY, DirectoryVersion
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical, digest
-from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.contracts.model import MAX_COUNT
 from contextos.contracts.ports.storage import Stores
@@ -70,11 +69,6 @@ class SignedDirectory(FileDirectory):
         except Unavailable as error:
             raise InvalidSettings(Problem("/directory", "old_version", str(error), "bring back the newest")) from None
 
-    async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Principals | None:
-        """Return the user and the agent as the file has them now, with its version, or None if it lacks either."""
-        known = await super().resolve(tenant_id, user_id, agent_id)
-        return known and known.model_copy(update={"directory_version": self._version})
-
     async def _now(self, tenant_id: str) -> dict[str, Any]:
         tenants = self._current()
         if tenant_id not in tenants:
@@ -116,7 +110,8 @@ class SignedDirectory(FileDirectory):
             raise _unavailable("it has not exactly a version from 1 on, and tenants")
         if version < self._version:
             raise _unavailable(f"it has the version {version}, and version {self._version} was used before")
-        tenants = tenants_of(content["tenants"])
+        # Beside the people, so that a record names the version that it rests on, also while a newer one is taken up.
+        tenants = {name: {**one, "version": version} for name, one in tenants_of(content["tenants"]).items()}
         self._version, self._digest = version, digest(payload)
         return tenants
 

@@ -159,6 +159,7 @@ async def directory_of(settings: Settings, stores: Stores, keys: Keys, clock: Cl
                 scopes_claim=named.scopes_claim,
                 scopes=named.scopes,
                 organization_claim=named.organization_claim,
+                tenant_claim=named.tenant_claim,
             ),
             keys=keys,
             clock=clock,

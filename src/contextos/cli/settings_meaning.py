@@ -91,6 +91,7 @@ PORT_MEANING: Final = {
     ("OidcDirectorySetting", "scopes"): "the scopes that a user can delegate, as far as their token has them",
     ("OidcDirectorySetting", "scopes_claim"): "the claim that lists scopes, or has them with spaces between",
     ("OidcDirectorySetting", "organization_claim"): "the claim that is the user's organisation; empty: none",
+    ("OidcDirectorySetting", "tenant_claim"): "the claim that lists the user's tenants; a file with several needs it",
     ("Pkcs8KeysSetting", "path"): "the directory with `runtime.json` and the encrypted files",
     ("Pkcs8KeysSetting", "passphrase_file"): "the file that holds the passphrase; only its owner can read it",
     ("Pkcs8KeysSetting", "passphrase_env"): "the environment variable that holds it; exactly one of the two is given",

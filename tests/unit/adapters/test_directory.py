@@ -56,6 +56,22 @@ def test_a_user_who_is_removed_from_the_file_is_gone_at_once(file: Path) -> None
     assert resolve(directory, TENANT, user, agent) is None
 
 
+def test_a_file_of_the_same_size_and_time_is_read_all_the_same(file: Path) -> None:
+    """Tools that copy files bring their times along, and a role can be as long as the one before."""
+    directory, before = FileDirectory(file), file.stat()
+    content = json.loads(file.read_text())
+    user = content[TENANT]["users"][0]
+    user["role"] = "x" * len(user["role"])
+    beside = file.with_name("next.json")
+    beside.write_text(json.dumps(content))
+    for replaced in (lambda: beside.replace(file), lambda: file.write_text(json.dumps(content))):
+        replaced()
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        known = asyncio.run(directory.resolve(TENANT, user["user_id"], content[TENANT]["agents"][0]["agent_id"]))
+        assert known is not None
+        assert known.user.role == user["role"]
+
+
 @pytest.mark.parametrize(
     "broken", ["", "{", "[]", '{"t":{}}', '{"t":{"users":[{}],"agents":[],"approvers":[]}}', '{"t":[]}']
 )

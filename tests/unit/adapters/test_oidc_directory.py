@@ -39,7 +39,9 @@ def clock() -> StillClock:
     return StillClock()
 
 
-def opened(path: Path, clock: StillClock, stores: Stores, keys: KeyRing | None = None) -> OidcDirectory:
+def opened(
+    path: Path, clock: StillClock, stores: Stores, keys: KeyRing | None = None, claims: ClaimNames = CLAIMS
+) -> OidcDirectory:
     file = path / "directory.dsse.json"
     if not file.exists():
         write(file, 1)
@@ -49,7 +51,7 @@ def opened(path: Path, clock: StillClock, stores: Stores, keys: KeyRing | None =
         stores,
         issuer=TRUSTED,
         jwks=PinnedJwks(jwks()),
-        claims=CLAIMS,
+        claims=claims,
         keys=keys or KeyRing.from_seed(b"k" * 32),
         clock=clock,
     )

@@ -61,6 +61,22 @@ def test_a_newer_version_is_taken_up_while_it_runs(file: Path) -> None:
     assert run(resolved(opened(file, stores))).directory_version == 4
 
 
+def test_a_version_that_is_taken_up_meanwhile_is_not_that_of_people_who_were_read_before(file: Path) -> None:
+    changed = json.loads(json.dumps(TENANTS))
+    changed[TENANT]["users"][0]["role"] = "support_lead"
+
+    class Interrupted(SignedDirectory):
+        async def _user(self, tenant_id: str, tenant: Any, user_id: str) -> Any:
+            if self._version == 3:
+                write(file, 4, changed)
+                await self._now(tenant_id)
+            return await super()._user(tenant_id, tenant, user_id)
+
+    directory = Interrupted(file, [public_key(KEEPER)], MemoryStores())
+    known = [run(resolved(directory)) for _ in range(2)]
+    assert [(one.directory_version, one.user.role) for one in known] == [(3, "support_agent"), (4, "support_lead")]
+
+
 def test_the_same_identities_of_another_version_are_the_same(file: Path) -> None:
     directory = opened(file)
     before = run(resolved(directory))

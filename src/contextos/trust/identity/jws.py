@@ -37,7 +37,7 @@ def signing_input(kid: str, typ: str, payload: Mapping[str, Any]) -> bytes:
 
 def unverified_payload(token: str) -> dict[str, Any] | None:
     """Return what a compact JWS states, or None if it is none. Nothing is verified: it says only what to verify."""
-    if len(token) > MAX_TOKEN_CHARS or not _COMPACT.fullmatch(token):
+    if not isinstance(token, str) or len(token) > MAX_TOKEN_CHARS or not _COMPACT.fullmatch(token):
         return None
     try:
         payload = loads(decode_base64(token.split(".")[1]))

@@ -120,7 +120,7 @@ def verify_oidc_token(
     if max_auth_age_s is not None and not 0 < max_auth_age_s <= MAX_AUTH_AGE_S:
         detail = f"the age of a login is limited to 1 to {MAX_AUTH_AGE_S} s"
         raise InvalidInput(Problem("/max_auth_age_s", "out_of_bounds", detail, "give one within these bounds"))
-    if len(token) > MAX_TOKEN_CHARS or not _COMPACT.fullmatch(token):
+    if not isinstance(token, str) or len(token) > MAX_TOKEN_CHARS or not _COMPACT.fullmatch(token):
         raise SignatureInvalid("this is not a compact JWT; send `header.payload.signature` as the issuer made it")
     head, body, _ = token.split(".")
     header = _json_object(head)
@@ -148,7 +148,7 @@ def verify_oidc_token(
 
 def token_key_id(token: str) -> str:
     """Return the key id that a token names, without verifying anything. Raises `SignatureInvalid` if it names none."""
-    if len(token) > MAX_TOKEN_CHARS or not _COMPACT.fullmatch(token):
+    if not isinstance(token, str) or len(token) > MAX_TOKEN_CHARS or not _COMPACT.fullmatch(token):
         raise SignatureInvalid("this is not a compact JWT; send `header.payload.signature` as the issuer made it")
     kid = _json_object(token.partition(".")[0]).get("kid")
     if not isinstance(kid, str) or not kid:

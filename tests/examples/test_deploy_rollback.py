@@ -105,18 +105,24 @@ def test_the_command_line_drives_an_approved_call_and_the_agent_finds_its_answer
 
 
 @pytest.mark.parametrize(
-    ("service", "user", "code"), [("payroll", "ana", "policy_denied"), ("checkout", "ivan", "policy_denied")]
+    ("service", "user", "because"),
+    [("payroll", "ana", "nothing changes in a freeze window"), ("checkout", "ivan", "who is not named may not")],
 )
-def test_what_is_denied_changes_nothing(agent: ModuleType, service: str, user: str, code: str) -> None:
+def test_what_is_denied_changes_nothing_and_says_why(
+    agent: ModuleType, service: str, user: str, because: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with contextos.open(".") as app:
         said, record = agent.roll_back(app, "s3", service, "prod", user)
         assert isinstance(said, Refused)
-        assert code in [one.code for one in said.reasons]
+        assert "policy_denied" in [one.code for one in said.reasons]
+        assert because in str(said)
         assert record["outcome"] == "denied"
     untouched = json.loads((EXAMPLES / "deploy_rollback" / "cluster.json").read_text())["services"][service]["live"][
         "prod"
     ]
     assert live(service, "prod") == untouched
+    assert run_command_line(["runs", "show", "s3"]) == 0
+    assert because in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_rollback_without_looking_first_is_refused(agent: ModuleType) -> None:

@@ -18,13 +18,14 @@ from contextos.operations.deployment import Deployment
 from contextos.queries.checked_run import UNREADABLE, CheckedRun, read_checked
 from contextos.queries.decisions import checked_decision
 from contextos.queries.positions import cursor_of, line_at, newest_cursor
+from contextos.queries.rationales import checked_story
 from contextos.queries.run_events import RunEvent, read_events
 from contextos.queries.run_index import newest_runs, waiting_runs
 from contextos.queries.run_list import blocked_by
 from contextos.queries.run_names import run_named
 from contextos.queries.run_view import ERASED, RunView
 from contextos.queries.sessions import MAX_RUNS_READ
-from contextos.queries.timeline import Moment, Story, tell_story
+from contextos.queries.timeline import Moment
 from contextos.runtime.state_machine import ENDS, START, TABLE
 from contextos.trust.journal.ledger import ASKING_STATES
 
@@ -82,7 +83,7 @@ class Runs:
     """The runs of a deployment, for an application that shows them. Nothing here drives a run or changes one."""
 
     def __init__(self, deployment: Deployment) -> None:
-        self._ports = deployment.ports
+        self._ports, self._catalog = deployment.ports, deployment.catalog
 
     async def list(self, tenant_id: str, *, state: str | None = None, limit: int = 50, cursor: str = "") -> Page[Run]:
         """Return a page of the tenant's runs, newest first; only those in `state` if one is named.
@@ -119,9 +120,8 @@ class Runs:
     async def timeline(self, run: Run) -> Timeline:
         """Return the story of a run as it is now, from its journal. Raises `NotFound`."""
         checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
-        nothing: Story = {}
-        story = checked.told(lambda: tell_story(checked.entries), nothing)
-        return Timeline(tuple(StoryPart(title, tuple(moments)) for title, moments in story.items()), checked.fault)
+        story, fault = await checked_story(checked, self._catalog(run.tenant_id))
+        return Timeline(tuple(StoryPart(title, tuple(moments)) for title, moments in story.items()), fault)
 
     async def position(self, tenant_id: str) -> str:
         """Return the cursor of the tenant's newest event, from which `events` yields only what happens later."""

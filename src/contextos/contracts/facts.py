@@ -10,7 +10,7 @@ Source: docs/design/contracts.md, "Policy", "Who is asking".
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -268,6 +268,18 @@ def name_remedy(name: str, known: Any) -> str:
     """
     near = nearest_name(name[:200], known)
     return f"did you mean `{near}`?" if near else f"use one of {', '.join(known)}"
+
+
+def tool_remedy(name: str, tools: Sequence[str]) -> str:
+    """Return the remedy for a name that is none of the ids `tools`: the id of which it is most like, or like the part
+    behind the last dot; else all of them.
+
+    >>> tool_remedy("scale", ("deploy.scale", "deploy.rollback"))
+    'did you mean `deploy.scale`?'
+    """
+    own_names = {tool.rpartition(".")[2]: tool for tool in tools}
+    near = nearest_name(name[:200], [*tools, *own_names])
+    return f"did you mean `{own_names.get(near, near)}`?" if near else f"use one of {', '.join(tools)}"
 
 
 def _properties(schema: Mapping[str, Any]) -> list[str]:

@@ -68,10 +68,12 @@ class ActiveArtifacts:
 
     def allows(self, refs: Sequence[str], intent: str, environment: str) -> bool:
         """Return whether a tenant pin allows a request with exactly these refs."""
-        named = set(refs)
-        return any(
-            named == set(pin.refs) and intent in pin.intents and environment == pin.environment for pin in self.packs
-        )
+        return intent in self.intents(refs, environment)
+
+    def intents(self, refs: Sequence[str], environment: str) -> list[str]:
+        """Return the intents for which tenant pins allow a request with exactly these refs, sorted."""
+        pins = [pin for pin in self.packs if set(refs) == set(pin.refs) and environment == pin.environment]
+        return sorted({intent for pin in pins for intent in pin.intents})
 
     def names(self, ref: str) -> bool:
         """Return whether a policy in force or a tenant pin names this ref, and it is not withdrawn."""

@@ -23,7 +23,7 @@ from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, Policy
 from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplate
 from contextos.contracts.envelopes.policy import Level, LeveledBundle
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.contracts.facts import name_remedy
+from contextos.contracts.facts import name_remedy, nearest_name
 from contextos.contracts.ports.storage import Store
 from contextos.control.artifact_repository import (
     ActiveArtifacts,
@@ -404,7 +404,9 @@ def _not_allowed(refs: Sequence[str], active: ActiveArtifacts, intent: str, envi
         detail = "nothing is active in this tenant, so nothing can run; run `contextos apply`"
         return PinsRefused("unpinned_ref", detail)
     named = ", ".join(f"`{ref[:200]}`" for ref in refs)
-    detail = f"{named} is not pinned for the intent `{intent[:80]}` in `{environment}`; see `contextos pack list`"
+    near = nearest_name(intent[:200], active.intents(refs, environment))
+    remedy = f"did you mean `{near}`?" if near else "see `contextos pack list`"
+    detail = f"{named} is not pinned for the intent `{intent[:80]}` in `{environment}`; {remedy}"
     return PinsRefused("unpinned_ref", detail)
 
 

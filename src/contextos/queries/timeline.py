@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
@@ -17,10 +18,12 @@ from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL
 if TYPE_CHECKING:
     from contextos.contracts.journal import Entry
 
+NO_RATIONALES: Final[Mapping[str, str]] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class ReadEntry:
-    """A journal entry with its parsed body; `body` is None if it was erased."""
+    """A journal entry with its parsed body; `body` is None if it was erased. `rationales` says why rules exist."""
 
     seq: int
     kind: str
@@ -28,6 +31,7 @@ class ReadEntry:
     at_us: int
     by: str
     body: Any
+    rationales: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +45,12 @@ class Moment:
 Story = dict[str, list[Moment]]
 
 
-def tell_story(entries: Sequence[Entry]) -> Story:
-    """Return the story of a run (what was asked, known, allowed, done), as sections in order, without empty ones."""
-    log = [_read(entry) for entry in entries]
+def tell_story(entries: Sequence[Entry], rationales: Mapping[str, str] = NO_RATIONALES) -> Story:
+    """Return the story of a run (what was asked, known, allowed, done), as sections in order, without empty ones.
+
+    `rationales` says why rules that deny exist, by rule id (`queries.rationales`).
+    """
+    log = [_read(entry, rationales) for entry in entries]
     start_us = log[0].at_us if log else 0
     story: Story = {}
     for title, part in PARTS.items():
@@ -169,24 +176,26 @@ def _permissions(log: Sequence[ReadEntry]) -> StoryLines:
             for decision in entry.body.get("decisions", [entry.body]):
                 # At compile and plan only denials are listed: an allowed call is decided again at execute.
                 if decision["point"] == "execute" or not decision["allowed"]:
-                    yield (
-                        f"{displayed(decision['capability_id'])} at {decision['point']}: {_verdict(decision)}",
-                        entry.at_us,
-                    )
+                    verdict = _verdict(decision, entry.rationales)
+                    yield f"{displayed(decision['capability_id'])} at {decision['point']}: {verdict}", entry.at_us
 
 
-def _verdict(decision: Mapping[str, Any]) -> str:
-    """The verdict in words: allowed or denied, the approval mode, the gates it needs, and the rules that matched."""
+def _verdict(decision: Mapping[str, Any], rationales: Mapping[str, str]) -> str:
+    """The verdict in words: allowed or denied, the approval mode, the gates it needs, the rules that matched, and why
+    those that deny exist.
+    """
     words = ["allowed" if decision["allowed"] else f"denied ({decision['reason']})"]
     if decision["allowed"] and decision.get("effective_approval_mode"):
         words.append(f"as {decision['effective_approval_mode']}")
     verdict = " ".join(words)
-    gates = ", ".join(decision.get("gates") or ())
+    gates = ", ".join(decision.get("gates") or ()) if decision["allowed"] else ""
     rules = decision.get("denying_rule_ids") or decision.get("matched_rule_ids") or ()
     if gates:
         verdict += f", needs {gates}"
     if rules:
         verdict += f"{',' if gates else ''} by {', '.join(map(displayed, rules))}"
+    if because := [] if decision["allowed"] else [rationales[one] for one in rules if one in rationales]:
+        verdict += f": {displayed('; '.join(dict.fromkeys(because)))}"
     unknown = sorted({fact for one in decision.get("indeterminate", ()) for fact in one["facts"]})
     return f"{verdict}; not known: {', '.join(map(displayed, unknown))}" if unknown else verdict
 
@@ -367,7 +376,7 @@ def _of(log: Iterable[ReadEntry], kind: str) -> Iterator[ReadEntry]:
     return (entry for entry in log if entry.kind == kind and entry.body)
 
 
-def _read(entry: Entry) -> ReadEntry:
+def _read(entry: Entry, rationales: Mapping[str, str]) -> ReadEntry:
     from contextos.contracts.entries.reading import read_body
 
-    return ReadEntry(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, read_body(entry))
+    return ReadEntry(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, read_body(entry), rationales)

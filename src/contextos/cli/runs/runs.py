@@ -84,21 +84,23 @@ def runs_show_command(
     from contextos.cli.runs.story import story_lines
     from contextos.queries.checked_run import read_checked
     from contextos.queries.decisions import checked_decision
+    from contextos.queries.rationales import checked_story
     from contextos.queries.run_list import blocked_by
     from contextos.queries.run_names import no_such_run
-    from contextos.queries.timeline import story_document, tell_story
+    from contextos.queries.timeline import story_document
 
-    async def operation(context: CommandContext) -> tuple[CheckedRun, DecisionView, str | None, str | None]:
+    async def operation(context: CommandContext) -> tuple[CheckedRun, Story, DecisionView, str | None, str | None]:
         found = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))
         if not (found.entries or found.fault):
             raise await no_such_run(context.store, found.run_id)
         blocking = await blocked_by(context.store, found.view())
-        return found, *await checked_decision(context.store, found, context.app.keys), blocking
+        story, untold = await checked_story(found, context.deployment.catalog(context.tenant_id))
+        decision, fault = await checked_decision(context.store, found, context.app.keys)
+        return found, story, decision, fault or untold, blocking
 
-    found, decision, fault, blocking = with_read_context(workspace, tenant, operation)
-    no_story: Story = {}
+    found, story, decision, fault, blocking = with_read_context(workspace, tenant, operation)
     no_lines: list[str] = []
-    view, story = found.view(), found.told(lambda: tell_story(found.entries), no_story)
+    view = found.view()
     entries = [_entry(one, found) for one in found.entries]
     body = {**document_of(view), "decision": decision_document(decision), "fault": fault, "blocked_by": blocking}
     body |= {"story": story_document(story), "entries": entries}

@@ -17,11 +17,13 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import ToolError
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode, SessionOutcome
+from contextos.contracts.facts import tool_remedy
 from contextos.contracts.journal import AgentMessage, Entry
 from contextos.errors import ConflictingRequest, InvalidInput, MalformedJson, Problem, Unavailable
 from contextos.operations.acts.checks import MAX_REASON_CHARS, checked_text
 from contextos.operations.deployment import Deployment
 from contextos.operations.driver import DrivenState
+from contextos.queries.rationales import DECIDED, denying_rules, pinned_artifacts, rule_rationales
 from contextos.queries.run_view import RunView
 from contextos.runtime.attempts.agent_session import ASKED, FINISHED
 from contextos.runtime.redaction import cleanse_text
@@ -32,8 +34,9 @@ MAX_ARGS_BYTES: Final = 262_144
 ANSWERED: Final = "call.answered"
 RESULTS: Final = ("tool.returned", "tool.refused", "effect.settled")
 
+NO_TOOLS: Final = "this user can use none of its tools through this agent; finish the session"
 REMEDIES: Final[Mapping[FailureCode | Literal["session_ended", "erased"], str]] = {
-    "tool_not_in_manifest": "use one of the tools of the session",
+    "tool_not_in_manifest": "use a tool of the session",
     "unknown_intent": "open a session of an intent that the tenant has",
     "unpinned_ref": "an operator pins it; then open a new session",
     "unknown_ref": "finish the session and open a new one; what it was admitted with changed or was withdrawn",
@@ -67,16 +70,18 @@ REMEDIES: Final[Mapping[FailureCode | Literal["session_ended", "erased"], str]] 
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why a call was refused, for the agent: a stable code, a sentence, and what it can do. `facts` names what is
-    missing, or the limit that was exhausted.
+    missing, or the limit that was exhausted. `because` is what the authors of the rules that deny gave as the reason.
     """
 
     code: str
     detail: str
     remedy: str
     facts: tuple[str, ...] = ()
+    because: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.detail}; {self.remedy}"
+        because = f" ({'; '.join(self.because)})" if self.because else ""
+        return f"{self.detail}{because}; {self.remedy}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +150,14 @@ class Gate:
                 again.
         """
         _check_call_id(call_id)
-        asked = {"tool": checked_text(name, "/name", MAX_TOOL_CHARS), "args": _json(args)}
+        tool = checked_text(name, "/name", MAX_TOOL_CHARS)
+        asked = {"tool": tool, "args": _json(args)}
         state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage("call.asked", call_id, asked))
         recorded = _find(state.entries, ASKED, call_id)
         if recorded is None:
             return _not_asked(call_id, state)
         await self._refuse_other_call(recorded, asked, state.entries)
-        return self._answer(call_id, state)
+        return await self._answer(call_id, tool, state)
 
     async def finish(self, outcome: SessionOutcome, reason: str = "") -> RunView:
         """End the session with the agent's outcome, and return the run with its DecisionRecord.
@@ -195,21 +201,26 @@ class Gate:
         before = read_body(recorded)
         if before is None or before == asked:
             return
-        pinned = next((entry for entry in entries if entry.kind == "run.pinned" and entry.body), None)
-        loaded = await self.deployment.catalog(self.tenant_id).load(read_body(pinned)) if pinned else None
+        loaded = await pinned_artifacts(self.deployment.catalog(self.tenant_id), entries)
         # What is recorded is without what the pack redacts.
         if loaded is None or cleanse_text(loaded.pack, dict(asked)) != before:
             detail = f"the call id `{recorded.key}` was used for another call"
             raise ConflictingRequest(Problem("/call_id", "conflicting_call", detail, "use a new call id"))
 
-    def _answer(self, call_id: str, state: DrivenState) -> CallAnswer:
+    async def _answer(self, call_id: str, tool: str, state: DrivenState) -> CallAnswer:
         answered = _find(state.entries, ANSWERED, call_id)
         body = read_body(answered) if answered else None
         if body is None:
             return _erased(call_id, state) if answered or state.view.ended else _waiting(call_id, state)
         failures = [Failure.model_validate(one) for one in body["failures"]]
         if body["status"] == "refused":
-            return Refused(call_id, tuple(map(_reason, failures)), state.view.ended)
+            rules = [_rules_behind(one, body["step"], state.entries) for one in failures]
+            rationales = await self._rationales(rules, state.entries)
+            reasons = [
+                self._reason(failure, tool, [rationales[name] for name in named if name in rationales])
+                for failure, named in zip(failures, rules, strict=True)
+            ]
+            return Refused(call_id, tuple(reasons), state.view.ended)
         result = _result(state.entries, body["step"])
         if result is None:
             return _erased(call_id, state)
@@ -219,6 +230,20 @@ class Gate:
             # A person settled that the effect did not happen; the result says nothing of that.
             error = ToolError(code=failures[0].code, message=failures[0].detail)
         return Done(call_id, envelope.get("output"), error, replayed)
+
+    async def _rationales(self, rules: Sequence[Sequence[str]], entries: Sequence[Entry]) -> Mapping[str, str]:
+        """Why these rules exist, by the pack and the policies that the session is pinned to."""
+        if not any(rules):
+            return {}
+        loaded = await pinned_artifacts(self.deployment.catalog(self.tenant_id), entries)
+        return rule_rationales(loaded) if loaded else {}
+
+    def _reason(self, failure: Failure, tool: str, because: Sequence[str]) -> Reason:
+        detail, remedy = failure.detail, REMEDIES[failure.code]
+        if failure.code == "tool_not_in_manifest":
+            detail = f"`{tool}` is no tool of this session"
+            remedy = tool_remedy(tool, self.tools) if self.tools else NO_TOOLS
+        return Reason(failure.code, detail, remedy, tuple(failure.facts), tuple(dict.fromkeys(because)))
 
 
 def _not_asked(call_id: str, state: DrivenState) -> CallAnswer:
@@ -250,8 +275,12 @@ def _waits_for(view: RunView) -> str:
     return str(waits_for)
 
 
-def _reason(failure: Failure) -> Reason:
-    return Reason(failure.code, failure.detail, REMEDIES[failure.code], tuple(failure.facts))
+def _rules_behind(failure: Failure, step: str | None, entries: Sequence[Entry]) -> list[str]:
+    """The rules that deny: those that the failure names, or those of the gateway's decisions about the step."""
+    if failure.code != "policy_denied" or failure.rule_ids or step is None:
+        return list(failure.rule_ids)
+    decisions = (read_body(entry) for entry in entries if entry.kind == DECIDED and entry.key.partition("/")[2] == step)
+    return [name for body in decisions if body for name in denying_rules(body)]
 
 
 def _result(entries: Sequence[Entry], key: str) -> tuple[Mapping[str, Any], bool] | None:

@@ -14,12 +14,12 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims, UserDelegation
 from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
-from contextos.contracts.facts import nearest_name
+from contextos.contracts.facts import name_remedy, tool_remedy
 from contextos.contracts.journal import Entry
 from contextos.errors import InvalidInput, Problem
 from contextos.operations.acts.checks import checked_text
 from contextos.operations.deployment import Deployment
-from contextos.operations.gate.gate import MAX_CALL_ID_CHARS, REMEDIES, Gate
+from contextos.operations.gate.gate import MAX_CALL_ID_CHARS, NO_TOOLS, REMEDIES, Gate
 from contextos.queries.run_view import RunView
 
 
@@ -102,6 +102,9 @@ async def _pinned(deployment: Deployment, tenant_id: str, intent: str | None, pa
     ]
     intents = sorted({name for pin in pins for name in pin.intents})
     intent = intent or only("intent", "the tenant has pinned", intents)
+    if pack is None and intent not in intents and intents:
+        detail = f"the tenant has no pin for the intent `{intent[:80]}`"
+        raise InvalidInput(Problem("/intent", "unknown_intent", detail, name_remedy(intent, intents)))
     refs = sorted({ref for pin in pins if intent in pin.intents for ref in pin.refs})
     return intent, pack or only("pack", "the tenant has pinned", refs)
 
@@ -171,10 +174,9 @@ def _opened_tools(entries: Sequence[Entry]) -> tuple[str, ...] | None:
 
 def _unknown_tools(wanted: Sequence[str], tools: Sequence[str]) -> list[Problem]:
     """Return a problem for each of `wanted` that is no tool of the session."""
-    problems = []
-    for name in wanted:
-        if name not in tools:
-            near = nearest_name(name, tools)
-            remedy = f"write `{near}`" if near else f"use one of {', '.join(tools) or 'no tool'}"
-            problems.append(Problem("/tools", "unknown_tool", f"`{name[:128]}` is no tool of this session", remedy))
-    return problems
+    unknown = [name for name in wanted if name not in tools]
+    remedies = [tool_remedy(name, tools) if tools else NO_TOOLS for name in unknown]
+    return [
+        Problem("/tools", "unknown_tool", f"`{name[:128]}` is no tool of this session", remedy)
+        for name, remedy in zip(unknown, remedies, strict=True)
+    ]

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
+from contextos.audit.replay import replay
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.envelopes.verdicts import FailureCode
 from contextos.contracts.journal import Batch
@@ -15,7 +16,11 @@ from contextos.errors import ConflictingRequest, InvalidInput, Unavailable
 from contextos.operations.driver import MAX_DEATHS
 from contextos.operations.gate.gate import REMEDIES, Done, Refused, Waiting
 from contextos.operations.operator import erase_entry
+from contextos.testing import TEST_OPERATOR, Person
 from tests.e2e.test_settlements import DID_NOT, HAPPENED, PAID, Lossy
+from tests.observed.recording import INTERN, deployed, observing, open_gate
+from tests.observed.recording import TENANT as SHOP
+from tests.observed.shop import World
 from tests.sessions import EVAL, LOOKUP, REFUND, assert_replays, in_world, read_first, refund_args, refund_session
 from tests.world import TENANT, TestWorld
 
@@ -127,6 +132,60 @@ def test_a_call_whose_effect_a_person_settled_is_answered_with_what_they_found(t
         await assert_replays(world, gate.run_id)
 
     in_world(tmp_path, play, payments="none")
+
+
+def test_a_denied_call_says_what_the_author_of_the_rule_wrote(tmp_path: Path) -> None:
+    """The words are those of the pack that the session is pinned to, also after another version is in force."""
+    because = "payroll is frozen until Monday"
+    world = World([])
+    deny = [{"when": 'args.currency == "USD"', "tools": ["shop.refund"], "because": because}]
+    dollars = {"order_id": "ord_1", "amount": 5, "currency": "USD"}
+    with deployed(observing(world, deny=deny, mode="enforce")) as app:
+        gate = open_gate(app, "denied")
+        refused = gate.call("shop.refund", dollars, call_id="pay")
+        assert isinstance(refused, Refused)
+        assert because in {one for reason in refused.reasons for one in reason.because}
+        assert f"({because})" in str(refused)
+        before = app.call(app.deployment.ports.stores.tenant(SHOP).read, gate.run_id)
+        assert because not in str([entry.body for entry in before if entry.kind != "context.compiled"])
+        told = app.runs.timeline(app.runs.get(SHOP, gate.run_id))
+        (line,) = [one.text for part in told.parts for one in part.moments if because in one.text]
+        assert line.endswith(f"denied (denied_by_rule) by R_SHOP_WATCH_SHOP_REFUND_DENY_1: {because}")
+        other = observing(world, deny=[{**deny[0], "because": "other"}], mode="enforce", version="0.2.0")
+        app.install(other, by=Person(TEST_OPERATOR).actor())
+        assert gate.call("shop.refund", dollars, call_id="pay") == refused
+        gate.finish("denied")
+        assert app.call(replay, app.deployment, SHOP, gate.run_id).record_hash
+
+
+def test_a_user_who_can_use_no_tool_is_not_sent_to_the_tools_of_the_session(tmp_path: Path) -> None:
+    with deployed(observing(World([]), mode="enforce")) as app:
+        gate = open_gate(app, "intern", user=INTERN)
+        refused = gate.call("shop.refund", {}, call_id="pay")
+        assert isinstance(refused, Refused)
+        assert gate.tools == ()
+        assert "use one of" not in str(refused)
+        assert "can use none of its tools" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("asked", "remedy"),
+    [
+        ("adp_orders.lokup", f"did you mean `{LOOKUP}`?"),
+        ("issue_refund", f"did you mean `{REFUND}`?"),
+        ("zzz", f"use one of {LOOKUP}, {REFUND}, {EVAL}"),
+        ("x" * 200, f"use one of {LOOKUP}, {REFUND}, {EVAL}"),
+    ],
+    ids=["misspelt", "own name", "nothing alike", "long"],
+)
+def test_an_unknown_tool_is_answered_with_the_nearest_one(tmp_path: Path, asked: str, remedy: str) -> None:
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_unknown", 900)
+        refused = await gate.call(asked, {}, call_id="what")
+        assert isinstance(refused, Refused)
+        assert [(one.code, one.remedy) for one in refused.reasons] == [("tool_not_in_manifest", remedy)]
+
+    in_world(tmp_path, play)
 
 
 def test_every_refusal_says_what_an_agent_can_do() -> None:

@@ -9,7 +9,7 @@ import pytest
 from contextos.errors import ConflictingRequest, InvalidInput
 from contextos.operations.gate.gate import Refused
 from tests.sessions import EVAL, LOOKUP, REFUND, in_world, read_first, refund_args, refund_session
-from tests.world import TestWorld
+from tests.world import TestWorld, request
 
 
 def test_another_session_of_the_name_is_refused(tmp_path: Path) -> None:
@@ -21,8 +21,23 @@ def test_another_session_of_the_name_is_refused(tmp_path: Path) -> None:
             await refund_session(world, "ses_mine", context={"order_id": "ord_890"})
         with pytest.raises(InvalidInput, match="does not know"):
             await refund_session(world, "ses_other", agent="agt_nobody")
-        with pytest.raises(InvalidInput, match="no tool of this session"):
+        with pytest.raises(InvalidInput, match=r"no tool of this session; did you mean `adp_orders\.lookup`\?"):
             await refund_session(world, "ses_tools", tools=[LOOKUP, "adp_orders.lookup_all"])
+
+    in_world(tmp_path, play)
+
+
+def test_a_misspelt_intent_is_answered_with_the_nearest_one(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        with pytest.raises(InvalidInput, match=r"no pin for the intent .*; did you mean `support\.refund`"):
+            await refund_session(world, "ses_typo", intent="support.refnud")
+        body = request(900, "req_typo")
+        body["input"]["intent"] = "support.refnud"
+        view = await world.deployment.invoke(body)
+        assert view.record is not None
+        (failure,) = view.record["rationale"]["failures"]
+        assert failure["code"] == "unpinned_ref"
+        assert failure["detail"].endswith("did you mean `support.refund`?")
 
     in_world(tmp_path, play)
 

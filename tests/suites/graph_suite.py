@@ -48,8 +48,11 @@ class GraphFace:
         found = self.run(self.graph.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit))
         return [without_commit(edge) for edge in found]
 
-    def step(self, *sources: str, predicate: str = "knows", at: int = 99, limit: int = 99) -> list[Any]:
-        return [without_commit(edge) for edge in self.run(self.graph.step(sources, predicate, at=at, limit=limit))]
+    def step(
+        self, *sources: str, predicate: str | None = "knows", at: int = 99, limit: int = 99, after: str = ""
+    ) -> list[Any]:
+        found = self.run(self.graph.step(sources, predicate, at=at, limit=limit, after=after))
+        return [without_commit(edge) for edge in found]
 
     def ids(self, *seeds: str, **bounds: int) -> list[tuple[int, str]]:
         return [(edge["hop"], edge["edge_id"]) for edge in self.around(*seeds, **bounds)]
@@ -143,6 +146,16 @@ class GraphSuite:
         assert graph.step("a", at=2) == [edge("a", "c", "e4", value=1)]
         assert graph.step("a", predicate="owns", at=1) == graph.step("z") == graph.step() == []
         assert [one["edge_id"] for one in graph.step("a", predicate="owns")] == ["e5"]
+
+    def test_a_step_along_any_predicate_goes_on_behind_an_edge(self, world: GraphWorld) -> None:
+        graph = world.graph()
+        graph.put([edge("a", "b", "e2"), edge("b", "a", "e3"), edge("a", "d", "e5", predicate="owns")])
+        graph.put([edge("a", "c", "e4", predicate="has"), {"retracts": "e2", "evidence_ref": "artifact:a#2"}])
+        assert [one["edge_id"] for one in graph.step("a", predicate=None, at=1)] == ["e2", "e5"]
+        assert [one["edge_id"] for one in graph.step("a", predicate=None)] == ["e4", "e5"]
+        assert [one["edge_id"] for one in graph.step("a", predicate=None, limit=1)] == ["e4"]
+        assert [one["edge_id"] for one in graph.step("a", predicate=None, after="e4")] == ["e5"]
+        assert graph.step("a", predicate=None, after="e5") == graph.step("a", after="e2", at=1) == []
 
     def test_every_edge_is_read_with_the_commits_that_wrote_and_withdrew_it(self, world: GraphWorld) -> None:
         graph = world.graph()

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contextos.application.pages import Page, check_limit
 from contextos.contracts.encoding.codec import JsonValue, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.evidence import Classification, IntegrityLevel, commit_key
@@ -74,15 +75,32 @@ class Facts:
             NotFound: there is no such snapshot.
             Integrity: a fact is not what a sealed act of its writer states.
         """
+        return await self._at(tenant_id, subject, predicate, await self._snapshot(tenant_id, snapshot))
+
+    async def list(
+        self,
+        tenant_id: str,
+        subject: str,
+        predicate: str | None = None,
+        *,
+        snapshot: str | None = None,
+        limit: int = 50,
+        cursor: str = "",
+    ) -> Page[KnownFact]:
+        """Return a page of the facts of a subject that hold now, or held in `snapshot`, by id.
+
+        `predicate` None: of all predicates. With a snapshot the pages together are one state of the graph.
+
+        Raises:
+            InvalidInput: the limit is out of bounds.
+            NotFound, Integrity: as `get`.
+        """
+        check_limit(limit)
+        at = await self._snapshot(tenant_id, snapshot)
         graph = self._deployment.graph(tenant_id)
-        at = await graph.head()
-        if snapshot is not None:
-            named = _SNAPSHOT.fullmatch(snapshot)
-            if not named or int(named[1]) > at:
-                detail = f"there is no snapshot `{snapshot[:40]}` of this graph; the newest one is `{commit_key(at)}`"
-                raise NotFound(detail)
-            at = int(named[1])
-        return await self._at(tenant_id, subject, predicate, at)
+        edges = await graph.step([subject], predicate, at=at, limit=limit + 1, after=cursor)
+        facts = tuple(_fact(tenant_id, edge) for edge in edges[:limit])
+        return Page(facts, facts[-1].fact_id if len(edges) > limit else None)
 
     async def set(
         self,
@@ -187,6 +205,17 @@ class Facts:
             "observed_at_us": now_us if observed_at_us is None else observed_at_us,
         }
         return parse(_StatedFact, fields)
+
+    async def _snapshot(self, tenant_id: str, snapshot: str | None) -> int:
+        """The number of a snapshot, or of the newest one. Raises `NotFound`."""
+        newest = await self._deployment.ports.stores.graph(tenant_id).head()
+        if snapshot is None:
+            return newest
+        named = _SNAPSHOT.fullmatch(snapshot)
+        if not named or int(named[1]) > newest:
+            detail = f"there is no snapshot `{snapshot[:40]}` of this graph; the newest one is `{commit_key(newest)}`"
+            raise NotFound(detail)
+        return int(named[1])
 
     async def _now(self, tenant_id: str, subject: str, predicate: str) -> tuple[int, tuple[KnownFact, ...]]:
         """The newest commit, and the facts that hold at it."""

@@ -116,7 +116,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
             policies.deactivate_command,
             f"contextos policies deactivate POLICY_HOUSE@1.0.0 --expect VERSION {_BY}",
         ),
-        "facts list": (graph_facts.facts_list_command, "contextos facts list customer:cus_77 identity_verified"),
+        "facts list": (graph_facts.facts_list_command, "contextos facts list customer:cus_77"),
         "facts set": (
             graph_facts.facts_set_command,
             f"contextos facts set customer:cus_77 tier '\"gold\"' {_STATED} {_BY}",

@@ -245,9 +245,11 @@ class SimulatedGraph:
         await self._enter("graph.neighbourhood")
         return await self.inner.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit)
 
-    async def step(self, sources: Sequence[str], predicate: str, *, at: int, limit: int) -> Sequence[Mapping[str, Any]]:
+    async def step(
+        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
+    ) -> Sequence[Mapping[str, Any]]:
         await self._enter("graph.step")
-        return await self.inner.step(sources, predicate, at=at, limit=limit)
+        return await self.inner.step(sources, predicate, at=at, limit=limit, after=after)
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
         await self._enter("graph.rows")

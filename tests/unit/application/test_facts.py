@@ -54,6 +54,32 @@ def test_a_fact_is_set_replaced_and_retracted_and_its_history_stays(tmp_path: Pa
     run(act())
 
 
+def test_all_facts_of_a_subject_are_listed_in_pages(tmp_path: Path, stores: str) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path, stores=stores)
+        facts, subject = Facts(world.deployment), "customer:cus_new"
+        said = [await facts.set(TENANT, subject, f"says_{number}", number, **known(world)) for number in range(5)]
+        await facts.set(TENANT, "customer:cus_other", "says_0", 9, **known(world))
+        found, cursor = [], ""
+        while True:
+            page = await facts.list(TENANT, subject, limit=2, cursor=cursor)
+            found += page.items
+            if page.cursor is None:
+                break
+            cursor = page.cursor
+        assert sorted(one.value for one in found) == [0, 1, 2, 3, 4]
+        assert len({one.fact_id for one in found}) == 5
+        assert (await facts.list(TENANT, subject, "says_3")).items == (said[3],)
+        before = await facts.list(TENANT, subject, snapshot=said[1].snapshot)
+        assert sorted(one.value for one in before.items) == [0, 1]
+        for limit in (0, 1001):
+            with pytest.raises(InvalidInput, match="a page has"):
+                await facts.list(TENANT, subject, limit=limit)
+        await world.aclose()
+
+    run(act())
+
+
 def test_the_same_call_again_writes_nothing(tmp_path: Path) -> None:
     async def act() -> None:
         world = await open_world(tmp_path)

@@ -28,6 +28,7 @@ from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from contextos.application.facts import KnownFact
+    from contextos.application.pages import Page
 
 INTEGRITY: Final = ("trusted", "untrusted")
 CLASSIFICATIONS: Final = ("PUBLIC", "INTERNAL", "CONFIDENTIAL", "RESTRICTED")
@@ -60,20 +61,29 @@ SnapshotOption = Annotated[
 
 def facts_list_command(
     subject: SubjectArgument,
-    predicate: PredicateArgument,
+    predicate: Annotated[
+        str | None, typer.Argument(metavar="[PREDICATE]", help="What is said, such as tier. Default: everything.")
+    ] = None,
     snapshot: SnapshotOption = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="List at most this many.")] = 50,
+    after: Annotated[str, typer.Option("--after", metavar="ID", help="Continue after this fact.")] = "",
     workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
     """List the facts of a subject that hold, or held in a snapshot."""
 
-    async def operation(context: CommandContext) -> tuple[KnownFact, ...]:
-        return await context.app.facts.get(context.tenant_id, subject, predicate, snapshot=snapshot or None)
+    async def operation(context: CommandContext) -> Page[KnownFact]:
+        return await context.app.facts.list(
+            context.tenant_id, subject, predicate, snapshot=snapshot or None, limit=limit, cursor=after
+        )
 
-    found = with_read_context(workspace, tenant, operation)
-    lines = [line for one in found for line in _lines(one)]
-    print_result({"facts": [_document(one) for one in found]}, lines or ["no such fact holds"], as_json=as_json)
+    page = with_read_context(workspace, tenant, operation)
+    lines = [line for one in page.items for line in _lines(one)] or ["no such fact holds"]
+    if page.cursor is not None:
+        lines.append(f"more: --after {displayed(page.cursor)}")
+    document = {"facts": [_document(one) for one in page.items], "next_after": page.cursor}
+    print_result(document, lines, as_json=as_json)
     return 0
 
 

@@ -115,9 +115,11 @@ class Graph(Protocol):
         ...
 
     async def step(
-        self, sources: Sequence[str], predicate: str, *, at: int, limit: int
+        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
     ) -> Sequence[Mapping[str, JsonValue]]:
-        """Return the edges valid at commit `at` from one of `sources` with this predicate, by id; at most `limit`."""
+        """Return the edges valid at commit `at` from one of `sources` with this predicate (None: any), by id behind the
+        id `after`; at most `limit`.
+        """
         ...
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:

@@ -102,12 +102,19 @@ class MemoryGraph:
             for edge_id in first
         ]
 
-    async def step(self, sources: Sequence[str], predicate: str, *, at: int, limit: int) -> Sequence[Mapping[str, Any]]:
-        """Return the edges valid at commit `at` from one of `sources` with this predicate, by id; at most `limit`."""
+    async def step(
+        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return the edges valid at commit `at` from one of `sources` with this predicate (None: any), by id behind the
+        id `after`; at most `limit`.
+        """
         found = [
             (edge_id, stored.edge.body, stored.valid_from)
             for edge_id, stored in sorted(self._edges.items())
-            if stored.edge.src in sources and stored.edge.predicate == predicate and stored.valid_at(at)
+            if stored.edge.src in sources
+            and predicate in (None, stored.edge.predicate)
+            and edge_id > after
+            and stored.valid_at(at)
         ]
         return [
             {**orjson.loads(body), "edge_id": edge_id, "commit": commit}

@@ -60,11 +60,13 @@ _ADD_NODES: Final = (
 )
 _HEAD: Final = "SELECT contextos.graph_head($1)"
 _HOP: Final = "SELECT node, edge_id, src, dst, body, valid_from FROM contextos.graph_hop($1, $2, $3, $4)"
-_STEP: Final = (
+_OUT: Final = (
     "SELECT edge_id, body, valid_from FROM contextos.edges"
-    " WHERE tenant = $1 AND src = ANY($2::text[]) AND predicate = $3"
-    " AND valid_from <= $4 AND (valid_to IS NULL OR valid_to > $4) ORDER BY edge_id LIMIT $5"
+    " WHERE tenant = $1 AND src = ANY($2::text[]) AND edge_id > $3"
+    " AND valid_from <= $4 AND (valid_to IS NULL OR valid_to > $4)"
 )
+_STEP: Final = f"{_OUT} AND predicate = $6 ORDER BY edge_id LIMIT $5"
+_STEP_OF_ANY: Final = f"{_OUT} ORDER BY edge_id LIMIT $5"
 _ROWS: Final = (
     "SELECT edge_id, src, predicate, dst, body, valid_from, valid_to, withdrawn_ref FROM contextos.edges"
     " WHERE tenant = $1 AND edge_id > $2 ORDER BY edge_id LIMIT $3"
@@ -134,14 +136,20 @@ class PostgresGraph:
                 walk.take(await connection.fetch(_HOP, self._tenant, at, walk.wanted, frontier))
         return walk.edges()
 
-    async def step(self, sources: Sequence[str], predicate: str, *, at: int, limit: int) -> Sequence[Mapping[str, Any]]:
-        """Return the edges valid at commit `at` from one of `sources` with this predicate, by id; at most `limit`."""
-        if not is_text(predicate):
+    async def step(
+        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return the edges valid at commit `at` from one of `sources` with this predicate (None: any), by id behind the
+        id `after`; at most `limit`.
+        """
+        if not is_text(after) or not (predicate is None or is_text(predicate)):
             return []
+        asked = (self._tenant, list(filter(is_text, sources)), after, at, max(limit, 0))
         async with self._connections().transaction(self._tenant) as connection:
-            rows = await connection.fetch(
-                _STEP, self._tenant, list(filter(is_text, sources)), predicate, at, max(limit, 0)
-            )
+            if predicate is None:
+                rows = await connection.fetch(_STEP_OF_ANY, *asked)
+            else:
+                rows = await connection.fetch(_STEP, *asked, predicate)
         return [{**orjson.loads(body), "edge_id": edge_id, "commit": commit} for edge_id, body, commit in rows]
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:

@@ -60,11 +60,13 @@ _HOP: Final = (
     f"{_END.format(end='src')} UNION {_END.format(end='dst')} ORDER BY edge_id LIMIT ?3)"
     " ORDER BY frontier.value, edges.edge_id"
 )
-_STEP: Final = (
+_OUT: Final = (
     "SELECT edge_id, body, valid_from FROM edges"
-    " WHERE tenant = ?1 AND src IN (SELECT value FROM json_each(?4)) AND predicate = ?2"
-    " AND valid_from <= ?3 AND (valid_to IS NULL OR valid_to > ?3) ORDER BY edge_id LIMIT ?5"
+    " WHERE tenant = :tenant AND src IN (SELECT value FROM json_each(:sources)) AND edge_id > :after"
+    " AND valid_from <= :at AND (valid_to IS NULL OR valid_to > :at)"
 )
+_STEP: Final = f"{_OUT} AND predicate = :predicate ORDER BY edge_id LIMIT :limit"
+_STEP_OF_ANY: Final = f"{_OUT} ORDER BY edge_id LIMIT :limit"
 _ROWS: Final = (
     "SELECT edge_id, src, predicate, dst, body, valid_from, valid_to, withdrawn_ref FROM edges"
     " WHERE tenant = ? AND edge_id > ? ORDER BY edge_id LIMIT ?"
@@ -118,11 +120,24 @@ class SqliteGraph:
                 walk.take(connection.execute(_HOP, parameters))
         return walk.edges()
 
-    async def step(self, sources: Sequence[str], predicate: str, *, at: int, limit: int) -> Sequence[Mapping[str, Any]]:
-        """Return the edges valid at commit `at` from one of `sources` with this predicate, by id; at most `limit`."""
-        parameters = (self._tenant, predicate, at, orjson.dumps(list(sources)).decode(), max(limit, 0))
+    async def step(
+        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return the edges valid at commit `at` from one of `sources` with this predicate (None: any), by id behind the
+        id `after`; at most `limit`.
+        """
+        asked = {
+            "tenant": self._tenant,
+            "sources": orjson.dumps(list(sources)).decode(),
+            "after": after,
+            "at": at,
+            "limit": max(limit, 0),
+        }
         with self._readers.connection() as connection:
-            rows = connection.execute(_STEP, parameters).fetchall()
+            if predicate is None:
+                rows = connection.execute(_STEP_OF_ANY, asked).fetchall()
+            else:
+                rows = connection.execute(_STEP, asked | {"predicate": predicate}).fetchall()
         return [{**orjson.loads(body), "edge_id": edge_id, "commit": commit} for edge_id, body, commit in rows]
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:

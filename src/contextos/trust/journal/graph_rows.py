@@ -51,12 +51,14 @@ class ProvedGraph:
             reached.update(*(pair for _, pair in ends))
         return edges
 
-    async def step(self, sources: Sequence[str], predicate: str, *, at: int, limit: int) -> Sequence[Mapping[str, Any]]:
-        """Return the edges with this predicate. Raises as `neighbourhood`."""
-        edges = await self._graph.step(sources, predicate, at=at, limit=limit)
+    async def step(
+        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return the edges with this predicate, or with any. Raises as `neighbourhood`."""
+        edges = await self._graph.step(sources, predicate, at=at, limit=limit, after=after)
         await self._require_proved(edges, at)
         for edge in edges:
-            if edge["src"] not in sources or edge["predicate"] != predicate:
+            if edge["src"] not in sources or predicate not in (None, edge["predicate"]):
                 _refuse(edge["edge_id"], "is stored under another subject or predicate than it states")
         return edges
 

@@ -38,6 +38,19 @@ def test_a_fact_is_set_replaced_and_retracted_and_the_past_stays(shop: Any) -> N
     assert shop.say("verify").code == 0
 
 
+def test_everything_that_is_said_of_a_subject_is_listed_in_pages(shop: Any) -> None:
+    subject = "customer:cus_many"
+    for number in range(3):
+        assert shop.say("facts", "set", subject, f"p{number}", str(number), *STATED, *shop.by).code == 0
+    whole = shop.say("facts", "list", subject, "--json").json
+    assert sorted(one["predicate"] for one in whole["facts"]) == ["p0", "p1", "p2"]
+    assert whole["next_after"] is None
+    first = shop.say("facts", "list", subject, "--limit", "2", "--json").json
+    rest = shop.say("facts", "list", subject, "--limit", "2", "--after", first["next_after"], "--json").json
+    assert (first["facts"] + rest["facts"], rest["next_after"]) == (whole["facts"], None)
+    assert f"more: --after {first['next_after']}" in shop.say("facts", "list", subject, "--limit", "2").out
+
+
 def test_who_may_not_write_facts_writes_none(shop: Any) -> None:
     other = ("--by", "user_finance_lead_77", "--key", str(shop.path / "keys" / "user_finance_lead_77.key"))
     said = shop.say("facts", "set", *SUBJECT, "1", *STATED, *other, "--json")

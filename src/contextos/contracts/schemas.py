@@ -27,6 +27,7 @@ from contextos.contracts.envelopes.run import InvokeRequest, RunContext
 from contextos.contracts.envelopes.slots import AgentContextSlot
 from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
 from contextos.contracts.model import Model
+from contextos.errors import InvalidInput, Problem
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -67,7 +68,7 @@ def field_descriptions(model: type[Model]) -> dict[str, str]:
     """Return the docstrings of a model's fields, inherited ones included, each on one line, by attribute name.
 
     Raises:
-        OSError: the source of the model is not installed.
+        InvalidInput: the source of the model is not installed.
     """
     found: dict[str, str] = {}
     for one in reversed(model.__mro__):
@@ -87,7 +88,12 @@ def field_descriptions(model: type[Model]) -> dict[str, str]:
 
 @cache
 def _source(module: str) -> ast.Module:
-    return ast.parse(inspect.getsource(sys.modules[module]))
+    try:
+        return ast.parse(inspect.getsource(sys.modules[module]))
+    except OSError:
+        detail = f"the descriptions of fields are in the source of `{module}`, and only its compiled form is installed"
+        remedy = "install the package with its `.py` files, or use the published schemas"
+        raise InvalidInput(Problem("", "no_source", detail, remedy)) from None
 
 
 class DescribedSchema(GenerateJsonSchema):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import py_compile
 import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import pytest
@@ -21,6 +25,7 @@ from contextos.contracts.schemas import (
     published,
     schema_text,
 )
+from contextos.errors import InvalidInput
 from contextos.packs.declaration import PackDeclaration
 
 SENTENCE = re.compile(r"[A-Z`][^\n]*\.")
@@ -83,3 +88,20 @@ def test_the_docstring_below_a_field_is_its_description_in_the_schema() -> None:
     assert fields["title"]["description"] == "What it is called."
     assert fields["run_id"]["description"] == "The run that the errand is for. A run id, like run_a1b2c3d4e5f60718."
     assert "description" not in fields["silent"]
+
+
+def test_a_model_of_which_only_the_compiled_form_is_installed_is_answered_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, compiled = tmp_path / "only_compiled.py", tmp_path / "only_compiled.pyc"
+    source.write_text("from contextos.contracts.model import Model\n\nclass Told(Model):\n    word: str\n", "utf-8")
+    py_compile.compile(str(source), str(compiled))
+    source.unlink()
+    spec = importlib.util.spec_from_file_location("only_compiled", compiled)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "only_compiled", module)
+    spec.loader.exec_module(module)
+    with pytest.raises(InvalidInput, match=r"only its compiled form is installed; install the package with"):
+        field_descriptions(module.Told)

@@ -203,7 +203,7 @@ def _drift(folder: Path, made: dict[str, str]) -> list[str]:
     if not os.path.isdir(folder):
         raise InvalidInput(Problem("", "no_directory", f"`{folder}` is no directory", "name it with --out"))
     there = {path.name for path in folder.glob("*.schema.json")}
-    differ = {name for name, text in made.items() if name not in there or (folder / name).read_text("utf-8") != text}
+    differ = {name for name, text in made.items() if name not in there or read_file(folder / name) != text.encode()}
     return sorted(differ | (there - made.keys()))
 
 

@@ -59,6 +59,16 @@ def test_a_fault_is_named_with_its_place_and_remedy(shop, change, pointer: str) 
     assert all(one["remedy"] for one in found)
 
 
+def test_a_schema_that_cannot_be_read_is_named(say, tmp_path: Path) -> None:
+    assert say("schemas", "--out", str(tmp_path)).code == 0
+    (tmp_path / "context-pack.v2.schema.json").write_bytes(b"\xff")
+    assert say("schemas", "--check", "--out", str(tmp_path)).code == 3
+    (tmp_path / "context-pack.v2.schema.json").unlink()
+    (tmp_path / "context-pack.v2.schema.json").mkdir()
+    said = say("schemas", "--check", "--out", str(tmp_path), "--json")
+    assert (said.code, said.json["error"]["problems"][0]["code"]) == (2, "unreadable")
+
+
 def test_schemas_are_written_and_drift_is_an_integrity_failure(say, tmp_path: Path) -> None:
     assert say("schemas", "--out", str(tmp_path)).code == 0
     assert say("schemas", "--check", "--out", str(tmp_path)).code == 0

@@ -185,3 +185,23 @@ signers = ["{public_key(keeper).hex()}"]
     assert (view.state, view.record["lineage"]["unsafe"]) == ("completed", [])
     with contextos.open(path) as app:
         assert app.deployment.invoke(request(900, "req_1")).run_id == view.run_id
+
+
+def test_the_runtime_of_a_service_signs_no_pack(tmp_path: Path, database: Database) -> None:
+    """Otherwise a file that somebody puts into `packs/` would get a signature that nobody made."""
+    settings = workspace(tmp_path / "a", unsafe=(), profile="service", store=database.app)
+    short = "name: short.read\nversion: 1.0.0\ntenant: TENANT\nwho: [support_agent]\ntools: [adp_orders.lookup]\n"
+    short += "budget: {max_cost_cents: 1}\n"
+    file = settings.workspace / "packs" / "short.yaml"
+    file.write_text(short.replace("TENANT", TENANT), "utf-8")
+
+    async def act() -> None:
+        async with contextos.open(settings, **own(settings)) as app:
+            with pytest.raises(InvalidSettings, match=r"nobody signed `short\.read@1\.0\.0`.*contextos pack sign"):
+                await app.initialise(TENANT, by=example_operator(settings.workspace))
+            assert not (await app.deployment.catalog(TENANT).active()).version
+            declared = contextos.read_pack(file, tools=app.deployment.ports.adapters(TENANT).values())
+            with pytest.raises(InvalidSettings, match="the runtime of a service signs no pack"):
+                await app.install(declared, by=example_operator(settings.workspace))
+
+    asyncio.run(act())

@@ -222,13 +222,14 @@ class App:
     async def install(self, pack: DeclaredPack, *, by: Actor) -> list[str]:
         """Sign the expansion of a declared pack with the runtime's own key, publish it, and pin it for its intents.
 
-        For development, and wherever the runtime holds the key for packs. The adapters of the pack are those that the
-        deployment was opened with. Returns what was done, as sentences; a repeated call does nothing.
+        For development, and wherever the runtime holds the key for packs. In the profile `service` it signs none: the
+        author does (`contextos pack sign`). The adapters of the pack are those that the deployment was opened with.
+        Returns what was done, as sentences; a repeated call does nothing.
 
         Raises:
             InvalidArtifact: the deployment has not the pack's tools, lint refuses the pack, or its version has other
                 content already.
-            InvalidSettings: the runtime holds no key for packs.
+            InvalidSettings: the runtime holds no key for packs, or is a `service`.
             ApprovalRefused: the actor is not proved, or has not the roles `publisher` and `policy_admin`.
         """
         tenant = pack.expansion.pack.pack_meta.tenant
@@ -253,13 +254,14 @@ class App:
         packs.
 
         Artifacts are signed (`*.json`), or short forms of packs (`*.yaml`), whose expansions for the tools of the
-        deployment the runtime's own key signs. Returns what was done, as sentences. What is done already is left out,
-        so a repeated call does nothing. Policies that are in force are never changed here.
+        deployment the runtime's own key signs. In the profile `service` it signs none: what a short form expands to is
+        among the signed artifacts. Returns what was done, as sentences. What is done already is left out, so a repeated
+        call does nothing. Policies that are in force are never changed here.
 
         Raises:
             InvalidArtifact: lint refuses a pack, a policy bundle or a catalog.
-            InvalidSettings: other policies are in force than the settings name, or the runtime holds no key to sign a
-                short form.
+            InvalidSettings: other policies are in force than the settings name; or the runtime holds no key to sign a
+                short form, or is a `service`.
             SignatureInvalid: no trusted key signed an artifact.
             ApprovalRefused: the actor is not proved, or has not the roles `publisher` and `policy_admin`.
         """
@@ -267,7 +269,9 @@ class App:
         signed = self._artifact_paths("*.json")
         envelopes = [loads(_read_artifact(path), max_bytes=MAX_ARTIFACT_BYTES) for path in signed]
         named = [one for one in envelopes if self.tenant_named(one) in (None, tenant_id)]
-        named += self._declared(tenant_id)
+        authored = {open_sealed(one, self.keys, "pack", MODELS) for one in named}
+        declared = self._declared(tenant_id)
+        named += [self._signed(one) for one in declared if canonical(one.document) not in authored]
         done = await initialise_tenant(self.deployment, tenant_id, named, settings.policies or (), by=by)
         await self.check_policies()
         return done
@@ -276,16 +280,19 @@ class App:
         settings = self.settings
         return [path for folder in settings.packs for path in sorted((settings.workspace / folder).glob(pattern))]
 
-    def _declared(self, tenant_id: str) -> list[dict[str, Any]]:
-        """The packs of a tenant whose short forms are in the workspace, expanded and signed."""
+    def _declared(self, tenant_id: str) -> list[Expansion]:
+        """The packs of a tenant whose short forms are in the workspace."""
         from contextos.packs.building import expand_file
 
         adapters = self.deployment.ports.adapters(tenant_id)
         tools = [describe_adapter(name, adapter) for name, adapter in adapters.items()]
         packs = [expand_file(_read_artifact(path), path.name, tools) for path in self._artifact_paths("*.yaml")]
-        return [self._signed(one) for one in packs if one.pack.pack_meta.tenant == tenant_id]
+        return [one for one in packs if one.pack.pack_meta.tenant == tenant_id]
 
     def _signed(self, expansion: Expansion) -> dict[str, Any]:
+        if self.settings.profile == "service":
+            detail = f"nobody signed `{expansion.pack.pin}`, and the runtime of a service signs no pack"
+            raise invalid_setting("/profile", "unsigned_pack", detail, "its author signs it: `contextos pack sign`")
         return seal(PACK_TYPE, canonical(expansion.document), self.keys, "pack")
 
     async def check_policies(self) -> None:

@@ -96,6 +96,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "pack mine": (observations.mine_command, "contextos pack mine acme.mined"),
         "pack test": (observations.test_command, "contextos pack test packs/support.json"),
         "pack lint": (artifacts.lint_command, "contextos pack lint pack.json"),
+        "pack sign": (packs.sign_command, "contextos pack sign pack.json --key keys/user_operator_5.key"),
         "pack publish": (packs.publish_command, f"contextos pack publish policies/house.json {_BY}"),
         "pack pin": (
             packs.pin_command,

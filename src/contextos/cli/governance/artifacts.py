@@ -56,7 +56,7 @@ def lint_command(
     known = _workspace_facts(workspace, [pack for _, pack in read]) if adapters else None
     for path, pack in read:
         beside = [other for at, other in read if at is not path]
-        found += [(path, problem) for problem in _problems_in(pack, beside, known)]
+        found += [(path, problem) for problem in artifact_problems(pack, beside, known)]
     documents = [
         {
             "file": str(path),
@@ -128,9 +128,10 @@ def _artifact(raw: bytes, workspace: Path | None) -> GovernedArtifact:
     return read_artifact(kind, canonical(value)).artifact
 
 
-def _problems_in(
-    artifact: GovernedArtifact, beside: Sequence[GovernedArtifact], known: WorkspaceFacts | None
+def artifact_problems(
+    artifact: GovernedArtifact, beside: Sequence[GovernedArtifact] = (), known: WorkspaceFacts | None = None
 ) -> Iterator[Problem]:
+    """Yield what is wrong with an artifact, alone or with those beside it and with what a workspace knows."""
     from contextos.contracts.envelopes.pack import ContextPack
     from contextos.control.artifacts import merge
     from contextos.control.lint.access import lint_access

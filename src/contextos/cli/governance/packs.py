@@ -1,14 +1,15 @@
-"""`apply` and `pack`: publish artifacts, and decide which packs requests may use for which intents, and where."""
+"""`apply` and `pack`: sign packs, publish artifacts, and decide which packs requests may use, for what, and where."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contextos.cli.acting import ActKeyOption, ByOption, ExpectOption, named_actor
+from contextos.cli.acting import ActKeyOption, ByOption, ExpectOption, named_actor, person_key
 from contextos.cli.command_context import (
     MAX_FILE_BYTES,
     CommandContext,
@@ -20,8 +21,11 @@ from contextos.cli.command_context import (
     with_read_context,
     with_unchecked_context,
 )
+from contextos.cli.governance.declarations import whole_pack
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
+from contextos.contracts.encoding.jcs import canonical
+from contextos.errors import InvalidArtifact, InvalidInput, Problem
 
 if TYPE_CHECKING:
     from contextos.contracts.acts import PackPin
@@ -79,6 +83,48 @@ def publish_command(
 
     ref = with_unchecked_context(workspace, tenant, operation)
     print_result({"ref": ref}, [f"{displayed(ref)} is published"], as_json=as_json)
+    return 0
+
+
+def sign_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pack: short, whole, or in its envelope.")],
+    key: Annotated[
+        Path, typer.Option("--key", metavar="FILE", help="File with the author's private key, as `key new` makes it.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the envelope here, instead of printing it.")
+    ] = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Sign a pack with the key of its author.
+
+    What is signed is the whole pack: a short form is expanded for the tools of the workspace. A deployment publishes it
+    if `runtime.json` lists the public key for the purpose `pack`.
+    """
+    from contextos.cli.governance.artifacts import artifact_problems
+    from contextos.control.artifacts import PACK_TYPE, read_artifact
+    from contextos.trust.seal import KeyRing, seal
+
+    content = canonical(whole_pack(file, workspace))
+    with about(file):
+        if problems := tuple(artifact_problems(read_artifact(PACK_TYPE, content).artifact)):
+            raise InvalidArtifact(*problems)
+    ring = KeyRing({"pack": person_key(key)})
+    envelope = seal(PACK_TYPE, content, ring, "pack")
+    [kid] = ring.kids("pack")
+    if out is None:
+        print_result(envelope, [json.dumps(envelope)], as_json=as_json)
+        return 0
+    try:
+        with out.open("x", encoding="utf-8") as written:
+            json.dump(envelope, written)
+    except OSError as error:
+        detail = f"`{displayed(str(out))}` cannot be written: {(error.strerror or str(error)).lower()}"
+        raise InvalidInput(Problem("", "unwritable", detail, "name another file with --out")) from None
+    print_result(
+        {"file": str(out), "kid": kid}, [f"{displayed(str(out))} is written, signed by {kid}"], as_json=as_json
+    )
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -112,3 +113,83 @@ def test_a_short_form_of_another_tenant_is_left_to_it(deployed: Any) -> None:
     file = Path("packs/deploy.yaml")
     file.write_text(file.read_text("utf-8").replace("tenant: acme", "tenant: other"), "utf-8")
     assert deployed("apply", *BY).out == "put 0 policies in force\n"
+
+
+@pytest.fixture
+def author(deployed: Any) -> tuple[str, ...]:
+    """The options of an author whose key the runtime trusts for packs."""
+    made = deployed("key", "new", "author.key", "--json").json
+    ring = Path("keys/runtime.json")
+    listed = json.loads(ring.read_text("utf-8"))
+    listed["keys"].append({"purpose": "pack", "activated_at_us": 0, "retired_at_us": None, **made})
+    ring.write_text(json.dumps(listed), "utf-8")
+    return ("--key", "author.key")
+
+
+SHORT = "packs/deploy.yaml"
+
+
+def test_what_an_author_signs_is_the_whole_pack_and_is_published_as_it_was_signed(
+    deployed: Any, author: tuple[str, ...]
+) -> None:
+    said = deployed("pack", "sign", SHORT, *author, "--out", "signed.json")
+    assert said.code == 0
+    assert "signed by kid_" in said.out
+    assert deployed("pack", "diff", SHORT, "signed.json").out == "the packs are equal\n"
+    printed = json.loads(deployed("pack", "sign", SHORT, *author).out)
+    assert printed == json.loads(Path("signed.json").read_text("utf-8")), "the same input gives the same bytes"
+    file = Path(SHORT)
+    file.write_text(file.read_text("utf-8").replace("> 20", "> 2000"), "utf-8")
+    assert deployed("pack", "publish", "signed.json", *BY).code == 0
+    changed = deployed("apply", *BY, "--json")
+    assert changed.json["error"]["problems"][0]["code"] == "ref_taken", "the edit is another pack than the signed one"
+
+
+def test_the_short_form_beside_what_its_author_signed_is_not_signed_again(
+    deployed: Any, author: tuple[str, ...]
+) -> None:
+    assert deployed("pack", "sign", SHORT, *author, "--out", "packs/deploy.json").code == 0
+    listed = json.loads(Path("keys/runtime.json").read_text("utf-8"))["keys"]
+    own, _ = [one["kid"] for one in listed if one["purpose"] == "pack"]
+    Path("keys", f"{own}.key").unlink()
+    assert "published acme.deploy@1.0.0" in deployed("apply", *BY).out, "the runtime holds no key to sign it with"
+
+
+@pytest.mark.parametrize("where", ["payload", "signature", "type"])
+def test_a_signed_pack_that_was_changed_is_not_published(deployed: Any, author: tuple[str, ...], where: str) -> None:
+    envelope = json.loads(deployed("pack", "sign", SHORT, *author).out)
+    if where == "payload":
+        pack = json.loads(base64.b64decode(envelope["payload"]))
+        pack["pack_meta"]["run_budget"]["max_tool_calls"] = 10_000
+        envelope["payload"] = base64.b64encode(json.dumps(pack).encode()).decode()
+    elif where == "signature":
+        sig = base64.b64decode(envelope["signatures"][0]["sig"])
+        envelope["signatures"][0]["sig"] = base64.b64encode(sig[::-1]).decode()
+    else:
+        envelope["payloadType"] = "application/vnd.contextos.policy-bundle+json"
+    Path("changed.json").write_text(json.dumps(envelope), "utf-8")
+    said = deployed("pack", "publish", "changed.json", *BY, "--json")
+    assert (said.code, said.json["error"]["code"]) == (3, "signature_invalid")
+    assert deployed("pack", "list").out.startswith("no pack is pinned")
+
+
+def test_the_signature_of_a_key_that_nobody_trusts_for_packs_does_not_count(deployed: Any) -> None:
+    signed = deployed("pack", "sign", SHORT, "--key", "keys/otto.key", "--out", "signed.json")
+    assert signed.code == 0
+    said = deployed("pack", "publish", "signed.json", *BY, "--json")
+    assert (said.code, said.json["error"]["code"]) == (3, "signature_invalid")
+
+
+def test_what_cannot_be_signed_is_refused_with_its_name(deployed: Any, author: tuple[str, ...]) -> None:
+    Path("there.json").write_text("{}", "utf-8")
+    assert deployed("pack", "sign", SHORT, *author, "--out", "there.json").code == 2
+    assert Path("there.json").read_text("utf-8") == "{}"
+    assert deployed("pack", "sign", SHORT, "--key", "nosuch.key").code == 2
+    assert deployed("pack", "sign", SHORT, "--key", SHORT).code == 2
+    assert deployed("pack", "sign", "nosuch.yaml", *author).code == 2
+    whole = json.loads(deployed("pack", "expand", SHORT).out)
+    whole["business_context"]["summary"] = "token sk-" + "a1B2" * 10
+    Path("leaky.json").write_text(json.dumps(whole), "utf-8")
+    leaky = deployed("pack", "sign", "leaky.json", *author)
+    assert leaky.code == 2
+    assert "leaky.json" in leaky.err

@@ -6,12 +6,13 @@ import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from contextos.application.approvals import ApprovalQuestions, Question
 from contextos.contracts.encoding.jcs import canonical
-from contextos.errors import ApprovalRefused, Integrity, NotFound
+from contextos.errors import ApprovalRefused, Integrity, InvalidInput, NotFound
 from contextos.trust.identity.jws import sign_compact
 from contextos.trust.seal import kid_of
 from tests.world import (
@@ -149,5 +150,39 @@ def test_a_question_whose_journal_was_altered_is_listed_apart_and_takes_no_answe
 
         with pytest.raises(Integrity):
             await bad.answer(bad.statement(APPROVER, "approved").signed_with(APPROVER_KEY))
+
+    run(act())
+
+
+def test_a_question_whose_run_was_cut_away_hides_no_other(tmp_path: Path) -> None:
+    async def act() -> None:
+        from tests.attacks.attackers import sql_in_file
+
+        world = await open_world(tmp_path, stores="sqlite")
+        good, cut = await asked(world, "req_1"), await asked(world, "req_2")
+        where = f"tenant = '{TENANT}' AND run = '{cut.run_id}'"
+        sql_in_file(tmp_path / "contextos.db", (f"DELETE FROM {{journal}} WHERE {where}",), owner=True)
+        page = await ApprovalQuestions(world.deployment).waiting(TENANT)
+        assert [one.run_id for one in page.items] == [good.run_id]
+        assert [one.run_id for one in page.unverified] == [cut.run_id]
+
+    run(act())
+
+
+def test_what_is_no_token_no_verdict_or_no_reason_is_refused_by_name(tmp_path: Path) -> None:
+    """As a web page passes it on: a header or a field that is not there."""
+
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        question = await asked(world, "req_1")
+        for token in (None, b"a.b.c", 7, {}, ""):
+            with pytest.raises(ApprovalRefused) as refused:
+                await question.answer(token)  # type: ignore[arg-type]
+            assert refused.value.reason == "assertion_invalid"
+        given: tuple[tuple[Any, Any], ...] = ((None, ""), (7, ""), ("approved", None), ("approved", ["a"]))
+        for verdict, reason in given:
+            with pytest.raises(InvalidInput):
+                question.statement(APPROVER, verdict, reason)
+        await world.aclose()
 
     run(act())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_a_cursor_that_somebody_made_up_is_refused(tmp_path: Path, stores: str) 
         runs = Runs(world.deployment)
         first, last = [one.cursor async for one in runs.events(TENANT)]
         digit = "0" if last[-1] != "0" else "1"
-        forged = [
+        forged: list[Any] = [
             last[:-1] + digit,
             f"1.{last.partition('.')[2]}",
             f"2.{first.partition('.')[2]}",
@@ -63,6 +64,9 @@ def test_a_cursor_that_somebody_made_up_is_refused(tmp_path: Path, stores: str) 
             f"{last}\n",
             "2." + "٣" * 32,
             "9" * 400 + "." + "0" * 32,
+            7,
+            last.encode(),
+            [last],
         ]
         for cursor in forged:
             with pytest.raises(InvalidInput, match="names nothing here"):

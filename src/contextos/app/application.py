@@ -196,7 +196,8 @@ class App:
 
         Raises:
             InvalidInput: an event, the name or the handler is none; or the name is used for other events.
-            Unavailable: the store does not answer; nothing was registered.
+            NotFound: the directory has no such tenant.
+            Unavailable: the store or the directory does not answer; nothing was registered.
         """
         events = event if isinstance(event, tuple) else (event,)
         await self.delivery.begin(Subscriber(self.deployment, tenant_id, name, events, handler))

@@ -11,7 +11,7 @@ from contextos.application.pages import Page, UnverifiedRun, check_limit
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.errors import ApprovalRefused, Integrity, SignatureInvalid
+from contextos.errors import ApprovalRefused, Integrity, NotFound, SignatureInvalid
 from contextos.operations.deployment import Deployment
 from contextos.operations.operator import OpenQuestion, answer_approval, open_question, refuse_answer
 from contextos.queries.positions import cursor_of, line_at
@@ -200,7 +200,7 @@ class ApprovalQuestions:
     ) -> Page[Question]:
         """Return a page of the open questions of a tenant, newest first; only those to `role` if one is named.
 
-        A run that was altered is in `unverified`; nobody should answer it.
+        A run that was altered, or that the index alone names, is in `unverified`; nobody should answer it.
 
         Raises:
             InvalidInput: the limit or the cursor is none.
@@ -221,7 +221,7 @@ class ApprovalQuestions:
             except ApprovalRefused:
                 # It waits for something else, or was answered since.
                 continue
-            except Integrity as fault:
+            except (Integrity, NotFound) as fault:
                 unverified.append(UnverifiedRun(line.key, str(fault)))
                 continue
             if role in (None, asked.content["required_role"]):

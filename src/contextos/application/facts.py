@@ -211,9 +211,11 @@ class Facts:
         newest = await self._deployment.ports.stores.graph(tenant_id).head()
         if snapshot is None:
             return newest
-        named = _SNAPSHOT.fullmatch(snapshot)
+        named = _SNAPSHOT.fullmatch(snapshot) if isinstance(snapshot, str) else None
         if not named or int(named[1]) > newest:
-            detail = f"there is no snapshot `{snapshot[:40]}` of this graph; the newest one is `{commit_key(newest)}`"
+            detail = (
+                f"there is no snapshot `{str(snapshot)[:40]}` of this graph; the newest one is `{commit_key(newest)}`"
+            )
             raise NotFound(detail)
         return int(named[1])
 

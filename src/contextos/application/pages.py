@@ -35,6 +35,6 @@ class Page(Generic[ItemT]):
 
 def check_limit(limit: int) -> None:
     """Raise `InvalidInput` unless `limit` is from 1 to `MAX_PAGE_ITEMS`."""
-    if not 1 <= limit <= MAX_PAGE_ITEMS:
+    if type(limit) is not int or not 1 <= limit <= MAX_PAGE_ITEMS:
         detail = f"a page has from 1 to {MAX_PAGE_ITEMS} items"
         raise InvalidInput(Problem("/limit", "out_of_bounds", detail, "ask for fewer and continue with the cursor"))

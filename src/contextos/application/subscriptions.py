@@ -21,7 +21,7 @@ from contextos.contracts.documents.subscriptions import SUBSCRIPTIONS, HeldRun, 
 from contextos.contracts.facts import nearest_name
 from contextos.contracts.journal import CONTROL, INDEX, Batch, Entry
 from contextos.contracts.ports.storage import Store
-from contextos.errors import Conflict, Integrity, InvalidInput, Problem
+from contextos.errors import Conflict, Integrity, InvalidInput, NotFound, Problem
 from contextos.operations.deployment import Deployment
 from contextos.queries.checked_run import read_checked
 from contextos.queries.positions import cursor_of, line_at, newest_cursor, number_of
@@ -60,7 +60,13 @@ class Subscriber:
 
         Raises:
             InvalidInput: the name is used for other events.
+            NotFound: the directory has no such tenant. Nothing is stored for it.
         """
+        if not await self.deployment.ports.directory.knows_tenant(self.tenant_id):
+            detail = (
+                f"the directory has no tenant `{str(self.tenant_id)[:64]}`, so nothing happens in it; check its name"
+            )
+            raise NotFound(detail)
         store = self.deployment.ports.stores.tenant(self.tenant_id)
         known = await SUBSCRIPTIONS.one(store, self.name)
         if known is None:

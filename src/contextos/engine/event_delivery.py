@@ -31,7 +31,8 @@ class EventDelivery:
 
         Raises:
             InvalidInput: this process has a subscriber of this name, or another one uses it for other events.
-            Unavailable: the store does not answer; nothing is delivered.
+            NotFound: the directory has no such tenant.
+            Unavailable: the store or the directory does not answer; nothing is delivered.
         """
         key = (subscriber.tenant_id, subscriber.name)
         if key in self._tasks:

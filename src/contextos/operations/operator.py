@@ -281,7 +281,9 @@ async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
 def refuse_answer(verdict: str, reason: str) -> None:
     """Check a verdict (`approved` or `denied`) and its reason before they are signed. Raises `InvalidInput`."""
     if verdict not in ("approved", "denied"):
-        raise InvalidInput(Problem("/verdict", "unknown_verdict", f"`{verdict[:40]}` is no verdict", "approve or deny"))
+        raise InvalidInput(
+            Problem("/verdict", "unknown_verdict", f"`{str(verdict)[:40]}` is no verdict", "approve or deny")
+        )
     refuse_reason(reason)
 
 

@@ -47,11 +47,11 @@ async def line_at(store: Store, tenant_id: str, cursor: str) -> Entry | None:
     """
     if not cursor:
         return None
-    named = _CURSOR.fullmatch(cursor)
+    named = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
     found = await store.read(INDEX, after=int(named[1]) - 1, limit=1) if named else ()
     if not found or cursor_of(found[0]) != cursor:
         remedy = "pass a cursor that was returned for this tenant, or none to begin anew"
-        raise InvalidInput(Problem("/cursor", "unknown_cursor", f"`{cursor[:64]}` names nothing here", remedy))
+        raise InvalidInput(Problem("/cursor", "unknown_cursor", f"`{str(cursor)[:64]}` names nothing here", remedy))
     line = found[0]
     verify_chain(tenant_id, INDEX, [line], after=line._replace(seq=line.seq - 1, hash=line.prev_hash))
     return line

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from contextos.application.pages import MAX_PAGE_ITEMS, check_limit
 from contextos.errors import InvalidInput
 
 
-@pytest.mark.parametrize("limit", [0, -1, MAX_PAGE_ITEMS + 1])
-def test_a_page_of_no_or_too_many_items_is_refused(limit: int) -> None:
+@pytest.mark.parametrize("limit", [0, -1, MAX_PAGE_ITEMS + 1, "5", True, None, 2.0])
+def test_a_page_of_no_or_too_many_items_is_refused(limit: Any) -> None:
     with pytest.raises(InvalidInput, match="from 1 to"):
         check_limit(limit)
 

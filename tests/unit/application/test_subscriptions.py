@@ -12,9 +12,10 @@ import pytest
 from contextos.application import subscriptions
 from contextos.application.runs import Runs
 from contextos.application.subscriptions import Subscriber
+from contextos.contracts.documents.subscriptions import SUBSCRIPTIONS
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import INDEX, Batch, Draft
-from contextos.errors import Integrity, InvalidInput
+from contextos.errors import Integrity, InvalidInput, NotFound
 from contextos.queries.run_events import RUN_EVENTS, RunEvent
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -232,6 +233,19 @@ def test_a_subscriber_that_cannot_work_is_refused_with_the_remedy(
         world = await open_world(tmp_path)
         with pytest.raises(InvalidInput, match=says):
             Subscriber(world.deployment, TENANT, name, events, handler)
+
+    run(act())
+
+
+def test_a_tenant_that_the_directory_does_not_have_is_refused_and_stores_nothing(tmp_path: Path) -> None:
+    """A name that was mistyped would wait for ever, and invented ones would fill the store."""
+
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        invented = Subscriber(world.deployment, "tenant_invented", "inbox", ENDS, no_handler)
+        with pytest.raises(NotFound, match="no tenant `tenant_invented`"):
+            await invented.register()
+        assert await SUBSCRIPTIONS.one(world.stores.tenant("tenant_invented"), "inbox") is None
 
     run(act())
 

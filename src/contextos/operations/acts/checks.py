@@ -41,9 +41,7 @@ def no_run(run_id: str) -> NotFound:
 
 def refuse_reason(reason: str) -> None:
     """Check the reason of an act before it is recorded. Raises `InvalidInput` if it is too long or has unsafe text."""
-    if len(reason) > MAX_REASON_CHARS:
-        detail = f"the reason has more than {MAX_REASON_CHARS} characters"
-        raise InvalidInput(Problem("/reason", "too_long", detail, "shorten it"))
+    checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)
     canonical(reason)  # raises for a lone surrogate
     if unsafe := scan_unsafe(reason, declared_text=True):
         raise InvalidInput(Problem("/reason", unsafe[0].code, unsafe[0].detail, "remove it"))

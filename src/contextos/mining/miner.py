@@ -83,8 +83,8 @@ class _Miner:
     def __init__(self, definitions: Mapping[str, CapabilityDefinition], approver: str) -> None:
         self.definitions, self.approver = definitions, approver
         self.tools: dict[str, _Tool] = {}
-        self.used: dict[str, dict[str, None]] = {}
-        self.roles: dict[str, dict[str, None]] = {}
+        self.used: dict[str, dict[str, dict[str, list[SessionCall]]]] = {}
+        """The calls by intent, tool and role of the user."""
         self.left_out: dict[str, int] = {}
         self.most_calls, self.most_cost = 1, 0.0
         self.notes: dict[NotePlace, list[str]] = {}
@@ -100,8 +100,8 @@ class _Miner:
                 continue
             definition = self.definitions[call.tool]
             self.tools.setdefault(call.tool, _Tool(definition)).calls.append(call)
-            self.used.setdefault(intent, {})[call.tool] = None
-            self.roles.setdefault(intent, {})[session.principals.user.role] = None
+            by_role = self.used.setdefault(intent, {}).setdefault(call.tool, {})
+            by_role.setdefault(session.principals.user.role, []).append(call)
             made, cost = made + 1, cost + definition.cost_cents
         # Cents have four decimals, and a sum of them has more.
         self.most_calls, self.most_cost = max(self.most_calls, made), max(self.most_cost, round(cost, 4))
@@ -136,8 +136,10 @@ class _Miner:
                     "remove this entry, and a person is asked about each call",
                 ]
                 automatic.append({"tools": [name], "bounds": limits, "because": "as seen while the pack observed"})
+        deny += self._of_other_roles(len(deny))
         intents = {
-            intent: {"who": sorted(self.roles[intent]), "tools": sorted(tools)} for intent, tools in self.used.items()
+            intent: {"who": sorted({role for roles in tools.values() for role in roles}), "tools": sorted(tools)}
+            for intent, tools in self.used.items()
         }
         budget = {"max_tool_calls": self.most_calls}
         body = {
@@ -151,6 +153,23 @@ class _Miner:
             "permissions": permissions,
         }
         return MinedPack(parse(PackDeclaration, body), self.notes, self.left_out)
+
+    def _of_other_roles(self, number: int) -> list[dict[str, Any]]:
+        """Deny the tools of an intent to those of its roles that used others of its tools only. `number` entries are
+        there already.
+        """
+        found: list[dict[str, Any]] = []
+        for intent, tools in sorted(self.used.items()):
+            who = {role for roles in tools.values() for role in roles}
+            for name, roles in sorted(tools.items()):
+                if roles.keys() == who:
+                    continue
+                listed = json.dumps(sorted(roles), ensure_ascii=False)
+                calls = [call for made in roles.values() for call in made]
+                self.notes["deny", str(number + len(found))] = [f"{listed} in {origin_of(calls)}"]
+                when = f"request.intent == {json.dumps(intent, ensure_ascii=False)} and user.role not in {listed}"
+                found.append({"when": when, "tools": [name], "because": "a role that never used it"})
+        return found
 
     def _bounds(self, name: str, tool: _Tool) -> dict[str, ArgConstraint]:
         """The bound of each argument that has one."""

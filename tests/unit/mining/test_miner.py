@@ -90,6 +90,28 @@ def test_a_call_like_the_recorded_ones_is_made(enforced: tuple[Any, World]) -> N
     world.effects.clear()
 
 
+def test_a_role_gets_the_tools_that_it_used_and_not_those_of_another_role(mined: Mined) -> None:
+    """In one intent a support agent looks up and refunds, and an intern looks up."""
+    session = mined.recording.sessions[0]
+    looked = next(call for call in session.calls if call.tool == "shop.find_order")
+    refunded = next(call for call in session.calls if call.tool == "shop.refund")
+    tagged = next(call for call in session.calls if call.tool == "shop.tag_order")
+    intern = session.principals.user.model_copy(update={"user_id": INTERN, "role": "intern", "roles": ("intern",)})
+    principals = session.principals.model_copy(update={"user": intern})
+    other = replace(session, run_id="run_of_ivan", principals=principals, calls=[looked, tagged])
+    pack = mined_from(Recording([replace(session, calls=[looked, refunded]), other]))
+    expansion, world = expand(pack.declaration, [tools_of(World([])).describe()]), World([])
+    with deployed(DeclaredPack(pack.declaration, expansion, (tools_of(world),))) as app:
+        answers = {
+            user: [type(open_gate(app, user, user).call(one.tool, one.args, call_id=one.call_id)) for one in calls]
+            for user, calls in ((USER, (looked, tagged, refunded)), (INTERN, (looked, refunded, tagged)))
+        }
+    assert answers == {USER: [Done, Refused, Waiting], INTERN: [Done, Refused, Done]}
+    assert len(world.effects) == 1
+    notes = [" ".join(note) for place, note in pack.notes.items() if place[0] == "deny"]
+    assert any("intern" in one and tagged.call_id in one for one in notes)
+
+
 def test_each_entry_names_calls_that_it_came_from(mined: Mined) -> None:
     known = {f"{call.run_id}/{call.call_id}" for call in mined.recording.calls}
     for place, notes in mined.pack.notes.items():

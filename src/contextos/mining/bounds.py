@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.policy import ArgConstraint
+from contextos.contracts.model import MAX_COUNT
 from contextos.trust.policy.constraints import check_args
 
 MAX_LISTED_VALUES: Final = 12
@@ -41,7 +42,8 @@ def bound_of(values: Sequence[Any]) -> ArgConstraint | None:
     if not values or any(value is None for value in values):
         return None
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        bound = ArgConstraint(min=min(values), max=max(values))
+        if max(map(abs, values)) <= MAX_COUNT:
+            bound = ArgConstraint(min=min(values), max=max(values))
     elif len(distinct) <= MAX_LISTED_VALUES and all(len(text) <= MAX_LISTED_BYTES for text, _ in distinct):
         bound = ArgConstraint(enum=tuple(value for _, value in sorted(distinct)))
     elif all(isinstance(value, str) for value in values):
@@ -54,10 +56,17 @@ def bound_of(values: Sequence[Any]) -> ArgConstraint | None:
 
 def _pattern(texts: Sequence[str]) -> str | None:
     """A pattern of texts: the addresses or domains that they name, or what they begin with, and which characters and
-    how many follow.
+    how many follow. One text that is no address does not make other hosts fit.
     """
-    pattern = _of_addresses(texts) or _of_mails(texts) or _of_texts(texts)
-    return pattern if pattern is not None and len(pattern) <= MAX_PATTERN_CHARS else None
+    addresses: list[str] = []
+    mails: list[str] = []
+    others: list[str] = []
+    for text in texts:
+        (addresses if _HOST.fullmatch(text) else mails if _EMAIL.fullmatch(text) else others).append(text)
+    kinds = ((_of_addresses, addresses), (_of_mails, mails), (_of_texts, others))
+    patterns = [describe(some) or _of_texts(some) for describe, some in kinds if some]
+    pattern = "|".join(f"(?:{one})" if len(patterns) > 1 else one for one in patterns if one is not None)
+    return pattern if None not in patterns and len(pattern) <= MAX_PATTERN_CHARS else None
 
 
 def _of_addresses(texts: Sequence[str]) -> str | None:

@@ -194,12 +194,20 @@ class _Miner:
 
     def _unbounded(self, tool: _Tool, bounds: Mapping[str, ArgConstraint]) -> list[str]:
         loose = sorted({one for call in tool.calls for one in call.args} - bounds.keys())
-        return [f"NOT BOUNDED: {', '.join(loose)}; only the tool's own schema limits it"] if loose else []
+        dotted = [one for one in self._not_given(tool) if "." in one]
+        notes = [f"NOT BOUNDED: {', '.join(loose)}; only the tool's own schema limits it"] if loose else []
+        return (
+            [*notes, f"NOT DENIED: {', '.join(dotted)}; no rule can name an argument with a dot"] if dotted else notes
+        )
 
-    def _never_given(self, tool: _Tool) -> list[str]:
+    def _not_given(self, tool: _Tool) -> list[str]:
         known = tool.definition.input_schema.get("properties", {})
         given = {one for call in tool.calls for one in call.args}
         return sorted(one for one in known if one not in given)
+
+    def _never_given(self, tool: _Tool) -> list[str]:
+        """The arguments that no call had and that a rule can name."""
+        return [one for one in self._not_given(tool) if "." not in one]
 
     def _automatic(self, name: str, tool: _Tool, bounds: Mapping[str, ArgConstraint]) -> dict[str, Any] | None:
         """The limits within which nobody is asked about a write that can be undone, or None if a person is."""

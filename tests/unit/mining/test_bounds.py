@@ -12,7 +12,10 @@ from contextos.mining.bounds import MAX_LISTED_VALUES, bound_of
 from contextos.trust.policy.constraints import check_args, lint_constraint
 
 JSON = st.recursive(
-    st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(max_size=30),
+    st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=30),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
@@ -37,6 +40,12 @@ def test_a_text_far_longer_than_any_fits_no_bound(texts: list[str]) -> None:
         assert not fits(bound, max(texts, key=len) + "x" * 41)
 
 
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5))
+def test_each_number_that_was_seen_fits_its_bound(values: list[float]) -> None:
+    bound = bound_of(values)
+    assert bound is None or all(fits(bound, value) for value in values)
+
+
 def many(text: str) -> list[str]:
     return [text.format(number) for number in range(100, 130)]
 
@@ -53,6 +62,8 @@ def many(text: str) -> list[str]:
         (many("x-{}^"), ["x-100]", "x_100^", "x-100\\"]),
         (many("{}\nadmin: true"), ["100\radmin: true", "100\\nadmin: true"]),
         (many("é{}"), ["e100", "É100"]),
+        ([*many("https://a.example/in/{}"), "no address"], ["https://b.example/in/100", "no addresses"]),
+        ([*many("user{}@a.example"), "https://a.example/in"], ["user100@b.example", "https://b.example/in"]),
         ([1, 2, 3], [0, 4, True, "2"]),
         ([False, False], [True, 0]),
         ([["a"], ["a", "b"]], [["b"], [], ["b", "a"], "a"]),
@@ -68,6 +79,8 @@ def many(text: str) -> list[str]:
         "characters of a class",
         "line breaks",
         "other letters",
+        "a text among addresses",
+        "an address among mails",
         "numbers",
         "flags",
         "lists",
@@ -82,8 +95,16 @@ def test_a_value_like_the_seen_ones_but_wrong_does_not_fit(seen: list[Any], wron
 
 @pytest.mark.parametrize(
     "values",
-    [[], [None], ["a", None], ["x" * 1_001 + str(one) for one in range(20)], [[one] for one in range(20)]],
-    ids=["none", "null", "null among others", "too long", "many lists"],
+    [
+        [],
+        [None],
+        ["a", None],
+        [1, 1e300],
+        [1, -1e300],
+        ["x" * 1_001 + str(one) for one in range(20)],
+        [[one] for one in range(20)],
+    ],
+    ids=["none", "null", "null among others", "a huge number", "a huge number below zero", "too long", "many lists"],
 )
 def test_what_no_bound_can_describe_has_none(values: list[Any]) -> None:
     assert bound_of(values) is None

@@ -161,3 +161,16 @@ def test_the_cost_of_many_calls_is_an_amount_of_cents(mined: Mined) -> None:
     recording = altered(mined.recording, *mined.recording.calls[:3])
     pack = mine(recording.sessions, [adapter], name="m", version="0.1.0", tenant_id=TENANT, approver="lead")
     assert pack.declaration.budget.max_cost_cents == 0.93
+
+
+def test_an_argument_that_no_rule_can_name_is_said(mined: Mined) -> None:
+    described, calls = tools_of(World([])).describe(), [c for c in mined.recording.calls if c.tool == "shop.find_order"]
+    (tool,) = [one for one in described.capabilities if one.name == "find_order"]
+    more = {"opt.x": {"type": "string", "maxLength": 5}, "a b": {"type": "string", "maxLength": 5}}
+    schema = {**tool.input_schema, "properties": {**tool.input_schema["properties"], **more}}
+    adapter = described.model_copy(update={"capabilities": (tool.model_copy(update={"input_schema": schema}),)})
+    sessions = altered(mined.recording, *calls[:3]).sessions
+    pack = mine(sessions, [adapter], name="m", version="0.1.0", tenant_id=TENANT, approver="lead")
+    assert any("NOT DENIED: opt.x" in note for note in pack.notes["permissions", "shop.find_order"])
+    assert [one.when for one in pack.declaration.deny] == ['not missing(args["a b"])']
+    assert expand(pack.declaration, [adapter])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -17,14 +18,24 @@ from contextos.contracts.documents.runs import BLOCKED_RUNS, LEASES, BlockedRun,
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import CLOCK_MARGIN_US, AgentMessage, Entry, Parked, Rest, SignedHead, StoredRun, Write
+from contextos.contracts.journal import (
+    CLOCK_MARGIN_US,
+    CONTROL,
+    AgentMessage,
+    Entry,
+    Parked,
+    Rest,
+    SignedHead,
+    StoredRun,
+    Write,
+)
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ClockOff, Conflict, NotFound, ReplayMismatch, Unavailable, Untimely
 from contextos.operations import dead_letters
 from contextos.operations.leases import Heartbeats, held_until_us
 from contextos.operations.ports import DeploymentConfig, Ports
 from contextos.operations.suspended_runs import ResumableLoop, SuspendedRun, SuspendedRuns
-from contextos.queries.run_view import RunView, run_view
+from contextos.queries.run_view import RunView, run_view, view_in_state
 from contextos.runtime import state_machine
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.loop import invoke_agent
@@ -132,6 +143,57 @@ class RunDriver:
         self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, message: AgentMessage | None
     ) -> DrivenState | None:
         store = self._deployment.ports.stores.tenant(tenant_id)
+        # Before the run is read, so that an act of an operator that comes meanwhile counts at the next message.
+        acts = await store.length(CONTROL) if message else None
+        suspended = None if fresh else self._suspended_runs.take((tenant_id, run_id))
+        if suspended and self._is_as_left(tenant_id, suspended, acts):
+            behind = await behind_us(self._deployment.ports, tenant_id)
+            suspended.journal.goes_on_unread(behind)
+        else:
+            read = await self._read(tenant_id, run_id, fresh, suspended)
+            if not isinstance(read, SuspendedRun):
+                return read
+            suspended = read
+        journal, wake_at_us = suspended.journal, None
+        journal.deliver(None if message and _is_recorded(message, journal.entries) else message)
+        if suspended.sends_heartbeats:
+            self._heartbeats.begins((tenant_id, run_id), self._deployment.ports.clock.now_us())
+        try:
+            rest = await suspended.drive
+        except Parked as parked:
+            rest = parked
+        except Unavailable:
+            # Otherwise others wait until the lease is over before they try.
+            with suppress(Conflict, Unavailable):
+                await journal.let_go()
+            raise
+        finally:
+            self._heartbeats.ends((tenant_id, run_id))
+        if isinstance(rest, Rest | Parked):
+            wake_at_us = rest.wake_at_us
+            blocked = await self._blocked(store, run_id, rest) if isinstance(rest, Parked) else None
+            await journal.commit(wake_at_us=wake_at_us, blocked=blocked)
+        if isinstance(rest, Rest):
+            self._suspended_runs.keep((tenant_id, run_id), replace(suspended, acts=acts))
+        view = view_in_state(tenant_id, run_id, journal.entries, journal.state, wake_at_us)
+        return DrivenState(view, journal.entries)
+
+    def _is_as_left(self, tenant_id: str, suspended: SuspendedRun, acts: int | None) -> bool:
+        """Return whether a run that waits in memory for its agent can go on without being read again.
+
+        What another process did meanwhile changed the lease, so the next commit of this one would fail. An erasure does
+        not, but it is an act of an operator, and `acts` counts those of the tenant.
+        """
+        waits_for_agent = suspended.journal.state == "open"
+        return waits_for_agent and acts == suspended.acts is not None and suspended.inputs == self._inputs(tenant_id)
+
+    async def _read(
+        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, suspended: SuspendedRun | None
+    ) -> SuspendedRun | DrivenState | None:
+        """Read a run and return it as it can be driven on: `suspended` if only people appended to it, or its loop from
+        its start. Returns its state if nothing drives it on, and None if another process drives it.
+        """
+        store = self._deployment.ports.stores.tenant(tenant_id)
         # A driver that takes over from now on has a newer fencing token.
         entries, heads, lines, leased = NEW_RUN if fresh else await store.read_run(run_id)
         lease = LEASES.read(leased) if leased else None
@@ -141,7 +203,6 @@ class RunDriver:
             # Before anything is sent again: a run that was cut behind an earlier head would pay a second time.
             verify_indexed(run_id, entries, lines)
             await require_acts(store, entries, self._deployment.ports.keys)
-        suspended = None if fresh else self._suspended_runs.take((tenant_id, run_id))
         if entries and entries[-1].kind == "run.ended":
             # Nothing drives it on and verifies it there.
             verify_chain(tenant_id, run_id, entries)
@@ -166,29 +227,8 @@ class RunDriver:
             and suspended.journal.goes_on(entries, heads, version)
         ):
             suspended = self._start(tenant_id, run_id, fresh, entries, heads, version)
-        journal, wake_at_us = suspended.journal, None
-        journal.follows(deaths, free_us, clock_behind_us)
-        journal.deliver(None if message and _is_recorded(message, entries) else message)
-        if suspended.sends_heartbeats:
-            self._heartbeats.begins((tenant_id, run_id), self._deployment.ports.clock.now_us())
-        try:
-            rest = await suspended.drive
-        except Parked as parked:
-            rest = parked
-        except Unavailable:
-            # Otherwise others wait until the lease is over before they try.
-            with suppress(Conflict, Unavailable):
-                await journal.let_go()
-            raise
-        finally:
-            self._heartbeats.ends((tenant_id, run_id))
-        if isinstance(rest, Rest | Parked):
-            wake_at_us = rest.wake_at_us
-            blocked = await self._blocked(store, run_id, rest) if isinstance(rest, Parked) else None
-            await journal.commit(wake_at_us=wake_at_us, blocked=blocked)
-        if isinstance(rest, Rest):
-            self._suspended_runs.keep((tenant_id, run_id), suspended)
-        return DrivenState(run_view(tenant_id, run_id, journal.entries, wake_at_us), journal.entries)
+        suspended.journal.follows(deaths, free_us, clock_behind_us)
+        return suspended
 
     @staticmethod
     async def _blocked(store: Store, run_id: str, parked: Parked) -> Sequence[Write] | None:
@@ -239,7 +279,7 @@ class RunDriver:
         )
         journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)
         loop = invoke_agent(request, mark, self._deployment.environment(tenant_id, journal))
-        return SuspendedRun(ResumableLoop(loop), journal, self._inputs(tenant_id), sends_heartbeats)
+        return SuspendedRun(ResumableLoop(loop), journal, self._inputs(tenant_id), sends_heartbeats, None)
 
     def _silence_us(self) -> int:
         return self._heartbeats.silence_us(self._deployment.ports.clock.now_us())
@@ -272,4 +312,4 @@ class RunDriver:
 
 def _is_recorded(message: AgentMessage, entries: Sequence[Entry]) -> bool:
     """Return whether the agent of a session said this before."""
-    return any((entry.kind, entry.key) == (message.kind, message.key) for entry in entries)
+    return any(entry.key == message.key and entry.kind == message.kind for entry in entries)

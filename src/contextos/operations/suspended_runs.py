@@ -48,13 +48,15 @@ class SuspendedRun:
     """A run that waits in memory: its suspended coroutine, its journal, and the deployment's inputs that it uses.
     If those inputs changed, the coroutine is dropped and the run is rebuilt from the journal.
 
-    `sends_heartbeats` is true for a `long_running` run.
+    `sends_heartbeats` is true for a `long_running` run. `acts` is how many acts of operators the tenant had when the
+    agent of a session spoke last, or None.
     """
 
     drive: ResumableLoop
     journal: RunJournal
     inputs: tuple[Any, ...]
     sends_heartbeats: bool
+    acts: int | None
 
 
 class SuspendedRuns:

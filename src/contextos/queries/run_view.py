@@ -53,11 +53,17 @@ def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: 
         states = {
             after for state in states for one in events if (after := state_machine.TABLE[state].get(one))
         } or states
-    revised = (read_body(entry) for entry in reversed(entries) if entry.kind == "record.revised")
-    record = next((record for record in revised if record is not None), None)
-    if len(states) > 1 and record and record["end"] in states:
+    record = _last_record(entries) if len(states) > 1 else None
+    if record and record["end"] in states:
         states = {record["end"]}
     state = states.pop() if len(states) == 1 else ERASED
+    return view_in_state(tenant_id, run_id, entries, state, wake_at_us)
+
+
+def view_in_state(
+    tenant_id: str, run_id: str, entries: Sequence[Entry], state: str, wake_at_us: int | None = 0
+) -> RunView:
+    """Compute the view of a run whose state is known, as its driver knows it."""
     waiting = (
         _waits_for_engine(entries[0])
         if state == "received"
@@ -69,7 +75,13 @@ def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: 
         if state == "open"
         else None
     )
-    return RunView(tenant_id, run_id, state, record, waiting, wake_at_us)
+    return RunView(tenant_id, run_id, state, _last_record(entries), waiting, wake_at_us)
+
+
+def _last_record(entries: Sequence[Entry]) -> dict[str, Any] | None:
+    """The last record of a run that was not erased."""
+    revised = (read_body(entry) for entry in reversed(entries) if entry.kind == "record.revised")
+    return next((record for record in revised if record is not None), None)
 
 
 def _events(entry: Entry) -> Sequence[str]:

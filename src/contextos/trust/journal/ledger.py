@@ -57,8 +57,9 @@ class RunJournal(Tape):
         self._staged: list[Write] = []
         self._is_commit_due = False
         self._announce = bool(tape)
-        # A new run has no lease yet: its first commit makes both.
-        self._is_new = not tape
+        # What nobody has on record nobody repeats, so the first commit is early enough for the lease: of a new run, and
+        # of a message to a session that goes on unread.
+        self._takes_lease_late = not tape
 
     @property
     def time_us(self) -> int:
@@ -182,7 +183,7 @@ class RunJournal(Tape):
         """Make the commit that is due, or else write the lease of a run that exists already, before anything outside is
         asked.
         """
-        if self._live is None or (not self._is_commit_due and (self._is_new or self._live.holds)):
+        if self._live is None or (not self._is_commit_due and (self._takes_lease_late or self._live.holds)):
             return
         if self._pending:
             await self.commit()
@@ -307,8 +308,16 @@ class RunJournal(Tape):
         self._tape.extend(appended)
         self._tape_end = tape_end(self._tape)
         self._live.lease_version, self._announce = lease_version, True
-        self._is_new = False
+        self._takes_lease_late = False
         return True
+
+    def goes_on_unread(self, behind_us: int) -> None:
+        """Let a session go on from what this journal holds, for a message that is not on record.
+
+        The next commit takes the lease, and fails if another process had it since the last one.
+        """
+        self._takes_lease_late = True
+        self.follows(0, 0, behind_us)
 
     async def _time_out(self, key: str, wake_at_us: int, on_timeout: Timeout) -> tuple[str, Any]:
         self._go_live(on_timeout.kind)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.identity import UserClaims
+from contextos.contracts.envelopes.run import RuntimeHints
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
 from contextos.errors import InvalidArtifact, InvalidInput, InvalidSettings, NotFound, ReplayMismatch, SignatureInvalid
 from contextos.mining.draft import mined_yaml
@@ -32,7 +35,7 @@ from tests.observed.shop import World, tools_of
 from tests.policies import rule
 from tests.sessions import REFUND, assert_replays, chosen_by_agent, in_world, read_first, refund_args, refund_session
 from tests.unit.control.example import policy_json
-from tests.world import TENANT, TestWorld, example
+from tests.world import TENANT, TestWorld, example, request
 
 
 def policy(*rules: dict[str, Any]) -> dict[str, Any]:
@@ -176,6 +179,50 @@ def test_a_gate_above_the_pack_is_answered_also_for_a_call_that_the_pack_would_d
         assert len(world.refunds()) == 1
         assert "call.observed" in await world.kinds(gate.run_id)
         await gate.finish("approved")
+        await assert_replays(world, gate.run_id)
+
+    in_world(tmp_path, play, pack=observed)
+
+
+READS = ["adp_orders.lookup", "adp_policy.eval"]
+
+
+def without_delegation() -> UserClaims:
+    return UserClaims.model_validate({**request(900, "x")["user"], "delegation": None})
+
+
+def agents(**change: Any) -> Callable[[dict[str, Any]], None]:
+    def edit(tenant: dict[str, Any]) -> None:
+        for one in tenant["agents"]:
+            one.update(change)
+
+    return edit
+
+
+WITHHELD: dict[str, tuple[Callable[[dict[str, Any]], None], dict[str, Any]]] = {
+    "the request names other tools": (agents(), {"tools": READS}),
+    "the request accepts reads only": (agents(), {"hints": RuntimeHints(safety_mode="read_only")}),
+    "the directory lets the agent read only": (agents(ceiling="read_only"), {}),
+    "the agent has not the scope": (agents(scopes=["orders.read"]), {}),
+    "the user delegated nothing": (agents(), {"user": without_delegation()}),
+}
+
+
+@pytest.mark.parametrize(("edit", "stated"), WITHHELD.values(), ids=WITHHELD)
+def test_what_others_than_the_pack_withhold_stays_out_of_reach(
+    tmp_path: Path, edit: Callable[[dict[str, Any]], None], stated: dict[str, Any]
+) -> None:
+    """The pack observes; the request, the user and the directory do not."""
+
+    async def play(world: TestWorld) -> None:
+        world.edit_directory(edit)
+        gate = await refund_session(world, "ses_withheld", 900, **stated)
+        refused = await gate.call(REFUND, refund_args(900), call_id="pay")
+        assert isinstance(refused, Refused), refused
+        assert world.refunds() == []
+        await gate.finish("denied")
+        opened = [one for one in await world.stores.tenant(TENANT).read(gate.run_id) if one.kind == "session.opened"]
+        assert [json.loads(one.body)["tools"] for one in opened] == [READS]
         await assert_replays(world, gate.run_id)
 
     in_world(tmp_path, play, pack=observed)

@@ -17,7 +17,7 @@ from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, capability_id
-from contextos.contracts.scope import Capability
+from contextos.contracts.scope import Capability, withheld_from
 from contextos.errors import InvalidArtifact, Problem
 
 MAX_REGISTERED: Final = 256
@@ -113,8 +113,8 @@ def surface(
 
     `asked_for` are the only tools that the request asks for; None: all.
 
-    A tool is granted if the pack lists and permits it, does not prohibit it, and its required scopes are present. A
-    write that is declared `delegated` or above acts for a user: it needs their delegation (`acts_for_user`).
+    A tool is granted if the pack lists and permits it, does not prohibit it, and nothing else withholds it
+    (`withheld_from`).
     """
     listed = {
         f"{entry.adapter_id}.{name}" for entry in pack.tooling_layer.adapter_registry for name in entry.capabilities
@@ -135,12 +135,8 @@ def surface(
             withheld = "prohibited"
         elif not permissions or not all(p.allow for p in permissions):
             withheld = "no_permission"
-        elif not scopes.issuperset(definition.required_scopes):
-            withheld = "scope_missing"
-        elif definition.acts_for_user and not acts_for_user:
-            withheld = "delegation_missing"
-        elif asked_for is not None and name not in asked_for:
-            withheld = "not_asked_for"
+        else:
+            withheld = withheld_from(capability, scopes, acts_for_user=acts_for_user, asked_for=asked_for)
         constraints: dict[str, Any] = {}
         for permission in permissions:
             for argument, bound in permission.arg_constraints.items():

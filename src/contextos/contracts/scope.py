@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.envelopes.identity import IdentityClaim, Principal, Principals
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack
 from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep
-from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest, RunContext
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
 from contextos.contracts.journal import Write
@@ -131,6 +131,23 @@ class ToolAccess:
     surfaced: frozenset[str]
 
 
+def withheld_from(
+    capability: Capability, scopes: frozenset[str], *, acts_for_user: bool, asked_for: Collection[str] | None
+) -> str | None:
+    """Return why a run with these scopes cannot have a tool, apart from what its pack says; None if it can.
+
+    A write that is declared `delegated` or above acts for a user: it needs their delegation (`acts_for_user`).
+    `asked_for` are the only tools that the request asks for; None: all.
+    """
+    if not scopes.issuperset(capability.definition.required_scopes):
+        return "scope_missing"
+    if capability.definition.acts_for_user and not acts_for_user:
+        return "delegation_missing"
+    if asked_for is not None and capability.capability_id not in asked_for:
+        return "not_asked_for"
+    return None
+
+
 @final_fields
 class RunScope:
     """What is known of a run. After its admission only `controls` grow, and `tools` are surfaced.
@@ -152,6 +169,23 @@ class RunScope:
     def observes(self) -> bool:
         """Return whether the pack of the run observes: what it refuses or asks is recorded, and the call goes on."""
         return self.pinned.pack.pack_meta.mode == "observe"
+
+    def withheld_by_others(self, capability: Capability) -> str | None:
+        """Return why the directory, the user or the request withholds a tool from this run, whatever its pack says;
+        None if none of them does.
+        """
+        request, definition = self.received.request, capability.definition
+        withheld = withheld_from(
+            capability,
+            self.identity.scopes,
+            acts_for_user=request.user.delegation is not None,
+            asked_for=request.runtime.tools,
+        )
+        modes = [APPROVAL_MODES.index(self.identity.principals.agent.ceiling)]
+        if request.runtime.safety_mode is not None:
+            modes.append(APPROVAL_MODES.index(request.runtime.safety_mode))
+        above = APPROVAL_MODES.index(definition.approval_mode) > min(modes)
+        return withheld or ("above_safety_mode" if above else None)
 
     def session_over(self, at_us: int) -> bool:
         """Return whether the session is over at `at_us` (Unix time in microseconds); False without a session."""

@@ -1,6 +1,7 @@
 """Sessions whose pack observes: what a guard of the pack's own rules refuses is recorded, and the call goes on.
 
-The guards derive the same verdicts as for a pack that enforces. The rules above the pack are enforced all the same.
+The guards derive the same verdicts as for a pack that enforces. The rules above the pack are enforced all the same, and
+so is what the directory, the user or the request withholds.
 Source: docs/adr/0036-a-pack-can-observe-first.md.
 """
 
@@ -23,7 +24,7 @@ async def observe(context: GuardContext, call: GuardedCall, guard: guards.Guard)
     passed = await guard(context, call)
     if not isinstance(passed, Refusal):
         return passed
-    if is_from_above(context, call, passed):
+    if is_from_above(context, call, passed) or context.scope.withheld_by_others(call.capability):
         return passed
     decision = passed.decision or call.decision
     _record(context, call, guard.__name__, _denial(passed, decision))

@@ -104,10 +104,14 @@ async def agent_session(
 
 
 def _opened(admitted: AdmittedRun, surface: Surface, revision: int, environment: RunEnvironment) -> None:
-    """Record the tools that the agent can call. A pack that observes hides none of its own accord."""
+    """Record the tools that the agent can call. A pack that observes hides none of its own accord; what the directory,
+    the user or the request withholds stays out.
+    """
     scope, listed = admitted.scope, {step.tool for step in admitted.templates[0].steps}
     assert scope.session is not None, "a session has a deadline"
-    tools = sorted(listed if scope.observes else listed & surface.tools)
+    known = scope.tools.capabilities
+    free = {one for one in listed if one in known and not scope.withheld_by_others(known[one])}
+    tools = sorted(free if scope.observes else listed & surface.tools)
     opened = {"tools": tools, "deadline_us": scope.session.deadline_us}
     environment.journal.derive("session.opened", str(revision), opened | ({"observed": True} if scope.observes else {}))
 

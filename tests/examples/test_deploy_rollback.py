@@ -69,7 +69,9 @@ def test_below_the_blast_radius_nobody_is_asked(agent: ModuleType) -> None:
     assert live("newsletter", "prod") == "b6"
 
 
-def test_above_it_the_oncall_is_asked_and_the_agent_goes_on_in_another_process(agent: ModuleType) -> None:
+def test_above_it_the_oncall_is_asked_and_the_agent_goes_on_in_another_process(
+    agent: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
     with contextos.open(".") as app:
         waiting, record = agent.roll_back(app, "s2", "checkout", "prod")
         assert isinstance(waiting, Waiting)
@@ -85,6 +87,8 @@ def test_above_it_the_oncall_is_asked_and_the_agent_goes_on_in_another_process(a
         replayed = app.call(contextos.replay, app.deployment, "acme", run_id)
         assert replayed.record_hash == record["record_hash"]
     assert live("checkout", "prod") == "b41"
+    assert run_command_line(["runs", "show", "s2"]) == 0
+    assert "asks an oncall about deploy.rollback" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_command_line_drives_an_approved_call_and_the_agent_finds_its_answer(

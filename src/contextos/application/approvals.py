@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from contextos.application.pages import Page, UnverifiedRun, check_limit
 from contextos.contracts.encoding.codec import JsonValue
-from contextos.contracts.encoding.display_escape import displayed
+from contextos.contracts.encoding.display_escape import an, displayed
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.errors import ApprovalRefused, Integrity, NotFound, SignatureInvalid
 from contextos.operations.deployment import Deployment
@@ -115,7 +115,7 @@ class Question:
         statement = approval_statement(self._content, approver_id, verdict, reason)
         lines = question_text(self._content["shown"], self.binding_digest)
         told = [
-            f"{displayed(self.gate_id)} asks a {displayed(self.required_role)}:",
+            f"{displayed(self.gate_id)} asks {an(displayed(self.required_role))}:",
             *lines[:-1],
             question_line("answer", f"{displayed(approver_id)}: {verdict}"),
             question_line("reason", displayed(reason) or "none"),

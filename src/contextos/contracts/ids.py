@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from contextos.contracts.encoding.display_escape import an
 from contextos.contracts.encoding.jcs import canonical
 
 MAX_ID_CHARS: Final = 200
@@ -56,8 +57,8 @@ class Form:
         return core_schema.custom_error_schema(
             self._beyond_pattern(loose),
             custom_error_type="id_form",
-            custom_error_message="this is not a {title}",
-            custom_error_context={"title": self.title, "remedy": f"write it like `{self.example}`"},
+            custom_error_message="this is not {title}",
+            custom_error_context={"title": an(self.title), "remedy": f"write it like `{self.example}`"},
         )
 
     def _beyond_pattern(self, matched: CoreSchema) -> CoreSchema:
@@ -69,7 +70,7 @@ class Form:
             "type": "string",
             "pattern": f"^(?:{self.loose})$",
             "maxLength": self.max_chars,
-            "description": f"A {self.title}, like {self.example}.",
+            "description": f"{'An' if an(self.title).startswith('an ') else 'A'} {self.title}, like {self.example}.",
         }
 
 

@@ -8,7 +8,7 @@ Source: docs/design/contracts.md, "Policy", "Approval modes".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import parse
@@ -21,9 +21,10 @@ from contextos.control.artifacts import merge
 from contextos.control.lint.access import lint_access
 from contextos.control.lint.pack import OUTCOMES, lint_merged
 from contextos.control.vocabulary import pack_vocabulary
-from contextos.errors import InvalidArtifact
+from contextos.errors import InvalidArtifact, Problem
 from contextos.packs.declaration import IntentDeclaration, PackDeclaration, PermissionDeclaration
-from contextos.packs.origins import Origin, OriginOf, default, derived, split_origins, stated, written
+from contextos.packs.expressions import Place
+from contextos.packs.origins import Origin, OriginOf, default, derived, places_of, split_origins, stated, written
 from contextos.packs.rules import RuleBuilder, refuse_pack, upper
 from contextos.packs.templates import template_of
 from contextos.trust.policy.policy_set import compile_policy
@@ -35,11 +36,20 @@ SHARE_OF_TOKENS: Final = {"policy": 15, "tool": 15, "evidence": 25, "memory": 10
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """A whole pack, its JSON, and the origin of each leaf of it by JSON Pointer."""
+    """A whole pack, its JSON, and the origin of each leaf of it by JSON Pointer.
+
+    `places` has the place in the declaration, where a field is from one.
+    """
 
     pack: ContextPack
     document: Mapping[str, Any] = field(repr=False)
     origins: Mapping[str, Origin] = field(repr=False)
+    places: Mapping[str, str] = field(repr=False)
+
+    def placed(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+        """Return problems of the expansion at the places of the declaration that they are from, each once."""
+        found = {replace(one, pointer=self.places.get(one.pointer, one.pointer)): None for one in problems}
+        return tuple(found)
 
 
 def expand(declaration: PackDeclaration, adapters: Iterable[AdapterDefinition]) -> Expansion:
@@ -73,10 +83,11 @@ class _Expander:
 
     def expansion(self) -> Expansion:
         self._check()
-        document, origins = split_origins(self._tree())
-        pack = parse(ContextPack, document)
-        self._lint(pack)
-        return Expansion(pack, document, origins)
+        tree = self._tree()
+        document, origins = split_origins(tree)
+        expansion = Expansion(parse(ContextPack, document), document, origins, places_of(tree))
+        self._lint(expansion)
+        return expansion
 
     def _vocabulary(self) -> Vocabulary:
         produced = {name: tool.output_schema for tool in self.tools.values() for name in tool.produces}
@@ -215,12 +226,12 @@ class _Expander:
 
     def _permission(self, name: str) -> dict[str, Any]:
         adapter_id, _, own = name.rpartition(".")
-        roles = [
-            role
-            for intent, used in self.used.items()
-            if name in used
-            for role in (self.intents[intent].who or self.declaration.who)
-        ]
+        roles: dict[str, OriginOf] = {}
+        for intent, used in self.used.items():
+            who = self.intents[intent].who
+            at: Place = ("intents", intent, "who") if who else ("who",)
+            for index, role in enumerate((who or self.declaration.who) if name in used else ()):
+                roles.setdefault(role, OriginOf(role, "derived", (*at, index)))
         told = next(
             (
                 self.declaration.permissions[key]
@@ -244,7 +255,7 @@ class _Expander:
             "permission_id": derived(f"perm_{adapter_id}_{own}"),
             "adapter_id": derived(adapter_id),
             "capability": derived(own),
-            "roles": derived(list(dict.fromkeys(roles))),
+            "roles": list(roles.values()),
             "allow": derived(True),
             "arg_constraints": stated(told, "arg_constraints"),
             "agrees_with": agreed or default({}),
@@ -302,11 +313,12 @@ class _Expander:
         least = {"policy": 1, "utility": 1, "latency": 0, "safety": 1, "economics": 0}
         return {"intent": derived(name), **{axis: default(share) for axis, share in least.items()}}
 
-    def _lint(self, pack: ContextPack) -> None:
+    def _lint(self, expansion: Expansion) -> None:
+        pack = expansion.pack
         merged = merge(pack)
         problems = [*lint_merged(merged, self.definitions), *lint_access(merged, self.definitions, None)]
         if problems:
-            raise InvalidArtifact(*problems)
+            raise InvalidArtifact(*expansion.placed(problems))
         compile_policy(
             list(merged.bundles.values()),
             gates=merged.gates,

@@ -1,6 +1,7 @@
 """Where each field of an expansion comes from: a tree of JSON whose leaves carry their origin.
 
-The author wrote it, it is a default, or it is derived from what the author and the tools say.
+The author wrote it, it is a default, or it is derived from what the author and the tools say. A leaf can also carry the
+place of the declaration from which it is, so that a fault of it is reported there.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from typing import Any, Literal
 
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.model import Model
+from contextos.packs.expressions import Place
 
 Origin = Literal["written", "default", "derived"]
 
 
 @dataclass(frozen=True, slots=True)
 class OriginOf:
-    """A JSON value with the origin of everything in it."""
+    """A JSON value with the origin of everything in it, and its place in the declaration."""
 
     value: Any
     origin: Origin
+    at: Place | None = None
 
 
 def written(value: Any) -> OriginOf:
@@ -45,6 +48,15 @@ def stated(declaration: Model, name: str) -> OriginOf:
     return written(plain) if name in declaration.model_fields_set else default(plain)
 
 
+def places_of(tree: Any, at: Place = ()) -> dict[str, str]:
+    """Return the places in the declaration that a tree states, as JSON Pointers by JSON Pointer into the expansion."""
+    if isinstance(tree, OriginOf):
+        own = {} if tree.at is None else {pointer(at): pointer(tree.at)}
+        return own | places_of(tree.value, at)
+    inside = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list | tuple) else ()
+    return {place: there for step, one in inside for place, there in places_of(one, (*at, step)).items()}
+
+
 def split_origins(tree: Any) -> tuple[Any, dict[str, Origin]]:
     """Return the JSON value of a tree, and the origin of each leaf by its JSON Pointer. An empty list or object is a
     leaf.
@@ -62,7 +74,7 @@ def _value(tree: Any) -> Any:
     return tree
 
 
-def _origins(tree: Any, at: tuple[str | int, ...], origin: Origin | None) -> Iterator[tuple[str, Origin]]:
+def _origins(tree: Any, at: Place, origin: Origin | None) -> Iterator[tuple[str, Origin]]:
     if isinstance(tree, OriginOf):
         yield from _origins(tree.value, at, tree.origin)
         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from contextos.contracts.encoding.pointer import pointer
@@ -49,9 +49,9 @@ class WriteRules:
     `asks_all` is the one about all other calls.
     """
 
-    asks: list[tuple[AskDeclaration, Any]]
+    asks: list[tuple[AskDeclaration, Any, Place]]
     automatic: list[tuple[AutoApproveDeclaration, Any]]
-    asks_all: AskDeclaration | None
+    asks_all: tuple[AskDeclaration, Place] | None
 
 
 class RuleBuilder:
@@ -140,7 +140,7 @@ class RuleBuilder:
         self, name: str, intent: IntentDeclaration, tool: str, allowed: Any, evidence: set[str]
     ) -> Iterator[dict[str, Any]]:
         decided = self._decided(name, intent, tool)
-        for _, condition in (*decided.asks, *decided.automatic):
+        for _, condition, *_ in (*decided.asks, *decided.automatic):
             evidence = evidence | self._evidence_of(condition)
         requires = {"requires": derived(sorted(evidence))} if evidence else {}
         applies = {"intent": derived(name), "capability": derived(tool)}
@@ -154,13 +154,13 @@ class RuleBuilder:
                 derived("who may can see the tool; the other rules decide about each call"),
             )
         before: list[Any] = []
-        for number, (ask, condition) in enumerate(decided.asks, 1):
+        for number, (ask, condition, place) in enumerate(decided.asks, 1):
             rule_id = self._id(f"ask {number}", name, tool, f"ASK_{number}")
             yield self._rule(
                 rule_id,
                 applies,
                 {"and": [allowed, *_not(before), *map(written, _conjuncts(condition))]},
-                {**self._asked(ask, rule_id), **requires},
+                {**self._asked((ask, place), rule_id), **requires},
                 derived(f"a person with the role {ask.role} is asked"),
                 derived(name),
             )
@@ -200,7 +200,7 @@ class RuleBuilder:
             *((one, (*at, "ask", index)) for index, one in enumerate(intent.ask)),
             *((one, ("ask", index)) for index, one in enumerate(self.declaration.ask)),
         ]
-        found: list[tuple[AskDeclaration, Any]] = []
+        found: list[tuple[AskDeclaration, Any, Place]] = []
         asks_all: tuple[AskDeclaration, Place] | None = None
         for ask, place in asks:
             if ask.tools and tool not in self.named(ask.tools, list(self.tools), (*place, "tools")):
@@ -215,7 +215,7 @@ class RuleBuilder:
             if ask.when is None:
                 asks_all = (ask, place)
             else:
-                found.append((ask, self._condition(ask.when, tool, name, (*place, "when"))))
+                found.append((ask, self._condition(ask.when, tool, name, (*place, "when")), place))
         automatic: list[tuple[AutoApproveDeclaration, Place]] = [
             *((one, (*at, "auto_approve", index)) for index, one in enumerate(intent.auto_approve))
         ]
@@ -231,14 +231,18 @@ class RuleBuilder:
             if one.when is not None:
                 tests.append(self._condition(one.when, tool, name, (*place, "when")))
             bounded.append((one, {"and": tests} if len(tests) > 1 else tests[0]))
-        return WriteRules(found, bounded, None if asks_all is None else asks_all[0])
+        return WriteRules(found, bounded, asks_all)
 
-    def _asked(self, ask: AskDeclaration | None, rule_id: str) -> dict[str, Any]:
-        """The effect of a rule that asks, and its gate."""
+    def _asked(self, entry: tuple[AskDeclaration, Place] | None, rule_id: str) -> dict[str, Any]:
+        """The effect of a rule that asks, and its gate. Without an entry the approver of the pack is asked."""
+        if entry is None:
+            ask, role = None, replace(stated(self.declaration, "approver"), at=("approver",))
+        else:
+            ask, role = entry[0], OriginOf(entry[0].role, "written", (*entry[1], "role"))
         gate = f"GATE_{rule_id.removeprefix('R_')}"
         self.gates[gate] = {
             "gate_id": derived(gate),
-            "required_approver_role": stated(self.declaration, "approver") if ask is None else written(ask.role),
+            "required_approver_role": role,
             "timeout_s": default(AskDeclaration.model_fields["timeout_s"].default)
             if ask is None
             else stated(ask, "timeout_s"),

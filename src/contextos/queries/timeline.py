@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.contracts.encoding.display_escape import displayed, displayed_json
+from contextos.contracts.encoding.display_escape import an, displayed, displayed_json
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL
 
@@ -263,7 +263,7 @@ def _approvals(log: Sequence[ReadEntry]) -> StoryLines:
         if entry.kind == "approval.asked" and entry.body:
             evidence = ", ".join(displayed(one["name"]) for one in entry.body["shown"]["evidence"])
             role, what = displayed(entry.body["required_role"]), displayed(entry.body["shown"]["capability"])
-            yield f"{entry.body['gate_id']} asks a {role} about {what}", entry.at_us
+            yield f"{entry.body['gate_id']} asks {an(role)} about {what}", entry.at_us
             yield f"shown: {displayed_json(entry.body['shown']['args'])}; evidence: {evidence or 'none'}", None
         elif entry.kind == "approval.answered" and entry.body:
             kind = entry.body["assertion"]["kind"]

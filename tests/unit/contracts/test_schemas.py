@@ -105,3 +105,8 @@ def test_a_model_of_which_only_the_compiled_form_is_installed_is_answered_with_t
     spec.loader.exec_module(module)
     with pytest.raises(InvalidInput, match=r"only its compiled form is installed; install the package with"):
         field_descriptions(module.Told)
+
+
+@pytest.mark.parametrize("name", published())
+def test_the_description_of_an_id_has_the_right_article(name: str) -> None:
+    assert re.findall(r"\bA [aeio][a-z]+", json.dumps(published()[name])) == []

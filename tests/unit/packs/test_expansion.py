@@ -23,12 +23,12 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.lint.pack import lint_pack
-from contextos.errors import InvalidArtifact
+from contextos.errors import InvalidArtifact, Problem
 from contextos.packs.declaration import PackDeclaration
 from contextos.packs.expansion import expand
 from contextos.packs.reading import read_declaration, write_declaration
 from contextos.tools.declared import Tool
-from tests.unit.packs.deploying import INTENT, TENANT, decided, expanded, policies
+from tests.unit.packs.deploying import INTENT, TENANT, WHO, decided, expanded, policies
 
 ROLES = ("deployer", "sre", "intern")
 TYPES: dict[str, Any] = {"n": int, "share": Annotated[float, Field(ge=0)], "env": Literal["a", "b"], "note": str}
@@ -231,3 +231,19 @@ def test_a_tool_that_costs_more_than_a_run_has_is_refused() -> None:
     assert caught.value.problems[0].pointer == "/budget/max_cost_cents"
     enough = parse(PackDeclaration, {**body, "budget": {"max_cost_cents": 3}})
     assert expand(enough, [toolset("box", [dear]).describe()]).pack.pin == "a@1.0.0"
+
+
+def test_a_fault_of_a_role_is_at_the_place_that_the_author_wrote() -> None:
+    ask = {"role": "lead", "when": 'args.env == "prod"', "tools": ["rollback"]}
+    intents = {"deploy.change": {**INTENT, "ask": [ask], "who": [WHO, "other"]}}
+    expansion = expanded(intents=intents, approver="boss")
+    gates = expansion.document["policy_layer"]["approval_gates"]
+    at = {
+        expansion.placed([Problem(f"/policy_layer/approval_gates/{index}/required_approver_role", "x", "y")])[0].pointer
+        for index in range(len(gates))
+    }
+    assert at == {"/intents/deploy.change/ask/0/role", "/approver"}
+    same = [Problem(f"/tooling_layer/permissions/{index}/roles/1", "x", "y") for index in range(3)]
+    assert expansion.placed(same) == (Problem("/intents/deploy.change/who/1", "x", "y"),)
+    unplaced = Problem("/pack_meta/ttl_seconds", "x", "y")
+    assert expansion.placed([unplaced]) == (unplaced,)

@@ -18,6 +18,7 @@ from contextos.cli.command_context import CommandContext, JsonOption, with_conte
 from contextos.cli.demo.workspace import APPROVER, DEMO_WITNESS, PAYMENTS_MODULE, make_workspace
 from contextos.cli.layout import folded
 from contextos.cli.terminal import DECIDED, REFUSED, Heading, print_result
+from contextos.contracts.encoding.display_escape import an
 from contextos.errors import Integrity, InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _asked(view: RunView, ask: bool, say: Say) -> bool:
     from contextos.cli.runs.requests import question_lines
 
     assert view.waiting is not None, "the caller looked"
-    say(f"   {view.waiting['gate_id']} asks a {view.waiting['required_role']}:")
+    say(f"   {view.waiting['gate_id']} asks {an(view.waiting['required_role'])}:")
     say(*question_lines(view.waiting["shown"], view.waiting["binding_digest"]))
     if ask:
         return typer.confirm(f"   You are {APPROVER}. Approve it?", default=None)

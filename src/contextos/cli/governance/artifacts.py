@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from contextos.contracts.envelopes.pack import ContextPack
     from contextos.contracts.envelopes.tool import AdapterDefinition
     from contextos.control.artifacts import GovernedArtifact, MergedArtifacts
+    from contextos.packs.expansion import Expansion
 
 SHOWN_DRIFT = 5
 
@@ -46,17 +47,18 @@ def lint_command(
     as_json: JsonOption = False,
 ) -> int:
     """Check packs, catalogs and policies before they are signed."""
-    read: list[tuple[Path, Any]] = []
+    read: list[tuple[Path, Any, Expansion | None]] = []
     found: list[tuple[Path, Problem]] = []
     for path in files:
         try:
-            read.append((path, _artifact(read_file(path), workspace)))
+            read.append((path, *_artifact(read_file(path), workspace)))
         except InvalidInput as error:
             found += [(path, problem) for problem in error.problems]
-    known = _workspace_facts(workspace, [pack for _, pack in read]) if adapters else None
-    for path, pack in read:
-        beside = [other for at, other in read if at is not path]
-        found += [(path, problem) for problem in artifact_problems(pack, beside, known)]
+    known = _workspace_facts(workspace, [pack for _, pack, _ in read]) if adapters else None
+    for path, pack, expansion in read:
+        beside = [other for at, other, _ in read if at is not path]
+        problems = artifact_problems(pack, beside, known)
+        found += [(path, problem) for problem in (expansion.placed(problems) if expansion else problems)]
     documents = [
         {
             "file": str(path),
@@ -106,7 +108,7 @@ def schemas_command(
     return 0
 
 
-def _artifact(raw: bytes, workspace: Path | None) -> GovernedArtifact:
+def _artifact(raw: bytes, workspace: Path | None) -> tuple[GovernedArtifact, Expansion | None]:
     """A pack, catalog or policy: bare, or in its envelope, whose signature is not asked for here. The short form of a
     pack is expanded for the tools of the workspace.
     """
@@ -118,14 +120,15 @@ def _artifact(raw: bytes, workspace: Path | None) -> GovernedArtifact:
 
     value = loads(raw) if raw.lstrip()[:1] in (b"{", b"[") else None
     if value is None or (isinstance(value, dict) and "name" in value):
-        return expand_content(raw, workspace_definitions(workspace).values()).pack
+        expansion = expand_content(raw, workspace_definitions(workspace).values())
+        return expansion.pack, expansion
     if not isinstance(value, dict):
         raise InvalidArtifact(Problem("", "not_an_object", "an artifact is a JSON object", "pass a pack or a catalog"))
     if "payloadType" in value:
-        return read_artifact(str(value["payloadType"]), decode_base64(value.get("payload"))).artifact
+        return read_artifact(str(value["payloadType"]), decode_base64(value.get("payload"))).artifact, None
     kinds = {"pack_meta": PACK_TYPE, "bundle": POLICY_TYPE, "intents": INTENTS_TYPE, "decision_specs": SPECS_TYPE}
     kind = next((kinds[field] for field in kinds if field in value), PACK_TYPE)
-    return read_artifact(kind, canonical(value)).artifact
+    return read_artifact(kind, canonical(value)).artifact, None
 
 
 def artifact_problems(

@@ -20,7 +20,7 @@ from contextos.cli.command_context import (
 )
 from contextos.cli.layout import chopped
 from contextos.cli.terminal import DEFECT, REFUSED, print_result
-from contextos.contracts.encoding.display_escape import displayed, displayed_json
+from contextos.contracts.encoding.display_escape import an, displayed, displayed_json
 from contextos.errors import ContextOSError, InvalidInput, Problem
 from contextos.queries.question_text import question_text
 
@@ -96,7 +96,7 @@ def outcome_lines(view: Any) -> list[str]:
     if view.waiting and view.waiting["for"] == "approval":
         role = displayed(view.waiting["required_role"])
         return [
-            f"{view.run_id} waits for a {role} ({displayed(view.waiting['gate_id'])})",
+            f"{view.run_id} waits for {an(role)} ({displayed(view.waiting['gate_id'])})",
             *question_lines(view.waiting["shown"], view.waiting["binding_digest"]),
             f"next: contextos approvals approve {view.run_id} --as ID --key FILE",
         ]

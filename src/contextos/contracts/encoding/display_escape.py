@@ -46,6 +46,15 @@ def _escape(character: str) -> str:
     return _SHORT.get(character) or (f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}")
 
 
+def an(word: str) -> str:
+    """Return a word with its indefinite article, by its first letter.
+
+    >>> an("oncall"), an("finance_lead"), an("user_admin")
+    ('an oncall', 'a finance_lead', 'a user_admin')
+    """
+    return f"an {word}" if word[:1].lower() in tuple("aeio") else f"a {word}"
+
+
 def displayed(text: object) -> str:
     """Return the text of any object, escaped for a terminal."""
     return escape_for_display(str(text))

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contextos.contracts.encoding.display_escape import an
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.facts import FACTS, ROOTS, nearest_name
 from contextos.errors import Problem
@@ -147,7 +148,7 @@ class _Reader:
         if kind is None:
             self.refuse(at, "not_a_literal", "this literal is not allowed", "use a boolean, number or string")
         elif kind != want:
-            self.refuse(at, "type_mismatch", f"this is a {kind} where a {want} is needed", f"write a {want}")
+            self.refuse(at, "type_mismatch", f"this is {an(kind)} where {an(want)} is needed", f"write {an(want)}")
 
     def _operation(self, name: str, operands: Any, at: JsonPath, want: str) -> None:
         if name in EQUALITIES:
@@ -160,7 +161,8 @@ class _Reader:
         else:
             self._uniform(name, operands, at)
         if (result := result_type(name)) != want:
-            self.refuse(at, "type_mismatch", f"`{name}` returns a {result} where a {want} is needed", f"write a {want}")
+            detail = f"`{name}` returns {an(str(result))} where {an(want)} is needed"
+            self.refuse(at, "type_mismatch", detail, f"write {an(want)}")
 
     def _uniform(self, name: str, operands: Any, at: JsonPath) -> None:
         signature = OPERATORS[name]
@@ -267,7 +269,7 @@ class _Reader:
         if len(operands) == 1:
             self.without_default.add(path)
         elif (default := value_type(operands[1])) is None or not compatible(default, want):
-            self.refuse(at, "type_mismatch", f"the default of `{path}` is not a {want}", f"use a {want} as default")
+            self.refuse(at, "type_mismatch", f"the default of `{path}` is not {an(want)}", f"use {an(want)} as default")
         stated, used = self.declared.get(path), self.types.get(path)
         if stated is not None and not compatible(stated, want):
             self.refuse(at, "type_mismatch", f"`{path}` is declared {stated} but used as {want}", "correct `facts`")

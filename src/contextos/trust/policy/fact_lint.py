@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from contextos.contracts.encoding.display_escape import an
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import AppliesTo
 from contextos.contracts.facts import Vocabulary, nearest_name
@@ -29,8 +30,8 @@ def lint_facts(
         if declared is None:
             yield Problem(where, "unknown_fact", f"there is no fact `{fact.path}`", _remedy(fact.path, vocabulary))
         elif not _fits(declared.type, fact.type):
-            detail = f"`{fact.path}` is a {declared.type} and used as {fact.type}"
-            yield Problem(where, "type_mismatch", detail, f"compare it with a {declared.type}")
+            detail = f"`{fact.path}` is {an(str(declared.type))} and used as {fact.type}"
+            yield Problem(where, "type_mismatch", detail, f"compare it with {an(str(declared.type))}")
         elif applies.point is not None and applies.point not in declared.points:
             points = ", ".join(f"`{point}`" for point in declared.points)
             detail = f"`{fact.path}` is not known at `{applies.point}`"

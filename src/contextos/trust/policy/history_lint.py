@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from contextos.contracts.encoding.display_escape import an
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import HistoryFact, LeveledBundle
 from contextos.contracts.facts import NO_SUCH, Vocabulary, property_type
@@ -44,5 +45,5 @@ def _lint_arguments(fact: HistoryFact, vocabulary: Vocabulary, at: tuple[str, ..
             detail = f"`{fact.capability}` has no argument `{argument}`"
             yield Problem(pointer((*at, member)), "unknown_argument", detail, "name an argument of its schema")
         elif member == "of" and kind not in (None, "number"):
-            detail = f"the argument `{argument}` is a {kind} and cannot be added up"
+            detail = f"the argument `{argument}` is {an(kind)} and cannot be added up"
             yield Problem(pointer((*at, member)), "not_a_number", detail, "name an argument that is a number")

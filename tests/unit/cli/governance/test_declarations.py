@@ -54,6 +54,13 @@ def test_a_short_form_is_linted_as_its_expansion_is(shop, short: Path) -> None:
     assert "Traceback" not in said.out + said.err
 
 
+def test_a_role_that_nobody_holds_is_reported_where_its_author_wrote_it(shop, short: Path) -> None:
+    short.write_text(DECLARED.replace("finance_lead", "finance_lad"))
+    said = shop.say("pack", "lint", str(short), "--adapters")
+    assert said.out.startswith(f"{short}: nobody_holds at `/approver`: ")
+    assert "write `finance_lead`" in said.out
+
+
 def test_a_pack_is_written_expanded_and_linted_before_the_first_one_is_published(
     say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

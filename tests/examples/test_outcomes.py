@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.world import EXAMPLE, open_world, request, run
+import contextos
+from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
+from tests.world import EXAMPLE, TENANT, open_world, request, run
 
 ROW = re.compile(r"\| `(ord_[a-z0-9]+)` \| ([0-9]+) \| ([a-z]+) \| (.+) \|")
 README = (EXAMPLE / "README.md").read_text(encoding="utf-8")
@@ -44,6 +47,27 @@ def test_the_table_is_read_in_full() -> None:
 def test_every_rule_and_gate_that_the_readme_names_exists() -> None:
     pack = (EXAMPLE / "pack.json").read_text(encoding="utf-8")
     assert all(f'"{name}"' in pack for name in NAMED.findall(README))
+
+
+async def played_short(path: Path) -> list[Any]:
+    """Refunds of INR 900, 4200 and of an order of somebody else, by the short form of the pack."""
+    make_workspace(path)
+    shutil.copy(EXAMPLE / "short.yaml", path / "packs" / "short.yaml")
+    views = []
+    async with contextos.open(path) as app:
+        await app.initialise(TENANT, by=example_operator(path))
+        await seed_graph(app, Workspace(path, TENANT, {}))
+        for amount in (900, 4200, 100_001):
+            asked = request(amount, f"req_{amount}") | {"context_pack_refs": ["support.refund@1.0.0"]}
+            views.append(await app.deployment.invoke(asked))
+    return views
+
+
+def test_the_short_form_pays_and_asks_as_the_whole_pack_does(tmp_path: Path) -> None:
+    small, large, too_large = run(played_short(tmp_path / "w"))
+    assert (small.state, list(small.record["outputs"])) == ("completed", ["transaction_id"])
+    assert (large.state, large.waiting["required_role"]) == ("waiting", "finance_lead")
+    assert too_large.state != "completed"
 
 
 async def twice(path: Path) -> tuple[list[Any], list[dict[str, Any]]]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.ports.outside import Adapter
 from contextos.errors import InvalidArtifact, InvalidInput, InvalidTool, Problem
@@ -15,7 +14,7 @@ from contextos.files import read_regular_file
 from contextos.packs.declaration import PackDeclaration
 from contextos.packs.expansion import Expansion, expand
 from contextos.packs.facts import FactExpression
-from contextos.packs.reading import read_declaration
+from contextos.packs.reading import parse_declaration, read_declaration
 from contextos.tools.declared import Tool
 from contextos.tools.toolset import grouped
 
@@ -45,7 +44,7 @@ def pack(
         InvalidArtifact: as `expand`.
     """
     adapters = _adapters(tools)
-    declaration = parse(PackDeclaration, _plain({"name": name, "version": version, "tenant": tenant, **fields}))
+    declaration = parse_declaration(_plain({"name": name, "version": version, "tenant": tenant, **fields}))
     return DeclaredPack(declaration, expand(declaration, [one.describe() for one in adapters]), adapters)
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from contextos import pack
 from contextos.errors import InvalidArtifact, InvalidEnvelope, InvalidInput
 from contextos.packs.reading import read_declaration, write_declaration
-from tests.unit.packs.deploying import declared
+from tests.unit.packs.deploying import TOOLS, declared
 
 YAML = b"""\
 name: deploy
@@ -31,6 +32,14 @@ def test_yaml_and_json_and_python_say_the_same() -> None:
     assert read_declaration(YAML) == told
     assert read_declaration(json.dumps(told.to_json()).encode()) == told
     assert read_declaration(write_declaration(told).encode()) == told
+
+
+@pytest.mark.parametrize("name", ["guardrails", "must_escalate", "policy_layer", "memory_layer"])
+def test_what_only_the_whole_form_has_is_refused_with_the_way_there(name: str) -> None:
+    with pytest.raises(InvalidArtifact, match=f"the short form has no `{name}`; write the whole form"):
+        read_declaration(YAML + f"{name}: {{}}\n".encode())
+    with pytest.raises(InvalidArtifact, match=f"the short form has no `{name}`"):
+        pack("deploy", version="1.0.0", tenant="tenant_deploy", tools=[TOOLS], who=["a"], **{name: {}})
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ def mined_yaml(mined: MinedPack) -> str:
         elif name == "permissions":
             lines += [f"{name}:", *_permissions(value, mined.notes)]
         else:
+            lines += [_comment(note, 0) for note in mined.notes.get((name,), ())]
             lines += _dumped({name: value}, 0)
     text = "\n".join(lines) + "\n"
     assert read_declaration(text.encode()).to_json() == document, "the file says what was mined"

@@ -8,6 +8,7 @@ was recorded is data: it is escaped in patterns, in YAML and in comments.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,7 +20,7 @@ from contextos.contracts.envelopes.policy import ArgConstraint
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, capability_id
 from contextos.errors import InvalidInput, Problem
 from contextos.mining.bounds import MAX_BOUNDED_CHARS, bound_of
-from contextos.packs.declaration import PackDeclaration
+from contextos.packs.declaration import BudgetDeclaration, PackDeclaration
 from contextos.packs.printing import fact_text
 from contextos.queries.observations import RecordedSession, SessionCall
 
@@ -28,17 +29,23 @@ MAX_ORIGINS: Final = 3
 MAX_MINED_BYTES: Final = 16_384
 """A call whose arguments are larger is not mined."""
 REVERSIBLE: Final = "write_reversible"
+TIME_HEADROOM: Final = 2
+"""How many times the longest time that a session worked a session may work."""
 
 NotePlace = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MinedPack:
-    """A mined pack: its short form, notes on its entries by their place, and how many calls were left out, by why."""
+    """A mined pack: its short form, notes on its entries by their place, and how many calls were left out, by why.
+
+    `unbounded` names the arguments by tool whose values nothing of the pack limits.
+    """
 
     declaration: PackDeclaration
     notes: Mapping[NotePlace, Sequence[str]]
     left_out: Mapping[str, int]
+    unbounded: Mapping[str, Sequence[str]]
 
 
 @dataclass(slots=True)
@@ -86,13 +93,14 @@ class _Miner:
         self.used: dict[str, dict[str, dict[str, list[SessionCall]]]] = {}
         """The calls by intent, tool and role of the user."""
         self.left_out: dict[str, int] = {}
-        self.most_calls, self.most_cost = 1, 0.0
+        self.most_calls, self.most_cost, self.most_ms = 1, 0.0, 0.0
+        self.unbounded: dict[str, list[str]] = {}
         self.notes: dict[NotePlace, list[str]] = {}
 
     def see(self, session: RecordedSession) -> None:
         """Count the calls of a session that their tools answered."""
-        intent, made = session.request["input"]["intent"], 0
-        cost = 0.0
+        intent, made, cost = session.intent, 0, 0.0
+        self.most_ms = max(self.most_ms, session.wall_clock_ms)
         for call in session.calls:
             reason = self._why_not(call)
             if reason is not None:
@@ -125,7 +133,7 @@ class _Miner:
         for name, tool in sorted(self.tools.items()):
             bounds = self._bounds(name, tool)
             permissions[name] = {"arg_constraints": {one: bound.to_json() for one, bound in bounds.items()}}
-            self.notes["permissions", name] = [f"from {origin_of(tool.calls)}", *self._unbounded(tool, bounds)]
+            self.notes["permissions", name] = [f"from {origin_of(tool.calls)}", *self._unbounded(name, tool, bounds)]
             if unused := self._never_given(tool):
                 self.notes["deny", str(len(deny))] = [f"in none of {origin_of(tool.calls)}"]
                 condition = " or ".join(f"not missing({fact_text(f'args.{one}')})" for one in unused)
@@ -141,7 +149,12 @@ class _Miner:
             intent: {"who": sorted({role for roles in tools.values() for role in roles}), "tools": sorted(tools)}
             for intent, tools in self.used.items()
         }
-        budget = {"max_tool_calls": self.most_calls}
+        budget: dict[str, Any] = {"max_tool_calls": self.most_calls}
+        if self.most_cost:
+            budget["max_cost_cents"] = self.most_cost
+        if (wall_clock_ms := math.ceil(TIME_HEADROOM * self.most_ms)) > BudgetDeclaration().wall_clock_ms:
+            budget["wall_clock_ms"] = wall_clock_ms
+            self.notes["budget",] = [f"the longest session worked for {math.ceil(self.most_ms)} ms"]
         body = {
             **head,
             "approver": self.approver,
@@ -149,10 +162,10 @@ class _Miner:
             "intents": intents,
             **({"deny": deny} if deny else {}),
             **({"auto_approve": automatic} if automatic else {}),
-            "budget": {**budget, "max_cost_cents": self.most_cost} if self.most_cost else budget,
+            "budget": budget,
             "permissions": permissions,
         }
-        return MinedPack(parse(PackDeclaration, body), self.notes, self.left_out)
+        return MinedPack(parse(PackDeclaration, body), self.notes, self.left_out, self.unbounded)
 
     def _of_other_roles(self, number: int) -> list[dict[str, Any]]:
         """Deny the tools of an intent to those of its roles that used others of its tools only. `number` entries are
@@ -192,8 +205,10 @@ class _Miner:
         note = f"{json.dumps(bound.min)} in {named_call(least)}, {json.dumps(bound.max)} in {named_call(most)}"
         self.notes["permissions", name, argument] = [note]
 
-    def _unbounded(self, tool: _Tool, bounds: Mapping[str, ArgConstraint]) -> list[str]:
+    def _unbounded(self, name: str, tool: _Tool, bounds: Mapping[str, ArgConstraint]) -> list[str]:
         loose = sorted({one for call in tool.calls for one in call.args} - bounds.keys())
+        if loose:
+            self.unbounded[name] = loose
         dotted = [one for one in self._not_given(tool) if "." in one]
         notes = [f"NOT BOUNDED: {', '.join(loose)}; only the tool's own schema limits it"] if loose else []
         return (

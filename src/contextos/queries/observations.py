@@ -6,10 +6,11 @@ A run that does not verify is left out and named: nothing altered is counted. A 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.entries.reading import read_body
+from contextos.contracts.facts import name_remedy
 from contextos.errors import InvalidInput, Problem
 from contextos.queries.checked_run import CheckedRun, read_checked
 from contextos.queries.run_index import newest_runs
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from contextos.contracts.ports.outside import Keys
     from contextos.contracts.ports.storage import Store
 
+FINISH: Final = "finish"
+"""The check about the outcome that an agent states at the end of its session."""
 MAX_EXAMPLES: Final = 3
 """Calls that are named beside a rule."""
 
@@ -45,7 +48,11 @@ class SessionCall:
 
 @dataclass(frozen=True, slots=True)
 class RecordedSession:
-    """One session: its request, who acted, its pack, its calls in order, and whether its pack observed."""
+    """One session: its request, who acted, its pack, its calls in order, and whether its pack observed.
+
+    `at_end` are the findings about the outcome that its agent stated. `wall_clock_ms` is the time that it worked, or 0
+    while it has no record.
+    """
 
     run_id: str
     request: Mapping[str, Any]
@@ -53,19 +60,39 @@ class RecordedSession:
     pack_ref: str
     observed: bool
     calls: Sequence[SessionCall]
+    at_end: Sequence[Mapping[str, Any]] = ()
+    wall_clock_ms: float = 0
+
+    @property
+    def intent(self) -> str:
+        return str(self.request["input"]["intent"])
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The sessions that were read, the newest first, and by run what about others does not verify."""
+    """The sessions that were read, the newest first, and by run what about others does not verify.
+
+    `older` says that the tenant has older runs, which were not read.
+    """
 
     sessions: Sequence[RecordedSession]
     faults: Mapping[str, str] = field(default_factory=dict)
+    older: bool = False
 
     @property
     def calls(self) -> list[SessionCall]:
         """Return all calls of all sessions."""
         return [call for session in self.sessions for call in session.calls]
+
+    def of_intents(self, names: Sequence[str]) -> Recording:
+        """Return the sessions of these intents alone; of all for no name. Raises `InvalidInput` for an unknown one."""
+        known = sorted({session.intent for session in self.sessions})
+        if unknown := [name for name in names if name not in known]:
+            remedy = name_remedy(unknown[0], known) if known else "record sessions with a pack that observes"
+            detail = f"no session of the intent `{unknown[0][:80]}` was read"
+            raise InvalidInput(Problem("/intent", "unknown_intent", detail, remedy))
+        kept = [session for session in self.sessions if not names or session.intent in names]
+        return replace(self, sessions=kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +106,24 @@ class RuleCount:
     examples: Sequence[tuple[str, str]]
 
 
-async def read_sessions(store: Store, tenant_id: str, keys: Keys, names: Sequence[str] = ()) -> Recording:
-    """Read the sessions of these runs or requests; without any, the tenant's newest sessions whose pack observed.
+async def read_sessions(
+    store: Store, tenant_id: str, keys: Keys, names: Sequence[str] = (), *, limit: int = MAX_RUNS_READ
+) -> Recording:
+    """Read the sessions of these runs or requests; without any, those whose pack observed among the `limit` newest runs
+    of the tenant.
 
     Raises:
         NotFound: a name is that of no run.
         InvalidInput: a name is that of a run that is no session.
         ChainBroken: an entry of the index that was read is missing, moved or changed.
     """
-    sessions, faults = [], {}
+    sessions, faults, older = [], {}, False
     if names:
         runs = [await run_named(store, name) for name in names]
     else:
         runs = []
         async for line, _ in newest_runs(store, tenant_id, 0):
-            if len(runs) == MAX_RUNS_READ:
+            if older := len(runs) == limit:
                 break
             runs.append(line.key)
     for run_id in dict.fromkeys(runs):
@@ -106,7 +136,7 @@ async def read_sessions(store: Store, tenant_id: str, keys: Keys, names: Sequenc
         elif names:
             detail = f"`{run_id}` is no session of an agent, or what it recorded was erased"
             raise InvalidInput(Problem("", "no_session", detail, "name sessions, or none for all that were observed"))
-    return Recording(sessions, faults)
+    return Recording(sessions, faults, older)
 
 
 def _session(run: CheckedRun) -> RecordedSession | None:
@@ -114,6 +144,7 @@ def _session(run: CheckedRun) -> RecordedSession | None:
     opened = _first(run.entries, "session.opened")
     received, pinned = _first(run.entries, "run.received"), _first(run.entries, "run.pinned")
     principals = run_principals(run.entries)
+    records = [entry for entry in run.entries if entry.kind == "record.revised" and entry.body]
     if opened is None or received is None or pinned is None or principals is None:
         return None
     return RecordedSession(
@@ -123,7 +154,14 @@ def _session(run: CheckedRun) -> RecordedSession | None:
         pinned["pack_ref"],
         bool(opened.get("observed")),
         session_calls(run.run_id, run.entries),
+        [one for entry in run.entries if entry.kind == "call.observed" for one in _at_end(read_body(entry))],
+        max((read_body(entry)["budget_usage"]["wall_clock_ms"] for entry in records), default=0),
     )
+
+
+def _at_end(observed: Any) -> list[Mapping[str, Any]]:
+    """The findings of a body of `call.observed` that is about the end of a session."""
+    return [{"by": FINISH, **one} for one in observed["findings"]] if observed and observed["by"] == FINISH else []
 
 
 def _first(entries: Sequence[Entry], kind: str) -> Any:
@@ -145,7 +183,7 @@ def session_calls(run_id: str, entries: Sequence[Entry]) -> list[SessionCall]:
             asked, findings = (None if body is None else (entry.key, body)), []
         elif body is None:
             continue
-        elif entry.kind == "call.observed":
+        elif entry.kind == "call.observed" and body["by"] != FINISH:
             findings += [{"by": body["by"], **one} for one in body["findings"]]
         elif entry.kind == "call.answered" and asked is not None:
             call_id, said = asked
@@ -156,7 +194,7 @@ def session_calls(run_id: str, entries: Sequence[Entry]) -> list[SessionCall]:
                 )
             )
             asked, findings = None, []
-        elif entry.kind != "call.answered":
+        elif entry.kind not in ("call.answered", "call.observed"):
             results["/".join(entry.key.split("/")[:2])] = body.get("envelope", body)
     if asked is not None:
         calls.append(SessionCall(run_id, asked[0], asked[1]["tool"], asked[1]["args"], findings=findings))
@@ -166,14 +204,18 @@ def session_calls(run_id: str, entries: Sequence[Entry]) -> list[SessionCall]:
 _READ: Final = frozenset({"call.asked", "call.observed", "call.answered", "tool.returned", "tool.refused"})
 
 
-def counts_by_rule(calls: Iterable[SessionCall]) -> list[RuleCount]:
-    """Return what each rule would have done with these calls, the most frequent first. A call counts once for each."""
+def counts_by_rule(sessions: Iterable[RecordedSession]) -> list[RuleCount]:
+    """Return what each rule would have done with the calls and the ends of these sessions, the most frequent first.
+
+    A call counts once for each rule. The end of a session is named `finish` beside its run.
+    """
     found: dict[tuple[str, str], tuple[str, dict[tuple[str, str], None]]] = {}
-    for call in calls:
-        for one in call.findings:
-            for rule in rules_of(one):
-                _, at = found.setdefault((rule, one["verdict"]), (one["detail"], {}))
-                at[call.run_id, call.call_id] = None
+    for session in sessions:
+        for call_id, findings in (*((call.call_id, call.findings) for call in session.calls), (FINISH, session.at_end)):
+            for one in findings:
+                for rule in rules_of(one):
+                    _, at = found.setdefault((rule, one["verdict"]), (one["detail"], {}))
+                    at[session.run_id, call_id] = None
     counts = [
         RuleCount(rule, verdict, detail, len(at), list(at)[:MAX_EXAMPLES])
         for (rule, verdict), (detail, at) in found.items()

@@ -174,3 +174,25 @@ def test_an_argument_that_no_rule_can_name_is_said(mined: Mined) -> None:
     assert any("NOT DENIED: opt.x" in note for note in pack.notes["permissions", "shop.find_order"])
     assert [one.when for one in pack.declaration.deny] == ['not missing(args["a b"])']
     assert expand(pack.declaration, [adapter])
+
+
+def test_an_argument_that_nothing_bounds_is_named(mined: Mined) -> None:
+    session = mined.recording.sessions[0]
+    call = next(one for one in session.calls if one.tool == "shop.find_order")
+    many = [replace(call, call_id=f"c{number}", args={"order_id": {"nested": number}}) for number in range(20)]
+    pack = mined_from(Recording([replace(session, calls=many)]))
+    assert pack.unbounded == {"shop.find_order": ["order_id"]}
+    assert "NOT BOUNDED: order_id" in pack.notes["permissions", "shop.find_order"][1]
+    few = mined_from(Recording([replace(session, calls=many[:3])]))
+    assert few.unbounded == {}
+
+
+@pytest.mark.parametrize(("worked_ms", "mined_ms"), [(0, None), (14_000.5, None), (40_000.2, 80_001)])
+def test_a_pack_gives_sessions_twice_the_time_that_the_longest_one_worked(
+    mined: Mined, worked_ms: float, mined_ms: int | None
+) -> None:
+    recorded = mined.recording.sessions
+    pack = mined_from(Recording([replace(one, wall_clock_ms=worked_ms / n) for n, one in enumerate(recorded, 1)]))
+    assert pack.declaration.to_json()["budget"].get("wall_clock_ms") == mined_ms
+    assert (("budget",) in pack.notes) == (mined_ms is not None)
+    assert all(one.wall_clock_ms > 0 for one in mined.recording.sessions), "each has a record"

@@ -32,7 +32,7 @@ def test_a_session_is_read_with_its_calls_their_answers_and_findings(tmp_path: P
         ]
         assert session.calls[2].envelope is not None
         assert session.calls[2].envelope["output"]["refund_amount_inr"] == 4200
-        (count,) = counts_by_rule(session.calls)
+        (count,) = counts_by_rule([session])
         assert (count.verdict, count.count, count.examples) == ("ask", 1, [(gate.run_id, "pay")])
 
     in_world(tmp_path, play, pack=observed)
@@ -64,3 +64,35 @@ def test_a_run_of_a_plan_is_no_session(tmp_path: Path) -> None:
         await world.aclose()
 
     run(go())
+
+
+def test_what_is_wrong_with_the_end_of_a_session_is_counted_by_rule(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        idle = await refund_session(world, "ses_idle", 900)
+        await idle.call(LOOKUP, {"order_id": "ord_881"}, call_id="look")
+        await idle.finish("approved")
+        (session,) = (await read_sessions(world.stores.tenant(TENANT), TENANT, world.keys)).sessions
+        assert [call.findings for call in session.calls] == [[]], "it is about no call"
+        (count,) = counts_by_rule([session])
+        assert (count.rule, count.verdict, count.examples) == (
+            "finish: must_escalate",
+            "deny",
+            [(idle.run_id, "finish")],
+        )
+
+    in_world(tmp_path, play, pack=observed)
+
+
+def test_runs_that_were_not_read_are_not_passed_over_in_silence(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        gates = [await refund_session(world, f"ses_{number}", 900) for number in range(3)]
+        store = world.stores.tenant(TENANT)
+        part = await read_sessions(store, TENANT, world.keys, limit=2)
+        assert ([one.run_id for one in part.sessions], part.older) == ([gates[2].run_id, gates[1].run_id], True)
+        whole = await read_sessions(store, TENANT, world.keys, limit=3)
+        assert (len(whole.sessions), whole.older) == (3, False)
+        assert len(whole.of_intents(["support.refund"]).sessions) == 3
+        with pytest.raises(InvalidInput, match=r"no session of the intent `support\.refnud`.*did you mean"):
+            whole.of_intents(["support.refund", "support.refnud"])
+
+    in_world(tmp_path, play, pack=observed)

@@ -28,13 +28,25 @@ DENIED: Final = 1
 RunsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[RUN...]", help="Runs or requests; by default the newest sessions whose pack observed, of 1,000 runs."
+        metavar="[RUN...]", help="Runs or requests; by default the sessions whose pack observed, of the newest runs."
     ),
+]
+IntentsOption = Annotated[
+    list[str] | None, typer.Option("--intent", metavar="ID", help="Only sessions of this intent. Repeatable.")
+]
+LimitOption = Annotated[
+    int | None,
+    typer.Option("--limit", min=1, max=1_000_000, help="Read at most this many of the newest runs. Default: 1000."),
 ]
 
 
 def observations_command(
-    runs: RunsArgument = None, workspace: WorkspaceOption = None, tenant: TenantOption = "", as_json: JsonOption = False
+    runs: RunsArgument = None,
+    intent: IntentsOption = None,
+    limit: LimitOption = None,
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
 ) -> int:
     """List what packs that observe would have denied or asked, by rule.
 
@@ -42,8 +54,8 @@ def observations_command(
     """
     from contextos.queries.observations import counts_by_rule
 
-    recording, _ = _recording(runs, workspace, tenant)
-    counts = counts_by_rule(recording.calls)
+    recording, _ = _recording(runs, intent, limit, workspace, tenant)
+    counts = counts_by_rule(recording.sessions)
     lines: list[str] = [Heading(f"{'calls':>5}  {'would':<5}  rule")]
     for one in counts:
         calls = ", ".join(displayed(f"{run}/{call}") for run, call in one.examples)
@@ -67,8 +79,9 @@ def observations_command(
             for one in counts
         ],
         "faults": recording.faults,
+        "older_runs": recording.older,
     }
-    print_result(document, [*lines, *_faults(recording)], as_json=as_json)
+    print_result(document, [*lines, *_not_counted(recording)], as_json=as_json)
     return exit_code_of_faults(recording.faults.values())
 
 
@@ -80,6 +93,8 @@ def mine_command(
         str, typer.Option("--approver", metavar="ROLE", help="The role that is asked about writes.")
     ] = "approver",
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The file; by default NAME.yaml.")] = None,
+    intent: IntentsOption = None,
+    limit: LimitOption = None,
     workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -92,7 +107,7 @@ def mine_command(
     from contextos.mining.miner import mine
     from contextos.packs.expansion import expand
 
-    recording, tenant_id = _recording(runs, workspace, tenant)
+    recording, tenant_id = _recording(runs, intent, limit, workspace, tenant)
     definitions = workspace_definitions(workspace)
     mined = mine(
         recording.sessions, definitions.values(), name=name, version=version, tenant_id=tenant_id, approver=approver
@@ -108,14 +123,24 @@ def mine_command(
     count = len(recording.calls) - sum(mined.left_out.values())
     lines = [f"{displayed(str(path))} is written, from {count} calls of {len(recording.sessions)} sessions"]
     lines += [f"{number} calls are left out: {displayed(why)}" for why, number in sorted(mined.left_out.items())]
-    document = {"file": str(path), "calls": count, "calls_left_out": mined.left_out, "faults": recording.faults}
-    print_result(document, [*lines, *_faults(recording)], as_json=as_json)
+    lines += [f"NOT BOUNDED: {displayed(', '.join(names))} of {tool}" for tool, names in mined.unbounded.items()]
+    document = {
+        "file": str(path),
+        "calls": count,
+        "calls_left_out": mined.left_out,
+        "not_bounded": mined.unbounded,
+        "faults": recording.faults,
+        "older_runs": recording.older,
+    }
+    print_result(document, [*lines, *_not_counted(recording)], as_json=as_json)
     return exit_code_of_faults(recording.faults.values())
 
 
 def test_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A pack: short, whole, or in its envelope.")],
     runs: RunsArgument = None,
+    intent: IntentsOption = None,
+    limit: LimitOption = None,
     workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -129,7 +154,7 @@ def test_command(
 
     from contextos.mining.backtest import backtest
 
-    recording, _ = _recording(runs, workspace, tenant)
+    recording, _ = _recording(runs, intent, limit, workspace, tenant)
     document, definitions = whole_pack(file, workspace), workspace_definitions(workspace)
     judged = asyncio.run(backtest(document, list(definitions.values()), recording.sessions))
     if not judged:
@@ -156,8 +181,9 @@ def test_command(
             if one.verdict != "allowed"
         ],
         "faults": recording.faults,
+        "older_runs": recording.older,
     }
-    print_result(answer, [*lines, *_faults(recording)], as_json=as_json)
+    print_result(answer, [*lines, *_not_counted(recording)], as_json=as_json)
     return exit_code_of_faults(recording.faults.values()) or (DENIED if counts["deny"] else 0)
 
 
@@ -178,15 +204,25 @@ def _by_rule(judged: list[JudgedCall]) -> list[str]:
     return lines
 
 
-def _recording(runs: list[str] | None, workspace: Path | None, tenant: str) -> tuple[Recording, str]:
+def _recording(
+    runs: list[str] | None, intents: list[str] | None, limit: int | None, workspace: Path | None, tenant: str
+) -> tuple[Recording, str]:
+    if runs and limit is not None:
+        detail = "--limit is for the newest runs, and these are named"
+        raise InvalidInput(Problem("", "usage", detail, "leave one of the two out"))
+
     async def operation(context: CommandContext) -> tuple[Recording, str]:
         from contextos.queries.observations import read_sessions
+        from contextos.queries.sessions import MAX_RUNS_READ
 
-        found = await read_sessions(context.store, context.tenant_id, context.app.keys, runs or ())
-        return found, context.tenant_id
+        most, keys = limit or MAX_RUNS_READ, context.app.keys
+        found = await read_sessions(context.store, context.tenant_id, keys, runs or (), limit=most)
+        return found.of_intents(intents or ()), context.tenant_id
 
     return with_read_context(workspace, tenant, operation)
 
 
-def _faults(recording: Recording) -> list[str]:
-    return [line for run, why in recording.faults.items() for line in (f"left out: {run}", *fault_lines(why))]
+def _not_counted(recording: Recording) -> list[str]:
+    """The lines that say which runs are not in a recording."""
+    lines = [line for run, why in recording.faults.items() for line in (f"left out: {run}", *fault_lines(why))]
+    return [*lines, "older runs were not read; read more with --limit"] if recording.older else lines

@@ -83,6 +83,20 @@ def test_a_mined_pack_expands_and_the_recording_passes_it(observed: Any, tmp_pat
     assert tested.out.splitlines()[:3] == ["4 allowed", "2 asked about", "0 denied"]
 
 
+def test_sessions_are_chosen_by_intent_and_the_newest_runs_by_a_limit(observed: Any, tmp_path: Any) -> None:
+    assert "6 calls of 2 sessions" in observed.say("pack", "observations", "--intent", "mini.watch").out
+    near = observed.say("pack", "mine", "mini.mined", "--intent", "mini.wacht", "--out", str(tmp_path / "no.yaml"))
+    assert (near.code, (tmp_path / "no.yaml").exists()) == (2, False)
+    assert "did you mean `mini.watch`?" in near.err
+    one = observed.say("pack", "mine", "mini.mined", "--limit", "1", "--out", str(tmp_path / "one.yaml"))
+    assert "from 3 calls of 1 sessions" in one.out
+    assert "older runs were not read; read more with --limit" in one.out
+    assert observed.say("pack", "observations", "--limit", "1", "--json").json["older_runs"] is True
+    assert observed.say("pack", "observations", "--json").json["older_runs"] is False
+    both = observed.say("pack", "test", str(tmp_path / "one.yaml"), "ses_1", "--limit", "1", "--json")
+    assert (both.code, both.json["error"]["problems"][0]["code"]) == (2, "usage")
+
+
 def test_a_pack_that_denies_what_was_done_fails_the_test(observed: Any, tmp_path: Any) -> None:
     file = tmp_path / "narrow.yaml"
     assert observed.say("pack", "mine", "mini.mined", "--out", str(file)).code == 0

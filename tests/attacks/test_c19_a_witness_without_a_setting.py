@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import contextos
 from contextos.contracts.documents.epochs import PUBLISHED_HEADS
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.errors import Integrity
@@ -52,6 +53,23 @@ def test_a_run_that_was_cut_is_missed_without_any_setting(shop: Shop, state: Pat
         said = shop.say(*command)
         assert (said.code, "was witnessed at" in said.err) == (3, True), said
     assert (os.stat(file).st_mode & 0o777, os.stat(file.parent).st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_a_witness_file_is_the_same_one_however_the_workspace_is_named(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = shop.path / "contextos.toml"
+    settings.write_text('witness = "witness.jsonl"\n' + settings.read_text())
+    monkeypatch.chdir(shop.path)
+    with contextos.open("."):
+        pass
+    assert shop.say("invoke", shop.request("deny"), "-w", str(shop.path)).code == 5
+    assert shop.say("invoke", shop.request("next"), "-w", "../shop").code == 5
+    (shop.path.parent / "link").symlink_to(shop.path)
+    for named in (".", "../link", str(shop.path)):
+        told = shop.say("verify", "-w", named, "--json").json
+        assert told["witness"] == str(shop.path / "witness.jsonl")[-180:]
+        assert [Path(one).parent.name for one in told["earlier_witnesses"]] == ["contextos"], "that of the user"
 
 
 def test_a_witness_of_the_user_that_was_removed_or_cut_is_missed(shop: Shop, state: Path) -> None:

@@ -291,7 +291,9 @@ def witness_of(settings: Settings, keys: Keys, *, read_only: bool) -> tuple[Witn
     """Return the witness of a deployment, and the name by which its journals record it; None if it has none."""
     workspace, named = settings.workspace, settings.witness
     if named not in ("", NO_WITNESS):
-        return witness_at(named, workspace), witness_place(named if is_sink_url(named) else str(workspace / named))
+        # A file has one name in the journal, from wherever and however the workspace is named.
+        place = named if is_sink_url(named) else str((workspace / named).resolve())
+        return witness_at(named, workspace), witness_place(place)
     if not has_default_witness(settings):
         return None, ""
     path = default_witness_path(workspace / settings.store, _first_head_key(keys))

@@ -16,10 +16,14 @@ import shutil
 import tomllib
 from contextlib import chdir
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.docs.pages import ROOT, Block, as_shown, blocks, make_shim, play, typed, written
+
+if TYPE_CHECKING:
+    from tests.postgres import Database
 
 MAKE = re.compile(r"make (?P<targets>[a-z ]+)")
 TARGET = re.compile(r"^(?P<name>[a-z]+):", re.MULTILINE)
@@ -29,7 +33,11 @@ WITHOUT_BLOCKS = {"concepts.md"}
 """Pages that only explain terms."""
 ELSEWHERE = {"first-decision.md"}
 """A page that begins in an empty directory: `tests/e2e/test_first_decision.py` types it."""
-PAGES = [page for page in written() if page.name not in WITHOUT_BLOCKS | ELSEWHERE]
+SERVICE = ROOT / "docs" / "production.md"
+"""A page that needs a PostgreSQL server, which it names by these URLs."""
+OWNER = "postgresql://owner@db.example/contextos"
+LOGIN = "postgresql://service@db.example/contextos?sslmode=verify-full&sslrootcert=/etc/contextos/db-ca.pem"
+PAGES = [page for page in written() if page.name not in WITHOUT_BLOCKS | ELSEWHERE | {SERVICE.name}]
 WITH_DOCTESTS = sorted(
     path for path in (ROOT / "src").rglob("*.py") if re.search(r"^\s*>>> ", path.read_text("utf-8"), re.MULTILINE)
 )
@@ -68,8 +76,18 @@ def workspace(demo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_code_block_of_a_page_runs(page: Path, workspace: Path, shim: Path) -> None:
     if page.name == "agents.md":
         pytest.importorskip("wayflowcore", reason="this page runs in the environment of `make agentspec`")
+    run_page(page, page.read_text("utf-8"), workspace, shim)
+
+
+def test_every_code_block_of_the_page_about_production_runs(database: Database, workspace: Path, shim: Path) -> None:
+    text = SERVICE.read_text("utf-8")
+    assert text.count(OWNER) == text.count(LOGIN) == 1
+    run_page(SERVICE, text.replace(OWNER, database.owner).replace(LOGIN, database.app), workspace, shim)
+
+
+def run_page(page: Path, text: str, workspace: Path, shim: Path) -> None:
     namespace: dict[str, object] = {"__name__": "page"}
-    found = list(blocks(page.read_text("utf-8")))
+    found = list(blocks(text))
     assert found, f"{page.name} has no block; take it off the list of pages"
     typed_here = " ".join(block.text for block in found if block.language == "console")
     assert all(block.title in typed_here for block in found), f"{page.name} saves a file that no command uses"
@@ -139,6 +157,14 @@ def test_a_false_block_is_found(language: str, text: str, workspace: Path, shim:
     [block] = blocks(f"# A page\n\n```{language}\n{text}```\n")
     with chdir(workspace), pytest.raises((AssertionError, ValueError)):
         run_block(block, Path("page.md"), {}, shim)
+
+
+def test_a_saved_file_that_no_command_uses_is_found(workspace: Path, shim: Path) -> None:
+    page = '```python title="lost.py"\nassert 1 == 2\n```\n\n```console\n$ true\n```\n'
+    with pytest.raises(AssertionError, match="no command uses"):
+        run_page(Path("page.md"), page, workspace, shim)
+    with pytest.raises(AssertionError, match="ended with 1"):
+        run_page(Path("page.md"), page.replace("$ true", "$ python lost.py"), workspace, shim)
 
 
 def test_shown_output_can_omit_lines_and_differ_only_in_ids_and_times() -> None:

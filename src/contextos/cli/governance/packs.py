@@ -35,7 +35,9 @@ RefsArgument = Annotated[
     list[str], typer.Argument(metavar="REF...", help="A pack, and the catalogs and policies named beside it.")
 ]
 IntentOption = Annotated[list[str], typer.Option("--intent", metavar="ID", help="An intent. Repeatable.")]
-EnvironmentOption = Annotated[str, typer.Option("--environment", help="The profile: embedded or service.")]
+EnvironmentOption = Annotated[
+    str, typer.Option("--environment", help="The profile: embedded or service. Default: that of the workspace.")
+]
 
 
 def apply_command(
@@ -78,7 +80,10 @@ def publish_command(
 
     async def operation(context: CommandContext) -> str:
         with about(file):
-            envelope = loads(raw, max_bytes=MAX_FILE_BYTES)
+            envelope = loads(raw, max_bytes=MAX_FILE_BYTES) if raw.lstrip()[:1] == b"{" else None
+            if not isinstance(envelope, dict) or "payloadType" not in envelope:
+                remedy = "sign a pack with `contextos pack sign`"
+                raise InvalidInput(Problem("", "not_signed", "it is no artifact in a signed envelope", remedy))
             return await publish_artifact(context.deployment, context.tenant_id, envelope, by=actor)
 
     ref = with_unchecked_context(workspace, tenant, operation)
@@ -146,7 +151,7 @@ def pin_command(
     expect: ExpectOption,
     by: ByOption,
     key: ActKeyOption = None,
-    environment: EnvironmentOption = "embedded",
+    environment: EnvironmentOption = "",
     workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -157,9 +162,10 @@ def pin_command(
     """
     from contextos.operations.acts.governance import pin_packs
 
-    actor, pin = named_actor(by, key), _pin(refs, intent, environment)
+    actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> None:
+        pin = _pin(refs, intent, environment or context.deployment.config.profile)
         await pin_packs(context.deployment, context.tenant_id, pin, expected=expect, by=actor)
 
     return _changed(operation, workspace, tenant, as_json)
@@ -171,7 +177,7 @@ def withdraw_command(
     expect: ExpectOption,
     by: ByOption,
     key: ActKeyOption = None,
-    environment: EnvironmentOption = "embedded",
+    environment: EnvironmentOption = "",
     workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -182,9 +188,10 @@ def withdraw_command(
     """
     from contextos.operations.acts.governance import withdraw_pin
 
-    actor, pin = named_actor(by, key), _pin(refs, intent, environment)
+    actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> None:
+        pin = _pin(refs, intent, environment or context.deployment.config.profile)
         await withdraw_pin(context.deployment, context.tenant_id, pin, expected=expect, by=actor)
 
     return _changed(operation, workspace, tenant, as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from contextos.cli.layout import folded, moment
 from contextos.cli.runs.faults import exit_code_of_faults, fault_lines
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
+from contextos.contracts.facts import name_remedy
 
 if TYPE_CHECKING:
     from contextos.application.approvals import Question
@@ -31,11 +33,13 @@ def approvals_list_command(
     answer it.
     """
 
-    async def operation(context: CommandContext) -> Page[Question]:
+    async def operation(context: CommandContext) -> tuple[Page[Question], list[str]]:
         questions = context.app.approvals
-        return await questions.waiting(context.tenant_id, role=role or None, limit=limit, cursor=cursor)
+        page = await questions.waiting(context.tenant_id, role=role or None, limit=limit, cursor=cursor)
+        held = (await context.deployment.ports.directory.held_roles(context.tenant_id)).approvers if role else ()
+        return page, [_nobody_holds(role, held)] if role and role not in held else []
 
-    page = with_read_context(workspace, tenant, operation)
+    page, notes = with_read_context(workspace, tenant, operation)
     lines: list[str] = [Heading(f"{'run':<20}  {'asks':<16}  {'until':<20}  call")]
     for one in page.items:
         args = displayed_json({each.name: each.value for each in one.args}, None)
@@ -46,6 +50,7 @@ def approvals_list_command(
         lines += [altered.run_id, *fault_lines(altered.fault)]
     if not page.items and not page.unverified:
         lines = ["nobody is asked anything" if page.cursor is None else "nobody is asked anything by these runs"]
+    lines += notes
     if page.cursor is not None:
         only = f" --role {displayed(role)}" if role else ""
         lines.append(f"more: contextos approvals list{only} --cursor {page.cursor}")
@@ -56,6 +61,11 @@ def approvals_list_command(
     }
     print_result(document, lines, as_json=as_json)
     return exit_code_of_faults(one.fault for one in page.unverified)
+
+
+def _nobody_holds(role: str, held: Collection[str]) -> str:
+    remedy = name_remedy(role, sorted(held)) if held else "give somebody the role"
+    return f"no approver holds the role `{displayed(role)}`; {remedy}"
 
 
 def _document(one: Question) -> dict[str, Any]:

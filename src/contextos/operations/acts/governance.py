@@ -12,7 +12,8 @@ from typing import Any
 from contextos.contracts.acts import PackPin
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import Level
-from contextos.errors import InvalidArtifact
+from contextos.contracts.facts import ENVIRONMENTS, name_remedy
+from contextos.errors import InvalidArtifact, Problem
 from contextos.operations.acts.act import Actor, commit_act
 from contextos.operations.deployment import Deployment
 from contextos.trust.redact import SECRET_REMEDY, find_secrets
@@ -56,7 +57,14 @@ async def activate_policies(
 
 
 async def pin_packs(app: Deployment, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> None:
-    """Allow requests that name exactly the refs of `pin`, for its intents in its environment. Raises as above."""
+    """Allow requests that name exactly the refs of `pin`, for its intents in its environment.
+
+    Raises:
+        InvalidArtifact: there is no such environment, or as above; otherwise as above too.
+    """
+    if pin.environment not in ENVIRONMENTS:
+        detail, remedy = f"there is no environment `{pin.environment[:80]}`", name_remedy(pin.environment, ENVIRONMENTS)
+        raise InvalidArtifact(Problem("/environment", "unknown_environment", detail, remedy))
     await commit_act(app.ports, app.config, tenant_id, await app.catalog(tenant_id).pinning(pin, expected=expected), by)
 
 

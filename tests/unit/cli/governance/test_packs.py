@@ -193,3 +193,23 @@ def test_what_cannot_be_signed_is_refused_with_its_name(deployed: Any, author: t
     leaky = deployed("pack", "sign", "leaky.json", *author)
     assert leaky.code == 2
     assert "leaky.json" in leaky.err
+
+
+def test_a_pin_for_an_environment_that_does_not_exist_is_refused_and_the_default_is_the_workspaces(
+    deployed: Any,
+) -> None:
+    assert deployed("apply", *BY).code == 0
+    pin = ("acme.deploy@1.0.0", "--intent", "acme.deploy", "--expect", "2", *BY, "--json")
+    said = deployed("pack", "pin", *pin, "--environment", "servce")
+    (problem,) = said.json["error"]["problems"]
+    assert (said.code, problem["code"], problem["remedy"]) == (2, "unknown_environment", "did you mean `service`?")
+    assert [one["environment"] for one in deployed("pack", "pin", *pin).json["packs"]] == ["embedded"]
+
+
+def test_a_pack_that_nobody_signed_is_not_published_and_the_way_is_named(deployed: Any) -> None:
+    whole = Path("whole.json")
+    whole.write_text(deployed("pack", "expand", SHORT).out, "utf-8")
+    for name in (SHORT, "whole.json"):
+        said = deployed("pack", "publish", name, *BY)
+        assert said.code == 2
+        assert f"`{name}`: it is no artifact in a signed envelope; sign a pack with `contextos pack sign`" in said.err

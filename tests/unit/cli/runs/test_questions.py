@@ -31,6 +31,11 @@ def test_a_question_is_listed_until_it_is_answered(shop: Any, asked: str) -> Non
 
 def test_a_question_to_another_role_is_left_out(shop: Any, asked: str) -> None:
     assert shop.say("approvals", "list", "--role", "support_lead", "--json").json["questions"] == []
+    said = shop.say("approvals", "list", "--role", "finance_laed")
+    assert (said.code, "no approver holds the role `finance_laed`; did you mean `finance_lead`?" in said.out) == (
+        0,
+        True,
+    )
 
 
 def test_a_list_goes_on_at_its_cursor(shop: Any, asked: str) -> None:

@@ -18,7 +18,7 @@ import typer
 from contextos.cli.workspace_search import find_workspace
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import ContextOSError, Integrity, InvalidInput, Problem, Unavailable
-from contextos.files import read_regular_file
+from contextos.files import NewFiles, read_regular_file
 
 if TYPE_CHECKING:
     from contextos.app import App
@@ -256,6 +256,17 @@ def read_file(path: Path) -> bytes:
         detail = f"`{displayed(path)[:MAX_SHOWN_CHARS]}` cannot be read: {(error.strerror or str(error)).lower()}"
         code = "too_large" if error.errno == errno.EFBIG else "unreadable"
         raise InvalidInput(Problem("", code, detail, "check the path; pipe into `-` what is no file")) from None
+
+
+def write_new_file(path: Path, text: str) -> None:
+    """Write a text to a new file, whole or not at all. Raises `InvalidInput` if it exists or cannot be written."""
+    try:
+        with NewFiles() as files:
+            files.write(path, text.encode())
+            files.publish()
+    except OSError as error:
+        detail = f"`{displayed(path)[:MAX_SHOWN_CHARS]}` cannot be written: {(error.strerror or str(error)).lower()}"
+        raise InvalidInput(Problem("", "unwritable", detail, "name another file with --out")) from None
 
 
 def exit_code_of(view: RunView) -> int:

@@ -33,7 +33,7 @@ class DenyDeclaration(Model):
     tools: Seq[Name] = ()
     """The tools that the entry is about; by default each write."""
     because: Text = ""
-    """The reason, for people; it becomes the rationale of the rule."""
+    """The reason, for people and for an agent whose call is denied; it becomes the rationale of the rule."""
 
 
 class AskDeclaration(Model):

@@ -17,11 +17,11 @@ from contextos.cli.command_context import (
     about,
     read_file,
     with_authors_context,
+    write_new_file,
 )
 from contextos.cli.terminal import print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
-from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from contextos.contracts.envelopes.tool import AdapterDefinition
@@ -124,12 +124,7 @@ def new_command(
         body["budget"] = {"max_cost_cents": dearest}
     path = out or Path(f"{name}.yaml")
     text = HEADER.format(file=displayed(str(path))) + write_declaration(parse(PackDeclaration, body))
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        detail = f"`{path}` cannot be written: {(error.strerror or str(error)).lower()}"
-        raise InvalidInput(Problem("", "unwritable", detail, "name another file with --out")) from None
+    write_new_file(path, text)
     print_result({"file": str(path)}, [f"{displayed(str(path))} is written"], as_json=as_json)
     return 0
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from contextos.cli.command_context import CommandContext, JsonOption, TenantOption, WorkspaceOption, with_read_context
+from contextos.cli.command_context import (
+    CommandContext,
+    JsonOption,
+    TenantOption,
+    WorkspaceOption,
+    with_read_context,
+    write_new_file,
+)
 from contextos.cli.governance.declarations import whole_pack, workspace_definitions
 from contextos.cli.runs.faults import exit_code_of_faults, fault_lines
 from contextos.cli.terminal import Heading, print_result
@@ -114,12 +121,7 @@ def mine_command(
     )
     expand(mined.declaration, definitions.values())
     path = out or Path(f"{name}.yaml")
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(mined_yaml(mined))
-    except OSError as error:
-        detail = f"`{path}` cannot be written: {(error.strerror or str(error)).lower()}"
-        raise InvalidInput(Problem("", "unwritable", detail, "name another file with --out")) from None
+    write_new_file(path, mined_yaml(mined))
     count = len(recording.calls) - sum(mined.left_out.values())
     lines = [f"{displayed(str(path))} is written, from {count} calls of {len(recording.sessions)} sessions"]
     lines += [f"{number} calls are left out: {displayed(why)}" for why, number in sorted(mined.left_out.items())]

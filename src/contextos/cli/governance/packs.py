@@ -20,6 +20,7 @@ from contextos.cli.command_context import (
     read_file,
     with_read_context,
     with_unchecked_context,
+    write_new_file,
 )
 from contextos.cli.governance.declarations import whole_pack
 from contextos.cli.terminal import Heading, print_result
@@ -121,12 +122,7 @@ def sign_command(
     if out is None:
         print_result(envelope, [json.dumps(envelope)], as_json=as_json)
         return 0
-    try:
-        with out.open("x", encoding="utf-8") as written:
-            json.dump(envelope, written)
-    except OSError as error:
-        detail = f"`{displayed(str(out))}` cannot be written: {(error.strerror or str(error)).lower()}"
-        raise InvalidInput(Problem("", "unwritable", detail, "name another file with --out")) from None
+    write_new_file(out, json.dumps(envelope))
     print_result(
         {"file": str(out), "kid": kid}, [f"{displayed(str(out))} is written, signed by {kid}"], as_json=as_json
     )

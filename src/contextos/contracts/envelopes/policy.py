@@ -92,7 +92,9 @@ class Rule(Model):
     decision_binding: Name | None = None
     """The decision key for which the rule was written; lint refuses an unknown one."""
     rationale: Text = ""
-    """Why the rule exists, for people; the planner reads it if the rule matches when the context is compiled."""
+    """Why the rule exists, for people; the planner reads it if the rule matches when the context is compiled, and an
+    agent if the rule denies its call.
+    """
     non_enforcing: bool = False
     """Whether the rule can only restrict: it never allows a call and never lowers an approval mode."""
     facts: Map[FactType] = {}

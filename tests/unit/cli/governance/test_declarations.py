@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,17 @@ def test_a_faulty_short_form_is_one_sentence(shop, text: str, says: str) -> None
     assert said.code == 2
     assert says in said.err
     assert "Traceback" not in said.err
+
+
+def test_a_file_that_cannot_be_written_whole_is_not_left_behind(
+    shop, short: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    out = tmp_path / "new.yaml"
+    said = shop.say("pack", "new", "mini.new", "--who", "support_agent", "--out", str(out))
+    assert said.code == 2
+    assert "no space left on device" in said.err
+    assert list(tmp_path.glob("*new*")) == []

@@ -100,10 +100,11 @@ def test_a_published_version_cannot_be_replaced_by_one_that_observes(tmp_path: P
     in_world(tmp_path, play)
 
 
-def test_a_denial_above_the_pack_stops_an_observed_call(tmp_path: Path) -> None:
+@pytest.mark.parametrize("point", [{}, {"point": "execute"}], ids=["at any point", "at the call alone"])
+def test_a_denial_above_the_pack_stops_an_observed_call(tmp_path: Path, point: dict[str, str]) -> None:
     async def play(world: TestWorld) -> None:
         forbidden = rule("R_HOUSE_LIMIT", {">": [{"var": "args.amount_inr"}, 1000]}, allow=False)
-        await in_force(world, policy({**forbidden, "applies_to": {"capability": REFUND}}))
+        await in_force(world, policy({**forbidden, "applies_to": {"capability": REFUND, **point}}))
         gate = await refund_session(world, "ses_house")
         refused = await gate.call(REFUND, refund_args(), call_id="pay")
         assert isinstance(refused, Refused), refused

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from contextos.application.runs import Runs
-from contextos.errors import InvalidInput
+from contextos.errors import ChainBroken, InvalidInput
+from contextos.queries.positions import line_at
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 OTHER = "tenant_other_prod"
@@ -43,6 +44,24 @@ def test_a_cursor_of_another_tenant_is_refused(tmp_path: Path, stores: str) -> N
                 await anext(runs.events(TENANT, after=event.cursor))
             with pytest.raises(InvalidInput, match="names nothing here"):
                 await runs.list(TENANT, cursor=event.cursor)
+        await world.aclose()
+
+    run(act())
+
+
+def test_a_cursor_of_a_line_that_was_altered_is_found(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await two_tenants(tmp_path, "sqlite")
+        store = world.stores.tenant(TENANT)
+        first = (await anext(Runs(world.deployment).events(TENANT))).cursor
+
+        class Altered:
+            async def read(self, *about: Any, **bounds: Any) -> Any:
+                return [one._replace(body=b'{"entries":1}') for one in await store.read(*about, **bounds)]
+
+        assert await line_at(store, TENANT, first)
+        with pytest.raises(ChainBroken):
+            await line_at(Altered(), TENANT, first)  # type: ignore[arg-type]
         await world.aclose()
 
     run(act())

@@ -17,7 +17,7 @@ from contextos.contracts.journal import Batch
 from contextos.errors import ApprovalRefused, ChainBroken, Unavailable
 from contextos.operations.operator import answer_approval
 from contextos.operations.ports import ApprovalLogins
-from contextos.trust.approvals.assertion import approval_statement
+from contextos.trust.approvals.assertion import approval_fault, approval_statement
 from contextos.trust.journal.chain import append
 from tests.issuer import ISSUER, TRUSTED, issuer, jwks, token
 from tests.world import APPROVER, TENANT, TestWorld, open_world, request, run
@@ -226,6 +226,30 @@ def test_a_login_that_somebody_wrote_into_the_database_stops_the_run_and_pays_no
             await world.deployment.advance(TENANT, question.run_id)
         assert world.refunds() == []
         assert (await Runs(world.deployment).get(TENANT, question.run_id)).fault is not None
+        await world.aclose()
+
+    run(act())
+
+
+def test_a_login_for_another_verdict_is_no_proof_when_the_answer_is_used(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await with_logins(tmp_path)
+        question = await asked(world)
+        approver = await world.deployment.ports.directory.approver(TENANT, APPROVER)
+        assert approver is not None
+        said = {"approver": APPROVER, "reason": "", "binding_digest": question.binding_digest}
+        for verdict, refused in (("approved", True), ("denied", False)):
+            statement = question.statement(APPROVER, "denied")
+            proof = {
+                "issuer": ISSUER,
+                "subject": SUBJECT,
+                "auth_time_s": 1,
+                "statement_digest": statement.nonce,
+                "token_digest": "sha256:" + "0" * 64,
+            }
+            answer = {**said, "verdict": verdict, "assertion": {"kind": "oidc", "login": proof}}
+            fault = approval_fault(approver, question._content, answer)
+            assert (fault is not None) is refused
         await world.aclose()
 
     run(act())

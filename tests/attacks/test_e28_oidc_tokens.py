@@ -55,7 +55,9 @@ ATTACKS: dict[str, Callable[[], str]] = {
     "a key of 1024 bits": lambda: token("weak", "RS256"),
     "an algorithm that the key does not have": lambda: token("ec-1", header={"alg": "PS256"}),
     "an extension that nobody understands": lambda: token(header={"crit": ["x"], "x": 1}),
+    "an extension under a key that no library checks": lambda: token("ed-1", "Ed25519", {"crit": ["x"], "x": 1}),
     "a payload that is not encoded": lambda: token(header={"b64": False}),
+    "a payload that is not encoded, under such a key": lambda: token("ed-1", "Ed25519", {"b64": False}),
     "expired": lambda: token(iat=NOW_S - 600, exp=NOW_S - 300),
     "from the future": lambda: token(iat=NOW_S + 600, exp=NOW_S + 900),
     "for ever": lambda: token(exp=NOW_S + 10**8),
@@ -81,8 +83,17 @@ def test_a_token_that_the_issuer_did_not_make_for_us_is_refused(attack: Callable
 
 
 def test_the_same_tokens_without_the_attack_count() -> None:
-    for kid, alg in (("ec-1", "ES256"), ("ec-2", "ES256"), ("rsa-1", "RS256")):
+    for kid, alg in (("ec-1", "ES256"), ("ec-2", "ES256"), ("rsa-1", "RS256"), ("ed-1", "Ed25519")):
         assert verify_oidc_token(token(kid, alg), TRUSTED, jwks(), now_us=NOW_US).subject == "user_9041"
+
+
+def test_a_key_counts_for_the_algorithm_that_its_issuer_states() -> None:
+    alg = "PS256"
+    stated = {"keys": [{**one, "alg": "RS256"} if one["kid"] == "rsa-1" else one for one in jwks()["keys"]]}
+    assert verify_oidc_token(token("rsa-1", alg), TRUSTED, jwks(), now_us=NOW_US)
+    assert verify_oidc_token(token("rsa-1", "RS256"), TRUSTED, stated, now_us=NOW_US)
+    with pytest.raises(SignatureInvalid, match="not one for its algorithm"):
+        verify_oidc_token(token("rsa-1", alg), TRUSTED, stated, now_us=NOW_US)
 
 
 def test_claims_with_one_name_twice_are_refused() -> None:

@@ -138,6 +138,23 @@ def test_a_public_key_that_is_none_stops_the_start(service: KeyService, said: di
         service.opened()
 
 
+def test_the_pinned_key_under_another_algorithm_stops_the_start(service: KeyService) -> None:
+    def renamed(_method: str, path: str) -> tuple[int, bytes]:
+        name = path.removeprefix("/v1/keys/").removesuffix("/publicKey")
+        return 200, json.dumps({"pem": pem(name), "algorithm": "EC_SIGN_ED25519_PH"}).encode()
+
+    service.fault = renamed
+    with pytest.raises(InvalidSettings, match="another public key"):
+        service.opened()
+
+
+def test_no_more_is_read_than_an_answer_has(service: KeyService) -> None:
+    keys = service.opened()
+    service.fault = lambda _method, _path: (200, b" " * 20_000 + b"{}")
+    with pytest.raises(Unavailable, match="more than 16384 bytes"):
+        keys.sign("head", b"x")
+
+
 def test_the_signature_of_another_key_is_never_used(service: KeyService) -> None:
     keys = service.opened()
     for name in ("attacker", "act/versions/1"):

@@ -40,6 +40,16 @@ def test_a_version_that_was_put_back_knows_nobody_in_this_process(file: Path) ->
         run(resolved(directory))
 
 
+def test_nor_in_one_that_only_reads(file: Path) -> None:
+    """Such a process writes no version down, and remembers it."""
+    directory = opened(file, read_only=True)
+    write(file, 4)
+    assert run(resolved(directory))
+    write(file, 3)
+    with pytest.raises(Unavailable, match="version 4 was used before"):
+        run(resolved(directory))
+
+
 def test_nor_in_the_next_process_and_on_another_machine(file: Path) -> None:
     """The store knows the newest version, so a machine with an older file, or a new one, is refused."""
     stores = MemoryStores()

@@ -131,6 +131,29 @@ def test_a_user_of_one_tenant_is_nobody_in_another(tmp_path: Path, clock: StillC
         with pytest.raises(SignatureInvalid, match="one of this tenant"):
             run(directory.sign_in("tenant_other", token(**SAYS, tenants=tenants), agent_id=AGENT))
     assert run(directory.resolve("tenant_other", said.user_id, AGENT)) is None
+    keys = (f"user/{said.user_id}", f"delegation/{said.token_ref}")
+    for key in keys:
+        sealed = run(SIGNED_IN.one(directory._stores.tenant(TENANT), key)).body.envelope
+        run(put(directory._stores, key, sealed, "tenant_other"))
+    assert run(directory.resolve("tenant_other", said.user_id, AGENT)) is None, "nor is what was sealed for another"
+    assert run(directory.delegation("tenant_other", said.token_ref)) is None
+
+
+def test_a_tenant_that_is_gone_has_no_users_and_no_delegations(tmp_path: Path, clock: StillClock) -> None:
+    directory = two_tenants(tmp_path, clock, replace(CLAIMS, tenant_claim="tenants"))
+    said = run(directory.sign_in("tenant_other", token(**SAYS, tenants="tenant_other"), agent_id=AGENT))
+    assert run(directory.delegation("tenant_other", said.token_ref))
+    write(tmp_path / "directory.dsse.json", 2, {TENANT: TENANTS[TENANT]})
+    assert run(directory.resolve("tenant_other", said.user_id, AGENT)) is None
+    assert run(directory.delegation("tenant_other", said.token_ref)) is None
+
+
+def test_more_groups_than_anybody_has_are_none(tmp_path: Path, clock: StillClock) -> None:
+    directory = opened(tmp_path, clock, MemoryStores())
+    groups = ["idp-support", *(f"group-{number}" for number in range(256))]
+    with pytest.raises(SignatureInvalid, match="nobody with a role"):
+        run(directory.sign_in(TENANT, token(**{**SAYS, "groups": groups}), agent_id=AGENT))
+    assert run(directory.sign_in(TENANT, token(**{**SAYS, "groups": groups[:256]}), agent_id=AGENT))
 
 
 def test_several_tenants_without_a_tenant_claim_sign_nobody_in(tmp_path: Path, clock: StillClock) -> None:

@@ -18,7 +18,9 @@ from contextos.adapters.function.loading import source_digest
 from contextos.app import read_seed
 from contextos.cli.demo.templates import copy_template
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
+from contextos.contracts.documents.subscriptions import SUBSCRIPTIONS
 from contextos.errors import InvalidInput, InvalidSettings
+from contextos.queries.run_events import RunEvent
 from contextos.settings import Settings
 from tests.world import TENANT, request
 
@@ -69,6 +71,27 @@ def test_the_heads_are_at_the_witness_when_the_context_is_left(workspace: Path) 
     with contextos.open(workspace) as app:
         app.deployment.invoke(request(900, "req_1"))
     assert (workspace / "witness.jsonl").read_text().count("\n") > before
+
+
+def test_a_subscriber_hands_over_when_the_context_is_left(workspace: Path) -> None:
+    async def inbox(app: Any) -> Any:
+        found = await SUBSCRIPTIONS.one(app.stores.tenant(TENANT), "inbox")
+        return found.body.owner
+
+    async def handle(_event: RunEvent) -> None: ...
+
+    async def go() -> list[str]:
+        owners = []
+        async with contextos.open(workspace) as app:
+            await app.on("run.ended", handle, name="inbox", tenant_id=TENANT)
+            while not owners or not owners[-1]:
+                await asyncio.sleep(0.001)
+                owners.append(await inbox(app))
+            assert owners[-1] == app.deployment.ports.owner
+        async with contextos.open(workspace) as app:
+            return [await inbox(app)]
+
+    assert asyncio.run(go()) == [""]
 
 
 def test_a_witness_that_cannot_be_written_fails_nothing(workspace: Path) -> None:

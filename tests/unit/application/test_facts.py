@@ -11,6 +11,7 @@ from contextos.application.facts import Facts
 from contextos.audit.verify import verify_facts
 from contextos.contracts.journal import CONTROL
 from contextos.errors import Conflict, InvalidInput, NotFound
+from contextos.operations.acts.facts import write_facts
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 CUSTOMER, VERIFIED = "customer:cus_77", "identity_verified"
@@ -150,6 +151,35 @@ def test_of_two_writers_at_once_one_wins_and_no_second_value_stays(tmp_path: Pat
         assert {type(one) for one in done if isinstance(one, BaseException)} <= {Conflict, InvalidInput}
         assert len(await facts.get(TENANT, *who)) == 1
         await world.aclose()
+
+    run(act())
+
+
+def test_what_was_written_meanwhile_is_not_left_beside_a_retraction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        facts, who = Facts(world.deployment), ("customer:cus_new", "tier")
+        await facts.set(TENANT, *who, "silver", **known(world))
+        seen, other = facts._now, Facts(world.deployment)
+        stated: dict[str, Any] = {
+            "evidence_ref": "artifact:kyc_1#rev_1",
+            "integrity": "trusted",
+            "classification": "CONFIDENTIAL",
+        }
+        stated |= {"observed_at": world.clock.at_us}
+
+        async def overtaken(*about: str) -> Any:
+            found = await seen(*about)
+            edge = {"src": who[0], "predicate": who[1], "dst": who[0], "value": "gold", **stated}
+            await write_facts(world.deployment, TENANT, [], [edge], by=world.actor())
+            return found
+
+        monkeypatch.setattr(facts, "_now", overtaken)
+        with pytest.raises(Conflict):
+            await facts.retract(TENANT, *who, source="artifact:kyc_2#rev_1", by=world.actor())
+        assert sorted(str(one.value) for one in await other.get(TENANT, *who)) == ["gold", "silver"]
 
     run(act())
 

@@ -122,6 +122,19 @@ def test_a_subscriber_with_too_many_held_runs_delivers_no_new_event_and_loses_no
     run(act())
 
 
+def test_events_that_a_subscriber_did_not_name_are_passed(tmp_path: Path) -> None:
+    async def act() -> None:
+        world, recorder = await open_world(tmp_path), Recorder()
+        inbox = await subscriber(world, recorder, events=("run.waiting",))
+        await world.invoke(request(900, "req_1"))
+        assert await inbox._holds_lease()
+        assert [await inbox._deliver_page() for _ in range(2)] == [True, False]
+        assert inbox._body.cursor == await Runs(world.deployment).position(TENANT)
+        assert recorder.tried == []
+
+    run(act())
+
+
 def test_two_names_do_not_wait_for_each_other(tmp_path: Path) -> None:
     async def act() -> None:
         world, good, bad = await open_world(tmp_path), Recorder(), Recorder(lambda _event: True)
@@ -149,6 +162,53 @@ def test_one_of_two_processes_delivers_and_the_other_takes_over_when_it_is_gone(
         await theirs.deliver()
         assert [event.run_id for event in (*one.seen, *two.seen)] == made
         second.close()
+
+    run(act())
+
+
+def test_a_process_that_hangs_or_hands_over_is_followed_by_another(tmp_path: Path) -> None:
+    async def act() -> None:
+        first = await open_world(tmp_path, stores="sqlite")
+        second = await open_world(tmp_path, stores="sqlite")
+        one, two = Recorder(), Recorder()
+        mine, theirs = await subscriber(first, one), await subscriber(second, two)
+        await mine.deliver()
+        await first.invoke(request(900, "req_1"))
+        await theirs.deliver()
+        assert two.seen == [], "the first process is alive"
+        second.clock.at_us = first.clock.at_us + subscriptions.LEASE_US
+        await theirs.deliver()
+        assert len(two.seen) == 1, "its lease is over"
+        await theirs.release()
+        await first.invoke(request(900, "req_2"))
+        first.clock.at_us = second.clock.at_us
+        for _ in range(2):
+            await mine.deliver()
+        assert len(one.seen) == 1, "the second has handed over"
+        first.close()
+        second.close()
+
+    run(act())
+
+
+def test_a_delivery_that_succeeds_begins_the_waits_anew(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        down = ["run.waiting", "run.ended"]
+        recorder = Recorder(lambda event: event.event in down)
+        inbox = await subscriber(world, recorder)
+        run_id = (await world.invoke(request(4200, "req_1"))).run_id
+        for _ in range(4):
+            await inbox.deliver()
+            world.clock.at_us += subscriptions.MAX_RETRY_US
+        assert [one.failures for one in inbox._body.held] == [4]
+        await world.approve(run_id)
+        await inbox.deliver()
+        assert [one.failures for one in inbox._body.held] == [5]
+        world.clock.at_us += subscriptions.MAX_RETRY_US
+        down.remove("run.waiting")
+        await inbox.deliver()
+        assert [one.failures for one in inbox._body.held] == [1]
 
     run(act())
 

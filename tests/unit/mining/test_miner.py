@@ -138,6 +138,15 @@ def test_a_redacted_value_is_no_bound(mined: Mined) -> None:
     assert "redacted" not in json.dumps(pack.declaration.to_json())
 
 
+def test_a_call_with_huge_arguments_is_left_out(mined: Mined) -> None:
+    tags = [call for call in mined.recording.calls if call.tool == "shop.tag_order"][:2]
+    huge = replace(tags[0], args={**tags[0].args, "note": ["x" * 900] * 20})
+    long = replace(tags[0], args={**tags[0].args, "note": "x" * 1_001})
+    pack = mined_from(altered(mined.recording, huge, long, tags[1]))
+    assert sorted(pack.left_out.values()) == [1, 1]
+    assert "xxx" not in json.dumps(pack.declaration.to_json())
+
+
 def test_an_argument_that_nothing_can_bound_is_said_and_its_writes_are_asked_about(mined: Mined) -> None:
     tags = [call for call in mined.recording.calls if call.tool == "shop.tag_order"][:40]
     loose = [replace(call, args={**call.args, "note": chr(0x4E00 + at) * (at + 1)}) for at, call in enumerate(tags)]

@@ -183,7 +183,7 @@ def session_calls(run_id: str, entries: Sequence[Entry]) -> list[SessionCall]:
             asked, findings = (None if body is None else (entry.key, body)), []
         elif body is None:
             continue
-        elif entry.kind == "call.observed" and body["by"] != FINISH:
+        elif entry.kind == "call.observed":
             findings += [{"by": body["by"], **one} for one in body["findings"]]
         elif entry.kind == "call.answered" and asked is not None:
             call_id, said = asked
@@ -194,7 +194,7 @@ def session_calls(run_id: str, entries: Sequence[Entry]) -> list[SessionCall]:
                 )
             )
             asked, findings = None, []
-        elif entry.kind not in ("call.answered", "call.observed"):
+        elif entry.kind != "call.answered":
             results["/".join(entry.key.split("/")[:2])] = body.get("envelope", body)
     if asked is not None:
         calls.append(SessionCall(run_id, asked[0], asked[1]["tool"], asked[1]["args"], findings=findings))

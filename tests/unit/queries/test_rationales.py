@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from contextos.errors import Integrity
@@ -28,6 +29,10 @@ def test_a_pack_that_was_altered_is_named_and_its_words_are_not_shown() -> None:
         told = str(story_document(story))
         assert "R_SHOP_WATCH_OTHERS" in told
         assert "who is not named may not" not in told
+        forged = replace(checked, fault="its head is not signed")
+        assert app.call(checked_story, forged, app.deployment.catalog(TENANT))[1] == "its head is not signed"
+        story, _ = app.call(checked_story, forged, app.deployment.catalog(TENANT))
+        assert "who is not named may not" not in str(story_document(story)), "its pins are anybody's"
         story, fault = app.call(checked_story, checked, app.deployment.catalog(TENANT))
         assert fault is None
         assert "who is not named may not" in str(story_document(story))

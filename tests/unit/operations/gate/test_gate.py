@@ -231,3 +231,22 @@ def test_an_answer_that_was_erased_is_refused_as_such(tmp_path: Path) -> None:
         assert [reason.code for reason in answer.reasons] == ["erased"]
 
     in_world(tmp_path, play)
+
+
+def test_a_call_is_refused_with_the_reason_of_its_own_denial() -> None:
+    """Both rules read evidence, so the gateway decides each call, and the session has both decisions."""
+    much, region = "more than was paid", "a region that is not served"
+    deny = [
+        {"when": "args.amount > evidence.order.total", "tools": ["shop.refund"], "because": much},
+        {"when": 'evidence.order.region == "br"', "tools": ["shop.refund"], "because": region},
+    ]
+    about = {"shop.refund": {"evidence_args": {"order": {"order_id": "order_id"}}}}
+    with deployed(observing(World([]), deny=deny, permissions=about, mode="enforce")) as app:
+        gate = open_gate(app, "two")
+        said = []
+        for order, place, amount in (("ord_1", "eu", 1_000), ("ord_2", "br", 5)):
+            found = gate.call("shop.find_order", {"order_id": order, "region": place}, call_id=f"find_{order}")
+            assert isinstance(found, Done)
+            args = {"order_id": order, "amount": amount, "currency": "EUR"}
+            said.append(gate.call("shop.refund", args, call_id=f"pay_{order}"))
+        assert [[one.because for one in refused.reasons] for refused in said] == [[(much,)], [(region,)]]

@@ -10,6 +10,7 @@ import pytest
 
 from contextos.contracts.envelopes.evidence import EdgeRow
 from contextos.contracts.journal import CONTROL
+from contextos.errors import Integrity
 from contextos.trust.journal.graph_rows import MAX_COMMITS, KnownCommits, ProvedGraph, written_fact_fault
 from tests.unit.operations.acts.test_facts import fact
 from tests.world import TENANT, TestWorld, open_world, run
@@ -70,5 +71,27 @@ def test_the_acts_of_a_commit_are_read_once_and_a_process_remembers_few(tmp_path
         assert [one["edge_id"] for one in found] == [FIRST, LAST]
         assert len(known) == MAX_COMMITS
         assert {(TENANT, 1), (TENANT, 2)} <= known.keys()
+
+    run(go())
+
+
+def test_an_edge_that_is_found_under_another_subject_or_predicate_is_refused(tmp_path: Path) -> None:
+    """Its columns were altered, and what it states was not: only then a store finds it there."""
+
+    class Altered:
+        def __init__(self, graph: Any) -> None:
+            self.graph = graph
+
+        async def step(self, sources: Any, predicate: Any, **bounds: Any) -> Any:
+            return await self.graph.step(["customer:cus_77"], "likes", **bounds)
+
+    async def go() -> None:
+        world, _, newest = await written(tmp_path)
+        altered: Any = Altered(world.stores.graph(TENANT))
+        graph = ProvedGraph(TENANT, altered, world.stores.tenant(TENANT), world.keys, KnownCommits())
+        assert len(await graph.step(["customer:cus_77"], None, at=newest, limit=9)) == 2
+        for sources, predicate in ((["customer:cus_77"], "owes"), (["customer:cus_78"], None)):
+            with pytest.raises(Integrity, match="is stored under another subject or predicate than it states"):
+                await graph.step(sources, predicate, at=newest, limit=9)
 
     run(go())

@@ -20,7 +20,7 @@ from contextos.contracts.envelopes.record import DecisionRecord, ReplayPacket
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.journal import Entry, Logged, Parked
 from contextos.contracts.model import Model
-from contextos.errors import Integrity, ReplayMismatch
+from contextos.errors import Integrity, InvalidInput, Problem, ReplayMismatch
 from contextos.operations.acts.checks import no_run
 from contextos.operations.deployment import Deployment
 from contextos.runtime import state_machine
@@ -73,6 +73,7 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
     Raises:
         ChainBroken: a body is missing and no signed `entry.erased` accounts for it, which is checked first; or the run
             in the store is not the one that the index states.
+        InvalidInput: the run has not ended.
         ReplayMismatch: the first entry that differs, or whose erased body cannot be computed.
         UnknownSemantics: the run has a semantics version that this runtime does not know.
     """
@@ -95,6 +96,8 @@ async def replay_tape(tape: Sequence[Entry], environment_of: Callable[[RunJourna
     tenant_id, run_id = tape[0].tenant, tape[0].run
     verify_chain(tenant_id, run_id, tape)
     refuse_unknown_semantics(tape)
+    if all(entry.kind != "run.ended" for entry in tape):
+        raise InvalidInput(Problem("", "not_ended", f"`{run_id}` has not ended", "replay it when it has"))
     if tape[0].body is None:
         raise ReplayMismatch(1, tape[0].kind, "its body was erased, and a recorded answer cannot be derived again")
     received = read_body(tape[0])

@@ -9,9 +9,17 @@ import pytest
 
 from contextos.audit.replay import replay
 from contextos.context import compiler
-from contextos.errors import ReplayMismatch
+from contextos.errors import InvalidInput, ReplayMismatch
 from contextos.runtime import conclusion, wiring
 from tests.world import TENANT, open_world, request, run
+
+
+def test_a_run_that_waits_is_no_finding(tmp_path: Path) -> None:
+    world = run(open_world(tmp_path))
+    view = run(world.invoke(request(4200, "req_waits")))
+    assert view.state == "waiting"
+    with pytest.raises(InvalidInput, match="has not ended; replay it when it has"):
+        run(replay(world.deployment, TENANT, view.run_id))
 
 
 @pytest.mark.parametrize(

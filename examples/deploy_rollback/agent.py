@@ -19,6 +19,8 @@ def roll_back(app, session, service, env, user="ana"):
 
 
 if __name__ == "__main__":
+    if not 4 <= len(sys.argv) <= 5:
+        sys.exit("usage: python agent.py SESSION SERVICE ENV [USER]")
     with contextos.open(".") as running:
         said, record = roll_back(running, *sys.argv[1:])
         if record is None:

@@ -240,7 +240,9 @@ class RunJournal(Tape):
         """
         while not self.on_tape:
             if self._live is None:
-                raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
+                raise ReplayMismatch(
+                    self._seq + 1, kinds[0], "the tape ends while the run waits; replay it when it has ended"
+                )
             if on_timeout is not None and self._live.clock.now_us() >= wake_at_us:
                 return await self._time_out(key, wake_at_us, on_timeout)
             if not self._live.can_suspend:
@@ -264,7 +266,9 @@ class RunJournal(Tape):
         woken = False
         while not self.on_tape:
             if self._live is None:
-                raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
+                raise ReplayMismatch(
+                    self._seq + 1, kinds[0], "the tape ends while the run waits; replay it when it has ended"
+                )
             if self._live.clock.now_us() >= wake_at_us:
                 await self._time_out("", wake_at_us, on_timeout)
                 return self._log[-1]

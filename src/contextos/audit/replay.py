@@ -18,7 +18,7 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.envelopes.record import DecisionRecord, ReplayPacket
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import Entry, Logged, Parked
+from contextos.contracts.journal import Entry, Logged
 from contextos.contracts.model import Model
 from contextos.errors import Integrity, InvalidInput, Problem, ReplayMismatch
 from contextos.operations.acts.checks import no_run
@@ -96,8 +96,6 @@ async def replay_tape(tape: Sequence[Entry], environment_of: Callable[[RunJourna
     tenant_id, run_id = tape[0].tenant, tape[0].run
     verify_chain(tenant_id, run_id, tape)
     refuse_unknown_semantics(tape)
-    if all(entry.kind != "run.ended" for entry in tape):
-        raise InvalidInput(Problem("", "not_ended", f"`{run_id}` has not ended", "replay it when it has"))
     if tape[0].body is None:
         raise ReplayMismatch(1, tape[0].kind, "its body was erased, and a recorded answer cannot be derived again")
     received = read_body(tape[0])
@@ -105,8 +103,11 @@ async def replay_tape(tape: Sequence[Entry], environment_of: Callable[[RunJourna
     environment = replace(environment_of(journal), ports=NO_PORTS, sources=NO_SOURCES, planner=None)
     try:
         record = await invoke_agent(parse(InvokeRequest, received["request"]), received["fingerprint"], environment)
-    except Parked:
-        raise ReplayMismatch(len(tape) + 1, tape[-1].kind, "the run has not ended; replay it when it has") from None
+    except ReplayMismatch as mismatch:
+        if mismatch.seq > len(tape) and all(entry.kind != "run.ended" for entry in tape):
+            # Everything on the tape is as the loop derives it.
+            raise InvalidInput(Problem("", "not_ended", f"`{run_id}` has not ended", "replay it when it has")) from None
+        raise
     if journal.on_tape:
         raise ReplayMismatch(len(journal.log()) + 1, tape[-1].kind, "the journal continues after the end of the run")
     for entry in journal.log():

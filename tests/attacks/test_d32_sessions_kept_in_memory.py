@@ -21,15 +21,25 @@ from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import CallContext
-from contextos.errors import Integrity
+from contextos.errors import ConflictingRequest, Integrity
 from contextos.operations.gate.gate import Done, Gate, Refused
 from contextos.operations.operator import erase_entry, request_cancel
-from tests.sessions import LOOKUP, REFUND, assert_replays, chosen_by_agent, read_first, refund_args, refund_session
+from tests.sessions import (
+    EVAL,
+    LOOKUP,
+    REFUND,
+    assert_replays,
+    chosen_by_agent,
+    read_first,
+    refund_args,
+    refund_session,
+)
 from tests.world import TENANT, TestWorld, open_world, run
 
 AMOUNT = 900
 ORDER = {"order_id": "ord_881"}
 HOUR_US = 3_600_000_000
+HOST = "orders.example"
 Meanwhile = Callable[[], Awaitable[None]]
 
 
@@ -108,7 +118,7 @@ async def finish(one: Process, outcome: Any) -> None:
 def test_processes_that_take_turns_see_each_others_evidence_and_pay_once(tmp_path: Path, stores: str) -> None:
     async def play(ours: Process, theirs: Process) -> None:
         assert isinstance(await ours.gate.call(LOOKUP, ORDER, call_id="look"), Done)
-        checked = await theirs.gate.call("adp_policy.eval", {**ORDER, "amount_inr": AMOUNT}, call_id="check")
+        checked = await theirs.gate.call(EVAL, {**ORDER, "amount_inr": AMOUNT}, call_id="check")
         assert isinstance(checked, Done)
         paid = await ours.gate.call(REFUND, refund_args(AMOUNT), call_id="pay")
         assert isinstance(paid, Done), "the evidence that the other process read counts"
@@ -254,7 +264,25 @@ def test_an_older_copy_of_the_store_makes_no_process_pay_again(tmp_path: Path) -
     between(tmp_path, "sqlite", play)
 
 
-def test_a_call_that_is_given_up_in_the_middle_of_a_read_can_be_made_again(tmp_path: Path, stores: str) -> None:
+def test_an_answer_that_an_older_copy_of_the_store_took_away_is_not_told_from_memory(tmp_path: Path) -> None:
+    """The lease has the version again that this process left. Nothing is appended for a call that is on record."""
+
+    async def play(ours: Process, theirs: Process) -> None:
+        await ours.gate.call(LOOKUP, ORDER, call_id="c1")
+        where, copy = tmp_path / "contextos.db", tmp_path / "older.db"
+        with closing(sqlite3.connect(where)) as now, closing(sqlite3.connect(copy)) as older:
+            now.backup(older)
+        await ours.gate.call(LOOKUP, ORDER, call_id="c2")
+        with closing(sqlite3.connect(where)) as now, closing(sqlite3.connect(copy)) as older:
+            older.backup(now)
+        await theirs.gate.call(LOOKUP, ORDER, call_id="d1")
+        assert isinstance(await ours.gate.call(LOOKUP, ORDER, call_id="c2"), Done)
+        assert (await asked(theirs)) == ["c1", "d1", "c2"], "what the agent is told is on record"
+
+    between(tmp_path, "sqlite", play)
+
+
+def test_a_call_that_is_given_up_in_a_read_is_on_record_and_can_be_made_again(tmp_path: Path, stores: str) -> None:
     async def play(ours: Process, theirs: Process) -> None:
         await read_first(ours.gate, AMOUNT)
         entered = asyncio.Event()
@@ -270,6 +298,9 @@ def test_a_call_that_is_given_up_in_the_middle_of_a_read_can_be_made_again(tmp_p
         given_up.cancel()
         with pytest.raises(asyncio.CancelledError):
             await given_up
+        assert (await asked(ours))[-1] == "slow", "a read that was sent left its trace"
+        with pytest.raises(ConflictingRequest):
+            await ours.gate.call(LOOKUP, {"order_id": "ord_882"}, call_id="slow")
         again = await ours.gate.call(LOOKUP, ORDER, call_id="slow")
         assert isinstance(again, Done)
         assert await theirs.gate.call(LOOKUP, ORDER, call_id="slow") == again
@@ -301,3 +332,48 @@ def test_two_processes_leave_the_journal_that_one_would(tmp_path: Path) -> None:
     alone, by_turns = made(tmp_path / "alone", by_turns=False), made(tmp_path / "turns", by_turns=True)
     assert len(alone) == 18
     assert alone == by_turns
+
+
+@pytest.mark.parametrize("declared", ["external", "egress", "network"])
+def test_a_read_that_leaves_the_machine_is_on_record_before_it_is_sent(tmp_path: Path, declared: str) -> None:
+    """Its dispatch, not only that the agent asked for it; however the adapter says that it leaves."""
+    seen: list[str] = []
+    args = {**ORDER, "amount_inr": AMOUNT}
+
+    def reaching(pack: dict[str, Any]) -> None:
+        roomy(pack)
+        pack["tooling_layer"]["egress"] = [HOST]
+        if declared == "network":
+            # The decision governs such a read, so it cannot provide the evidence itself.
+            pack["decision_layer"]["decision_specs"][0]["required_evidence"] = ["order_lookup"]
+            pack["decision_layer"]["task_templates"][0]["steps"][1]["approval_mode"] = "network"
+
+    async def inside() -> None:
+        world = await open_world(tmp_path, stores="sqlite", pack=reaching, egress={TENANT: (HOST,)})
+        inner = world.adapters["adp_policy"]
+        told = inner.describe()
+
+        async def call(args: Mapping[str, Any], context: CallContext) -> Any:
+            seen.append((await world.kinds(context.run_id))[-1])
+            return await inner.call("eval", args, context)
+
+        (one,) = told.capabilities
+        changes: dict[str, Any] = {"external": declared == "external", "egress": (HOST,)}
+        if declared == "network":
+            changes["capabilities"] = (one.model_copy(update={"approval_mode": "network"}),)
+        world.adapters["adp_policy"] = FunctionAdapter(told.model_copy(update=changes), {"eval": call})
+        try:
+            gate = await refund_session(world, "ses_out", AMOUNT)
+            assert isinstance(await gate.call(LOOKUP, ORDER, call_id="look"), Done)
+            for name in ("one", "two"):
+                answer = await gate.call(EVAL, args, call_id=name)
+                assert isinstance(answer, Done), answer
+            world.edit_directory(lambda tenant: tenant.update(users=[]))
+            answer = await gate.call(EVAL, args, call_id="three")
+            assert isinstance(answer, Refused), "the directory no longer knows the user"
+            assert [reason.code for reason in answer.reasons] == ["identity_refused"]
+        finally:
+            await world.aclose()
+
+    run(inside())
+    assert seen == ["tool.dispatching"] * 2

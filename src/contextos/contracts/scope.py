@@ -28,6 +28,11 @@ class Capability:
     definition: CapabilityDefinition
     definition_digest: str
 
+    @property
+    def leaves(self) -> bool:
+        """Return whether a call leaves the machine, as declared."""
+        return self.adapter.leaves(self.definition)
+
 
 @final_fields
 class Fact:

@@ -146,7 +146,7 @@ class RunDriver:
         # Before the run is read, so that an act of an operator that comes meanwhile counts at the next message.
         acts = await store.length(CONTROL) if message else None
         suspended = None if fresh else self._suspended_runs.take((tenant_id, run_id))
-        if suspended and self._is_as_left(tenant_id, suspended, acts):
+        if suspended and message and self._is_as_left(tenant_id, suspended, acts, message):
             behind = await behind_us(self._deployment.ports, tenant_id)
             suspended.journal.goes_on_unread(behind)
         else:
@@ -178,14 +178,17 @@ class RunDriver:
         view = view_in_state(tenant_id, run_id, journal.entries, journal.state, wake_at_us)
         return DrivenState(view, journal.entries)
 
-    def _is_as_left(self, tenant_id: str, suspended: SuspendedRun, acts: int | None) -> bool:
+    def _is_as_left(self, tenant_id: str, suspended: SuspendedRun, acts: int | None, message: AgentMessage) -> bool:
         """Return whether a run that waits in memory for its agent can go on without being read again.
 
         What another process did meanwhile changed the lease, so the next commit of this one would fail. An erasure does
-        not, but it is an act of an operator, and `acts` counts those of the tenant.
+        not, but it is an act of an operator, and `acts` counts those of the tenant. What is on record already is read
+        from there.
         """
-        waits_for_agent = suspended.journal.state == "open"
-        return waits_for_agent and acts == suspended.acts is not None and suspended.inputs == self._inputs(tenant_id)
+        journal = suspended.journal
+        if journal.state != "open" or acts != suspended.acts or suspended.inputs != self._inputs(tenant_id):
+            return False
+        return not _is_recorded(message, journal.entries)
 
     async def _read(
         self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, suspended: SuspendedRun | None

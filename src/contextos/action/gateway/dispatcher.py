@@ -55,7 +55,7 @@ class Dispatcher:
         for delivery in deliveries:
             assert not delivery.writes, "an effect is sent alone"
             self._dispatch(delivery)
-        if any(call.capability.adapter.external for call in calls):
+        if any(call.capability.leaves for call in calls):
             await self.journal.commit()
         answers = await self.journal.record_all([self._request(delivery) for delivery in deliveries])
         admitted = retries.admitted(deliveries, answers)
@@ -82,7 +82,7 @@ class Dispatcher:
             if delivery.attempt and delivery.mode == "send" and delivery.writes and not self.journal.on_tape:
                 await idempotency.require_same_epoch(self.journal.run_id, self.ports.store, call.operation)
             self._dispatch(delivery)
-            if delivery.writes or call.capability.adapter.external:
+            if delivery.writes or call.capability.leaves:
                 await self.journal.commit()
             await self._recover(delivery)
             request = self._request(delivery)

@@ -1,7 +1,7 @@
 """Sessions: the gate through which an agent that chooses its own calls acts, one call after the other.
 
 A session is one run, and its name is the request id of the run. `opening.open_session` opens or finds it.
-A call and its answer are recorded before the agent reads the answer, and a write before it is sent. So the same call
+Each call is recorded before anything outside is called, and its answer before the agent reads it. So the same call
 again, after a crash or from another process, returns the recorded answer and has no second effect.
 Source: docs/design/sessions.md.
 """

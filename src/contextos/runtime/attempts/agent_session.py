@@ -163,7 +163,8 @@ async def _call(
     if isinstance(plan, Failure):
         return _answered(asked, "refused", None, (plan,), environment)
     step = plan.steps[0]
-    if step.approval_mode == "read_only":
+    known_tool = admitted.scope.tools.capabilities.get(step.tool)
+    if known_tool is None or known_tool.definition.kind != "write":
         # The gateway does so for each write.
         now = await recheck_preconditions(environment, admitted.scope, f"{revision}/{step.id}")
         if now.failure:

@@ -57,9 +57,8 @@ class RunJournal(Tape):
         self._staged: list[Write] = []
         self._is_commit_due = False
         self._announce = bool(tape)
-        # What nobody has on record nobody repeats, so the first commit is early enough for the lease: of a new run, and
-        # of a message to a session that goes on unread.
-        self._takes_lease_late = not tape
+        # A new run has no lease yet: its first commit makes both.
+        self._is_new = not tape
 
     @property
     def time_us(self) -> int:
@@ -183,7 +182,7 @@ class RunJournal(Tape):
         """Make the commit that is due, or else write the lease of a run that exists already, before anything outside is
         asked.
         """
-        if self._live is None or (not self._is_commit_due and (self._takes_lease_late or self._live.holds)):
+        if self._live is None or (not self._is_commit_due and (self._is_new or self._live.holds)):
             return
         if self._pending:
             await self.commit()
@@ -240,9 +239,7 @@ class RunJournal(Tape):
         """
         while not self.on_tape:
             if self._live is None:
-                raise ReplayMismatch(
-                    self._seq + 1, kinds[0], "the tape ends while the run waits; replay it when it has ended"
-                )
+                raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
             if on_timeout is not None and self._live.clock.now_us() >= wake_at_us:
                 return await self._time_out(key, wake_at_us, on_timeout)
             if not self._live.can_suspend:
@@ -266,9 +263,7 @@ class RunJournal(Tape):
         woken = False
         while not self.on_tape:
             if self._live is None:
-                raise ReplayMismatch(
-                    self._seq + 1, kinds[0], "the tape ends while the run waits; replay it when it has ended"
-                )
+                raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
             if self._live.clock.now_us() >= wake_at_us:
                 await self._time_out("", wake_at_us, on_timeout)
                 return self._log[-1]
@@ -312,7 +307,7 @@ class RunJournal(Tape):
         self._tape.extend(appended)
         self._tape_end = tape_end(self._tape)
         self._live.lease_version, self._announce = lease_version, True
-        self._takes_lease_late = False
+        self._is_new = False
         return True
 
     def goes_on_unread(self, behind_us: int) -> None:
@@ -320,7 +315,7 @@ class RunJournal(Tape):
 
         The next commit takes the lease, and fails if another process had it since the last one.
         """
-        self._takes_lease_late = True
+        self._is_new = False
         self.follows(0, 0, behind_us)
 
     async def _time_out(self, key: str, wake_at_us: int, on_timeout: Timeout) -> tuple[str, Any]:

@@ -57,15 +57,17 @@ clean:
 	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Made anew when the lock changes, so that nothing stays installed that the lock does not name.
+# The lock names every package, so pip resolves nothing. Without --no-deps, pip looks for
+# "coverage[toml]" apart from "coverage==…", takes the newest release, and refuses it unhashed.
 .venv/locked: requirements/dev.txt
 	$(PYTHON) -c 'import sys; sys.exit("python 3.11 or newer is needed; run make with PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv --clear .venv
-	$(PIP) install --require-hashes -r requirements/dev.txt
+	$(PIP) install --no-deps --require-hashes -r requirements/dev.txt
 	@touch $@
 
 .venv-agentspec/locked: requirements/agentspec.txt
 	$(PYTHON) -m venv --clear .venv-agentspec
-	.venv-agentspec/bin/python -m pip --disable-pip-version-check --quiet --quiet install --require-hashes -r $<
+	.venv-agentspec/bin/python -m pip --disable-pip-version-check --quiet --quiet install --no-deps --require-hashes -r $<
 	@touch $@
 
 .venv/installed: .venv/locked pyproject.toml

@@ -307,6 +307,7 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "pack mine",
         "pack test",
         "pack lint",
+        "pack sign",
         "pack publish",
         "pack pin",
         "pack withdraw",

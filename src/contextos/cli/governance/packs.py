@@ -25,7 +25,6 @@ from contextos.cli.command_context import (
 from contextos.cli.governance.declarations import whole_pack
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidArtifact, InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -109,6 +108,7 @@ def sign_command(
     if `runtime.json` lists the public key for the purpose `pack`.
     """
     from contextos.cli.governance.artifacts import artifact_problems
+    from contextos.contracts.encoding.jcs import canonical
     from contextos.control.artifacts import PACK_TYPE, read_artifact
     from contextos.trust.seal import KeyRing, seal
 

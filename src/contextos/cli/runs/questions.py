@@ -12,7 +12,6 @@ from contextos.cli.layout import folded, moment
 from contextos.cli.runs.faults import exit_code_of_faults, fault_lines
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
-from contextos.contracts.facts import name_remedy
 
 if TYPE_CHECKING:
     from contextos.application.approvals import Question
@@ -64,6 +63,8 @@ def approvals_list_command(
 
 
 def _nobody_holds(role: str, held: Collection[str]) -> str:
+    from contextos.contracts.facts import name_remedy
+
     remedy = name_remedy(role, sorted(held)) if held else "give somebody the role"
     return f"no approver holds the role `{displayed(role)}`; {remedy}"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final
@@ -101,10 +101,15 @@ class Subscriber:
 
     async def release(self) -> None:
         """Let another process deliver at once. Raises `Unavailable`; another process then waits for the lease."""
-        if self._stored is not None:
-            with suppress(Conflict):
+        while self._stored is not None:
+            try:
                 await self._store_body(replace(self._stored.body, owner="", until_us=0))
-            self._stored = None
+                self._stored = None
+            except Conflict:
+                # A delivery that was cancelled while it wrote does not know that it wrote.
+                self._stored = await SUBSCRIPTIONS.one(self._store, self.name)
+                if self._stored is not None and self._stored.body.owner != self.deployment.ports.owner:
+                    self._stored = None
 
     async def _holds_lease(self) -> bool:
         """Take the lease, or renew it in the second half of its time. False while another process holds it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 import time
@@ -149,11 +150,13 @@ def test_it_can_be_opened_again_and_not_twice_at_once(workspace: Path) -> None:
 def test_what_cannot_start_leaves_nothing_open(workspace: Path, change: dict[str, Any]) -> None:
     # Without the shop, whose own database is its own affair.
     settings = replace(Settings.read(workspace), **{"adapters": (), **change})
+    gc.collect()  # what earlier tests left open
     files = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with pytest.raises(InvalidSettings), contextos.open(settings):
             raise AssertionError("it is not open")
-    assert len(os.listdir("/proc/self/fd")) == files
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= files
 
 
 @pytest.mark.parametrize("settings", [None, 7, b"a", {"workspace": "a"}], ids=["none", "number", "bytes", "table"])

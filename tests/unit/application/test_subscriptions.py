@@ -191,6 +191,30 @@ def test_a_process_that_hangs_or_hands_over_is_followed_by_another(tmp_path: Pat
     run(act())
 
 
+def test_a_delivery_that_is_cancelled_while_it_writes_still_hands_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        inbox = await subscriber(world, Recorder())
+        store = world.deployment.ports.stores.tenant(TENANT)
+        commit = type(store).commit
+
+        async def cancelled(self: Any, batch: Batch) -> None:
+            await commit(self, batch)
+            raise asyncio.CancelledError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(type(store), "commit", cancelled)
+            with pytest.raises(asyncio.CancelledError):
+                await inbox.deliver()
+        assert (await SUBSCRIPTIONS.one(store, "inbox")).body.owner == world.deployment.ports.owner
+        await inbox.release()
+        assert (await SUBSCRIPTIONS.one(store, "inbox")).body.owner == ""
+
+    run(act())
+
+
 def test_a_delivery_that_succeeds_begins_the_waits_anew(tmp_path: Path) -> None:
     async def act() -> None:
         world = await open_world(tmp_path)

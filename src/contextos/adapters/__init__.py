@@ -2,8 +2,9 @@
 
 Owns: plain Python functions as capabilities (`function`), Open Agent Spec flows on WayFlow (`agentspec`), identities
 from a file (`directory`) or a signed one (`signed_directory`), the keys of the runtime in files (`key_files`,
-`encrypted_keys`) or in a key service (`remote_keys`), users from OIDC tokens (`oidc_directory`, `jwks`), and the
-scripted adapter for tests (`scripted`).
+`encrypted_keys`) or in a key service (`remote_keys`), users from OIDC tokens (`oidc_directory`, `jwks`), HTTP APIs by
+their OpenAPI documents (`openapi`) and the client that sends their requests (`outbound`), and the scripted adapter for
+tests (`scripted`).
 
 Does not own: whether a call is allowed (Trust); its schema, idempotency key and recovery (Action); which adapters there
 are (settings list every one; nothing is discovered).
@@ -23,6 +24,8 @@ Invariants, with the tests that prove them:
   `tests/attacks/test_e32_users_from_tokens.py`
 - A private key is read only from a file that nobody else can read, and only of the right algorithm. A signature of a
   key service is used only if the pinned key verifies it. `tests/attacks/test_e30_keys_in_use.py`
+- What an adapter sends over HTTP reaches an endpoint of its egress list, at an address that was checked, and nothing
+  else. `tests/attacks/test_d35_outbound_requests.py`
 - A scripted adapter returns its answers in order, and fails when none is left. `tests/unit/adapters/test_scripted.py`
 - A flow resumes only from a state of its own document, and a selection takes only a person's answer.
   `tests/agentspec/test_forged.py`

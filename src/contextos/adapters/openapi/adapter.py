@@ -1,0 +1,209 @@
+"""`OpenApiAdapter`: the `Adapter` port over an HTTP API, as an adapter file describes it.
+
+An answer of success is checked for its status and media type here, and for its schema by the Tool Gateway. A 4xx is a
+business error. A 429, and a 503 that says when to come back, mean that nothing happened (`Unavailable`). After any
+other answer nobody knows whether a write happened (`LostReply`); a read changes nothing (`Unavailable`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation
+from contextos.adapters.openapi.keywords import plain_text
+from contextos.adapters.openapi.requests import build_request
+from contextos.adapters.openapi.secrets import ConnectionSecrets
+from contextos.adapters.outbound import OutboundClient, OutboundResponse, destination
+from contextos.contracts.encoding.codec import loads, parse
+from contextos.contracts.envelopes.tool import (
+    AdapterDefinition,
+    AdapterReply,
+    CallContext,
+    CapabilityDefinition,
+    ToolError,
+)
+from contextos.errors import InvalidInput, InvalidSettings, LostReply, Overloaded, Problem, Unavailable
+
+MAX_ERROR_CHARS: Final = 2_000
+MAX_RETRY_AFTER_S: Final = 3_600
+_OWN_HEADERS: Final = frozenset(("accept", "authorization", "content-type", "cookie", "traceparent", "tracestate"))
+_SECONDS: Final = re.compile(r"[0-9]{1,6}")
+
+
+class OpenApiAdapter:
+    """The capabilities of `definition`, each called as `operations` says.
+
+    `client` sends the requests; without one, a client is made that allows the connection's own endpoint.
+
+    Raises:
+        InvalidSettings: a capability has no operation, or declares something that its operation cannot do.
+    """
+
+    def __init__(
+        self,
+        connection: OpenApiConnection,
+        definition: AdapterDefinition,
+        operations: Mapping[str, OpenApiOperation],
+        credentials: ConnectionSecrets,
+        *,
+        client: OutboundClient | None = None,
+    ) -> None:
+        _refuse_misfit(connection, definition, operations)
+        self._server, self._definition, self._operations = connection.server, definition, dict(operations)
+        self._declared = {capability.name: capability for capability in definition.capabilities}
+        self._credentials = credentials
+        internal = [destination(connection.server).endpoint] if connection.internal else []
+        self._client = client or OutboundClient(internal=internal)
+
+    def describe(self) -> AdapterDefinition:
+        """Return the adapter's definition: the same object every time."""
+        return self._definition
+
+    async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        """Send the request of a capability.
+
+        Raises:
+            Unavailable: nothing happened; `Overloaded` if it was too late to send.
+            LostReply: it may have happened.
+        """
+        declared, operation = self._declared.get(capability), self._operations.get(capability)
+        if declared is None or operation is None:
+            raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")
+        try:
+            request = build_request(
+                self._server,
+                operation,
+                args,
+                self._credentials,
+                idempotency_key=context.idempotency_key,
+                trace=context.headers(),
+            )
+            if context.is_late():
+                raise Overloaded(self._definition.adapter_id, "its time was over before it was sent")
+            response = await self._client.send(request, egress=context.egress, timeout_s=context.timeout_ms / 1000)
+        except InvalidInput as refused:
+            problem = refused.problems[0]
+            error = ToolError(code=problem.code, message=problem.detail, pointer=problem.pointer, remedy=problem.remedy)
+            return AdapterReply(error=error)
+        except LostReply as lost:
+            raise self._uncertain(declared, str(lost)) from None
+        return self._reply(declared, operation, response)
+
+    async def lookup(self, capability: str, _idempotency_key: str, _context: CallContext) -> AdapterReply | None:
+        """Raise `LostReply`: an API that only has a document cannot be asked what a key did."""
+        raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
+
+    def _reply(
+        self, declared: CapabilityDefinition, operation: OpenApiOperation, response: OutboundResponse
+    ) -> AdapterReply:
+        status = response.status
+        if 400 <= status < 500 and status not in (408, 429):
+            return AdapterReply(error=self._business_error(response), cost_cents=declared.cost_cents)
+        wait = response.headers.get("retry-after", "")
+        if status == 429 or (status == 503 and wait):
+            seconds = min(int(wait), MAX_RETRY_AFTER_S) if _SECONDS.fullmatch(wait) else 1
+            detail = f"`{declared.name}` was answered with {status}, before it did anything"
+            raise Unavailable(self._definition.adapter_id, detail, retry_after_ms=max(seconds, 1) * 1000)
+        wanted = {answer.status: answer.body for answer in operation.answers}
+        kind = wanted.get(str(status)) or (wanted.get("2XX") if 200 <= status < 300 else None)
+        if kind is None:
+            raise self._uncertain(declared, f"`{declared.name}` was answered with {status}, which is not declared")
+        output: dict[str, Any] = {"status": status}
+        if kind != "none":
+            try:
+                output["body"] = self._credentials.redact(_body(kind, response))
+            except InvalidInput as error:
+                why = f"`{declared.name}` was answered with a body that is no {kind} ({error.problems[0].code})"
+                raise self._uncertain(declared, why) from None
+        if operation.output == "body":
+            output = output.get("body")  # type: ignore[assignment]
+            if not isinstance(output, dict):
+                raise self._uncertain(declared, f"`{declared.name}` was answered with a body that is no object")
+        return AdapterReply(output=output, cost_cents=declared.cost_cents)
+
+    def _business_error(self, response: OutboundResponse) -> ToolError:
+        """The error of a 4xx: its text on one line, cut and without credentials."""
+        text = self._credentials.redact(response.body.decode(errors="replace"))
+        message = plain_text(text, MAX_ERROR_CHARS) or f"the server answered {response.status}"
+        return ToolError(code=f"http_{response.status}", message=message)
+
+    def _uncertain(self, declared: CapabilityDefinition, why: str) -> Unavailable | LostReply:
+        if declared.kind == "read":
+            return Unavailable(self._definition.adapter_id, why)
+        return LostReply(f"{why}; it may have happened, so look before it is sent again")
+
+
+def openapi_adapter(
+    connection: Mapping[str, Any],
+    definition: AdapterDefinition,
+    operations: Mapping[str, Mapping[str, Any]],
+    folder: Path,
+) -> OpenApiAdapter:
+    """Make the adapter of an adapter file in the workspace `folder`. Its secrets are read here, once.
+
+    Raises:
+        InvalidInput: a member of the file is not valid, or a secret is missing.
+    """
+    reached = parse(OpenApiConnection, dict(connection))
+    calls = {name: parse(OpenApiOperation, dict(one)) for name, one in operations.items()}
+    credentials = ConnectionSecrets(reached.credentials, os.environ, folder)
+    return OpenApiAdapter(reached, definition, calls, credentials)
+
+
+def _body(kind: str, response: OutboundResponse) -> Any:
+    """The body of an answer. Raises `InvalidInput` if it is not what its capability declares."""
+    media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "json":
+        if media and "json" not in media:
+            raise InvalidInput(Problem("", "media_type", f"the body is `{media[:80]!a}`"))
+        return loads(response.body)
+    try:
+        return response.body.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput(Problem("", "not_utf8", "the body is not UTF-8")) from None
+
+
+def _refuse_misfit(
+    connection: OpenApiConnection, definition: AdapterDefinition, operations: Mapping[str, OpenApiOperation]
+) -> None:
+    to = destination(connection.server)
+    wrong = []
+    if not to.is_in(definition.egress):
+        wrong.append(("egress", f"does not list `{to.endpoint}`, where the server is", "list it"))
+    names = {capability.name for capability in definition.capabilities}
+    wrong += [
+        (name, "is declared and has no operation", "add it to `operations`") for name in names - operations.keys()
+    ]
+    wrong += [(name, "has an operation and is not declared", "declare it") for name in operations.keys() - names]
+    for capability in definition.capabilities:
+        operation, strategy = operations.get(capability.name), capability.idempotency.strategy
+        if operation is None:
+            continue
+        if strategy == "lookup":
+            wrong.append((capability.name, "declares the strategy `lookup`, which no API has here", "use `none`"))
+        if strategy == "keyed" and operation.idempotency_header is None:
+            wrong.append((capability.name, "is `keyed` and sends no key", "state `idempotency_header`"))
+        if capability.kind == "read" and operation.method not in ("GET", "HEAD"):
+            wrong.append((capability.name, f"is a read by {operation.method}", "declare it as a write"))
+        unknown = set(operation.credentials) - connection.credentials.keys()
+        if unknown:
+            wrong.append((capability.name, f"needs the credential `{min(unknown)}`, which is not there", "add it"))
+        headers = [place.name.lower() for place in operation.parameters if place.place == "header"]
+        own = _OWN_HEADERS | {(operation.idempotency_header or "").lower()}
+        own |= {(connection.credentials[one].name or "").lower() for one in operation.credentials if one not in unknown}
+        if len(set(headers)) < len(headers) or own.intersection(headers):
+            wrong.append((capability.name, "takes a header as an argument that it sets itself", "remove the argument"))
+        named = {place.argument for place in operation.parameters}
+        taken = set(capability.input_schema.get("properties", {}))
+        if operation.body is not None:
+            named |= taken - named if operation.body.argument is None else {operation.body.argument}
+        if named != taken:
+            wrong.append((capability.name, "sends other arguments than its schema names", "correct `operations`"))
+    if wrong:
+        raise InvalidSettings(
+            *(Problem(f"/operations/{name}", "misfit", f"`{name}` {what}", remedy) for name, what, remedy in wrong)
+        )

@@ -1,0 +1,95 @@
+"""How a capability is called over HTTP: the members `connection` and `operations` of an adapter file.
+
+A person reviews them, so each says what it means and nothing is accepted that has no effect.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from contextos.contracts.model import Map, Model, Name, Seq
+
+EnvName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,127}$")]
+HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]
+Style = Literal["simple", "label", "matrix", "form", "spaceDelimited", "pipeDelimited", "deepObject", "json"]
+"""How a value that is no single text is written (OpenAPI, "Style Values"); `json` is a value in its JSON form."""
+
+
+class CredentialSource(Model):
+    """A secret of the connection and where it goes. `name` is that of the header, query parameter or cookie."""
+
+    place: Literal["bearer", "basic", "header", "query", "cookie"]
+    name: HeaderName | None = None
+    env: EnvName | None = None
+    """The environment variable that holds it; for `basic` as `user:password`."""
+    file: Name | None = None
+    """The file that holds it, relative to the workspace."""
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> Self:
+        if (self.env is None) == (self.file is None):
+            raise ValueError("a credential comes from `env` or from `file`; state one of them")
+        if (self.name is None) != (self.place in ("bearer", "basic")):
+            raise ValueError("a header, query parameter or cookie has a `name`, and nothing else has one")
+        return self
+
+
+class OpenApiConnection(Model):
+    """The server of an adapter. `internal`: a person said that it is at a loopback or private address."""
+
+    kind: Literal["openapi"]
+    server: Name
+    internal: bool = False
+    credentials: Map[CredentialSource] = {}
+
+
+class ParameterPlace(Model):
+    """Where an argument goes: the parameter `name` in the path, the query, a header or a cookie."""
+
+    argument: Name
+    name: Name
+    place: Literal["path", "query", "header", "cookie"]
+    style: Style
+    explode: bool = False
+
+
+class FormField(Model):
+    """How one field of a form is written."""
+
+    style: Style = "form"
+    explode: bool = True
+
+
+class BodyPlace(Model):
+    """The argument that is the body of the request; without `argument`, all those that are no parameters are its
+    members. `fields` says how fields of a form are written that are not in the usual way.
+    """
+
+    argument: Name | None
+    media_type: Name
+    fields: Map[FormField] = {}
+
+
+class ExpectedAnswer(Model):
+    """An answer of success: a status such as `200` or `2XX`. `body`: how its body is read, or that it is dropped."""
+
+    status: Annotated[str, Field(pattern=r"^2(?:[0-9]{2}|XX)$")]
+    body: Literal["json", "text", "none"]
+
+
+class OpenApiOperation(Model):
+    """The request of one capability. `path` is the template that follows the server's own path."""
+
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+    path: Name
+    parameters: Seq[ParameterPlace] = ()
+    body: BodyPlace | None = None
+    answers: Seq[ExpectedAnswer]
+    output: Literal["answer", "body"] = "answer"
+    """What the output is: `{"status": …, "body": …}`, or the body alone, which then is an object."""
+    credentials: Seq[Name] = ()
+    """The credentials of the connection that a call carries."""
+    idempotency_header: HeaderName | None = None
+    """The header in which the server takes the idempotency key, if it honours one."""

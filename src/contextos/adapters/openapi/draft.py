@@ -1,0 +1,154 @@
+"""The draft of an adapter file from an OpenAPI document, for a person to review.
+
+It is as strict as possible: every operation is an irreversible write that can reach the mode `destructive`, without
+idempotency, unless a person states that it only reads. A document lowers nothing, not even by its methods: servers
+exist that delete on GET.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from contextos.adapters.openapi.calls import CredentialSource, OpenApiConnection, OpenApiOperation
+from contextos.adapters.openapi.document import OpenApiDocument
+from contextos.adapters.openapi.keywords import plain_text
+from contextos.adapters.openapi.operations import Operations, ReadOperation, RefusedOperation
+from contextos.adapters.outbound import destination
+from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, Idempotency
+from contextos.errors import InvalidInput, Problem
+
+MAX_CAPABILITY_CHARS: Final = 64
+MAX_SUMMARY_CHARS: Final = 500
+TIMEOUT_S: Final = 30
+
+
+@dataclass(frozen=True)
+class OpenApiDraft:
+    """What was drafted, and what was not. `notes` says by capability what of its schemas was cut."""
+
+    connection: OpenApiConnection
+    definition: AdapterDefinition
+    operations: Mapping[str, OpenApiOperation]
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    refused: tuple[RefusedOperation, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the adapter file, without its format."""
+        return {
+            "connection": self.connection.to_json(),
+            "definition": self.definition.to_json(),
+            "operations": {name: one.to_json() for name, one in self.operations.items()},
+        }
+
+
+def draft_openapi(
+    name: str,
+    raw: bytes,
+    *,
+    server: str = "",
+    internal: bool = False,
+    only: Collection[str] = (),
+    reads: Collection[str] = (),
+    bearer_env: str = "",
+) -> OpenApiDraft:
+    """Draft the adapter `name` from the bytes of a document.
+
+    `only` and `reads` name operations by their `operationId`, or as `get /path` where they have none. `reads` are those
+    that a person states to change nothing. `bearer_env` is the variable with the token of a server whose document names
+    no security.
+
+    Raises:
+        InvalidInput: the document, the server or a name is refused, or nothing of it can be used.
+    """
+    document = OpenApiDocument(raw)
+    server = _server(document, server, internal=internal)
+    known = list(Operations(document).read(frozenset(only)))
+    _refuse_unknown({*only, *reads} - {one.name for one in known})
+    read = [one for one in known if isinstance(one, ReadOperation)]
+    refused = tuple(one for one in known if isinstance(one, RefusedOperation))
+    if not read:
+        detail = f"no operation of the document can be used: {refused[0].reason if refused else 'it has none'}"
+        raise InvalidInput(Problem("/paths", "no_operations", detail, "use another document"))
+    names = _capability_names(read)
+    credentials = {key: one for operation in read for key, one in operation.credentials.items()}
+    extra: tuple[str, ...] = ()
+    if bearer_env:
+        credentials["bearer"] = CredentialSource.model_validate({"place": "bearer", "env": bearer_env})
+        extra = ("bearer",)
+    capabilities = tuple(_capability(names[one.name], one, is_read=one.name in reads) for one in read)
+    version = document.root.get("info", {}).get("version") if isinstance(document.root.get("info"), dict) else None
+    return OpenApiDraft(
+        OpenApiConnection(kind="openapi", server=server, internal=internal, credentials=credentials),
+        AdapterDefinition(
+            adapter_id=name,
+            type="openapi",
+            version=plain_text(str(version), 100) or "1",
+            external=True,
+            egress=(destination(server).endpoint,),
+            capabilities=capabilities,
+        ),
+        {names[one.name]: one.call.model_copy(update={"credentials": extra or one.call.credentials}) for one in read},
+        {names[one.name]: notes for one in read if (notes := one.arguments.notes + one.output.notes)},
+        refused,
+    )
+
+
+def _capability(name: str, read: ReadOperation, *, is_read: bool) -> CapabilityDefinition:
+    if is_read and read.call.method not in ("GET", "HEAD"):
+        detail = f"`{read.name[:100]}` is sent by {read.call.method}, so it is no read"
+        raise InvalidInput(Problem("", "no_read", detail, "leave it out of `--read`"))
+    return CapabilityDefinition(
+        name=name,
+        kind="read" if is_read else "write",
+        risk_level="read" if is_read else "write_irreversible",
+        approval_mode="network" if is_read else "destructive",
+        input_schema=read.arguments.schema,
+        output_schema=read.output.schema,
+        idempotency=Idempotency(strategy="none"),
+        timeout_s=TIMEOUT_S,
+        description=plain_text(read.description, MAX_SUMMARY_CHARS),
+    )
+
+
+def _capability_names(read: Collection[ReadOperation]) -> dict[str, str]:
+    """Return a name of `[A-Za-z0-9_]` for each operation; where two are the same, or too long, with a digest."""
+    names: dict[str, str] = {}
+    for one in read:
+        plain = re.sub(r"[^A-Za-z0-9]+", "_", one.name).strip("_") or "operation"
+        if len(plain) > MAX_CAPABILITY_CHARS or plain in names.values():
+            plain = f"{plain[:50]}_{hashlib.sha256(one.name.encode()).hexdigest()[:12]}"
+        if one.name in names or plain in names.values():
+            detail = f"the document has two operations `{one.name[:100]}`"
+            raise InvalidInput(Problem("/paths", "duplicate", detail, "give each its own `operationId`"))
+        names[one.name] = plain
+    return names
+
+
+def _server(document: OpenApiDocument, stated: str, *, internal: bool) -> str:
+    """Return the server, checked. A document cannot name an internal one: a person has to."""
+    if not stated:
+        servers = document.root.get("servers")
+        first = servers[0] if isinstance(servers, list) and servers else None
+        url = first.get("url") if isinstance(first, dict) else None
+        if not isinstance(url, str) or "{" in url or internal:
+            detail = "the document names no server that can be used as it is"
+            raise InvalidInput(Problem("/servers", "no_server", detail, "name it with `--server https://…`"))
+        stated = url
+    to = destination(stated)
+    if "?" in to.target:
+        raise InvalidInput(Problem("/servers", "bad_server", "the server has a query", "name it without"))
+    if to.scheme == "http" and not internal:
+        detail = f"`{to.endpoint}` is asked without TLS"
+        remedy = "use `https://`, or state with `--internal` that it is on this machine"
+        raise InvalidInput(Problem("/servers", "not_https", detail, remedy))
+    return stated.rstrip("/")
+
+
+def _refuse_unknown(unknown: Collection[str]) -> None:
+    if unknown:
+        detail = f"the document has no operation `{min(unknown)[:100]}`"
+        raise InvalidInput(Problem("/paths", "unknown_operation", detail, "name it as the document does"))

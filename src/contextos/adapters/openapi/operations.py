@@ -1,0 +1,345 @@
+"""What the operations of a document mean: for each its arguments, request and answers, or a reason to refuse it.
+
+The arguments are one closed object: each parameter under its own name, and the body under `body`. The output is
+`{"status": …, "body": …}`. Nothing is guessed: an operation that needs something that is not supported is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from contextos.adapters.openapi.calls import (
+    BodyPlace,
+    CredentialSource,
+    ExpectedAnswer,
+    FormField,
+    OpenApiOperation,
+    ParameterPlace,
+)
+from contextos.adapters.openapi.document import OpenApiDocument
+from contextos.adapters.openapi.keywords import Inconvertible
+from contextos.adapters.openapi.schemas import Convert, MadeSchema, Schemas
+from contextos.contracts.encoding.codec import problems_of
+from contextos.errors import InvalidInput
+
+METHODS: Final = ("get", "head", "post", "put", "patch", "delete", "options")
+MAX_PARAMETERS: Final = 100
+_STYLES: Final = {
+    "path": ("simple", "label", "matrix"),
+    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+    "header": ("simple",),
+    "cookie": ("form",),
+}
+"""The styles of each place; the first is the usual one."""
+_IGNORED_HEADERS: Final = frozenset({"accept", "authorization", "content-type"})
+_TEMPLATE: Final = re.compile(r"\{([^{}/?#]{1,200})\}")
+_LITERAL: Final = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
+_DOTS: Final = re.compile(r"/(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
+_SUCCESS: Final = re.compile(r"2(?:[0-9]{2}|XX)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ReadOperation:
+    """One operation as the document describes it. `name` is its `operationId`, or its method and path."""
+
+    name: str
+    description: str
+    call: OpenApiOperation
+    arguments: MadeSchema
+    output: MadeSchema
+    credentials: Mapping[str, CredentialSource]
+
+
+@dataclass(frozen=True)
+class RefusedOperation:
+    """An operation that cannot be used, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Source:
+    """An operation object with what its path item adds."""
+
+    name: str
+    method: str
+    path: str
+    item: Mapping[str, Any]
+    stated: Mapping[str, Any]
+
+
+class Operations:
+    """Reads the operations of one document."""
+
+    def __init__(self, document: OpenApiDocument) -> None:
+        self._document, self._schemas = document, Schemas(document)
+
+    def read(self, only: frozenset[str] = frozenset()) -> Iterator[ReadOperation | RefusedOperation]:
+        """Yield every operation of the document, or those that `only` names."""
+        for source in self._sources():
+            if only and source.name not in only:
+                continue
+            try:
+                yield self._read(source)
+            except Inconvertible as error:
+                yield RefusedOperation(source.name, str(error)[:400])
+            except InvalidInput as error:
+                yield RefusedOperation(source.name, error.problems[0].detail[:400])
+            except ValidationError as error:
+                yield RefusedOperation(
+                    source.name, f"a name or path in it not valid: {problems_of(error)[0].detail}"[:400]
+                )
+
+    def _sources(self) -> Iterator[_Source]:
+        paths = self._document.root.get("paths", {})
+        for path, item in paths.items() if isinstance(paths, dict) else ():
+            try:
+                whole = self._document.whole(item)
+            except InvalidInput:
+                whole = {}
+            for method in METHODS:
+                stated = whole.get(method)
+                if isinstance(stated, dict):
+                    name = stated.get("operationId")
+                    yield _Source(
+                        name if isinstance(name, str) and name else f"{method} {path}", method, path, whole, stated
+                    )
+
+    def _read(self, source: _Source) -> ReadOperation:
+        for stated in (source.item, source.stated):
+            if "servers" in stated and stated["servers"] != self._document.root.get("servers"):
+                raise Inconvertible("it is at another server than the rest of the document")
+        parameters = self._parameters(source)
+        body, body_schema, body_required = self._body(source)
+        arguments = self._arguments(parameters, body, body_schema, body_required)
+        answers, output = self._answers(source)
+        credentials = self._credentials(source)
+        described = (source.stated.get(one) for one in ("summary", "description"))
+        call = OpenApiOperation(
+            method=source.method.upper(),  # type: ignore[arg-type]
+            path=source.path,
+            parameters=tuple(place for place, _, _ in parameters),
+            body=body,
+            answers=answers,
+            credentials=tuple(credentials),
+        )
+        text = ". ".join(one for one in described if isinstance(one, str))
+        return ReadOperation(source.name, text, call, arguments, output, credentials)
+
+    def _parameters(self, source: _Source) -> list[tuple[ParameterPlace, Any, bool]]:
+        """Return each parameter with its schema and whether it is required."""
+        found: dict[tuple[Any, str], Mapping[str, Any]] = {}
+        for stated in (source.item.get("parameters", ()), source.stated.get("parameters", ())):
+            if not isinstance(stated, list | tuple):
+                raise Inconvertible("`parameters` is no list")
+            for one in stated:
+                parameter = self._document.whole(one)
+                place, name = parameter.get("in"), parameter.get("name")
+                if not isinstance(name, str) or not isinstance(place, str) or place not in _STYLES:
+                    raise Inconvertible(f"a parameter is in `{str(place)[:40]}`, which is not supported")
+                if place != "header" or name.lower() not in _IGNORED_HEADERS:
+                    found[place, name] = parameter
+        if len(found) > MAX_PARAMETERS:
+            raise Inconvertible(f"it has more than {MAX_PARAMETERS} parameters")
+        _check_path(source.path, {name for place, name in found if place == "path"})
+        names = [name for _, name in found]
+        taken = {"body", *(name for name in names if names.count(name) > 1)}
+        made = []
+        for (place, name), parameter in found.items():
+            schema, style = _schema_and_style(place, parameter)
+            explode = parameter.get("explode", style == "form")
+            argument = f"{place}_{name}" if name in taken else name
+            where = ParameterPlace(argument=argument, name=name, place=place, style=style, explode=bool(explode))
+            made.append((where, schema, place == "path" or parameter.get("required") is True))
+        return made
+
+    def _body(self, source: _Source) -> tuple[BodyPlace | None, Any, bool]:
+        if "requestBody" not in source.stated:
+            return None, None, False
+        stated = self._document.whole(source.stated["requestBody"])
+        required, content = stated.get("required") is True, stated.get("content")
+        if source.method in ("get", "head"):
+            if required:
+                raise Inconvertible("it requires a body in a request that has none")
+            return None, None, False
+        if not isinstance(content, dict) or not content:
+            return None, None, False
+        for is_kind in (_is_json, _is_form, _is_text):
+            for media_type, described in content.items():
+                if is_kind(media_type):
+                    described = self._document.whole(described)
+                    fields = _fields(described) if is_kind is _is_form else {}
+                    place = BodyPlace(argument="body", media_type=media_type, fields=fields)
+                    return place, described.get("schema", {"type": "string"} if is_kind is _is_text else {}), required
+        raise Inconvertible(f"its body is `{', '.join(map(str, content))[:100]}`, which is not supported")
+
+    def _arguments(
+        self, parameters: list[tuple[ParameterPlace, Any, bool]], body: BodyPlace | None, schema: Any, required: bool
+    ) -> MadeSchema:
+        sources = [(place.argument, source, must) for place, source, must in parameters]
+        if body is not None:
+            sources.append((str(body.argument), schema, required))
+
+        def build(convert: Convert) -> dict[str, Any]:
+            made: dict[str, Any] = {
+                "type": "object",
+                "properties": {name: convert(source, "closed") for name, source, _ in sources},
+                "additionalProperties": False,
+            }
+            must = [name for name, _, is_required in sources if is_required]
+            return {**made, "required": must} if must else made
+
+        return self._schemas.made("closed", [source for _, source, _ in sources], build)
+
+    def _answers(self, source: _Source) -> tuple[tuple[ExpectedAnswer, ...], MadeSchema]:
+        stated = source.stated.get("responses")
+        stated = stated if isinstance(stated, dict) else {}
+        found: dict[str, tuple[str, Any]] = {}
+        why = "it has no answer of success"
+        for status, response in stated.items():
+            code = "2XX" if status == "default" and not any(map(_SUCCESS.fullmatch, stated)) else str(status).upper()
+            if not _SUCCESS.fullmatch(code):
+                continue
+            kind, schema = self._read_body(source, self._document.whole(response))
+            if kind == "binary":
+                why = f"its answer is `{str(schema)[:100]}`, which is not supported"
+            else:
+                found[code] = kind, schema
+        if not found:
+            raise Inconvertible(why)
+        answers = tuple(ExpectedAnswer(status=code, body=kind) for code, (kind, _) in found.items())  # type: ignore[arg-type]
+        schemas = [schema for kind, schema in found.values() if kind == "json"]
+        return answers, self._schemas.made("output", schemas, partial(_output, found))
+
+    def _read_body(self, source: _Source, response: Mapping[str, Any]) -> tuple[str, Any]:
+        """Return how the body of an answer is read, and its schema."""
+        content = response.get("content")
+        if not isinstance(content, dict) or not content or source.method == "head":
+            return "none", None
+        for is_kind, kind in ((_is_json, "json"), (_is_text, "text")):
+            for media_type, described in content.items():
+                if is_kind(media_type):
+                    return kind, self._document.whole(described).get("schema", {})
+        return "binary", ", ".join(map(str, content))
+
+    def _credentials(self, source: _Source) -> dict[str, CredentialSource]:
+        """Return the credentials of the first alternative that is supported."""
+        stated = source.stated.get("security", self._document.root.get("security", []))
+        components = self._document.root.get("components")
+        schemes = components.get("securitySchemes", {}) if isinstance(components, dict) else {}
+        if not isinstance(stated, list) or not isinstance(schemes, dict):
+            raise Inconvertible("`security` is no list")
+        why = ""
+        for alternative in sorted(stated, key=lambda one: not one):
+            if not isinstance(alternative, dict):
+                raise Inconvertible("`security` is no list of objects")
+            try:
+                return {name: credential_of(name, self._document.whole(schemes.get(name))) for name in alternative}
+            except (Inconvertible, InvalidInput) as error:
+                why = why or str(error)
+        if why:
+            raise Inconvertible(f"its security is not supported: {why}")
+        return {}
+
+
+def credential_of(name: str, scheme: Mapping[str, Any]) -> CredentialSource:
+    """Return the credential that a security scheme asks for. A token of OAuth 2 is sent as a bearer token.
+
+    Raises:
+        Inconvertible: the scheme is not supported.
+    """
+    env = re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_")[:100]
+    env = env if env[:1].isalpha() else f"KEY_{env}"
+    kind, http = scheme.get("type"), str(scheme.get("scheme", "")).lower()
+    if kind in ("oauth2", "openIdConnect") or (kind == "http" and http == "bearer"):
+        return CredentialSource(place="bearer", env=env)
+    if kind == "http" and http == "basic":
+        return CredentialSource(place="basic", env=env)
+    if kind == "apiKey" and scheme.get("in") in ("header", "query", "cookie"):
+        stated = str(scheme.get("name"))
+        if scheme["in"] == "header" and stated.lower() == "authorization":
+            return CredentialSource(place="header", name=stated, env=env)
+        return CredentialSource(place=scheme["in"], name=stated, env=env)
+    raise Inconvertible(f"the scheme `{str(kind)[:40]}`, `{http[:40]}`")
+
+
+def _schema_and_style(place: Any, parameter: Mapping[str, Any]) -> tuple[Any, Any]:
+    content = parameter.get("content")
+    if isinstance(content, dict) and content:
+        media_type, described = next(iter(content.items()))
+        if not _is_json(media_type) or not isinstance(described, dict):
+            raise Inconvertible(f"the parameter `{parameter['name'][:80]}` is written as `{media_type[:80]}`")
+        return described.get("schema", {}), "json"
+    style = parameter.get("style", _STYLES[place][0])
+    if style not in _STYLES[place]:
+        raise Inconvertible(f"the style `{str(style)[:40]}` does not exist in {place}")
+    return parameter.get("schema", {}), style
+
+
+def _fields(described: Mapping[str, Any]) -> dict[str, FormField]:
+    """Return how the fields of a form are written that are not in the usual way."""
+    encoding, fields = described.get("encoding"), {}
+    for name, one in encoding.items() if isinstance(encoding, dict) else ():
+        if not isinstance(one, dict):
+            raise Inconvertible("`encoding` is no object")
+        if _is_json(str(one.get("contentType", ""))):
+            fields[name] = FormField(style="json")
+            continue
+        style = one.get("style", "form")
+        if style not in _STYLES["query"]:
+            raise Inconvertible(f"the style `{str(style)[:40]}` does not exist in a form")
+        fields[name] = FormField(style=style, explode=bool(one.get("explode", style == "form")))
+    return fields
+
+
+def _output(found: Mapping[str, tuple[str, Any]], convert: Convert) -> dict[str, Any]:
+    """The schema of `{"status": …, "body": …}`: each status with its own body."""
+    cases = []
+    for code, (kind, schema) in found.items():
+        status: dict[str, Any] = {"minimum": 200, "maximum": 299} if code == "2XX" else {"enum": [int(code)]}
+        properties: dict[str, Any] = {"status": {"type": "integer", **status}}
+        if kind != "none":
+            properties["body"] = convert(schema, "output") if kind == "json" else {"type": "string"}
+        cases.append({"properties": properties, "required": list(properties)})
+    root: dict[str, Any] = {"type": "object", "additionalProperties": False}
+    if len(cases) == 1:
+        return root | cases[0]
+    bodies = any("body" in case["properties"] for case in cases)
+    names: dict[str, Any] = {"status": {"type": "integer"}} | ({"body": {}} if bodies else {})
+    return root | {"properties": names, "required": ["status"], "anyOf": cases}
+
+
+def _check_path(path: str, parameters: set[str]) -> None:
+    """Refuse a template whose names are not its parameters, or that does not stay where it is written."""
+    before, _, query = path.partition("?")
+    named = _TEMPLATE.findall(before)
+    if set(named) != parameters or len(named) != len(set(named)):
+        raise Inconvertible("the names in its path are not its parameters")
+    literal = _TEMPLATE.sub("x", before)
+    if not literal.startswith("/") or not _LITERAL.fullmatch(literal + query) or _DOTS.search(literal):
+        raise Inconvertible("its path is not a plain path")
+
+
+def _media(media_type: Any) -> str:
+    return str(media_type).partition(";")[0].strip().lower()
+
+
+def _is_json(media_type: Any) -> bool:
+    media = _media(media_type)
+    return media in ("application/json", "text/json") or (media.startswith("application/") and media.endswith("+json"))
+
+
+def _is_form(media_type: Any) -> bool:
+    return _media(media_type) == "application/x-www-form-urlencoded"
+
+
+def _is_text(media_type: Any) -> bool:
+    media = _media(media_type)
+    return media.startswith("text/") and media != "text/event-stream" and not _is_json(media)

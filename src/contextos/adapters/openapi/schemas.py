@@ -1,0 +1,272 @@
+"""The schemas of an operation: each whole and within the profile, with what it refers to under `$defs`.
+
+The profile bounds the size of a schema with its references written out, and refuses one that comes back to itself. Such
+a schema is followed for as many references as fit. What is deeper is refused in arguments, and not checked in answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final
+
+import jsonschema_rs
+
+from contextos.action.schema_profile import MAX_SUBSCHEMAS, profile
+from contextos.adapters.openapi.document import OpenApiDocument
+from contextos.adapters.openapi.keywords import NOTHING, Inconvertible, Keywords, Side
+from contextos.contracts.encoding.jcs import canonical
+from contextos.errors import InvalidArtifact, InvalidInput
+
+FOLLOWED: Final = (24, 12, 8, 6, 4, 3, 2, 1, 0)
+"""How many references are followed one after the other; the first that fits is used."""
+UNBOUNDED: Final = 1_000_000
+"""The height of a schema that comes back to itself, and its size where it is larger than any limit."""
+
+Build = Callable[["Convert"], dict[str, Any]]
+"""Makes the whole schema of one side from the schemas of the document."""
+
+Convert = Callable[[Any, Side], dict[str, Any]]
+
+
+@dataclass
+class _Definition:
+    schema: dict[str, Any] = field(default_factory=dict)
+    needs: set[str] = field(default_factory=set)
+    notes: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class MadeSchema:
+    """A schema within the profile, and what was cut or left out to make it."""
+
+    schema: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+class Schemas:
+    """Makes the schemas of the operations of one document. What several of them refer to is converted once."""
+
+    def __init__(self, document: OpenApiDocument) -> None:
+        self._document = document
+        self._names: dict[str, str] = {}
+        self._definitions: dict[str, _Definition] = {}
+        self._heights: dict[str, int] = {}
+        self._sizes: dict[tuple[str, int], int] = {}
+        self._children: dict[str, tuple[int, list[str]]] = {}
+
+    def made(self, side: Side, sources: list[Any], build: Build) -> MadeSchema:
+        """Return the schema that `build` makes, with as many references followed as fit.
+
+        `sources` are the schemas of the document that `build` converts.
+
+        Raises:
+            Inconvertible: it does not fit, or refuses all arguments.
+        """
+        reason = "it is too large"
+        for followed in FOLLOWED:
+            if sum(self._size(one, followed) for one in sources) > MAX_SUBSCHEMAS:
+                continue
+            whole = _Whole(self, followed)
+            root = build(whole.convert)
+            names = whole.closure()
+            schema = {**root, "$defs": {name: self._definitions[name].schema for name in sorted(names)}}
+            if not names:
+                del schema["$defs"]
+            try:
+                _check(schema)
+            except InvalidArtifact as error:
+                reason = error.problems[0].detail
+                continue
+            except (InvalidInput, ValueError) as error:
+                raise Inconvertible(f"the schema is not valid: {str(error).splitlines()[0][:200]}") from None
+            if side != "output" and _refuses_all(schema, schema.get("$defs", {})):
+                raise Inconvertible("; ".join(sorted(whole.notes)[:3]) or "no arguments satisfy its schema")
+            return MadeSchema(schema, tuple(sorted(whole.notes)))
+        raise Inconvertible(f"its schema does not fit: {reason}")
+
+    def look_up(self, reference: str) -> Any:
+        """Return what a reference leads to. Raises `Inconvertible` if it leads nowhere."""
+        try:
+            return self._document.at(reference)
+        except InvalidInput as error:
+            raise Inconvertible(error.problems[0].detail) from None
+
+    def keywords(self, refer: Callable[[str, Side], dict[str, Any]], note: Callable[[str], None]) -> Keywords:
+        return Keywords(refer, self.look_up, note, is_3_0=self._document.is_3_0)
+
+    def name(self, reference: str) -> str:
+        """Return the name of a reference under `$defs`: its own last word, made plain and unique."""
+        if reference not in self._names:
+            plain = re.sub(r"[^A-Za-z0-9_]+", "_", reference.rpartition("/")[2])[:60] or "schema"
+            taken = set(self._names.values())
+            self._names[reference] = next(
+                name for number in count(1) if (name := plain if number == 1 else f"{plain}_{number}") not in taken
+            )
+        return self._names[reference]
+
+    def variant(self, reference: str, side: Side, followed: int) -> str:
+        """Return the name of what a reference leads to, with `followed` more references one after the other."""
+        kept = "" if self.height(reference) <= followed else f".{followed}"
+        return f"{self.name(reference)}{'' if side == 'output' else '.' + side}{kept}"
+
+    def define(self, reference: str, side: Side, followed: int) -> None:
+        """Convert what a reference leads to, with `followed` more references one after the other."""
+        name = self.variant(reference, side, followed)
+        waiting = [(name, reference, side, followed)]
+        while waiting:
+            one, source, its_side, left = waiting.pop()
+            if one in self._definitions:
+                continue
+            made = self._definitions[one] = _Definition()
+            whole = _Whole(self, left, into=made)
+            made.schema = self.keywords(whole.refer, made.notes.add).converted(self.look_up(source), its_side)
+            waiting += whole.waiting
+
+    def definition(self, name: str) -> _Definition:
+        return self._definitions[name]
+
+    def height(self, reference: str, steps: int = 0) -> int:
+        """Return the number of references one after the other, or `UNBOUNDED` if they come back."""
+        if reference not in self._heights:
+            if steps > 60:
+                return UNBOUNDED
+            self._heights[reference] = UNBOUNDED
+            _, below = self._below(reference)
+            self._heights[reference] = min(
+                1 + max((self.height(one, steps + 1) for one in below), default=-1), UNBOUNDED
+            )
+        return self._heights[reference]
+
+    def _below(self, reference: str) -> tuple[int, list[str]]:
+        if reference not in self._children:
+            try:
+                schema = self.look_up(reference)
+            except Inconvertible:
+                schema = {}
+            self._children[reference] = _counted(schema)
+        return self._children[reference]
+
+    def _size(self, schema: Any, followed: int) -> int:
+        own, references = _counted(schema)
+        return min(own + sum(self._size_of(one, followed - 1) for one in references), UNBOUNDED)
+
+    def _size_of(self, reference: str, followed: int) -> int:
+        if followed < 0:
+            return 1
+        if (reference, followed) not in self._sizes:
+            own, references = self._below(reference)
+            below = sum(self._size_of(one, followed - 1) for one in references)
+            self._sizes[reference, followed] = min(1 + own + below, UNBOUNDED)
+        return self._sizes[reference, followed]
+
+
+class _Whole:
+    """One conversion: how many more references are followed, and what it refers to."""
+
+    def __init__(self, schemas: Schemas, followed: int, *, into: _Definition | None = None) -> None:
+        self._schemas, self._followed = schemas, followed
+        self._into = into or _Definition()
+        self._nested = into is not None
+        self.waiting: list[tuple[str, str, Side, int]] = []
+        self.notes = self._into.notes
+
+    def convert(self, schema: Any, side: Side) -> dict[str, Any]:
+        return self._schemas.keywords(self.refer, self.notes.add).converted(schema, side)
+
+    def refer(self, reference: str, side: Side) -> dict[str, Any]:
+        self._schemas.look_up(reference)
+        if self._followed <= 0:
+            deeper = "refused" if side != "output" else "not checked"
+            self.notes.add(f"`{self._schemas.name(reference)}` is {deeper} where it is nested deeper")
+            return {} if side == "output" else dict(NOTHING)
+        left = self._followed - 1
+        name = self._schemas.variant(reference, side, left)
+        self._into.needs.add(name)
+        if self._nested:
+            self.waiting.append((name, reference, side, left))
+        else:
+            self._schemas.define(reference, side, left)
+        return {"$ref": f"#/$defs/{name}"}
+
+    def closure(self) -> set[str]:
+        """Return the names of everything that is referred to, and collect the notes of it."""
+        names: set[str] = set()
+        waiting = list(self._into.needs)
+        while waiting:
+            name = waiting.pop()
+            if name not in names:
+                names.add(name)
+                found = self._schemas.definition(name)
+                waiting += found.needs
+                self.notes.update(found.notes)
+        return names
+
+
+_IN_MAPS: Final = ("patternProperties", "properties")
+_IN_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SINGLE: Final = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
+                  "unevaluatedItems", "unevaluatedProperties")  # fmt: skip
+
+
+def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:
+    for keyword in _SINGLE:
+        if keyword in schema:
+            yield schema[keyword]
+    for keyword in _IN_LISTS:
+        if isinstance(schema.get(keyword), list):
+            yield from schema[keyword]
+    for keyword in _IN_MAPS:
+        if isinstance(schema.get(keyword), dict):
+            yield from schema[keyword].values()
+
+
+def _counted(schema: Any) -> tuple[int, list[str]]:
+    """Return the number of subschemas of a schema, and its references, each as often as it is there."""
+    number, references, waiting = 0, [], [schema]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            number += 1
+            if isinstance(one.get("$ref"), str):
+                references.append(one["$ref"])
+            waiting += _parts(one)
+    return number, references
+
+
+def _refuses_all(schema: Mapping[str, Any], definitions: Mapping[str, Any], steps: int = 0) -> bool:
+    """Return whether it is plain to see that no value satisfies a schema."""
+    if steps > 64:
+        return False
+
+    def refused(one: Any) -> bool:
+        return isinstance(one, dict) and _refuses_all(one, definitions, steps + 1)
+
+    if schema.get("not") == {}:
+        return True
+    if "$ref" in schema and refused(definitions.get(schema["$ref"].removeprefix("#/$defs/"))):
+        return True
+    if any(map(refused, schema.get("allOf", ()))):
+        return True
+    if any(schema.get(one) and all(map(refused, schema[one])) for one in ("anyOf", "oneOf")):
+        return True
+    if schema.get("type") == "array" and schema.get("minItems", 0) and refused(schema.get("items")):
+        return True
+    if schema.get("type") != "object":
+        return False
+    properties, closed = schema.get("properties", {}), schema.get("additionalProperties") is False
+    return any(
+        refused(properties[name]) if name in properties else closed and "patternProperties" not in schema
+        for name in schema.get("required", ())
+    )
+
+
+def _check(schema: dict[str, Any]) -> None:
+    """Check a schema as the registry does. Raises `InvalidArtifact`, or `ValueError` if it does not compile."""
+    profile(schema, "schema")
+    canonical(schema)
+    jsonschema_rs.Draft202012Validator(
+        schema, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=True, ignore_unknown_formats=False
+    )

@@ -1,0 +1,117 @@
+"""The secrets of a connection: read once, put into requests, and taken out of whatever comes back.
+
+A secret comes from an environment variable or a file, for development. It is in no representation of an object here,
+and an answer that holds one is redacted before anybody else sees it, in each of the forms in which it was sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from contextos.adapters.openapi.calls import CredentialSource
+from contextos.errors import InvalidSettings, Problem
+from contextos.files import read_regular_file
+
+REDACTED: Final = "[credential]"
+MAX_SECRET_BYTES: Final = 8_192
+MIN_SECRET_CHARS: Final = 8
+_SECRET: Final = re.compile(rf"[!-~](?:[ -~]{{{MIN_SECRET_CHARS - 2},{MAX_SECRET_BYTES}}}[!-~])")
+
+
+@dataclass(frozen=True)
+class PlacedSecrets:
+    """The parts of one request that hold secrets."""
+
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    query: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    cookies: Sequence[tuple[str, str]] = field(default=(), repr=False)
+
+
+class ConnectionSecrets:
+    """The secrets of one connection, by the names of its credentials.
+
+    Raises:
+        InvalidSettings: a variable or file is missing, or holds no secret that a request can carry. It is not quoted.
+    """
+
+    def __init__(self, sources: Mapping[str, CredentialSource], env: Mapping[str, str], folder: Path) -> None:
+        self._sources = dict(sources)
+        self._secrets = {name: _read(name, source, env, folder) for name, source in sources.items()}
+        forms = {form for name, secret in self._secrets.items() for form in _forms(self._sources[name], secret)}
+        self.query_names = frozenset(str(one.name) for one in sources.values() if one.place == "query")
+        # The longest first: one can be a part of another.
+        ordered = sorted(forms, key=len, reverse=True)
+        self._found = re.compile("|".join(map(re.escape, ordered)), re.IGNORECASE) if ordered else None
+
+    def __repr__(self) -> str:
+        return f"ConnectionSecrets({sorted(self._sources)})"
+
+    def placed(self, names: Sequence[str]) -> PlacedSecrets:
+        """Return what a request carries that needs these credentials."""
+        headers: dict[str, str] = {}
+        query: list[tuple[str, str]] = []
+        cookies: list[tuple[str, str]] = []
+        for name in names:
+            source, secret = self._sources[name], self._secrets[name]
+            if source.place == "bearer":
+                headers["Authorization"] = f"Bearer {secret}"
+            elif source.place == "basic":
+                headers["Authorization"] = f"Basic {base64.b64encode(secret.encode()).decode()}"
+            elif source.place == "header":
+                headers[str(source.name)] = secret
+            elif source.place == "query":
+                query.append((str(source.name), secret))
+            else:
+                cookies.append((str(source.name), quote(secret, safe="")))
+        return PlacedSecrets(headers, query, cookies)
+
+    def redact(self, value: Any) -> Any:
+        """Return a JSON value or text without any of the secrets, also in the names of members."""
+        if self._found is None:
+            return value
+        if isinstance(value, str):
+            return self._found.sub(REDACTED, value)
+        if isinstance(value, dict):
+            return {self.redact(name): self.redact(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self.redact(one) for one in value]
+        return value
+
+
+def _read(name: str, source: CredentialSource, env: Mapping[str, str], folder: Path) -> str:
+    at = f"/connection/credentials/{name}"
+    if source.env is not None:
+        secret, where = env.get(source.env), f"the variable `{source.env}`"
+    else:
+        where = f"the file `{source.file}`"
+        try:
+            secret = read_regular_file(folder / str(source.file), MAX_SECRET_BYTES).decode().strip()
+        except (OSError, UnicodeDecodeError):
+            secret = None
+    if secret is None:
+        raise InvalidSettings(Problem(at, "no_credential", f"{where} of `{name}` is missing", "set it"))
+    if not _SECRET.fullmatch(secret):
+        detail = f"{where} of `{name}` holds no secret of at least {MIN_SECRET_CHARS} printable characters"
+        raise InvalidSettings(Problem(at, "bad_credential", detail, "put the secret there, on one line"))
+    if source.place == "basic" and ":" not in secret:
+        raise InvalidSettings(
+            Problem(at, "bad_credential", f"{where} of `{name}` has no colon", "write `user:password`")
+        )
+    return secret
+
+
+def _forms(source: CredentialSource, secret: str) -> set[str]:
+    """The forms in which a server has seen a secret and can send it back."""
+    encoded = base64.b64encode(secret.encode()).decode()
+    forms = {secret, quote(secret, safe=""), quote(secret), encoded, encoded.rstrip("=")}
+    if source.place == "basic":
+        password = secret.partition(":")[2]
+        if len(password) >= MIN_SECRET_CHARS:
+            forms |= {password, quote(password, safe="")}
+    return forms

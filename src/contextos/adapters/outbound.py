@@ -1,0 +1,344 @@
+"""`OutboundClient`: the one HTTP client for what adapters send to systems that others run.
+
+A request goes to an endpoint of the egress list it is given, and to no other; an empty list allows none. The host is
+resolved once. Every address of the answer has to be one of the public internet, and the connection goes to a checked
+address with the certificate and `Host` of the name, so a second answer of the resolver changes nothing (DNS rebinding).
+Redirects, proxies, `.netrc`, cookies and connections that are used again do not exist here. Nothing is sent that the
+request does not name, except what HTTP needs.
+
+`internal` lists the endpoints that can be at a loopback or private address, because a person said so. Only there, and
+only on the loopback, is `http://` allowed. Link-local, multicast and reserved addresses are never allowed: the metadata
+services of clouds are there.
+
+`Unavailable` means that nothing was sent, `LostReply` that something was and no whole answer came. The time limit holds
+for everything, from the name to the last byte.
+Source: OWASP, "Server-Side Request Forgery Prevention"; RFC 9110; RFC 6890 (special addresses); RFC 6052 (NAT64).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Any, Final
+
+import httpx
+
+from contextos.contracts.ids import EGRESS
+from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
+
+MAX_URL_CHARS: Final = 8_192
+MAX_RESPONSE_BYTES: Final = 1_048_576
+MAX_RESPONSE_HEADERS: Final = 128
+MAX_ADDRESSES: Final = 8
+"""The most addresses of one name. A longer answer is refused."""
+
+_QUIET: Final = ContextVar("outbound_quiet", default=False)
+# httpcore logs the headers of answers on the level DEBUG, and a server can send a credential back in one.
+logging.getLogger("httpcore.http11").addFilter(lambda _record: not _QUIET.get())
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""(host, port) -> every address of the host, as text. Raises `OSError`."""
+
+_URL: Final = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?)(?::(?P<port>[1-9][0-9]{0,4}))?"
+    r"(?P<target>/(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*"
+    r"(?:\?(?:[A-Za-z0-9._~!$&'()*+,;=:@/?\[\]-]|%[0-9A-Fa-f]{2})*)?)?"
+)
+"""Lower case, no user information, no fragment, no backslash, nothing beyond ASCII, no IPv6 literal."""
+_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_NUMBER: Final = re.compile(r"[0-9][a-z0-9-]*")
+"""No top-level domain begins with a digit, so such a last label makes the host a number."""
+_DOTS: Final = re.compile(r"/(?:\.|%2e){1,2}(?=/|$)", re.IGNORECASE)
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+_HEADER_VALUE: Final = re.compile(r"[!-~](?:[\t -~]{0,8190}[!-~])?|")
+_OWN: Final = frozenset({
+    "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization",
+    "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
+"""Headers that say how a message travels. The client sets them itself."""
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_WITHOUT_BODY: Final = frozenset({204, 304})
+
+_GLOBAL_V6: Final = IPv6Network("2000::/3")
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_PRIVATE_V4: Final = tuple(map(IPv4Network, ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")))
+_PRIVATE_V6: Final = IPv6Network("fc00::/7")
+_SPECIAL_V6: Final = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")))
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundRequest:
+    """One request. `url` is absolute, and written as it is sent. Nothing but the method is shown: the rest can hold
+    secrets.
+    """
+
+    method: str
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundResponse:
+    """A whole answer: its status, its headers with names in lower case, and its body."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where an allowed URL leads. `endpoint` is `host:port`, and `target` the path and query as they are sent."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str = field(repr=False)
+
+    @property
+    def endpoint(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def is_in(self, endpoints: Collection[str]) -> bool:
+        """Return whether a list names this endpoint. A name without a port is that of the scheme's own port."""
+        return self.endpoint in endpoints or (self.host in endpoints and self.port == _default_port(self.scheme))
+
+
+def destination(url: str) -> Destination:
+    """Return where a URL leads.
+
+    Raises:
+        InvalidInput: the URL is not written in the one way that every reader takes the same.
+    """
+    found = _URL.fullmatch(url) if len(url) <= MAX_URL_CHARS else None
+    if found is None:
+        raise _refused("bad_url", "the address is no plain URL", "write `https://host[:port]/path` in ASCII")
+    scheme, host, target = found["scheme"], found["host"], found["target"] or "/"
+    port = int(found["port"] or _default_port(scheme))
+    labels = host.split(".")
+    if not all(map(_LABEL.fullmatch, labels)) or port > 65_535 or not EGRESS.fits(f"{host}:{port}"):
+        raise _refused("bad_url", f"`{host}` is no host name", "write the name of the host in lower case")
+    if _NUMBER.fullmatch(labels[-1]) and _ipv4(host) is None:
+        detail = f"`{host}` is a number that some readers take for an address"
+        raise _refused("bad_url", detail, "write an IPv4 address as four decimal numbers")
+    if _DOTS.search(target.partition("?")[0]):
+        raise _refused("bad_url", "the path leads upwards", "write it without `.` and `..`")
+    return Destination(scheme, host, port, target)
+
+
+def is_public(address: str) -> bool:
+    """Return whether an address is one of the public internet, also where it carries an IPv4 address in it.
+
+    >>> is_public("192.0.2.1"), is_public("::ffff:10.0.0.1"), is_public("9.9.9.9")
+    (False, False, True)
+    """
+    parsed = _parsed(address)
+    if parsed is None:
+        return False
+    if isinstance(parsed, IPv4Address):
+        return parsed.is_global and not (parsed.is_multicast or parsed.is_reserved)
+    if parsed in _NAT64:
+        return is_public(str(IPv4Address(int(parsed) & 0xFFFF_FFFF)))
+    if parsed.sixtofour is not None:
+        return is_public(str(parsed.sixtofour))
+    return parsed in _GLOBAL_V6 and not any(parsed in special for special in _SPECIAL_V6)
+
+
+def is_internal(address: str) -> bool:
+    """Return whether an address is a loopback or private one that an endpoint of `internal` can have."""
+    parsed = _parsed(address)
+    if isinstance(parsed, IPv4Address):
+        return parsed.is_loopback or any(parsed in net for net in _PRIVATE_V4)
+    return parsed is not None and (parsed.is_loopback or parsed in _PRIVATE_V6)
+
+
+async def system_resolve(host: str, port: int) -> Sequence[str]:
+    """Return the addresses of a host as the operating system knows them (`Resolve`)."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for _, _, _, _, address in found))
+
+
+class OutboundClient:
+    """Sends requests to the endpoints of an egress list, as this module says.
+
+    `internal` lists the endpoints that can be at a loopback or private address. `tls` holds the certificates that are
+    trusted instead of the usual ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        internal: Collection[str] = (),
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+        resolve: Resolve = system_resolve,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._internal, self._max_bytes = frozenset(internal), max_response_bytes
+        self._resolve, self._tls = resolve, tls
+
+    async def send(self, request: OutboundRequest, *, egress: Collection[str], timeout_s: float) -> OutboundResponse:
+        """Send one request once, and return its whole answer, whatever its status is.
+
+        Raises:
+            InvalidInput: the request or its destination is not allowed; nothing was sent.
+            Unavailable: nothing was sent.
+            LostReply: something was sent, and no whole answer came that is within the limits.
+        """
+        to = destination(request.url)
+        _check_request(request)
+        if not to.is_in(egress):
+            detail = f"`{to.endpoint}` is not in the egress list of this call"
+            raise _refused("egress_refused", detail, "list the endpoint in the adapter, the pack and the settings")
+        exchange = _Exchange(to)
+        quiet = _QUIET.set(True)
+        try:
+            async with asyncio.timeout(timeout_s):
+                addresses = await self._checked(to)
+                return await self._to_first(addresses, request, exchange)
+        except TimeoutError:
+            raise exchange.failed(f"it took more than {timeout_s:g} s") from None
+        finally:
+            _QUIET.reset(quiet)
+
+    async def _checked(self, to: Destination) -> Sequence[str]:
+        """Resolve the host, once. Raises unless every address is allowed."""
+        try:
+            addresses = [to.host] if _ipv4(to.host) else list(await self._resolve(to.host, to.port))
+        except (OSError, UnicodeError):
+            raise Unavailable(to.endpoint, "its name cannot be resolved") from None
+        if not addresses:
+            raise Unavailable(to.endpoint, "its name has no address")
+        internal = to.is_in(self._internal)
+        allowed = all(is_public(one) or (internal and is_internal(one)) for one in addresses)
+        if not allowed or len(addresses) > MAX_ADDRESSES:
+            detail = f"`{to.endpoint}` is at an address that is not public"
+            raise _refused("address_refused", detail, "state that the endpoint is internal, or correct its name")
+        if to.scheme == "http" and not (internal and all(_is_loopback(one) for one in addresses)):
+            raise _refused("not_https", f"`{to.endpoint}` is asked without TLS", "use `https://`")
+        return addresses
+
+    async def _to_first(
+        self, addresses: Sequence[str], request: OutboundRequest, exchange: _Exchange
+    ) -> OutboundResponse:
+        """Try the addresses in order, until a connection stands."""
+        for number, address in enumerate(addresses, 1):
+            try:
+                return await self._exchange(address, request, exchange)
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                if number == len(addresses):
+                    raise exchange.failed("it takes no connection, or its certificate is not valid") from None
+            except (httpx.TransportError, httpx.InvalidURL, ssl.SSLError, OSError) as error:
+                raise exchange.failed(f"the connection failed ({type(error).__name__})") from None
+        raise AssertionError("there is at least one address")
+
+    async def _exchange(self, address: str, request: OutboundRequest, exchange: _Exchange) -> OutboundResponse:
+        to = exchange.to
+        literal = f"[{address}]" if ":" in address else address
+        host = to.host if to.port == _default_port(to.scheme) else to.endpoint
+        headers = {**request.headers, "Host": host, "Accept-Encoding": "identity", "Connection": "close"}
+        # The target is sent as it is written: httpx would spell it in its own way.
+        extensions = {"sni_hostname": to.host, "target": to.target.encode(), "trace": exchange.trace}
+        sent = httpx.Request(
+            request.method,
+            f"{to.scheme}://{literal}:{to.port}/",
+            headers=headers,
+            content=request.body,
+            extensions=extensions,
+        )
+        async with httpx.AsyncHTTPTransport(
+            verify=self._tls or _tls(), trust_env=False, http1=True, http2=False, retries=0
+        ) as transport:
+            response = await transport.handle_async_request(sent)
+            try:
+                return await self._whole(request.method, response, exchange)
+            finally:
+                await response.aclose()
+
+    async def _whole(self, method: str, response: httpx.Response, exchange: _Exchange) -> OutboundResponse:
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        if len(response.headers.raw) > MAX_RESPONSE_HEADERS:
+            raise exchange.failed(f"its answer has more than {MAX_RESPONSE_HEADERS} headers")
+        if headers.get("content-encoding", "identity").lower() not in ("", "identity"):
+            raise exchange.failed("its answer is compressed, which was not asked for")
+        bare = method == "HEAD" or response.status_code in _WITHOUT_BODY
+        if not bare and "content-length" not in headers and "transfer-encoding" not in headers:
+            raise exchange.failed("its answer states no length, so nobody knows whether it is whole")
+        body = bytearray()
+        async for part in response.stream:  # type: ignore[union-attr]
+            body += part
+            if len(body) > self._max_bytes:
+                raise exchange.failed(f"its answer has more than {self._max_bytes} bytes")
+        return OutboundResponse(response.status_code, headers, bytes(body))
+
+
+class _Exchange:
+    """Whether the first byte of a request was sent."""
+
+    def __init__(self, to: Destination) -> None:
+        self.to, self.sent = to, False
+
+    async def trace(self, event: str, _details: Mapping[str, Any]) -> None:
+        self.sent = self.sent or event == "http11.send_request_headers.started"
+
+    def failed(self, why: str) -> Unavailable | LostReply:
+        """Return the error that says what is certain."""
+        if self.sent:
+            return LostReply(f"`{self.to.endpoint}` was asked, and {why}; look before it is sent again")
+        return Unavailable(self.to.endpoint, why)
+
+
+def _check_request(request: OutboundRequest) -> None:
+    if request.method not in _METHODS:
+        raise _refused("bad_method", "the method is not known", f"use one of {sorted(_METHODS)}")
+    for name, value in request.headers.items():
+        if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN:
+            raise _refused("bad_header", f"the header `{name[:40]!a}` cannot be set", "leave it out")
+        if not _HEADER_VALUE.fullmatch(value):
+            detail = f"the value of the header `{name}` is not printable ASCII on one line"
+            raise _refused("bad_header", detail, "send it in another place, or encode it")
+
+
+def _default_port(scheme: str) -> int:
+    return 443 if scheme == "https" else 80
+
+
+def _parsed(address: str) -> IPv4Address | IPv6Address | None:
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return None
+    # An address with a zone means something else on each machine.
+    if isinstance(parsed, IPv6Address):
+        return None if parsed.scope_id else parsed.ipv4_mapped or parsed
+    return parsed
+
+
+def _ipv4(host: str) -> IPv4Address | None:
+    try:
+        return IPv4Address(host)
+    except ValueError:
+        return None
+
+
+def _is_loopback(address: str) -> bool:
+    parsed = _parsed(address)
+    return parsed is not None and parsed.is_loopback
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """The TLS settings, cached: reading the trusted certificates takes longer than a request."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
+def _refused(code: str, detail: str, remedy: str) -> InvalidInput:
+    return InvalidInput(Problem("", code, detail, remedy))

@@ -1,0 +1,255 @@
+"""The adapter over a real HTTP server: what each answer means for a read and for a write."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.adapters.openapi.adapter import OpenApiAdapter, openapi_adapter
+from contextos.adapters.openapi.draft import draft_openapi
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, LostReply, Overloaded, Unavailable
+from tests.loopback import Answer, Asked, serving
+from tests.openapi_documents import OK, body_of, document
+
+PATHS = {
+    "/orders/{id}": {
+        "get": {"operationId": "read", "parameters": [{"name": "id", "in": "path", "schema": {}}], "responses": OK}
+    },
+    "/refunds": {
+        "post": {
+            "operationId": "pay",
+            "requestBody": body_of({"type": "object", "properties": {"amount": {"type": "integer"}}}),
+            "responses": OK,
+        }
+    },
+}
+JSON = {"Content-Type": "application/json"}
+WRITE = ("pay", {"body": {"amount": 5}})
+READ = ("read", {"id": "ord_1"})
+
+
+def file_of(server: str) -> dict[str, Any]:
+    made = draft_openapi("adp_shop", document(PATHS), server=server, internal=True, reads=["read"]).to_json()
+    return json.loads(json.dumps(made))  # type: ignore[no-any-return]
+
+
+def adapter_of(file: Mapping[str, Any], folder: Path = Path()) -> OpenApiAdapter:
+    definition = AdapterDefinition.model_validate(file["definition"])
+    return openapi_adapter(file["connection"], definition, file["operations"], folder)
+
+
+def context(adapter: OpenApiAdapter, **more: Any) -> CallContext:
+    made = CallContext("tenant", "run", "tool", "ik_0123456789abcdef", 0, 5_000, egress=adapter.describe().egress)
+    for name, value in more.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def called(
+    call: tuple[str, dict[str, Any]],
+    answer: Answer | Callable[[Asked], Answer],
+    edit: Callable[[Any], None] = lambda _: None,
+) -> AdapterReply | ContextOSError:
+    """What a call brings, if the server gives this answer. `edit` changes the adapter file before."""
+
+    async def ask(url: str) -> AdapterReply | ContextOSError:
+        file = file_of(url)
+        edit(file)
+        adapter = adapter_of(file)
+        try:
+            return await adapter.call(*call, context(adapter))
+        except ContextOSError as error:
+            return error
+
+    with serving(answer if callable(answer) else lambda _: answer) as url:
+        return asyncio.run(ask(url))
+
+
+def test_a_call_sends_its_arguments_and_returns_the_checked_answer() -> None:
+    seen: list[Asked] = []
+
+    def answer(asked: Asked) -> Answer:
+        seen.append(asked)
+        return 200, b'{"paid": 5}', JSON
+
+    assert called(WRITE, answer) == AdapterReply(output={"status": 200, "body": {"paid": 5}})
+    assert called(READ, answer) == AdapterReply(output={"status": 200, "body": {"paid": 5}})
+    assert [(one.method, one.path, one.body) for one in seen] == [
+        ("POST", "/refunds", b'{"amount":5}'),
+        ("GET", "/orders/ord_1", b""),
+    ]
+
+
+def test_a_client_error_is_an_answer_in_plain_text() -> None:
+    reply = called(WRITE, (422, b'{"error":\n"no\x1b[31m \xff money"}', JSON))
+    assert isinstance(reply, AdapterReply)
+    assert reply.error is not None
+    assert reply.error.code == "http_422"
+    assert "money" in reply.error.message
+    assert "\x1b" not in reply.error.message
+    long = called(WRITE, (400, b"x" * 500_000, {}))
+    assert isinstance(long, AdapterReply)
+    assert long.error is not None
+    assert len(long.error.message) <= 2000
+    empty = called(WRITE, (404, b"", {}))
+    assert isinstance(empty, AdapterReply)
+    assert empty.error is not None
+    assert "404" in empty.error.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "wait_ms"),
+    [
+        ((429, b"", {}), 1_000),
+        ((429, b"", {"Retry-After": "7"}), 7_000),
+        ((429, b"", {"Retry-After": "999999"}), 3_600_000),
+        ((429, b"", {"Retry-After": "soon"}), 1_000),
+        ((503, b"", {"Retry-After": "2"}), 2_000),
+    ],
+)
+def test_a_server_that_says_come_back_later_did_nothing(answer: Answer, wait_ms: int) -> None:
+    for call in (READ, WRITE):
+        error = called(call, answer)
+        assert isinstance(error, Unavailable)
+        assert error.retry_after_ms == wait_ms
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (500, b"", {}), (502, b"", {}), (503, b"", {}), (504, b"", {}), (408, b"", {}), (201, b"{}", JSON),
+        (302, b"", {"Location": "/x"}), (200, b"no json", JSON), (200, b"\xff\xfe", JSON), (200, b"", JSON),
+        (200, b"<html>", {"Content-Type": "text/html"}), (200, b'{"a": 1, "a": 2}', JSON), (200, b"[" * 5000, JSON),
+    ],
+)  # fmt: skip
+def test_after_any_other_answer_a_write_can_have_happened(answer: Answer) -> None:
+    assert isinstance(called(WRITE, answer), LostReply)
+    assert isinstance(called(READ, answer), Unavailable)
+
+
+def test_arguments_that_cannot_be_sent_are_an_answer_and_nothing_is_sent() -> None:
+    reply = called(("read", {"id": "../admin"}), lambda _: pytest.fail("it was sent"))
+    assert isinstance(reply, AdapterReply)
+    assert reply.error is not None
+    assert (reply.error.code, reply.error.pointer) == ("unsendable_argument", "/id")
+
+
+def test_what_is_late_or_not_in_the_egress_list_is_not_sent() -> None:
+    async def ask(url: str) -> None:
+        adapter = adapter_of(file_of(url))
+        with pytest.raises(Overloaded):
+            await adapter.call(*WRITE, context(adapter, is_late=lambda: True))
+        reply = await adapter.call(*WRITE, context(adapter, egress=()))
+        assert reply.error is not None
+        assert reply.error.code == "egress_refused"
+        with pytest.raises(Unavailable):
+            await adapter.call("other", {}, context(adapter))
+        with pytest.raises(LostReply):
+            await adapter.lookup("pay", "ik_1", context(adapter))
+
+    with serving(lambda _: pytest.fail("it was sent")) as url:
+        asyncio.run(ask(url))
+
+
+def test_the_body_alone_can_be_the_output_and_the_arguments_the_body() -> None:
+    def edit(file: Any) -> None:
+        pay = file["operations"]["pay"]
+        pay["output"], pay["body"]["argument"] = "body", None
+        (declared,) = (one for one in file["definition"]["capabilities"] if one["name"] == "pay")
+        declared["input_schema"] = declared["input_schema"]["properties"]["body"]
+
+    call = ("pay", {"amount": 5})
+    assert called(call, lambda asked: (200, asked.body, JSON), edit) == AdapterReply(output={"amount": 5})
+    assert isinstance(called(call, (200, b"[]", JSON), edit), LostReply)
+
+
+def test_a_key_is_sent_in_the_header_that_the_file_states() -> None:
+    def edit(file: Any) -> None:
+        file["operations"]["pay"]["idempotency_header"] = "Idempotency-Key"
+        for one in file["definition"]["capabilities"]:
+            if one["name"] == "pay":
+                one["idempotency"] = {"strategy": "keyed"}
+
+    def answer(asked: Asked) -> Answer:
+        return 200, json.dumps({"key": asked.headers["Idempotency-Key"]}).encode(), JSON
+
+    assert called(WRITE, answer, edit) == AdapterReply(output={"status": 200, "body": {"key": "ik_0123456789abcdef"}})
+
+
+def _keyed_without_header(file: Any) -> None:
+    file["definition"]["capabilities"][1]["idempotency"] = {"strategy": "keyed"}
+
+
+def _lookup(file: Any) -> None:
+    file["definition"]["capabilities"][1]["idempotency"] = {"strategy": "lookup"}
+
+
+def _read_by_post(file: Any) -> None:
+    file["definition"]["capabilities"][1] |= {"kind": "read", "risk_level": "read", "approval_mode": "network"}
+
+
+def _no_operation(file: Any) -> None:
+    del file["operations"]["pay"]
+
+
+def _no_capability(file: Any) -> None:
+    del file["definition"]["capabilities"][1]
+
+
+def _no_credential(file: Any) -> None:
+    file["operations"]["pay"]["credentials"] = ["token"]
+
+
+def _another_server(file: Any) -> None:
+    file["connection"]["server"] = "https://other.example"
+
+
+def _another_argument(file: Any) -> None:
+    file["operations"]["read"]["parameters"][0]["argument"] = "other"
+
+
+def _own_header(file: Any) -> None:
+    file["operations"]["read"]["parameters"][0] |= {"place": "header", "name": "Authorization"}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        _keyed_without_header, _lookup, _read_by_post, _no_operation, _no_capability, _no_credential, _another_server,
+        _another_argument, _own_header,
+    ],
+)  # fmt: skip
+def test_a_file_that_states_what_has_no_effect_is_refused(edit: Callable[[Any], None]) -> None:
+    file = file_of("http://127.0.0.1:9")
+    adapter_of(file)
+    edit(file)
+    with pytest.raises(InvalidSettings):
+        adapter_of(file)
+
+
+def test_an_unknown_member_of_a_file_is_refused() -> None:
+    file = file_of("http://127.0.0.1:9")
+    file["operations"]["pay"]["retries"] = 3
+    with pytest.raises(InvalidInput):
+        adapter_of(file)
+
+
+def test_a_secret_of_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "SHOP_TOKEN", "s3cret-token-1")
+
+    def edit(file: Any) -> None:
+        file["connection"]["credentials"] = {"token": {"place": "bearer", "env": "SHOP_TOKEN"}}
+        file["operations"]["pay"]["credentials"] = ["token"]
+
+    def answer(asked: Asked) -> Answer:
+        assert asked.headers["Authorization"] == "Bearer s3cret-token-1"
+        return 200, json.dumps({"said": asked.headers["Authorization"]}).encode(), JSON
+
+    assert called(WRITE, answer, edit) == AdapterReply(output={"status": 200, "body": {"said": "Bearer [credential]"}})

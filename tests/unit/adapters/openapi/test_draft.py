@@ -1,0 +1,95 @@
+"""Drafts: as strict as possible, and nothing is lowered that no person stated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from contextos.action.registry import Registry
+from contextos.adapters.openapi.draft import draft_openapi
+from contextos.errors import InvalidInput
+from tests.openapi_documents import OK, document, post
+
+PATHS: dict[str, Any] = {
+    "/orders": {"get": {"operationId": "orders/list", "summary": "Lists\u200b orders.", "responses": OK}},
+    "/upload": {
+        "post": {"operationId": "upload", "requestBody": {"content": {"multipart/form-data": {}}}, "responses": OK}
+    },
+} | post({"type": "object"})
+
+
+def test_every_operation_is_an_irreversible_write_unless_a_person_states_that_it_reads() -> None:
+    strict = draft_openapi("adp_shop", document(PATHS))
+    assert {one.kind for one in strict.definition.capabilities} == {"write"}
+    assert {one.risk_level for one in strict.definition.capabilities} == {"write_irreversible"}
+    assert {one.approval_mode for one in strict.definition.capabilities} == {"destructive"}
+    assert {one.idempotency.strategy for one in strict.definition.capabilities} == {"none"}
+    stated = draft_openapi("adp_shop", document(PATHS), reads=["orders/list"])
+    modes = {one.name: (one.kind, one.approval_mode) for one in stated.definition.capabilities}
+    assert modes == {"orders_list": ("read", "network"), "send": ("write", "destructive")}
+
+
+def test_a_draft_names_its_endpoint_and_what_was_left_out() -> None:
+    draft = draft_openapi("adp_shop", document(PATHS))
+    assert draft.definition.egress == ("api.example:443",)
+    assert draft.definition.external
+    assert draft.definition.type == "openapi"
+    assert [(one.name, "multipart" in one.reason) for one in draft.refused] == [("upload", True)]
+    assert draft.definition.capabilities[0].description == "Lists orders."
+    Registry().register((draft.definition,))
+
+
+def test_only_what_is_asked_for_is_drafted() -> None:
+    draft = draft_openapi("adp_shop", document(PATHS), only=["send"])
+    assert [one.name for one in draft.definition.capabilities] == ["send"]
+
+
+def test_a_token_can_be_stated_where_the_document_names_no_security() -> None:
+    draft = draft_openapi("adp_shop", document(PATHS), bearer_env="SHOP_TOKEN")
+    assert {one.credentials for one in draft.operations.values()} == {("bearer",)}
+    assert draft.connection.credentials["bearer"].env == "SHOP_TOKEN"
+
+
+def test_names_that_become_the_same_stay_apart() -> None:
+    paths = {
+        f"/{n}": {"get": {"operationId": name, "responses": OK}} for n, name in enumerate(["a/b", "a-b", "x" * 90])
+    }
+    names = [one.name for one in draft_openapi("adp_shop", document(paths)).definition.capabilities]
+    assert names[0] == "a_b"
+    assert len(set(names)) == 3
+    assert all(len(name) <= 64 for name in names)
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"only": ["nothing"]}, "unknown_operation"),
+        ({"reads": ["nothing"]}, "unknown_operation"),
+        ({"reads": ["send"]}, "no_read"),
+        ({"only": ["upload"]}, "no_operations"),
+        ({"server": "http://shop.internal:8080"}, "not_https"),
+        ({"server": "https://user:pw@shop.example"}, "bad_url"),
+        ({"server": "https://shop.example/?a=b"}, "bad_server"),
+        ({"internal": True}, "no_server"),
+    ],
+)
+def test_what_cannot_be_drafted_is_refused(given: dict[str, Any], code: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        draft_openapi("adp_shop", document(PATHS), **given)
+    assert refused.value.problems[0].code == code
+
+
+@pytest.mark.parametrize(
+    "server", ["/v1", "http://127.0.0.1:8080", "https://{region}.example", "https://127.0.0.1.", "HTTPS://x"]
+)
+def test_a_document_cannot_name_a_server_that_only_a_person_can(server: str) -> None:
+    with pytest.raises(InvalidInput):
+        draft_openapi("adp_shop", document(PATHS, server=server))
+
+
+def test_two_operations_of_one_name_are_refused() -> None:
+    paths = {f"/{n}": {"get": {"operationId": "same", "responses": OK}} for n in range(2)}
+    with pytest.raises(InvalidInput) as refused:
+        draft_openapi("adp_shop", document(paths))
+    assert refused.value.problems[0].code == "duplicate"

@@ -1,0 +1,217 @@
+"""Requests: each value in its own place, in the form that OpenAPI defines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.adapters.openapi.calls import (
+    BodyPlace,
+    CredentialSource,
+    ExpectedAnswer,
+    FormField,
+    OpenApiOperation,
+    ParameterPlace,
+)
+from contextos.adapters.openapi.requests import build_request
+from contextos.adapters.openapi.secrets import ConnectionSecrets
+from contextos.adapters.outbound import OutboundRequest, destination
+from contextos.errors import InvalidInput
+
+SECRET = "s3cret-token-1"
+NONE = ConnectionSecrets({}, {}, Path())
+LIST, OBJECT = ["a", "b c"], {"R": 100, "G": "x,y"}
+
+
+def built(args: dict[str, Any], secrets: ConnectionSecrets = NONE, path: str = "/x", **more: Any) -> OutboundRequest:
+    fields: dict[str, Any] = {"method": "POST", "path": path, "answers": (ExpectedAnswer(status="200", body="json"),)}
+    operation = OpenApiOperation(**fields | more)
+    return build_request(
+        "https://api.example/v1/", operation, args, secrets, idempotency_key="ik_1", trace={"traceparent": "00-1"}
+    )
+
+
+def parameter(place: Any, style: Any, explode: bool = False, name: str = "v") -> ParameterPlace:
+    return ParameterPlace(argument=name, name=name, place=place, style=style, explode=explode)
+
+
+@pytest.mark.parametrize(
+    ("style", "explode", "value", "path"),
+    [
+        ("simple", False, "blue", "blue"),
+        ("simple", False, LIST, "a,b%20c"),
+        ("simple", True, LIST, "a,b%20c"),
+        ("simple", False, OBJECT, "R,100,G,x%2Cy"),
+        ("simple", True, OBJECT, "R=100,G=x%2Cy"),
+        ("label", False, "blue", ".blue"),
+        ("label", True, LIST, ".a.b%20c"),
+        ("label", False, LIST, ".a,b%20c"),
+        ("matrix", False, "blue", ";v=blue"),
+        ("matrix", False, LIST, ";v=a,b%20c"),
+        ("matrix", True, LIST, ";v=a;v=b%20c"),
+        ("matrix", True, OBJECT, ";R=100;G=x%2Cy"),
+        ("simple", False, 5, "5"),
+        ("simple", False, True, "true"),
+        ("simple", False, 1.5, "1.5"),
+        ("simple", False, "ü?#;=&+@", "%C3%BC%3F%23%3B%3D%26%2B%40"),
+        ("json", False, ["a"], "%5B%22a%22%5D"),
+    ],
+)
+def test_a_value_in_the_path(style: Any, explode: bool, value: Any, path: str) -> None:
+    request = built({"v": value}, path="/a/{v}/b", parameters=(parameter("path", style, explode),))
+    assert request.url == f"https://api.example/v1/a/{path}/b"
+    destination(request.url)
+
+
+@pytest.mark.parametrize(
+    ("style", "explode", "value", "query"),
+    [
+        ("form", True, "blue", "v=blue"),
+        ("form", True, LIST, "v=a&v=b%20c"),
+        ("form", False, LIST, "v=a,b%20c"),
+        ("form", True, OBJECT, "R=100&G=x%2Cy"),
+        ("form", False, OBJECT, "v=R,100,G,x%2Cy"),
+        ("form", True, [], ""),
+        ("spaceDelimited", False, ["a", "b"], "v=a%20b"),
+        ("pipeDelimited", False, ["a", "b"], "v=a%7Cb"),
+        ("deepObject", True, OBJECT, "v%5BR%5D=100&v%5BG%5D=x%2Cy"),
+        ("json", False, {"a": [1]}, "v=%7B%22a%22%3A%5B1%5D%7D"),
+        ("form", True, "&admin=true#", "v=%26admin%3Dtrue%23"),
+        ("form", True, "", "v="),
+    ],
+)
+def test_a_value_in_the_query(style: Any, explode: bool, value: Any, query: str) -> None:
+    request = built({"v": value}, parameters=(parameter("query", style, explode),))
+    assert request.url == "https://api.example/v1/x" + (f"?{query}" if query else "")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        ".",
+        "..",
+        "a/b",
+        "/",
+        "a\\b",
+        "%2f",
+        "%2F..",
+        "%2e%2e",
+        "a%00",
+        "a\n",
+        "%252f",
+        None,
+        [],
+        ["a", ".."],
+        ["a/b"],
+        {"..": "a"},
+        [["a"]],
+    ],
+)
+@pytest.mark.parametrize("style", ["simple", "label", "matrix"])
+def test_a_value_that_could_lead_to_another_path_is_refused(style: Any, value: Any) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        built({"v": value}, path="/a/{v}", parameters=(parameter("path", style),))
+    assert refused.value.problems[0].pointer == "/v"
+
+
+@pytest.mark.parametrize(
+    ("style", "explode", "value"),
+    [
+        ("form", True, None),
+        ("form", True, [None]),
+        ("form", True, [[1]]),
+        ("deepObject", True, {"a": {"b": 1}}),
+        ("spaceDelimited", False, "a"),
+        ("spaceDelimited", False, ["a b"]),
+        ("pipeDelimited", False, ["a|b"]),
+        ("form", True, {"other": 1}),
+        ("form", True, {"key": 1}),
+    ],
+)
+def test_a_value_without_an_exact_form_is_refused(style: Any, explode: bool, value: Any) -> None:
+    credentials = ConnectionSecrets({"k": CredentialSource(place="query", name="key", env="K")}, {"K": SECRET}, Path())
+    places = (parameter("query", style, explode), parameter("query", "form", True, "other"))
+    with pytest.raises(InvalidInput):
+        built({"v": value}, credentials, parameters=places, credentials=("k",))
+
+
+@pytest.mark.parametrize("value", ["a\r\nX: 1", "a\n", "\x00", "ü", "", " a", ["a,b"], {"a": "b,c"}])
+def test_a_value_that_no_header_can_carry_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidInput):
+        built({"v": value}, parameters=(parameter("header", "simple"),))
+
+
+@pytest.mark.parametrize("value", ["a;b", "a b", "a,b", 'a"', "a\r\n", ["a"], None])
+def test_a_value_that_no_cookie_can_carry_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidInput):
+        built({"v": value}, parameters=(parameter("cookie", "form", True),))
+
+
+def test_headers_and_cookies_carry_what_was_asked_and_nothing_else() -> None:
+    places = (parameter("header", "simple", name="X-List"), parameter("cookie", "form", name="c"))
+    request = built({"X-List": ["a", 1], "c": "v"}, parameters=places, idempotency_header="Idempotency-Key")
+    assert request.headers == {
+        "traceparent": "00-1",
+        "Accept": "application/json",
+        "X-List": "a,1",
+        "Idempotency-Key": "ik_1",
+        "Cookie": "c=v",
+    }
+    assert request.body is None
+    assert "Idempotency-Key" not in built({}).headers
+
+
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize(
+    ("media", "value", "body"),
+    [
+        ("application/json", {"b": 1.0, "a": "ü"}, '{"a":"ü","b":1}'.encode()),
+        ("application/problem+json", None, b"null"),
+        ("text/plain", "ü", "ü".encode()),
+        (
+            FORM,
+            {"a": "x&y=1", "b": ["1", "2"], "m": {"k": "v"}, "j": {"k": [1]}},
+            b"a=x%26y%3D1&b=1&b=2&m%5Bk%5D=v&j=%7B%22k%22%3A%5B1%5D%7D",
+        ),
+    ],
+)
+def test_a_body_in_each_form(media: str, value: Any, body: bytes) -> None:
+    fields = {"m": FormField(style="deepObject"), "j": FormField(style="json")} if media == FORM else {}
+    request = built({"body": value}, body=BodyPlace(argument="body", media_type=media, fields=fields))
+    assert request.body == body
+    assert request.headers["Content-Type"] == media
+
+
+@pytest.mark.parametrize(
+    ("media", "value"), [(FORM, "a"), (FORM, {"a": {"b": {}}}), (FORM, {"a": {"b": 1}, "b": 2}), ("text/plain", 5)]
+)
+def test_a_body_without_an_exact_form_is_refused(media: str, value: Any) -> None:
+    with pytest.raises(InvalidInput):
+        built({"body": value}, body=BodyPlace(argument="body", media_type=media))
+
+
+@pytest.mark.parametrize(
+    ("source", "where"),
+    [
+        (CredentialSource(place="bearer", env="K"), f"Bearer {SECRET}"),
+        (CredentialSource(place="header", name="X-Key", env="K"), f"'X-Key': '{SECRET}'"),
+        (CredentialSource(place="query", name="key", env="K"), f"?key={SECRET}"),
+        (CredentialSource(place="cookie", name="sid", env="K"), f"sid={SECRET}"),
+    ],
+)
+def test_a_credential_is_in_its_place_and_in_no_representation(source: CredentialSource, where: str) -> None:
+    request = built({}, ConnectionSecrets({"k": source}, {"K": SECRET}, Path()), credentials=("k",))
+    assert where in f"{request.url} {request.headers}"
+    assert SECRET not in repr(request)
+    assert SECRET not in f"{built({}, ConnectionSecrets({'k': source}, {'K': SECRET}, Path())).url}"
+
+
+def test_the_fixed_query_of_a_path_stays() -> None:
+    assert built({"v": "a"}, path="/x?beta=true", parameters=(parameter("query", "form"),)).url.endswith(
+        "/x?beta=true&v=a"
+    )

@@ -88,9 +88,10 @@ ADMISSION_LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AdapterSetting:
-    """A trusted function adapter: `path` is `module.py:attribute`, `digest` the SHA-256 that its source must have.
+    """An adapter, and the SHA-256 that its file must have: `path` is `module.py:attribute` of a trusted function
+    adapter, or the adapter file (`.json`) of a foreign server.
 
-    `files` are the helpers beside it that it imports: the path of each, and its digest.
+    `files` are the helpers beside a function adapter that it imports: the path of each, and its digest.
     """
 
     path: str
@@ -212,6 +213,11 @@ class Settings:
         return settings
 
 
+def is_adapter_file(adapter: AdapterSetting) -> bool:
+    """Return whether an adapter is the file of a foreign server and not a function adapter."""
+    return adapter.path.endswith(".json")
+
+
 def is_postgres_url(store: str) -> bool:
     """Return whether `store` is the URL of a PostgreSQL database and not a file."""
     return store.startswith(("postgresql://", "postgres://"))
@@ -246,6 +252,9 @@ def check_settings(settings: Settings) -> None:
         _text(getattr(adapter, "path", None), f"/adapters/{at}/path")
         _text(getattr(adapter, "digest", None), f"/adapters/{at}/digest")
         _check_files(getattr(adapter, "files", None), f"/adapters/{at}/files")
+        if is_adapter_file(adapter) and adapter.files:
+            detail = "an adapter file imports no helpers"
+            raise invalid_setting(f"/adapters/{at}/files", "bad_setting", detail, "remove `files`")
     _number(settings.lease_ttl_s, LEASE_TTL_BOUNDS_S, "/lease_ttl_s")
     _number(settings.heartbeat_ttl_s, HEARTBEAT_TTL_BOUNDS_S, "/heartbeat_ttl_s")
     check_limits(settings.limits)

@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from contextos.app import open_app
 from contextos.cli import COMMANDS, reference, run_command_line
 from contextos.operations import dead_letters
 from contextos.settings import Settings
+from tests.docs.pages import make_shim
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,10 +51,14 @@ LOSING = {"SHOP_PAYMENTS": "none", "SHOP_FAILPOINT": "lose_reply"}
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A workspace of the demo, with `contextos` on the path: one example starts it as the server of an adapter."""
     path = tmp_path_factory.mktemp("docs") / "shop"
     assert run_command_line(["demo", "--yes", "--keep", str(path)]) == 0
-    return path
+    with pytest.MonkeyPatch.context() as patched:
+        shim = make_shim(tmp_path_factory.mktemp("path") / "bin")
+        patched.setenv("PATH", f"{shim}{os.pathsep}{os.environ['PATH']}")
+        yield path
 
 
 def example_in(help_text: str) -> str:

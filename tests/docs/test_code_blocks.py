@@ -62,8 +62,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory, shim: Path) -> Path:
 
 
 @pytest.fixture
-def workspace(demo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workspace(demo: Path, shim: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The demo's workspace as it was made, at the place where it was made: its witness is named after that place."""
+    monkeypatch.setenv("PATH", f"{shim}{os.pathsep}{os.environ['PATH']}")
     for name in ("workspace", "state"):
         shutil.rmtree(demo / name)
         shutil.copytree(demo / "fresh" / name, demo / name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn, Self, cast
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
@@ -29,7 +29,7 @@ def ignore_fault(_fault: BaseException, _fields: Mapping[str, str]) -> None:
     """The `ReportFault` of a deployment without a log."""
 
 
-class ForeignFaults(AbstractContextManager[None]):
+class ForeignFaults(AbstractContextManager[Any]):
     """Turns what foreign code raises into what the port promises. With `FunctionAdapter`, the place for any exception.
 
     `Unavailable`, `Overloaded` and `LostReply` pass; from a lookup only the last two do, because `Unavailable` would
@@ -49,6 +49,9 @@ class ForeignFaults(AbstractContextManager[None]):
         self._adapter_id, self._capability, self._context = adapter_id, capability, context
         self._report_fault, self._is_read = report, is_read
         self._passing: frozenset[type[ContextOSError]] = passing
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

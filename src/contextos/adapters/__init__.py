@@ -1,6 +1,7 @@
 """Adapters: implementations of the `Adapter` port, which the Tool Gateway sends governed calls to, and of `Directory`.
 
-Owns: plain Python functions as capabilities (`function`), Open Agent Spec flows on WayFlow (`agentspec`), identities
+Owns: plain Python functions as capabilities (`function`), tools of MCP servers (`mcp`), the reviewed files of foreign
+servers (`adapter_file`), Open Agent Spec flows on WayFlow (`agentspec`), identities
 from a file (`directory`) or a signed one (`signed_directory`), the keys of the runtime in files (`key_files`,
 `encrypted_keys`) or in a key service (`remote_keys`), users from OIDC tokens (`oidc_directory`, `jwks`), HTTP APIs by
 their OpenAPI documents (`openapi`) and the client that sends their requests (`outbound`), and the scripted adapter for

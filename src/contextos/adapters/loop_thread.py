@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 from contextos.errors import InvalidInput, Problem
+
+ReturnT = TypeVar("ReturnT")
 
 
 class LoopThread:
     """An event loop in a thread of its own, from the constructor to `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "contextos") -> None:
         self._loop = asyncio.new_event_loop()
         self._closed = False
-        self._thread = threading.Thread(target=self._serve, name="contextos", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -42,6 +45,10 @@ class LoopThread:
             # After Ctrl-C what was begun is cancelled, as a task is whose caller is. What is done stays so.
             on_exit.callback(future.cancel)
             return future.result()
+
+    def submit(self, coroutine: Coroutine[Any, Any, ReturnT]) -> Future[ReturnT]:
+        """Run a coroutine on the loop, and return the future of its result at once."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def close(self) -> None:
         """Cancel what still runs on the loop, and end its thread."""

@@ -20,6 +20,7 @@ from contextos.adapters.function.loading import LoadedAdapters, load_function_ad
 from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import ClaimNames, OidcDirectory
 from contextos.adapters.signed_directory import SignedDirectory
+from contextos.app.foreign_adapters import load_adapter_file
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.ports.outside import Adapter, Clock, Directory, Keys, Witness
@@ -38,6 +39,7 @@ from contextos.settings import (
     Settings,
     has_default_witness,
     invalid_setting,
+    is_adapter_file,
     is_postgres_url,
     is_sink_url,
 )
@@ -242,7 +244,9 @@ def adapters_of(settings: Settings) -> list[LoadedAdapters]:
     """Load the adapters that the settings name. Raises `InvalidSettings`."""
     root = settings.workspace
     return [
-        load_function_adapters(one.path, one.digest, root=root, workspace=root, files=one.files)
+        load_adapter_file(one.path, one.digest, root=root)
+        if is_adapter_file(one)
+        else load_function_adapters(one.path, one.digest, root=root, workspace=root, files=one.files)
         for one in settings.adapters
     ]
 

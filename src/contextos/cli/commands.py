@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from contextos.cli import completion
+from contextos.cli.adapters import adding, publishing
 from contextos.cli.demo import init, refunds
 from contextos.cli.governance import (
     artifacts,
@@ -79,6 +80,17 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "runs retry": (worker.retry_command, f"contextos runs retry req_dead {_BY}"),
         "runs export": (audit.export_command, f"contextos runs export req_small req_large --out runs.jsonl {_BY}"),
         "runs erase": (audit.erase_command, f"contextos runs erase req_large 12 {_BY}"),
+    },
+    "Connect": {
+        "adapters add mcp": (
+            adding.add_mcp_command,
+            (
+                "contextos adapters add mcp slots --local --read context_resolve --env PATH "
+                "-- contextos slots serve --actor email_outreach/actor.json"
+            ),
+        ),
+        "adapters publish": (publishing.publish_adapter_command, "contextos adapters publish adapters/slots.json"),
+        "adapters list": (publishing.list_adapters_command, "contextos adapters list"),
     },
     "Audit": {
         "verify": (verify.verify_command, "contextos verify"),
@@ -199,6 +211,8 @@ COMMANDS: Final = {name: command for group in COMMAND_GROUPS.values() for name, 
 NESTED: Final = {
     "runs": "List and show runs, and act on those that wait or ended.",
     "approvals": "List, approve and deny the operations that runs wait for.",
+    "adapters": "Tools of foreign servers: draft, publish and check them.",
+    "adapters add": "Draft the file of an adapter for a person to review.",
     "pack": "Check and publish packs, and decide which are used.",
     "policies": "The policies in force above every pack.",
     "facts": "What the graph says of a subject, and the acts that change it.",
@@ -208,4 +222,4 @@ NESTED: Final = {
     "store": "The database: migrate its schema, record a restore.",
     "breakers": "The circuit breakers of capabilities that failed too often.",
 }
-"""The first words of the commands of two words, with their help."""
+"""What comes before the last word of a command, with its help; an outer group before its inner one."""

@@ -36,11 +36,11 @@ def command_line() -> typer.Typer:
     root.callback()(_root)
     nested = {name: _group(help_text, "", TyperGroup) for name, help_text in NESTED.items()}
     for name, group in nested.items():
-        root.add_typer(group, name=name)
+        above, _, own = name.rpartition(" ")
+        (nested[above] if above else root).add_typer(group, name=own)
     for name, (command, example) in COMMANDS.items():
-        first, _, second = name.partition(" ")
-        group, verb = (nested[first], second) if second else (root, name)
-        group.command(verb, epilog=f"\b\nExample:\n  {example}")(_refusing_bytes(command))
+        above, _, verb = name.rpartition(" ")
+        (nested[above] if above else root).command(verb, epilog=f"\b\nExample:\n  {example}")(_refusing_bytes(command))
     return root
 
 

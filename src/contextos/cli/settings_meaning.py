@@ -25,7 +25,8 @@ MEANING: Final = {
     "(`*.yaml`), which the runtime signs",
     "policies": "pairs of level (`platform`, `tenant`) and ref: the policies in force above every pack",
     "adapters": "trusted function adapters: `path` (`module.py:attribute`), `digest` (`sha256:...` of the source) "
-    "and `files`, a table of the helpers that it imports from the workspace, each with its digest",
+    "and `files`, a table of the helpers that it imports from the workspace, each with its digest; and the adapter "
+    "files of foreign servers: `path` (`adapters/NAME.json`) and `digest`, which `contextos adapters publish` writes",
     "unsafe": "the development stand-ins in use; see `unsafe` below",
     "lease_ttl_s": "seconds after which a run is taken over from a driver that may no longer exist",
     "heartbeat_ttl_s": "seconds without a heartbeat after which a `long_running` run is taken over from its engine",

@@ -21,6 +21,7 @@ BLANK: Final = "\u2800\U0001d159"
 
 _PERHAPS: Final = re.compile(r"[\\\x00-\x1f\x7f]|[^\x00-\x7f]")
 _ALWAYS: Final = re.compile(rf"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]")
+_HIDDEN: Final = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]")
 _SHORT: Final = {"\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 
@@ -44,6 +45,20 @@ def _is_escaped(character: str) -> bool:
 def _escape(character: str) -> str:
     number = ord(character)
     return _SHORT.get(character) or (f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}")
+
+
+def hidden_character(text: str) -> str:
+    r"""Return the first character, escaped, that a reader does not see or that moves others; "" if there is none.
+
+    A line end, a tab and a combining character are seen, and so is a backslash.
+
+    >>> hidden_character("read\u200b me"), hidden_character("read\tme")
+    ('\\u200b', '')
+    """
+    if text.isascii() and text.isprintable():
+        return ""
+    found = next((one for one in text if _HIDDEN.match(one) or unicodedata.category(one) in ("Cn", "Co")), "")
+    return _escape(found) if found else ""
 
 
 def an(word: str) -> str:

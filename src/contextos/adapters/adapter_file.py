@@ -1,0 +1,83 @@
+"""`AdapterFile`: the adapter of a foreign server, as a file of the workspace that a person reviewed.
+
+A command drafts the file, a person edits it, and the settings pin the digest of its bytes. It says how the server is
+reached, what the registry, packs and policies see of it (`definition`), and how each capability is called. Text that a
+reader does not see is refused, because a model reads it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, Protocol, runtime_checkable
+
+from contextos.action.registry import Registry
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.display_escape import hidden_character
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.contracts.model import Map, Model, OpenObject
+from contextos.errors import InvalidInput, Problem
+
+ADAPTER_FILE_FORMAT: Final = "contextos.adapter_file.v1"
+
+
+class AdapterFile(Model):
+    """The adapter of one foreign server: how it is reached, what it declares, and how each capability is called.
+
+    `connection` has a `kind`, which is also the type of the definition; `operations` has an entry for each capability.
+    The module of the kind checks the members of both.
+    """
+
+    format: Literal["contextos.adapter_file.v1"]
+    connection: OpenObject
+    definition: AdapterDefinition
+    operations: Map[OpenObject]
+
+
+@runtime_checkable
+class PinnedAdapter(Protocol):
+    """An adapter of a foreign server whose definitions are pinned."""
+
+    async def drifted(self) -> frozenset[str]:
+        """Ask the server, and return the capabilities whose definition is not the pinned one. Raises `Unavailable`."""
+        ...
+
+
+def read_adapter_file(raw: bytes) -> AdapterFile:
+    """Read an adapter file and check all of it but what its kind checks.
+
+    Raises:
+        InvalidInput: it is not of the format, hides text, or declares what nothing can enforce.
+    """
+    file = parse(AdapterFile, raw)
+    for where, text in _texts(file.to_json(), ()):
+        if hidden := hidden_character(text):
+            detail = f"a text has the character `{hidden}`, which a reader does not see"
+            raise InvalidInput(Problem(pointer(where)[:200], "hidden_character", detail, "remove it"))
+    kind, definition = file.connection.get("kind"), file.definition
+    if kind != definition.type:
+        detail = f"the connection is of the kind `{str(kind)[:40]}`, and the definition of `{definition.type}`"
+        raise InvalidInput(Problem("/definition/type", "another_kind", detail, "make them the same"))
+    declared = {one.name for one in definition.capabilities}
+    for name in sorted(declared ^ file.operations.keys()):
+        lacks = "operation" if name in declared else "capability"
+        detail = f"`{name[:80]}` has no {lacks}"
+        raise InvalidInput(Problem("/operations", "misfit", detail, f"add the {lacks}, or remove it from both"))
+    if definition.external and not definition.egress:
+        detail = "it leaves the machine and names no endpoint"
+        remedy = "list its endpoints in `egress`, or set `external` to false if it reaches nothing outside"
+        raise InvalidInput(Problem("/definition/egress", "no_egress_list", detail, remedy))
+    Registry().register((definition,))
+    return file
+
+
+def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, child in value.items():
+            yield path, key
+            yield from _texts(child, (*path, key))
+    elif isinstance(value, list | tuple):
+        for at, child in enumerate(value):
+            yield from _texts(child, (*path, at))

@@ -1,0 +1,336 @@
+"""`McpAdapter`: the `Adapter` port over an MCP server, which is a process or a URL and code of somebody else.
+
+Before every call the server is asked for its tools, and the digest of the one that is called is compared with that of
+the adapter file. If it differs, or the tool is gone, nothing is sent: the call ends with the business error
+`definition_drift`, which says that nothing happened, so a write keeps no key and nobody has to settle it. The
+capability stays quarantined until the process ends, also if the server changes back.
+
+Up to the call itself every fault is `Unavailable`. After it, a fault is `LostReply` for a write and `Unavailable` for a
+read. An error that the server reports is a business error. The session lives on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import wait
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from contextos.action.foreign_code import CALL_PASSES, ForeignFaults, ignore_fault
+from contextos.adapters.loop_thread import LoopThread
+from contextos.adapters.mcp.definitions import (
+    McpConnection,
+    Operation,
+    ResourceOperation,
+    ToolOperation,
+    misfit,
+    tool_digest,
+)
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.contracts.envelopes.tool import (
+    AdapterDefinition,
+    AdapterReply,
+    CallContext,
+    CapabilityDefinition,
+    ToolError,
+)
+from contextos.errors import InvalidInput, LostReply, Overloaded, Problem, Unavailable
+
+if TYPE_CHECKING:
+    from mcp.client.session import ClientSession
+
+    from contextos.adapters.adapter_file import AdapterFile
+    from contextos.adapters.mcp.connection import McpSessions, ResourceAnswer, ToolAnswer
+
+ReturnT = TypeVar("ReturnT")
+
+MAX_SAID_CHARS: Final = 2_000
+MAX_STDERR_CHARS: Final = 300
+LIST_TIMEOUT_S: Final = 60
+CLOSE_TIMEOUT_S: Final = 10
+REFUSED_CODES: Final = (-32601, -32602)
+"""JSON-RPC: there is no such method, and the arguments are wrong. By both the server says that it did nothing."""
+
+_LOG: Final = logging.getLogger("contextos.adapters")
+
+
+class McpAdapter:
+    """An adapter whose capabilities are tools of one MCP server, and the resources that are listed.
+
+    `folder` is where the command of the server runs. Nothing is connected before the first call.
+    """
+
+    def __init__(
+        self,
+        definition: AdapterDefinition,
+        connection: McpConnection,
+        operations: Mapping[str, Operation],
+        folder: Path,
+    ) -> None:
+        self._definition, self._operations = definition, dict(operations)
+        self._declared = {capability.name: capability for capability in definition.capabilities}
+        self._named, self._folder = connection, folder
+        self._quarantined: set[str] = set()
+        self._thread: LoopThread | None = None
+        self._open: McpSessions | None = None
+
+    @property
+    def quarantined(self) -> frozenset[str]:
+        """Return the capabilities whose definition was found changed in this process."""
+        return frozenset(self._quarantined)
+
+    def describe(self) -> AdapterDefinition:
+        """Return the published definition: the same object every time."""
+        return self._definition
+
+    async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        """Check the definition of the tool, and call it.
+
+        Raises:
+            Unavailable: nothing happened.
+            LostReply: it may have happened.
+        """
+        operation, declared = self._operations.get(capability), self._declared.get(capability)
+        if operation is None or declared is None:
+            raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")
+        if capability in self._quarantined:
+            return self._drift(capability)
+        return await self._on_thread(self._call(operation, declared, dict(args), context))
+
+    async def lookup(self, capability: str, _idempotency_key: str, _context: CallContext) -> AdapterReply | None:
+        """Raise `LostReply`: MCP has no way to ask what an earlier call did."""
+        raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
+
+    async def drifted(self) -> frozenset[str]:
+        """Ask the server for its tools, and return the capabilities that are not as they were published.
+
+        Raises:
+            Unavailable: the server does not answer.
+        """
+        return await self._on_thread(self._drifted())
+
+    def close(self) -> None:
+        """End the session, and the process of the server with it."""
+        thread, connection = self._thread, self._open
+        self._thread, self._open = None, None
+        if thread is not None and connection is not None:
+            _end(thread, connection)
+
+    async def _on_thread(self, work: Coroutine[Any, Any, ReturnT]) -> ReturnT:
+        if self._thread is None:
+            from contextos.adapters.mcp.connection import THREAD_NAME, McpSessions, silence_sdk
+
+            silence_sdk()
+            self._thread, self._open = LoopThread(THREAD_NAME), McpSessions(self._named, self._folder)
+        return await asyncio.wrap_future(self._thread.submit(work))
+
+    async def _drifted(self) -> frozenset[str]:
+        assert self._open is not None, "it is made before anything runs on the thread"
+        context = CallContext("", "", "", None, 0, 30_000)
+        with self._faults("tools/list", context, is_read=True) as faults:
+            try:
+                async with asyncio.timeout(context.timeout_ms / 1000):
+                    _, listed = await self._open.list_tools(lambda _tool: False)
+            except TimeoutError:
+                faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
+        for name, operation in self._operations.items():
+            if isinstance(operation, ToolOperation) and not _is_pinned(operation, listed):
+                self._quarantine(name)
+        return self.quarantined
+
+    async def _call(
+        self, operation: Operation, declared: CapabilityDefinition, args: dict[str, Any], context: CallContext
+    ) -> AdapterReply:
+        assert self._open is not None, "it is made before anything runs on the thread"
+        over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
+        session, listed = await self._listed(operation, declared, context, over_at)
+        if isinstance(operation, ToolOperation) and not _is_pinned(operation, listed):
+            self._quarantine(declared.name)
+            return self._drift(declared.name)
+        if context.is_late():
+            raise Overloaded(self._definition.adapter_id, "its time was over before it had its turn")
+        reply: AdapterReply | None = None
+        with self._faults(declared.name, context, is_read=declared.kind == "read") as faults:
+            try:
+                async with asyncio.timeout_at(over_at):
+                    reply = await self._send(session, operation, declared, args, context)
+            except TimeoutError:
+                faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
+        assert reply is not None, "a fault raises"
+        return reply
+
+    async def _listed(
+        self, operation: Operation, declared: CapabilityDefinition, context: CallContext, over_at: float
+    ) -> tuple[ClientSession, list[dict[str, Any]]]:
+        """Return the session, and the tools that it lists. Nothing was sent yet: a fault is `Unavailable`, also for a
+        write.
+        """
+        assert self._open is not None, "it is made before anything runs on the thread"
+        found: tuple[ClientSession, list[dict[str, Any]]] | None = None
+        with self._faults(declared.name, context, is_read=True) as faults:
+            try:
+                async with asyncio.timeout_at(over_at):
+                    if isinstance(operation, ToolOperation):
+                        found = await self._open.list_tools(lambda tool: tool.get("name") == operation.tool)
+                    else:
+                        found = await self._open.session(), []
+            except TimeoutError:
+                # It does not even list: whatever it does now, the next call gets a new process.
+                await self._open.reset()
+                faults.uncertain(f"it did not list its tools in {context.timeout_ms} ms")
+        assert found is not None, "a fault raises"
+        return found
+
+    async def _send(
+        self,
+        session: ClientSession,
+        operation: Operation,
+        declared: CapabilityDefinition,
+        args: dict[str, Any],
+        context: CallContext,
+    ) -> AdapterReply:
+        from mcp import MCPError
+
+        assert self._open is not None, "it is made before anything runs on the thread"
+        try:
+            if isinstance(operation, ResourceOperation):
+                return _contents(await self._open.read_resource(session, args["uri"]), declared)
+            if operation.key_argument is not None and context.idempotency_key is not None:
+                args[operation.key_argument] = context.idempotency_key
+            return _reply(await self._open.call_tool(session, operation.tool, args), operation, declared)
+        except MCPError as error:
+            if error.code not in REFUSED_CODES:
+                raise
+            return _error("tool_refused", error.message, declared)
+
+    def _faults(self, capability: str, context: CallContext, *, is_read: bool) -> ForeignFaults:
+        adapter_id = self._definition.adapter_id
+        # No fault is reported: its text is the server's.
+        return ForeignFaults(adapter_id, capability, context, ignore_fault, is_read=is_read, passing=CALL_PASSES)
+
+    def _quarantine(self, capability: str) -> None:
+        if capability not in self._quarantined:
+            self._quarantined.add(capability)
+            fields = {"capability": f"{self._definition.adapter_id}.{capability}"}
+            _LOG.warning("capability quarantined: its definition changed", extra=fields)
+
+    def _drift(self, capability: str) -> AdapterReply:
+        name = f"{self._definition.adapter_id}.{capability}"
+        error = ToolError(
+            code="definition_drift",
+            message=f"the server does not list `{name}` as it was published; nothing was sent",
+            remedy="draft the adapter again with `contextos adapters add mcp`, review the change, and publish it",
+        )
+        return AdapterReply(error=error, cost_cents=0)
+
+
+def mcp_adapter(file: AdapterFile, folder: Path) -> McpAdapter:
+    """Make the adapter of a file of the kind `mcp`; nothing is connected yet. `folder` is where its command runs.
+
+    Raises:
+        InvalidInput: the connection or an operation is not of its kind, or says what nothing enforces; or the extra
+            `mcp` is not installed.
+    """
+    require_mcp()
+    connection = parse(McpConnection, file.connection)
+    connection.check()
+    if connection.is_remote and connection.endpoint() not in file.definition.egress:
+        remedy = f"add `{connection.endpoint()}` to `egress`, and set `external` to true"
+        raise InvalidInput(Problem("/definition/egress", "no_egress_list", "it lacks the server itself", remedy))
+    operations: dict[str, Operation] = {}
+    for capability in file.definition.capabilities:
+        said = file.operations[capability.name]
+        kind: type[Operation] = ResourceOperation if "resources" in said else ToolOperation
+        operations[capability.name] = parse(kind, said)
+        fault = misfit(operations[capability.name], capability)
+        if fault is not None:
+            raise InvalidInput(Problem(f"/operations/{capability.name}", "misfit", *fault))
+    return McpAdapter(file.definition, connection, operations, folder)
+
+
+def require_mcp() -> None:
+    """Raise `InvalidInput` where the extra `mcp` is not installed."""
+    if find_spec("mcp") is None:
+        raise InvalidInput(Problem("", "missing_extra", "`mcp` is not installed", "install `contextos[mcp]`"))
+
+
+async def listed_tools(named: McpConnection, folder: Path) -> list[dict[str, Any]]:
+    """Return the tools that a server lists now, for the person who drafts its adapter.
+
+    Raises:
+        InvalidInput: it lists more tools than an adapter can have.
+        Unavailable: it does not answer; says what its process wrote last to stderr.
+    """
+    from contextos.adapters.mcp.connection import MAX_TOOLS, THREAD_NAME, McpSessions, silence_sdk
+
+    silence_sdk()
+    thread, connection = LoopThread(THREAD_NAME), McpSessions(named, folder)
+    with ExitStack() as on_exit:
+        on_exit.callback(_end, thread, connection)
+        listing = thread.submit(connection.list_tools(lambda _tool: False))
+        done, _ = await asyncio.wait({asyncio.wrap_future(listing)}, timeout=LIST_TIMEOUT_S)
+        error = next(iter(done)).exception() if done else None
+        if isinstance(error, Unavailable):
+            raise error
+        if not done or error is not None:
+            await asyncio.wrap_future(thread.submit(connection.reset()))
+            tail = connection.transport.stderr_tail.decode(errors="replace") if connection.transport else ""
+            last = displayed(tail.strip().rpartition("\n")[2])[:MAX_STDERR_CHARS]
+            why = f": it wrote `{last}`" if last else ""
+            raise Unavailable("the server", f"it does not list its tools{why}")
+        _, tools = listing.result()
+    if len(tools) > MAX_TOOLS:
+        detail = f"it lists more than {MAX_TOOLS} tools"
+        raise InvalidInput(Problem("", "too_many_tools", detail, "use a server that offers only what is needed"))
+    return tools
+
+
+def _end(thread: LoopThread, connection: McpSessions) -> None:
+    """End the session in order, and then its thread with whatever does not end."""
+    wait({thread.submit(connection.reset())}, timeout=CLOSE_TIMEOUT_S)
+    thread.close()
+
+
+def _is_pinned(operation: ToolOperation, listed: list[dict[str, Any]]) -> bool:
+    found = [tool for tool in listed if tool.get("name") == operation.tool]
+    try:
+        return len(found) == 1 and tool_digest(found[0]) == operation.digest
+    except InvalidInput:
+        return False
+
+
+def _reply(answer: ToolAnswer, operation: ToolOperation, declared: CapabilityDefinition) -> AdapterReply:
+    """The answer of a tool as a reply. The Tool Gateway checks the output against the published schema."""
+    texts = [
+        part["text"] for part in answer.content if part.get("type") == "text" and isinstance(part.get("text"), str)
+    ]
+    if answer.result_type != "complete":
+        return _error("input_required", "the tool asks for input, which nobody gives it", declared)
+    if answer.is_error:
+        return _error("tool_error", "\n".join(texts), declared)
+    if operation.output == "text":
+        return AdapterReply(
+            output={"texts": texts, "omitted": len(answer.content) - len(texts)}, cost_cents=declared.cost_cents
+        )
+    output = answer.structured if isinstance(answer.structured, dict) else None
+    return AdapterReply(output=output, cost_cents=declared.cost_cents)
+
+
+def _contents(answer: ResourceAnswer, declared: CapabilityDefinition) -> AdapterReply:
+    texts = [
+        {"uri": str(part.get("uri", "")), "text": part["text"]}
+        for part in answer.contents
+        if isinstance(part.get("text"), str)
+    ]
+    output = {"contents": texts, "omitted": len(answer.contents) - len(texts)}
+    return AdapterReply(output=output, cost_cents=declared.cost_cents)
+
+
+def _error(code: str, text: str, declared: CapabilityDefinition) -> AdapterReply:
+    said = text[:MAX_SAID_CHARS].encode(errors="replace").decode() or "the server gives no reason"
+    return AdapterReply(error=ToolError(code=code, message=said), cost_cents=declared.cost_cents)

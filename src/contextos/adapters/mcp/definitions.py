@@ -1,0 +1,145 @@
+"""What the adapter file says of an MCP server, and the digest of a tool as the server lists it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.ids import Digest
+from contextos.contracts.model import Model, Name, Seq
+from contextos.errors import InvalidInput, Problem
+from contextos.port_settings import is_loopback
+
+PINNED_MEMBERS: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+"""The members of a listed tool that its digest covers; the rest of a listing, such as icons, no model is shown."""
+
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+
+
+class McpConnection(Model):
+    """How an MCP server is reached: a command that speaks stdio, or the URL of streamable HTTP.
+
+    `env` names the environment variables that the command gets, and it gets no other. `token_env` names the one that
+    holds the bearer token of the URL.
+    """
+
+    kind: Literal["mcp"]
+    command: Seq[Name] = ()
+    env: Seq[VariableName] = ()
+    url: str = Field(default="", max_length=2048)
+    token_env: VariableName | None = None
+
+    def check(self) -> None:
+        """Refuse a connection that is not exactly one of both, or that others on the way can read.
+
+        Raises:
+            InvalidInput: names the member and the remedy.
+        """
+        if bool(self.command) == bool(self.url):
+            raise _bad("", "it has not exactly one of `command` and `url`", "name one of both")
+        if self.url and self.env:
+            raise _bad("/env", "a server at a URL gets no environment", "remove `env`")
+        if self.command and self.token_env:
+            raise _bad("/token_env", "a command gets no token", "name the variable in `env`")
+        if self.command and not self.command[0]:
+            raise _bad("/command", "the command is empty", "name a program")
+        if self.url:
+            _check_url(self.url)
+
+    @property
+    def is_remote(self) -> bool:
+        """Return whether the server is on another machine."""
+        return bool(self.url) and not is_loopback(urlsplit(self.url).hostname or "")
+
+    def endpoint(self) -> str:
+        """Return `host:port` of the URL, as `egress` lists it; "" for a command."""
+        if not self.url:
+            return ""
+        parts = urlsplit(self.url)
+        return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
+
+class ToolOperation(Model):
+    """A capability that is a tool of the server. `digest` is that of its published definition.
+
+    `output`: `structured` is the structured content as it is, `text` an object with the texts. `key_argument` names the
+    argument of the tool that carries the idempotency key; the capability itself has no such argument. `stated_read`
+    records that a person stated that the tool only reads; without it a capability is a write.
+    """
+
+    tool: Name
+    digest: Digest
+    output: Literal["structured", "text"]
+    key_argument: Name | None = None
+    stated_read: bool = False
+
+
+class ResourceOperation(Model):
+    """The capability that reads resources of the server: those that its input schema lists."""
+
+    resources: Literal[True]
+
+
+Operation = ToolOperation | ResourceOperation
+
+
+def tool_digest(listed: Mapping[str, Any]) -> str:
+    """Return the digest of a tool as the server lists it: SHA-256 over the JCS form of `PINNED_MEMBERS`.
+
+    Raises:
+        InvalidInput: the definition is not I-JSON.
+    """
+    return content_address({name: listed[name] for name in PINNED_MEMBERS if name in listed})
+
+
+def misfit(operation: Operation, capability: CapabilityDefinition) -> tuple[str, str] | None:
+    """Return what a capability declares and its operation does not do, with the remedy; None if they fit."""
+    rule, properties = capability.idempotency, capability.input_schema.get("properties", {})
+    if rule.strategy == "lookup" or rule.honours_not_after:
+        return (
+            "MCP cannot look a call up, and sends no time after which it is void",
+            "use the strategy `none` or `keyed`",
+        )
+    if isinstance(operation, ResourceOperation):
+        if capability.kind != "read" or not isinstance(properties.get("uri", {}).get("enum"), list):
+            return "it is no read of listed resources", "make it a read whose argument `uri` has an `enum`"
+        return None
+    if operation.stated_read != (capability.kind == "read"):
+        return "nobody stated that it only reads, or it is no read", "a read has `stated_read` true, and a write false"
+    sends_key = operation.key_argument is not None
+    if sends_key != (rule.strategy == "keyed" and capability.kind == "write"):
+        return "nothing sends the key of its strategy, or no key is made", "a keyed write names its `key_argument`"
+    if operation.key_argument in properties:
+        return "the argument of the key is also one of the capability", "remove it from the input schema"
+    return None
+
+
+def capability_name(tool: str) -> str:
+    """Return the name of a tool as a capability can have it.
+
+    >>> capability_name("read-file")
+    'read_file'
+    """
+    return re.sub(r"[^A-Za-z0-9_]", "_", tool)[:64]
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host, parts = "", urlsplit("")
+    if not host or parts.scheme not in ("https", "http") or parts.fragment or parts.username is not None:
+        raise _bad("/url", "it is not the URL of a server", "write `https://host/path`")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise _bad("/url", "the connection is not encrypted", "write `https://`")
+
+
+def _bad(where: str, detail: str, remedy: str) -> InvalidInput:
+    return InvalidInput(Problem(f"/connection{where}", "bad_connection", detail, remedy))

@@ -1,0 +1,155 @@
+"""Adapter files of a workspace: draft one from what a server lists, publish a reviewed one, and list what is active.
+
+To publish is to write the digest of the file to `contextos.toml`; a deployment that is opened afterwards has it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from contextos.action.foreign_code import describe_adapter
+from contextos.adapters.adapter_file import PinnedAdapter
+from contextos.app.foreign_adapters import load_adapter_file
+from contextos.app.given import adapters_of
+from contextos.contracts.encoding.codec import MAX_BYTES, parse
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.jcs import digest as digest_of
+from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
+from contextos.files import read_regular_file, replace_file
+from contextos.settings import MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
+
+_BLOCK: Final = re.compile(r"^\[\[adapters\]\][^\S\n]*\n(?:(?!\[).*(?:\n|\Z))*", re.MULTILINE)
+_DIGEST: Final = re.compile(r'^digest[ \t]*=[ \t]*"[^"\n]*"', re.MULTILINE)
+
+
+async def draft_mcp(
+    workspace: Path,
+    name: str,
+    connection: Mapping[str, Any],
+    *,
+    reads: Sequence[str],
+    resources: Sequence[str],
+    egress: Sequence[str],
+    local: bool,
+) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Ask an MCP server for its tools. Return the draft of its adapter file and a row for each tool.
+
+    Raises:
+        InvalidInput: the connection is not one, what was stated does not fit, or no tool can be used.
+        Unavailable: the server does not answer.
+    """
+    from contextos.adapters.mcp.adapter import listed_tools, require_mcp
+    from contextos.adapters.mcp.definitions import McpConnection
+    from contextos.adapters.mcp.drafting import Stated, draft_adapter
+
+    require_mcp()
+    named = parse(McpConnection, dict(connection))
+    named.check()
+    listed = await listed_tools(named, workspace)
+    file, rows = draft_adapter(name, named, listed, Stated(reads, resources, egress, local))
+    # What cannot be written as JSON cannot be reviewed either.
+    canonical(file)
+    return file, [asdict(row) for row in rows]
+
+
+def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
+    """Check an adapter file, and write its path and digest to the settings. Returns both.
+
+    Raises:
+        InvalidInput: the file or the settings are not valid, or the settings cannot be edited.
+    """
+    root = workspace.resolve()
+    place = (file if file.is_absolute() or file.exists() else root / file).resolve()
+    if not place.is_relative_to(root) or place.suffix != ".json":
+        detail = "it is no `.json` file of the workspace"
+        raise InvalidInput(Problem("", "outside_root", detail, "move it there, for example into `adapters`"))
+    path = place.relative_to(root).as_posix()
+    [adapter] = load_adapter_file(path, None, root=root).adapters
+    digest = digest_of(read_regular_file(place, MAX_BYTES))
+    load_adapter_file(path, digest, root=root)
+    own_id, settings = adapter.describe().adapter_id, Settings.read(workspace)
+    for other in settings.adapters:
+        if other.path.endswith(".json") and other.path != path:
+            [there] = load_adapter_file(other.path, None, root=root).adapters
+            if there.describe().adapter_id == own_id:
+                detail = f"`{other.path[:200]}` has the id `{own_id}` too"
+                raise InvalidInput(Problem("/definition/adapter_id", "duplicate", detail, "give it another id"))
+    _edit_settings(workspace, path, digest)
+    return {"path": path, "digest": digest}
+
+
+async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
+    """Return each adapter of the settings: its id, kind, egress and tools, and the tools whose definition changed.
+
+    `state` is `matches`, `changed`, `unavailable`, or `pinned code` for a function adapter.
+
+    Raises:
+        InvalidSettings: an adapter does not load.
+    """
+    found = []
+    for loaded in adapters_of(Settings.read(workspace)):
+        for adapter in loaded.adapters:
+            definition = describe_adapter(type(adapter).__name__, adapter)
+            state, drifted = "pinned code", frozenset[str]()
+            if isinstance(adapter, PinnedAdapter):
+                try:
+                    drifted = await adapter.drifted()
+                    state = "changed" if drifted else "matches"
+                except Unavailable:
+                    state = "unavailable"
+            found.append(
+                {
+                    "adapter_id": definition.adapter_id,
+                    "kind": definition.type,
+                    "egress": list(definition.egress),
+                    "tools": [one.name for one in definition.capabilities],
+                    "state": state,
+                    "drifted": sorted(drifted),
+                }
+            )
+            if loaded.made and hasattr(adapter, "close"):
+                adapter.close()
+    return found
+
+
+def _edit_settings(workspace: Path, path: str, digest: str) -> None:
+    """Set the digest of an adapter in the settings, or add the adapter; nothing else of the file changes.
+
+    Raises:
+        InvalidSettings: the file cannot be edited so.
+    """
+    place = (workspace / SETTINGS_FILE).resolve()
+    text = read_regular_file(place, MAX_SETTINGS_BYTES).decode()
+    entries = tomllib.loads(text).get("adapters", [])
+    wanted = [one | {"digest": digest} if one.get("path") == path else one for one in entries]
+    if wanted == entries and not any(one.get("path") == path for one in entries):
+        wanted = [*entries, {"path": path, "digest": digest}]
+        edited = f'{text.rstrip()}\n\n[[adapters]]\npath = "{path}"\ndigest = "{digest}"\n'
+    else:
+        edited = _BLOCK.sub(lambda block: _repinned(block[0], path, digest), text)
+    try:
+        fits = tomllib.loads(edited) == tomllib.loads(text) | {"adapters": wanted}
+    except tomllib.TOMLDecodeError:
+        fits = False
+    if not fits:
+        remedy = f'write an entry of `[[adapters]]` by hand: path = "{path}", digest = "{digest}"'
+        raise InvalidSettings(Problem("/adapters", "not_editable", f"`{SETTINGS_FILE}` cannot be edited", remedy))
+    try:
+        mode = place.stat().st_mode & 0o777
+        replace_file(place, edited.encode())
+        os.chmod(place, mode)
+    except OSError as error:
+        detail = f"`{SETTINGS_FILE}` cannot be written: {(error.strerror or str(error)).lower()}"
+        raise InvalidSettings(Problem("/adapters", "unwritable", detail, "check its permissions")) from None
+
+
+def _repinned(block: str, path: str, digest: str) -> str:
+    if tomllib.loads(block)["adapters"][0].get("path") != path:
+        return block
+    return _DIGEST.sub(f'digest = "{digest}"', block)

@@ -1,0 +1,67 @@
+"""Load the adapter of a foreign server from its file, which the settings pin by digest."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+from typing import Final, NoReturn
+
+from contextos.adapters.adapter_file import AdapterFile, read_adapter_file
+from contextos.adapters.function.loading import LoadedAdapters
+from contextos.contracts.encoding.codec import MAX_BYTES
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.encoding.jcs import digest as digest_of
+from contextos.contracts.ports.outside import Adapter
+from contextos.errors import InvalidInput, InvalidSettings, Problem
+from contextos.files import read_regular_file
+
+SDKS: Final = {"mcp": ("mcp", "mcp-types")}
+"""The installed packages that an adapter of each kind runs on; their versions are part of its code digest."""
+
+
+def make_adapter(file: AdapterFile, folder: Path) -> Adapter:
+    """Make the adapter of a file in the workspace `folder`; nothing is connected yet.
+
+    Raises:
+        InvalidInput: the connection or an operation is not of its kind, or the extra of the kind is not installed.
+    """
+    if file.connection["kind"] == "mcp":
+        from contextos.adapters.mcp.adapter import mcp_adapter
+
+        return mcp_adapter(file, folder)
+    detail = f"no adapter of the kind `{str(file.connection['kind'])[:40]}` can be made from a file"
+    raise InvalidInput(Problem("/connection/kind", "unknown_kind", detail, "use `mcp`"))
+
+
+def load_adapter_file(path: str, digest: str | None, *, root: Path) -> LoadedAdapters:
+    """Load the adapter of a file below `root`. `digest` is that of its bytes; None trusts any.
+
+    Raises:
+        InvalidSettings: the file cannot be read, is outside `root`, has another digest, or is not valid.
+    """
+    place = (root / path).resolve()
+    if not place.is_relative_to(root.resolve()):
+        _refuse(path, "outside_root", "the file is outside the workspace", "move it inside")
+    try:
+        raw = read_regular_file(place, MAX_BYTES)
+    except OSError as error:
+        _refuse(path, "unreadable", f"it cannot be read: {(error.strerror or str(error)).lower()}", "check the path")
+    found = digest_of(raw)
+    if digest is not None and found != digest:
+        remedy = f"review the change, then `contextos adapters publish {path}`"
+        _refuse(path, "digest_mismatch", f"the file has the digest `{found}`", remedy)
+    try:
+        return _loaded(read_adapter_file(raw), found, root)
+    except InvalidInput as error:
+        first = error.problems[0]
+        _refuse(path, first.code, f"{first.pointer}: {first.detail}" if first.pointer else first.detail, first.remedy)
+
+
+def _loaded(file: AdapterFile, digest: str, root: Path) -> LoadedAdapters:
+    adapter = make_adapter(file, root)
+    versions = {name: metadata.version(name) for name in SDKS[file.definition.type]}
+    return LoadedAdapters((adapter,), content_address({"file": digest, "packages": versions}), made=True)
+
+
+def _refuse(path: str, code: str, detail: str, remedy: str) -> NoReturn:
+    raise InvalidSettings(Problem("/adapters", code, f"`{path[:200]}`: {detail}", remedy))

@@ -1,0 +1,83 @@
+"""`adapters add`: draft the file of an adapter from what a server lists, every tool at its strictest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from contextos.cli.command_context import JsonOption, WorkspaceOption, write_new_file
+from contextos.cli.terminal import Heading, print_result
+from contextos.cli.workspace_search import find_workspace
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import InvalidInput, Problem
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The id of the adapter: letters, digits and `_`.")]
+ReadOption = Annotated[
+    list[str], typer.Option("--read", metavar="TOOL", help="State that this tool only reads. Repeatable.")
+]
+EgressOption = Annotated[
+    list[str], typer.Option("--egress", metavar="HOST:PORT", help="An endpoint that it reaches. Repeatable.")
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="The file to write. Default: adapters/NAME.json.")
+]
+
+
+def add_mcp_command(
+    name: NameArgument,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[COMMAND]...", help="The server's command, after `--`.")
+    ] = None,
+    url: Annotated[str, typer.Option("--url", help="The URL of the server, instead of a command.")] = "",
+    env: Annotated[
+        list[str], typer.Option("--env", metavar="NAME", help="A variable that the command gets. Repeatable.")
+    ] = [],  # noqa: B006 - typer copies it
+    token_env: Annotated[
+        str, typer.Option("--token-env", metavar="NAME", help="The variable with the bearer token of the URL.")
+    ] = "",
+    read: ReadOption = [],  # noqa: B006
+    resource: Annotated[
+        list[str], typer.Option("--resource", metavar="URI", help="A resource to offer. Repeatable.")
+    ] = [],  # noqa: B006
+    egress: EgressOption = [],  # noqa: B006
+    local: Annotated[bool, typer.Option("--local", help="State that it reaches nothing outside.")] = False,
+    out: OutOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Draft the adapter of an MCP server.
+
+    The server is started and asked for its tools; no tool is called.
+    """
+    import asyncio
+
+    from contextos.app.adapter_files import draft_mcp
+
+    root = find_workspace(workspace)
+    said: dict[str, Any] = {"kind": "mcp", "command": list(command or ()), "env": env, "url": url}
+    if token_env:
+        said["token_env"] = token_env
+    drafted = asyncio.run(draft_mcp(root, name, said, reads=read, resources=resource, egress=egress, local=local))
+    return write_draft(root, out or Path("adapters") / f"{name}.json", *drafted, as_json=as_json)
+
+
+def write_draft(root: Path, file: Path, content: dict[str, Any], rows: list[dict[str, str]], *, as_json: bool) -> int:
+    """Write a drafted file below the workspace `root` and print its rows: tool, kind, highest mode and why."""
+    place = root / file
+    if place.exists():
+        detail, remedy = f"`{displayed(file)}` exists", "name another with --out, compare them, and publish one"
+        raise InvalidInput(Problem("", "exists", detail, remedy))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_new_file(place, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    wide = max([len(displayed(row["tool"])) for row in rows], default=4)
+    lines: list[str] = [Heading(f"{'tool':<{wide}}  kind   highest mode  why")]
+    lines += [
+        f"{displayed(row['tool']):<{wide}}  {row['kind']:<5}  {row['mode']:<12}  {displayed(row['why'])}"
+        for row in rows
+    ]
+    lines.append(f"{displayed(file)} is drafted; review it, then `contextos adapters publish {displayed(file)}`")
+    print_result({"file": str(file), "tools": rows}, lines, as_json=as_json)
+    return 0

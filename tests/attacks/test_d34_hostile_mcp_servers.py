@@ -1,0 +1,147 @@
+"""An MCP server that floods, lies, hangs or asks for more is bounded, and its text stays out of logs and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from contextos.adapters.mcp.adapter import MAX_SAID_CHARS, McpAdapter, listed_tools
+from contextos.adapters.mcp.connection import MAX_PAGES, MAX_TOOLS
+from contextos.adapters.mcp.definitions import McpConnection
+from contextos.adapters.mcp.drafting import Stated, draft_adapter
+from contextos.adapters.mcp.transports import CHUNK_BYTES, MAX_MCP_BYTES, MAX_STDERR_BYTES
+from contextos.contracts.envelopes.tool import AdapterReply
+from contextos.errors import InvalidInput, LostReply, Unavailable
+from tests.servers.adapters import against, call_context, calls, hostile
+
+
+def said(adapter: McpAdapter) -> AdapterReply:
+    return asyncio.run(adapter.call("say", {"text": "a"}, call_context()))
+
+
+def test_gigabytes_are_not_read(tmp_path: Path) -> None:
+    with against("gigabytes", tmp_path) as adapter:
+        with pytest.raises(LostReply):
+            said(adapter)
+        assert adapter._open is not None
+        transport = adapter._open.transport
+        assert transport is not None
+        # One chunk more than the limit, and what the session said before.
+        assert MAX_MCP_BYTES < transport.received_bytes <= MAX_MCP_BYTES + 2 * CHUNK_BYTES
+        assert len(transport.stderr_tail) <= MAX_STDERR_BYTES
+
+
+def test_a_flood_without_a_question_ends_the_session(tmp_path: Path) -> None:
+    with against("floods_at_once", tmp_path) as adapter:
+        with pytest.raises(Unavailable):
+            said(adapter)
+        assert adapter._open is not None
+        assert adapter._open.transport is not None
+        assert adapter._open.transport.received_bytes <= MAX_MCP_BYTES + 2 * CHUNK_BYTES
+    assert calls(tmp_path) == []
+
+
+def test_notifications_beside_an_answer_change_nothing_and_are_not_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with against("flood", tmp_path) as adapter:
+        assert said(adapter).output == {"texts": ["a"], "omitted": 0}
+    assert "IGNORE" not in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["not_json", "rpc_error", "not_utf8", "wrong_id", "deep"])
+def test_what_a_server_sends_wrong_is_in_no_log_and_no_error(
+    mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with against(mode, tmp_path) as adapter, pytest.raises(LostReply) as error:
+        said(adapter)
+    assert "IGNORE" not in caplog.text + str(error.value)
+
+
+def test_requests_of_a_server_are_refused(tmp_path: Path) -> None:
+    with against("asks", tmp_path) as adapter:
+        assert said(adapter).output == {"texts": ["[True, True, True]"], "omitted": 0}
+
+
+def test_the_text_of_an_error_is_bounded(tmp_path: Path) -> None:
+    with against("long_error", tmp_path) as adapter:
+        error = said(adapter).error
+    assert error is not None
+    assert len(error.message) == MAX_SAID_CHARS
+
+
+def test_a_process_gets_the_listed_variables_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_SECRET", "s3cret")
+    monkeypatch.setenv("LISTED", "yes")
+    with against("environment", tmp_path) as adapter:
+        adapter._named = adapter._named.model_copy(update={"env": ("LISTED",)})
+        output = said(adapter).output
+    assert output is not None
+    names = set(output["texts"][0].split())
+    assert "LISTED" in names
+    assert names <= {"LISTED", "LC_CTYPE", "__CF_USER_TEXT_ENCODING"}, "what Python itself sets may be there"
+    assert "SHOP_SECRET" in os.environ
+
+
+def test_ten_thousand_tools_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=f"more than {MAX_TOOLS} tools"):
+        asyncio.run(listed_tools(McpConnection.model_validate(hostile("thousands", tmp_path)), tmp_path))
+    with pytest.raises(Unavailable):
+        asyncio.run(listed_tools(McpConnection.model_validate(hostile("many", tmp_path)), tmp_path))
+
+
+def test_an_endless_list_is_read_to_a_page(tmp_path: Path) -> None:
+    named = McpConnection.model_validate(hostile("endless", tmp_path))
+    assert len(asyncio.run(listed_tools(named, tmp_path))) == 10 * MAX_PAGES
+
+
+def nested(depth: int) -> dict[str, object]:
+    schema: dict[str, object] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+DOUBLING = {f"d{at}": {"anyOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 2} for at in range(20)}
+
+BOMBS = {
+    "deep": nested(60),
+    "doubling": {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/d0"}},
+        "$defs": {**DOUBLING, "d20": {"type": "string"}},
+    },
+    "itself": {"type": "object", "properties": {"a": {"$ref": "#"}}},
+    "remote": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}},
+    "backtracking": {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=a)(a+)+$"}}},
+    "not enforced": {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}},
+    "no schema": 7,
+    "no object": {"type": "array"},
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_tool_with_a_schema_that_cannot_be_enforced_is_left_out_with_a_reason(name: str) -> None:
+    tools = [{"name": "bomb", "inputSchema": BOMBS[name]}, {"name": "fine", "inputSchema": {"type": "object"}}]
+    named = McpConnection(kind="mcp", command=("x",))
+    file, rows = draft_adapter("lab", named, tools, Stated(local=True))
+    assert list(file["operations"]) == ["fine"]
+    assert rows[0].why.startswith("left out: ")
+
+
+def test_a_server_that_lies_about_its_output_is_caught_by_the_published_schema(tmp_path: Path) -> None:
+    from contextos.action.registry import Registry
+
+    with against("structured", tmp_path, draft="structured") as adapter:
+        output = said(adapter).output
+        [capability] = Registry().register((adapter.describe(),)).values()
+        registry = Registry()
+        registry.register((adapter.describe(),))
+    assert registry.check(capability, "output", output) is not None
+    assert registry.check(capability, "output", {"n": 1}) is None

@@ -1,0 +1,1 @@
+"""Foreign servers for tests: real ones made with the MCP SDK, and one that misbehaves in many modes."""

@@ -1,0 +1,70 @@
+"""Adapters over the foreign servers of tests, and the calls that tests make through them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from contextos.adapters.adapter_file import AdapterFile, read_adapter_file
+from contextos.adapters.mcp.adapter import McpAdapter, listed_tools
+from contextos.adapters.mcp.definitions import McpConnection
+from contextos.adapters.mcp.drafting import Stated, draft_adapter
+from contextos.app.foreign_adapters import make_adapter
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.tool import CallContext
+
+FOLDER = Path(__file__).resolve().parent
+HOSTILE = FOLDER / "hostile.py"
+
+
+def hostile(mode: str, folder: Path) -> dict[str, Any]:
+    """The connection to the hostile server in a mode; it writes its calls to `calls` in `folder`."""
+    return {"kind": "mcp", "command": [sys.executable, str(HOSTILE), mode, str(folder / "calls")]}
+
+
+def calls(folder: Path) -> list[str]:
+    """What reached the hostile server, one line a call."""
+    path = folder / "calls"
+    return path.read_text("utf-8").splitlines() if path.exists() else []
+
+
+async def drafted(connection: dict[str, Any], folder: Path, **stated: Any) -> dict[str, Any]:
+    """The adapter file of a server, as it is drafted now."""
+    named = McpConnection.model_validate(connection)
+    return draft_adapter("lab", named, await listed_tools(named, folder), Stated(local=True, **stated))[0]
+
+
+def adapter_of(file: dict[str, Any], folder: Path) -> McpAdapter:
+    read: AdapterFile = read_adapter_file(canonical(file))
+    adapter = make_adapter(read, folder)
+    assert isinstance(adapter, McpAdapter)
+    return adapter
+
+
+@contextmanager
+def opened(file: dict[str, Any], folder: Path) -> Iterator[McpAdapter]:
+    """The adapter of a file, closed afterwards."""
+    adapter = adapter_of(file, folder)
+    try:
+        yield adapter
+    finally:
+        adapter.close()
+
+
+@contextmanager
+def against(mode: str, folder: Path, *, read: bool = False, draft: str = "plain") -> Iterator[McpAdapter]:
+    """An adapter that was drafted from the hostile server in one mode (`draft`), and meets it in another."""
+    import asyncio
+
+    stated = {"reads": ["say"]} if read else {}
+    file = asyncio.run(drafted(hostile(draft, folder), folder, **stated))
+    file["connection"] = hostile(mode, folder)
+    with opened(file, folder) as adapter:
+        yield adapter
+
+
+def call_context(timeout_ms: int = 20_000, *, key: str | None = None) -> CallContext:
+    return CallContext("tenant_acme_prod", "run_1", "tool_1", key, 0, timeout_ms)

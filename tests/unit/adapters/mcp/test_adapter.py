@@ -1,0 +1,113 @@
+"""`McpAdapter` keeps the promises of the port: what surely did not happen, what may have, and what the server says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from contextos.errors import LostReply, Overloaded, Unavailable
+from tests.servers.adapters import against, call_context, calls
+
+TEXT = {"text": "hello"}
+
+
+def test_a_tool_is_called_and_its_texts_are_the_output(tmp_path: Path) -> None:
+    with against("plain", tmp_path) as adapter:
+        for _ in range(2):
+            reply = asyncio.run(adapter.call("say", TEXT, call_context()))
+            assert (reply.output, reply.error) == ({"texts": ["hello"], "omitted": 0}, None)
+    assert calls(tmp_path) == ['{"text": "hello"}'] * 2
+
+
+@pytest.mark.parametrize("mode", ["exits", "not_utf8", "not_json", "deep", "wide", "wrong_id", "rpc_error"])
+def test_a_fault_after_a_write_was_sent_is_a_lost_reply_and_of_a_read_nothing_happened(
+    mode: str, tmp_path: Path
+) -> None:
+    for read, expected in ((False, LostReply), (True, Unavailable)):
+        with against(mode, tmp_path, read=read) as adapter, pytest.raises(expected) as error:
+            asyncio.run(adapter.call("say", TEXT, call_context()))
+        assert "IGNORE" not in str(error.value)
+    assert len(calls(tmp_path)) == 2
+
+
+def test_a_write_that_hangs_is_lost_when_its_time_is_over(tmp_path: Path) -> None:
+    with against("hangs", tmp_path) as adapter, pytest.raises(LostReply, match="did not answer"):
+        asyncio.run(adapter.call("say", TEXT, call_context(2_000)))
+    assert len(calls(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("mode", ["exits_at_once", "lists_never"])
+def test_nothing_happened_where_the_server_never_got_the_call(mode: str, tmp_path: Path) -> None:
+    with against(mode, tmp_path) as adapter, pytest.raises(Unavailable):
+        asyncio.run(adapter.call("say", TEXT, call_context(2_000)))
+    assert calls(tmp_path) == []
+
+
+def test_a_program_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+    with against("plain", tmp_path) as adapter:
+        adapter._named = adapter._named.model_copy(update={"command": ("/nonexistent",)})
+        with pytest.raises(Unavailable):
+            asyncio.run(adapter.call("say", TEXT, call_context()))
+
+
+def test_a_variable_that_is_not_set_is_named_and_nothing_starts(tmp_path: Path) -> None:
+    with against("plain", tmp_path) as adapter:
+        adapter._named = adapter._named.model_copy(update={"env": ("NOBODY_SET_THIS",)})
+        with pytest.raises(Unavailable, match="NOBODY_SET_THIS"):
+            asyncio.run(adapter.call("say", TEXT, call_context()))
+
+
+def test_after_an_exit_the_next_call_gets_a_new_process(tmp_path: Path) -> None:
+    with against("exits", tmp_path) as adapter:
+        for _ in range(2):
+            with pytest.raises(LostReply):
+                asyncio.run(adapter.call("say", TEXT, call_context()))
+    assert len(calls(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "message"), [("is_error", "tool_error", "hello"), ("refuses", "tool_refused", "no such text")]
+)
+def test_an_error_of_the_server_is_a_business_error(mode: str, code: str, message: str, tmp_path: Path) -> None:
+    with against(mode, tmp_path) as adapter:
+        reply = asyncio.run(adapter.call("say", TEXT, call_context()))
+    assert reply.error is not None
+    assert (reply.error.code, reply.error.message, reply.output) == (code, message, None)
+
+
+def test_a_call_that_waited_too_long_is_not_sent(tmp_path: Path) -> None:
+    with against("plain", tmp_path) as adapter:
+        late = call_context()
+        object.__setattr__(late, "is_late", lambda: True)
+        with pytest.raises(Overloaded):
+            asyncio.run(adapter.call("say", TEXT, late))
+    assert calls(tmp_path) == []
+
+
+def test_a_lookup_is_still_not_known(tmp_path: Path) -> None:
+    with against("plain", tmp_path) as adapter, pytest.raises(LostReply):
+        asyncio.run(adapter.lookup("say", "key", call_context()))
+
+
+def test_calls_of_several_loops_and_at_the_same_time_share_one_server(tmp_path: Path) -> None:
+    async def several() -> list[str]:
+        told = [adapter.call("say", {"text": str(number)}, call_context()) for number in range(20)]
+        return [reply.output["texts"][0] for reply in await asyncio.gather(*told) if reply.output]
+
+    with against("plain", tmp_path) as adapter:
+        for _ in range(2):
+            assert asyncio.run(several()) == [str(number) for number in range(20)]
+
+
+def test_a_quarantine_is_logged_with_ids_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with against("description", tmp_path) as adapter:
+        asyncio.run(adapter.call("say", TEXT, call_context()))
+        asyncio.run(adapter.call("say", TEXT, call_context()))
+        assert adapter.quarantined == {"say"}
+    [record] = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert (record.name, record.__dict__["capability"]) == ("contextos.adapters", "lab.say")
+    assert "IGNORE" not in caplog.text

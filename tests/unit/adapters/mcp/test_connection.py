@@ -1,0 +1,71 @@
+"""A session is made when it is needed and made anew after it ended, and every process ends with its adapter."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from contextos.adapters.mcp.connection import McpSessions
+from contextos.adapters.mcp.definitions import McpConnection
+from contextos.errors import Unavailable
+from tests.servers.adapters import against, call_context, hostile
+
+
+def test_calls_share_a_session_until_it_is_reset(tmp_path: Path) -> None:
+    async def sessions() -> list[int]:
+        connection = McpSessions(McpConnection.model_validate(hostile("plain", tmp_path)), tmp_path)
+        found = [id(await connection.session()) for _ in range(2)]
+        first = await connection.session()
+        await connection.reset()
+        second = await connection.session()
+        await connection.reset()
+        await connection.reset()
+        return [*found, int(first is second)]
+
+    one, other, same = asyncio.run(sessions())
+    assert (one == other, same) == (True, 0)
+
+
+def test_a_variable_that_is_not_set_stops_the_start(tmp_path: Path) -> None:
+    said = hostile("plain", tmp_path) | {"env": ["NOBODY_SET_THIS"]}
+    connection = McpSessions(McpConnection.model_validate(said), tmp_path)
+    with pytest.raises(Unavailable, match="NOBODY_SET_THIS"):
+        asyncio.run(connection.session())
+
+
+def test_the_process_of_a_closed_adapter_is_gone_also_if_it_hangs(tmp_path: Path) -> None:
+    for mode in ("plain", "hangs"):
+        with against(mode, tmp_path, read=True) as adapter:
+            with_pid = call_context(2_000)
+            if mode == "plain":
+                asyncio.run(adapter.call("say", {"text": "a"}, with_pid))
+            else:
+                with pytest.raises(Unavailable):
+                    asyncio.run(adapter.call("say", {"text": "a"}, with_pid))
+            children = _children()
+            assert children
+        assert not set(children) & set(_children())
+
+
+def _children() -> list[int]:
+    """The running processes that this one started with the hostile server."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            command = Path("/proc", name, "cmdline").read_bytes() if name.isdigit() else b""
+            parent = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1] if command else ""
+        except OSError:
+            continue
+        if b"hostile.py" in command and parent == str(os.getpid()):
+            found.append(int(name))
+    return found
+
+
+def test_what_reached_the_server_is_json(tmp_path: Path) -> None:
+    with against("plain", tmp_path) as adapter:
+        asyncio.run(adapter.call("say", {"text": "é\u2028"}, call_context()))
+    assert json.loads((tmp_path / "calls").read_text("utf-8")) == {"text": "é\u2028"}

@@ -1,0 +1,101 @@
+"""The draft of an adapter file: every tool at its strictest, each left out with a reason or usable as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.adapters.adapter_file import read_adapter_file
+from contextos.adapters.mcp.definitions import McpConnection
+from contextos.adapters.mcp.drafting import DraftRow, Stated, draft_adapter
+from contextos.contracts.encoding.jcs import canonical
+from contextos.errors import InvalidInput
+from tests.servers.adapters import adapter_of
+
+COMMAND = McpConnection(kind="mcp", command=("server",))
+DRAFT_07 = "http://json-schema.org/draft-07/schema#"
+
+
+def tool(name: str = "say", **changed: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"$schema": DRAFT_07, "type": "object"}, **changed}
+
+
+def draft(*tools: dict[str, Any], **stated: Any) -> tuple[dict[str, Any], list[DraftRow]]:
+    return draft_adapter("lab", COMMAND, tools, Stated(**{"local": True, **stated}))
+
+
+def test_an_unknown_tool_is_drafted_at_its_strictest() -> None:
+    file, [row] = draft(tool())
+    [capability] = file["definition"]["capabilities"]
+    strictest = {"kind": "write", "risk_level": "write_irreversible", "approval_mode": "destructive"}
+    assert strictest.items() <= capability.items()
+    assert capability["idempotency"] == {"strategy": "none"}
+    assert (row.capability, row.kind, row.mode) == ("say", "write", "destructive")
+    assert read_adapter_file(canonical(file)).definition.adapter_id == "lab"
+
+
+def test_what_a_server_reaches_is_unknown_until_somebody_states_it(tmp_path: Path) -> None:
+    unknown, _ = draft(tool(), local=False)
+    with pytest.raises(InvalidInput, match="names no endpoint"):
+        read_adapter_file(canonical(unknown))
+    stated, _ = draft(tool(), local=False, egress=["api.example:443"])
+    assert read_adapter_file(canonical(stated)).definition.egress == ("api.example:443",)
+    remote = McpConnection(kind="mcp", url="https://tools.example/mcp")
+    file, _ = draft_adapter("lab", remote, [tool()], Stated(local=True))
+    assert adapter_of(file, tmp_path).describe().egress == ("tools.example:443",)
+
+
+def test_names_that_become_the_same_are_left_out_with_a_reason() -> None:
+    file, rows = draft(tool("a-b"), tool("a.b"), tool("c"), tool("c"), tool(""))
+    assert list(file["operations"]) == ["a_b"]
+    assert file["operations"]["a_b"]["tool"] == "a-b"
+    assert [row.capability for row in rows] == ["a_b", "", "", "", ""]
+
+
+def test_an_output_that_can_be_enforced_is_the_output(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    file, _ = draft(tool(outputSchema=schema), tool("other", outputSchema={"type": "object", "x-a": 1}))
+    assert [one["output"] for one in file["operations"].values()] == ["structured", "text"]
+    assert file["definition"]["capabilities"][0]["output_schema"] == {**schema, "additionalProperties": False}
+    adapter_of(file, tmp_path)
+
+
+def test_objects_inside_are_closed_and_what_says_that_it_is_open_stays_open() -> None:
+    inner = {"type": "object", "properties": {"a": {"type": "string"}}}
+    free = {"type": "object", "additionalProperties": {"type": "string"}}
+    schema = {"type": "object", "properties": {"inner": inner, "free": free, "list": {"type": "array", "items": inner}}}
+    file, _ = draft(tool(inputSchema=schema))
+    made = file["definition"]["capabilities"][0]["input_schema"]["properties"]
+    assert made["inner"]["additionalProperties"] is False
+    assert made["list"]["items"]["additionalProperties"] is False
+    assert made["free"] == free
+
+
+def test_a_read_is_recorded_as_stated(tmp_path: Path) -> None:
+    file, [row] = draft(tool(), reads=["say"])
+    assert (row.kind, row.mode, row.why) == ("read", "read_only", "stated as a read")
+    assert file["operations"]["say"]["stated_read"] is True
+    adapter_of(file, tmp_path)
+
+
+def test_resources_are_those_that_were_named(tmp_path: Path) -> None:
+    file, rows = draft(tool(), resources=["memo://one"])
+    assert rows[-1].capability == "read_resource"
+    assert file["definition"]["capabilities"][-1]["input_schema"]["properties"]["uri"]["enum"] == ["memo://one"]
+    adapter_of(file, tmp_path)
+    with pytest.raises(InvalidInput):
+        draft(tool("read_resource"), resources=["memo://one"])
+
+
+def test_a_read_of_a_tool_that_is_not_listed_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="`other`"):
+        draft(tool(), reads=["other"])
+
+
+def test_a_server_without_a_usable_tool_is_refused() -> None:
+    for tools in ((), (tool(inputSchema=1),)):
+        with pytest.raises(InvalidInput) as error:
+            draft(*tools)
+        assert error.value.problems[0].code == "no_tools"

@@ -1,0 +1,35 @@
+"""`adapters add`: a draft is shown and written, never over another, and text of the server is escaped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.servers.adapters import hostile
+
+
+def command(mode: str, folder: Path) -> list[str]:
+    return ["--", *hostile(mode, folder)["command"]]
+
+
+def test_a_draft_is_a_table_and_a_file_and_is_not_active(shop) -> None:
+    said = shop.say("adapters", "add", "mcp", "lab", "--local", *command("plain", shop.path))
+    assert (said.code, said.out.splitlines()[0].split()) == (0, ["tool", "kind", "highest", "mode", "why"])
+    assert "write  destructive   unknown: at its strictest" in said.out
+    assert json.loads((shop.path / "adapters" / "lab.json").read_text("utf-8"))["definition"]["adapter_id"] == "lab"
+    assert "lab" not in [one["adapter_id"] for one in shop.say("adapters", "list", "--json").json["adapters"]]
+
+
+def test_another_draft_never_replaces_a_file(shop) -> None:
+    for expected in (0, 2):
+        said = shop.say("adapters", "add", "mcp", "lab", "--local", *command("plain", shop.path))
+        assert said.code == expected
+    assert "--out" in said.err
+    out = shop.say("adapters", "add", "mcp", "lab", "--local", "--out", "new.json", *command("plain", shop.path))
+    assert (out.code, (shop.path / "new.json").is_file()) == (0, True)
+
+
+def test_a_server_that_does_not_answer_leaves_no_file(shop) -> None:
+    said = shop.say("adapters", "add", "mcp", "lab", "--local", *command("exits_at_once", shop.path), "--json")
+    assert (said.code, said.json["error"]["code"]) == (4, "unavailable")
+    assert not (shop.path / "adapters" / "lab.json").exists()

@@ -37,6 +37,7 @@ INSIDE = (
     "240.0.0.1", "255.255.255.255", "192.0.0.1", "198.18.0.1", "::1", "::", "::127.0.0.1", "::ffff:127.0.0.1",
     "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b:1::7f00:1", "2002:7f00:1::1", "2001:0:7f00:1::", "fe80::1",
     "fe80::1%eth0", "fc00::1", "fd00:ec2::254", "ff02::1", "2001:db8::1", "3fff::1", "fec0::1", "100::1", "5f00::1",
+    "192.0.0.8", "192.0.0.200", "192.88.99.1", "2606:4700::5efe:127.0.0.1", "2606:4700::200:5efe:7f00:1",
     "not an address", "2606:4700:4700::1111%lo",
 )  # fmt: skip
 """Answers of a resolver that lead inside, or to no host."""
@@ -78,7 +79,8 @@ def test_no_spelling_of_this_machine_is_reached(scheme: str) -> None:
         "https:/api.example/", "https://api.example/a/../../admin", "https://api.example/%2e%2e/admin", "",
         "https://api.example/.%2E", "https://api.example/a b", "https://api.example/\r\nX: 1", "https://api.example/#x",
         "https://api.example:0/", "https://api.example:65536/", "https://api.example:443:80/",
-        "https://api.example/%zz", "https://api.example/\\evil", "https://api.example/ü",
+        "https://api.example/%zz", "https://api.example/\\evil", "https://api.example/a%2f..%2fadmin",
+        "https://api.example/a/..;/admin", "https://api.example/%2e%2e;x/b", "https://api.example/a%5C..", "https://api.example/ü",
     ],
 )  # fmt: skip
 def test_an_address_that_readers_take_differently_is_refused(url: str) -> None:
@@ -210,8 +212,10 @@ def test_the_environment_sends_nothing_elsewhere_and_adds_nothing(
 @pytest.mark.parametrize(
     "headers",
     [
-        {"X-A": "1\r\nX-B: 2"}, {"X-A": "1\nX-B: 2"}, {"X-A\r\nX-B": "2"}, {"X-A": "\x00"}, {"X-A": "ü"}, {"X-A": " a"},
-        {"": "a"}, {"X A": "a"}, {"Host": "inside"}, {"transfer-encoding": "chunked"}, {"Content-Length": "0"},
+        {"X-A": "1", "x-a": "2"},
+        {"X-A": "1\r\nX-B: 2"}, {"X-A": "1\nX-B: 2"}, {"X-A\r\nX-B": "2"}, {"X-A": "\x00"},
+        {"X-A": "ü"}, {"X-A": " a"}, {"": "a"}, {"X A": "a"}, {"Host": "inside"}, {"transfer-encoding": "chunked"},
+        {"Content-Length": "0"},
         {"Proxy-Authorization": "Basic x"}, {"Accept-Encoding": "gzip"}, {"X-A": "a" * 9000},
     ],
 )  # fmt: skip
@@ -229,6 +233,7 @@ def test_no_header_can_be_smuggled(headers: dict[str, str]) -> None:
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+CHUNKS = b"2\r\n{}\r\n0\r\n\r\n"
 BROKEN = {
     "closes before it answers": [b""],
     "closes in the status line": [b"HTTP/1.1 20"],
@@ -241,6 +246,7 @@ BROKEN = {
     "has two lengths": [HEAD + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} "],
     "has too many headers": [HEAD + b"".join(b"X-%d: a\r\n" % n for n in range(200)) + b"Content-Length: 0\r\n\r\n"],
     "has endless headers": [HEAD, *repeat(b"X-A: " + b"a" * 1000 + b"\r\n", 2000)],
+    "has two kinds of length": [HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", CHUNKS],
     "is compressed": [HEAD + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok"],
     "switches the protocol": [b"HTTP/1.1 101 x\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"],
 }

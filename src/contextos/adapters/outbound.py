@@ -56,7 +56,8 @@ _URL: Final = re.compile(
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NUMBER: Final = re.compile(r"[0-9][a-z0-9-]*")
 """No top-level domain begins with a digit, so such a last label makes the host a number."""
-_DOTS: Final = re.compile(r"/(?:\.|%2e){1,2}(?=/|$)", re.IGNORECASE)
+_LEADS_ELSEWHERE: Final = re.compile(r"/(?:\.|%2e){1,2}(?:;[^/]*)?(?=/|$)|%(?:2f|5c|00)", re.IGNORECASE)
+"""Segments of dots, also with parameters behind, and separators that some servers decode."""
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[\t -~]{0,8190}[!-~])?|")
 _OWN: Final = frozenset({
@@ -69,6 +70,14 @@ _WITHOUT_BODY: Final = frozenset({204, 304})
 
 _GLOBAL_V6: Final = IPv6Network("2000::/3")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+_ISATAP: Final = 0x0000_5EFE
+"""RFC 5214: the interface identifier of an address with an IPv4 address in it, without the bit `u`."""
+_SPECIAL_V4: Final = tuple(map(IPv4Network, (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+        "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+        "224.0.0.0/4", "240.0.0.0/4",
+)))  # fmt: skip
+"""Stated here, because what `ipaddress` takes for global differs between releases of Python."""
 _PRIVATE_V4: Final = tuple(map(IPv4Network, ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")))
 _PRIVATE_V6: Final = IPv6Network("fc00::/7")
 _SPECIAL_V6: Final = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")))
@@ -130,8 +139,8 @@ def destination(url: str) -> Destination:
     if _NUMBER.fullmatch(labels[-1]) and _ipv4(host) is None:
         detail = f"`{host}` is a number that some readers take for an address"
         raise _refused("bad_url", detail, "write an IPv4 address as four decimal numbers")
-    if _DOTS.search(target.partition("?")[0]):
-        raise _refused("bad_url", "the path leads upwards", "write it without `.` and `..`")
+    if _LEADS_ELSEWHERE.search(target.partition("?")[0]):
+        raise _refused("bad_url", "the path could lead elsewhere", "write it without `.`, `..`, `%2f` and `%5c`")
     return Destination(scheme, host, port, target)
 
 
@@ -145,11 +154,13 @@ def is_public(address: str) -> bool:
     if parsed is None:
         return False
     if isinstance(parsed, IPv4Address):
-        return parsed.is_global and not (parsed.is_multicast or parsed.is_reserved)
+        return not any(parsed in special for special in _SPECIAL_V4)
     if parsed in _NAT64:
         return is_public(str(IPv4Address(int(parsed) & 0xFFFF_FFFF)))
     if parsed.sixtofour is not None:
         return is_public(str(parsed.sixtofour))
+    if (int(parsed) >> 32) & 0xFDFF_FFFF == _ISATAP:
+        return is_public(str(IPv4Address(int(parsed) & 0xFFFF_FFFF)))
     return parsed in _GLOBAL_V6 and not any(parsed in special for special in _SPECIAL_V6)
 
 
@@ -272,6 +283,8 @@ class OutboundClient:
         bare = method == "HEAD" or response.status_code in _WITHOUT_BODY
         if not bare and "content-length" not in headers and "transfer-encoding" not in headers:
             raise exchange.failed("its answer states no length, so nobody knows whether it is whole")
+        if "content-length" in headers and "transfer-encoding" in headers:
+            raise exchange.failed("its answer states two lengths")
         body = bytearray()
         async for part in response.stream:  # type: ignore[union-attr]
             body += part
@@ -299,6 +312,8 @@ class _Exchange:
 def _check_request(request: OutboundRequest) -> None:
     if request.method not in _METHODS:
         raise _refused("bad_method", "the method is not known", f"use one of {sorted(_METHODS)}")
+    if len({name.lower() for name in request.headers}) < len(request.headers):
+        raise _refused("bad_header", "a header is there twice", "send each header once")
     for name, value in request.headers.items():
         if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN:
             raise _refused("bad_header", f"the header `{name[:40]!a}` cannot be set", "leave it out")

@@ -19,6 +19,7 @@ from contextos.adapters.openapi.requests import build_request
 from contextos.adapters.openapi.secrets import ConnectionSecrets
 from contextos.adapters.outbound import OutboundClient, OutboundResponse, destination
 from contextos.contracts.encoding.codec import loads, parse
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import (
     AdapterDefinition,
     AdapterReply,
@@ -127,7 +128,11 @@ class OpenApiAdapter:
 
     def _business_error(self, response: OutboundResponse) -> ToolError:
         """The error of a 4xx: its text on one line, cut and without credentials."""
-        text = self._credentials.redact(response.body.decode(errors="replace"))
+        try:
+            # Redacted as a value: an escape in its text could hide a secret.
+            text = canonical(self._credentials.redact(loads(response.body))).decode()
+        except InvalidInput:
+            text = self._credentials.redact(response.body.decode(errors="replace"))
         message = plain_text(text, MAX_ERROR_CHARS) or f"the server answered {response.status}"
         return ToolError(code=f"http_{response.status}", message=message)
 

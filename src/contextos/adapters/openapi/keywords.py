@@ -39,6 +39,8 @@ _SIMPLE: Final = frozenset({
 _BOUNDS: Final = {"maximum": 1, "exclusiveMaximum": 1, "minimum": -1, "exclusiveMinimum": -1}
 _SINGLE: Final = ("contains", "else", "if", "items", "not", "propertyNames", "then", "unevaluatedItems")
 _IN_PLACE_LISTS: Final = ("allOf", "anyOf", "oneOf")
+_CONSTRAINTS: Final = frozenset((*_SIMPLE, *_BOUNDS, *_SINGLE, *_IN_PLACE_LISTS, "additionalProperties", "const",
+    "enum", "pattern", "patternProperties", "prefixItems", "properties", "type", "unevaluatedProperties"))  # fmt: skip
 _NOT_CONVERTED: Final = ("$dynamicRef", "$id", "$recursiveRef", "dependencies", "dependentSchemas")
 _TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _HIDDEN: Final = re.compile(rf"[\x00-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]+")
@@ -256,9 +258,10 @@ def plain_text(text: Any, max_chars: int) -> str:
     if not isinstance(text, str):
         return ""
     seen = _HIDDEN.sub(" ", text[: max_chars * 4])
-    # Not assigned, or private: nobody knows what it looks like.
-    known = (" " if unicodedata.category(one) in ("Cn", "Co") else one for one in seen)
-    return " ".join("".join(known).split())[:max_chars].rstrip()
+    if not seen.isascii():
+        # Not assigned, or private: nobody knows what it looks like.
+        seen = "".join(" " if unicodedata.category(one) in ("Cn", "Co") else one for one in seen)
+    return " ".join(seen.split())[:max_chars].rstrip()
 
 
 @lru_cache(4096)
@@ -279,11 +282,7 @@ def _is_number(value: Any) -> bool:
 
 def _constrains(schema: Mapping[str, Any]) -> bool:
     """Whether something beside a `$ref` is more than an annotation."""
-    return any(
-        keyword in schema
-        for keyword in (*_SIMPLE, *_BOUNDS, *_SINGLE, *_IN_PLACE_LISTS, "additionalProperties", "const", "enum",
-                        "pattern", "patternProperties", "prefixItems", "properties", "type", "unevaluatedProperties")
-    )  # fmt: skip
+    return not _CONSTRAINTS.isdisjoint(schema)
 
 
 def _is_alternative(schema: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from contextos.adapters.openapi.calls import BodyPlace, FormField, OpenApiOperation, ParameterPlace
 from contextos.adapters.openapi.secrets import ConnectionSecrets
@@ -42,6 +42,7 @@ def build_request(
         InvalidInput: an argument has no exact form in its place; the pointer names it.
     """
     path, query = operation.path.partition("?")[0], _fixed_query(operation.path)
+    fixed = {unquote(name) for name, _ in query} | credentials.query_names
     segments: dict[str, str] = {}
     headers = {**trace, "Accept": _accepted(operation)}
     cookies: Pairs = []
@@ -51,7 +52,7 @@ def build_request(
         elif place.argument in args:
             value = args[place.argument]
             if place.place == "query":
-                taken = {one.name for one in operation.parameters if one is not place} | credentials.query_names
+                taken = {one.name for one in operation.parameters if one is not place} | fixed
                 query += _fields(place.argument, place.name, value, place.style, place.explode, taken)
             elif place.place == "header":
                 headers[place.name] = _header(place, value)

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from contextos.action.schema_profile import MAX_SUBSCHEMAS, profile
+from contextos.action.schema_profile import MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS
 from contextos.adapters.openapi.document import OpenApiDocument
 from contextos.adapters.openapi.keywords import NOTHING, Inconvertible, Keywords, Side
 from contextos.contracts.encoding.jcs import canonical
-from contextos.errors import InvalidArtifact, InvalidInput
+from contextos.errors import InvalidInput
 
 FOLLOWED: Final = (24, 12, 8, 6, 4, 3, 2, 1, 0)
 """How many references are followed one after the other; the first that fits is used."""
@@ -36,6 +36,8 @@ class _Definition:
     schema: dict[str, Any] = field(default_factory=dict)
     needs: set[str] = field(default_factory=set)
     notes: set[str] = field(default_factory=set)
+    size: int = 0
+    depth: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,6 @@ class Schemas:
         Raises:
             Inconvertible: it does not fit, or refuses all arguments.
         """
-        reason = "it is too large"
         for followed in FOLLOWED:
             if sum(self._size(one, followed) for one in sources) > MAX_SUBSCHEMAS:
                 continue
@@ -75,17 +76,33 @@ class Schemas:
             schema = {**root, "$defs": {name: self._definitions[name].schema for name in sorted(names)}}
             if not names:
                 del schema["$defs"]
+            if not self._fits(root, names):
+                continue
             try:
                 _check(schema)
-            except InvalidArtifact as error:
-                reason = error.problems[0].detail
-                continue
             except (InvalidInput, ValueError) as error:
                 raise Inconvertible(f"the schema is not valid: {str(error).splitlines()[0][:200]}") from None
             if side != "output" and _refuses_all(schema, schema.get("$defs", {})):
                 raise Inconvertible("; ".join(sorted(whole.notes)[:3]) or "no arguments satisfy its schema")
             return MadeSchema(schema, tuple(sorted(whole.notes)))
-        raise Inconvertible(f"its schema does not fit: {reason}")
+        raise Inconvertible("its schema is larger than the profile")
+
+    def _fits(self, root: Mapping[str, Any], names: set[str]) -> bool:
+        """Return whether a schema is within the sizes of the profile, which counts what is under `$defs` as well.
+
+        Each definition is measured once; `profile` itself measures all of them for each operation.
+        """
+        own, references, depth = _counted(root)
+        sizes = sum(self._made_size(_named(one)) for one in references) + sum(map(self._made_size, names))
+        depths = [depth, *(1 + self._definitions[name].depth for name in names)]
+        return own + sizes <= MAX_SUBSCHEMAS and max(depths) <= MAX_SCHEMA_DEPTH
+
+    def _made_size(self, name: str) -> int:
+        made = self._definitions[name]
+        if not made.size:
+            own, references, made.depth = _counted(made.schema)
+            made.size = min(own + sum(self._made_size(_named(one)) for one in references), UNBOUNDED)
+        return made.size
 
     def look_up(self, reference: str) -> Any:
         """Return what a reference leads to. Raises `Inconvertible` if it leads nowhere."""
@@ -146,11 +163,12 @@ class Schemas:
                 schema = self.look_up(reference)
             except Inconvertible:
                 schema = {}
-            self._children[reference] = _counted(schema)
+            own, references, _ = _counted(schema)
+            self._children[reference] = own, references
         return self._children[reference]
 
     def _size(self, schema: Any, followed: int) -> int:
-        own, references = _counted(schema)
+        own, references, _ = _counted(schema)
         return min(own + sum(self._size_of(one, followed - 1) for one in references), UNBOUNDED)
 
     def _size_of(self, reference: str, followed: int) -> int:
@@ -223,17 +241,21 @@ def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:
             yield from schema[keyword].values()
 
 
-def _counted(schema: Any) -> tuple[int, list[str]]:
-    """Return the number of subschemas of a schema, and its references, each as often as it is there."""
-    number, references, waiting = 0, [], [schema]
+def _counted(schema: Any) -> tuple[int, list[str], int]:
+    """Return the number of subschemas of a schema, its references, each as often as it is there, and its depth."""
+    number, references, deepest, waiting = 0, [], 0, [(schema, 1)]
     while waiting:
-        one = waiting.pop()
+        one, depth = waiting.pop()
         if isinstance(one, dict):
-            number += 1
+            number, deepest = number + 1, max(deepest, depth)
             if isinstance(one.get("$ref"), str):
                 references.append(one["$ref"])
-            waiting += _parts(one)
-    return number, references
+            waiting += [(part, depth + 1) for part in _parts(one)]
+    return number, references, deepest
+
+
+def _named(reference: str) -> str:
+    return reference.removeprefix("#/$defs/")
 
 
 def _refuses_all(schema: Mapping[str, Any], definitions: Mapping[str, Any], steps: int = 0) -> bool:
@@ -264,8 +286,7 @@ def _refuses_all(schema: Mapping[str, Any], definitions: Mapping[str, Any], step
 
 
 def _check(schema: dict[str, Any]) -> None:
-    """Check a schema as the registry does. Raises `InvalidArtifact`, or `ValueError` if it does not compile."""
-    profile(schema, "schema")
+    """Check a schema as the registry does. Raises `MalformedJson`, or `ValueError` if it does not compile."""
     canonical(schema)
     jsonschema_rs.Draft202012Validator(
         schema, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=True, ignore_unknown_formats=False

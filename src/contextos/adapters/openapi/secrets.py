@@ -7,12 +7,13 @@ and an answer that holds one is redacted before anybody else sees it, in each of
 from __future__ import annotations
 
 import base64
+import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from contextos.adapters.openapi.calls import CredentialSource
 from contextos.errors import InvalidSettings, Problem
@@ -21,6 +22,8 @@ from contextos.files import read_regular_file
 REDACTED: Final = "[credential]"
 MAX_SECRET_BYTES: Final = 8_192
 MIN_SECRET_CHARS: Final = 8
+_ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
+_MARKS: Final = re.compile(r"[\W_]+")
 _SECRET: Final = re.compile(rf"[!-~](?:[ -~]{{{MIN_SECRET_CHARS - 2},{MAX_SECRET_BYTES}}}[!-~])")
 
 
@@ -45,6 +48,7 @@ class ConnectionSecrets:
         self._secrets = {name: _read(name, source, env, folder) for name, source in sources.items()}
         forms = {form for name, secret in self._secrets.items() for form in _forms(self._sources[name], secret)}
         self.query_names = frozenset(str(one.name) for one in sources.values() if one.place == "query")
+        self._bare = {bare for form in forms if len(bare := _bare(form)) >= MIN_SECRET_CHARS}
         # The longest first: one can be a part of another.
         ordered = sorted(forms, key=len, reverse=True)
         self._found = re.compile("|".join(map(re.escape, ordered)), re.IGNORECASE) if ordered else None
@@ -76,12 +80,21 @@ class ConnectionSecrets:
         if self._found is None:
             return value
         if isinstance(value, str):
-            return self._found.sub(REDACTED, value)
+            # Escaped, split or encoded in a way that no pattern foresees: then nothing of the text is kept.
+            kept = self._found.sub(REDACTED, value)
+            bare = _bare(kept)
+            return REDACTED if any(one in bare for one in self._bare) else kept
         if isinstance(value, dict):
             return {self.redact(name): self.redact(one) for name, one in value.items()}
         if isinstance(value, list):
             return [self.redact(one) for one in value]
         return value
+
+
+def _bare(text: str) -> str:
+    """The letters and digits of a text, without the escapes of JSON, HTML and URLs."""
+    plain = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+    return _MARKS.sub("", unquote(html.unescape(plain))).lower()
 
 
 def _read(name: str, source: CredentialSource, env: Mapping[str, str], folder: Path) -> str:

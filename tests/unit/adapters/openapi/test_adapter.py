@@ -183,6 +183,24 @@ def test_a_key_is_sent_in_the_header_that_the_file_states() -> None:
     assert called(WRITE, answer, edit) == AdapterReply(output={"status": 200, "body": {"key": "ik_0123456789abcdef"}})
 
 
+@pytest.mark.parametrize(
+    "said",
+    [rb'{"e": "s3cret\u002dtoken-1"}', b"s3cret&#45;token-1", b"s3cret-\xe2\x80\x8btoken-1", b"s3cret-\ntoken-1"],
+)
+def test_a_disguised_secret_in_an_error_is_not_kept(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "SHOP_TOKEN", "s3cret-token-1")
+
+    def edit(file: Any) -> None:
+        file["connection"]["credentials"] = {"token": {"place": "bearer", "env": "SHOP_TOKEN"}}
+        file["operations"]["pay"]["credentials"] = ["token"]
+
+    reply = called(WRITE, (401, said, {}), edit)
+    assert isinstance(reply, AdapterReply)
+    assert reply.error is not None
+    assert "[credential]" in reply.error.message
+    assert "token" not in reply.error.message
+
+
 def _keyed_without_header(file: Any) -> None:
     file["definition"]["capabilities"][1]["idempotency"] = {"strategy": "keyed"}
 

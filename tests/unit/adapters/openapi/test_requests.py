@@ -215,3 +215,8 @@ def test_the_fixed_query_of_a_path_stays() -> None:
     assert built({"v": "a"}, path="/x?beta=true", parameters=(parameter("query", "form"),)).url.endswith(
         "/x?beta=true&v=a"
     )
+
+
+def test_no_member_of_an_object_repeats_a_name_of_the_fixed_query() -> None:
+    with pytest.raises(InvalidInput):
+        built({"v": {"beta": "false"}}, path="/x?b%65ta=true", parameters=(parameter("query", "form", True),))

@@ -228,6 +228,7 @@ def test_no_value_is_accepted_that_the_document_refuses(schema: Any, recursive: 
     one = read_one(document(post(schema), {"R": recursive}))
     if isinstance(one, RefusedOperation):
         return
+    profile(one.arguments.schema, "arguments")
     own = {"$ref": "#/components/schemas/S", "components": {"schemas": {"S": schema, "R": recursive}}}
     for value in values:
         if accepts(one.arguments.schema, {"body": value}):

@@ -18,6 +18,7 @@ from contextos.cli import COMMANDS, reference, run_command_line
 from contextos.operations import dead_letters
 from contextos.settings import Settings
 from tests.docs.pages import make_shim
+from tests.openapi_documents import OK, document
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -116,6 +117,10 @@ def test_the_help_ends_with_an_example_that_runs(
     if "VERSION" in words:
         run_command_line(["policies", "list", "--json"])
         words[words.index("VERSION")] = str(json.loads(capsys.readouterr().out)["version"])
+    if name == "adapters add openapi":
+        (shop / "shop_api.json").write_bytes(
+            document({"/orders": {"get": {"operationId": "getOrder", "responses": OK}}})
+        )
     if name == "runs retry":
         fail_for_good(shop)
     if name == "pack expand" and not Path(words[3]).exists():

@@ -15,7 +15,7 @@ from contextos.contracts.ports.outside import Adapter
 from contextos.errors import InvalidInput, InvalidSettings, Problem
 from contextos.files import read_regular_file
 
-SDKS: Final = {"mcp": ("mcp", "mcp-types")}
+SDKS: Final = {"mcp": ("mcp", "mcp-types"), "openapi": ("httpx", "httpcore", "h11")}
 """The installed packages that an adapter of each kind runs on; their versions are part of its code digest."""
 
 
@@ -29,8 +29,15 @@ def make_adapter(file: AdapterFile, folder: Path) -> Adapter:
         from contextos.adapters.mcp.adapter import mcp_adapter
 
         return mcp_adapter(file, folder)
+    if file.connection["kind"] == "openapi":
+        from contextos.app.openapi_files import require_http
+
+        require_http()
+        from contextos.adapters.openapi.adapter import openapi_adapter
+
+        return openapi_adapter(file.connection, file.definition, file.operations, folder)
     detail = f"no adapter of the kind `{str(file.connection['kind'])[:40]}` can be made from a file"
-    raise InvalidInput(Problem("/connection/kind", "unknown_kind", detail, "use `mcp`"))
+    raise InvalidInput(Problem("/connection/kind", "unknown_kind", detail, "use `mcp` or `openapi`"))
 
 
 def load_adapter_file(path: str, digest: str | None, *, root: Path) -> LoadedAdapters:

@@ -89,6 +89,10 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
                 "-- contextos slots serve --actor email_outreach/actor.json"
             ),
         ),
+        "adapters add openapi": (
+            adding.add_openapi_command,
+            "contextos adapters add openapi shop_api shop_api.json --read getOrder",
+        ),
         "adapters publish": (publishing.publish_adapter_command, "contextos adapters publish adapters/slots.json"),
         "adapters list": (publishing.list_adapters_command, "contextos adapters list"),
     },

@@ -309,6 +309,7 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "runs export",
         "runs erase",
         "adapters add mcp",
+        "adapters add openapi",
         "adapters publish",
         "adapters list",
         "verify",

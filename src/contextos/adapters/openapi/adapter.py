@@ -194,6 +194,8 @@ def _refuse_misfit(
             wrong.append((capability.name, "is `keyed` and sends no key", "state `idempotency_header`"))
         if capability.kind == "read" and operation.method not in ("GET", "HEAD"):
             wrong.append((capability.name, f"is a read by {operation.method}", "declare it as a write"))
+        if operation.stated_read != (capability.kind == "read"):
+            wrong.append((capability.name, "is a read that nobody stated, or is stated as one", "set `stated_read`"))
         unknown = set(operation.credentials) - connection.credentials.keys()
         if unknown:
             wrong.append((capability.name, f"needs the credential `{min(unknown)}`, which is not there", "add it"))

@@ -91,5 +91,7 @@ class OpenApiOperation(Model):
     """What the output is: `{"status": …, "body": …}`, or the body alone, which then is an object."""
     credentials: Seq[Name] = ()
     """The credentials of the connection that a call carries."""
+    stated_read: bool = False
+    """A person stated that the call only reads; without it the capability is a write."""
     idempotency_header: HeaderName | None = None
     """The header in which the server takes the idempotency key, if it honours one."""

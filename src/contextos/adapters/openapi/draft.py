@@ -91,7 +91,12 @@ def draft_openapi(
             egress=(destination(server).endpoint,),
             capabilities=capabilities,
         ),
-        {names[one.name]: one.call.model_copy(update={"credentials": extra or one.call.credentials}) for one in read},
+        {
+            names[one.name]: one.call.model_copy(
+                update={"credentials": extra or one.call.credentials, "stated_read": one.name in reads}
+            )
+            for one in read
+        },
         {names[one.name]: notes for one in read if (notes := one.arguments.notes + one.output.notes)},
         refused,
     )

@@ -39,8 +39,23 @@ _SIMPLE: Final = frozenset({
 _BOUNDS: Final = {"maximum": 1, "exclusiveMaximum": 1, "minimum": -1, "exclusiveMinimum": -1}
 _SINGLE: Final = ("contains", "else", "if", "items", "not", "propertyNames", "then", "unevaluatedItems")
 _IN_PLACE_LISTS: Final = ("allOf", "anyOf", "oneOf")
-_CONSTRAINTS: Final = frozenset((*_SIMPLE, *_BOUNDS, *_SINGLE, *_IN_PLACE_LISTS, "additionalProperties", "const",
-    "enum", "pattern", "patternProperties", "prefixItems", "properties", "type", "unevaluatedProperties"))  # fmt: skip
+_CONSTRAINTS: Final = frozenset(
+    (
+        *_SIMPLE,
+        *_BOUNDS,
+        *_SINGLE,
+        *_IN_PLACE_LISTS,
+        "additionalProperties",
+        "const",
+        "enum",
+        "pattern",
+        "patternProperties",
+        "prefixItems",
+        "properties",
+        "type",
+        "unevaluatedProperties",
+    )
+)
 _NOT_CONVERTED: Final = ("$dynamicRef", "$id", "$recursiveRef", "dependencies", "dependentSchemas")
 _TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _HIDDEN: Final = re.compile(rf"[\x00-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]+")

@@ -225,8 +225,18 @@ class _Whole:
 
 _IN_MAPS: Final = ("patternProperties", "properties")
 _IN_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
-_SINGLE: Final = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
-                  "unevaluatedItems", "unevaluatedProperties")  # fmt: skip
+_SINGLE: Final = (
+    "additionalProperties",
+    "contains",
+    "else",
+    "if",
+    "items",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
 
 
 def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:

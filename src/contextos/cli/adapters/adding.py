@@ -1,4 +1,4 @@
-"""`adapters add`: draft the file of an adapter from what a server lists, every tool at its strictest."""
+"""`adapters add`: draft the file of an adapter from what describes its tools, every one at its strictest."""
 
 from __future__ import annotations
 
@@ -61,6 +61,39 @@ def add_mcp_command(
     if token_env:
         said["token_env"] = token_env
     drafted = asyncio.run(draft_mcp(root, name, said, reads=read, resources=resource, egress=egress, local=local))
+    return write_draft(root, out or Path("adapters") / f"{name}.json", *drafted, as_json=as_json)
+
+
+def add_openapi_command(
+    name: NameArgument,
+    document: Annotated[Path, typer.Argument(metavar="DOCUMENT", help="The OpenAPI 3.0 or 3.1 document.")],
+    server: Annotated[
+        str, typer.Option("--server", metavar="URL", help="The server. Default: the first of the document.")
+    ] = "",
+    internal: Annotated[
+        bool, typer.Option("--internal", help="State that the server is on this machine or a private network.")
+    ] = False,
+    only: Annotated[
+        list[str], typer.Option("--only", metavar="OPERATION", help="Draft this operation only. Repeatable.")
+    ] = [],  # noqa: B006
+    read: ReadOption = [],  # noqa: B006
+    bearer_env: Annotated[
+        str, typer.Option("--bearer-env", metavar="NAME", help="The variable with a bearer token for every call.")
+    ] = "",
+    out: OutOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Draft the adapter of an HTTP API from its OpenAPI document.
+
+    Nothing is sent. An operation is named by its `operationId`, or as `get /path`.
+    """
+    from contextos.app.openapi_files import draft_openapi_file
+
+    root = find_workspace(workspace)
+    drafted = draft_openapi_file(
+        name, document, server=server, internal=internal, only=only, reads=read, bearer_env=bearer_env
+    )
     return write_draft(root, out or Path("adapters") / f"{name}.json", *drafted, as_json=as_json)
 
 

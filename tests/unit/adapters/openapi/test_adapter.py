@@ -124,11 +124,21 @@ def test_a_server_that_says_come_back_later_did_nothing(answer: Answer, wait_ms:
 @pytest.mark.parametrize(
     "answer",
     [
-        (500, b"", {}), (502, b"", {}), (503, b"", {}), (504, b"", {}), (408, b"", {}), (201, b"{}", JSON),
-        (302, b"", {"Location": "/x"}), (200, b"no json", JSON), (200, b"\xff\xfe", JSON), (200, b"", JSON),
-        (200, b"<html>", {"Content-Type": "text/html"}), (200, b'{"a": 1, "a": 2}', JSON), (200, b"[" * 5000, JSON),
+        (500, b"", {}),
+        (502, b"", {}),
+        (503, b"", {}),
+        (504, b"", {}),
+        (408, b"", {}),
+        (201, b"{}", JSON),
+        (302, b"", {"Location": "/x"}),
+        (200, b"no json", JSON),
+        (200, b"\xff\xfe", JSON),
+        (200, b"", JSON),
+        (200, b"<html>", {"Content-Type": "text/html"}),
+        (200, b'{"a": 1, "a": 2}', JSON),
+        (200, b"[" * 5000, JSON),
     ],
-)  # fmt: skip
+)
 def test_after_any_other_answer_a_write_can_have_happened(answer: Answer) -> None:
     assert isinstance(called(WRITE, answer), LostReply)
     assert isinstance(called(READ, answer), Unavailable)
@@ -213,6 +223,10 @@ def _read_by_post(file: Any) -> None:
     file["definition"]["capabilities"][1] |= {"kind": "read", "risk_level": "read", "approval_mode": "network"}
 
 
+def _read_that_nobody_stated(file: Any) -> None:
+    file["operations"]["read"]["stated_read"] = False
+
+
 def _no_operation(file: Any) -> None:
     del file["operations"]["pay"]
 
@@ -240,10 +254,18 @@ def _own_header(file: Any) -> None:
 @pytest.mark.parametrize(
     "edit",
     [
-        _keyed_without_header, _lookup, _read_by_post, _no_operation, _no_capability, _no_credential, _another_server,
-        _another_argument, _own_header,
+        _keyed_without_header,
+        _lookup,
+        _read_by_post,
+        _no_operation,
+        _no_capability,
+        _no_credential,
+        _another_server,
+        _another_argument,
+        _own_header,
+        _read_that_nobody_stated,
     ],
-)  # fmt: skip
+)
 def test_a_file_that_states_what_has_no_effect_is_refused(edit: Callable[[Any], None]) -> None:
     file = file_of("http://127.0.0.1:9")
     adapter_of(file)

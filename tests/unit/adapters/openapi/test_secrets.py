@@ -68,10 +68,15 @@ def test_no_representation_shows_a_secret() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        r"sk+live\/9a8b7c", r"sk\u002Blive/9a8b7c", "sk&#43;live&#x2F;9a8b7c", "sk+live\u200b/9a8b7c",
-        "sk+live/\n9a8b7c", "SK+LIVE 9A8B7C", "s.k.l.i.v.e.9.a.8.b.7.c",
+        r"sk+live\/9a8b7c",
+        r"sk\u002Blive/9a8b7c",
+        "sk&#43;live&#x2F;9a8b7c",
+        "sk+live\u200b/9a8b7c",
+        "sk+live/\n9a8b7c",
+        "SK+LIVE 9A8B7C",
+        "s.k.l.i.v.e.9.a.8.b.7.c",
     ],
-)  # fmt: skip
+)
 def test_a_text_with_a_secret_in_disguise_is_dropped_whole(said: str) -> None:
     assert held().redact(f"your token {said} is wrong") == REDACTED
 

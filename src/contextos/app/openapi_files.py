@@ -1,0 +1,58 @@
+"""The draft of an adapter file from an OpenAPI document of the file system."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from contextos.contracts.encoding.codec import MAX_BYTES
+from contextos.contracts.encoding.jcs import canonical
+from contextos.errors import InvalidInput, Problem
+from contextos.files import read_regular_file
+
+
+def require_http() -> None:
+    """Raise `InvalidInput` where the extra `http` is not installed."""
+    if find_spec("httpx") is None:
+        raise InvalidInput(Problem("", "missing_extra", "`httpx` is not installed", "install `contextos[http]`"))
+
+
+def draft_openapi_file(
+    name: str,
+    document: Path,
+    *,
+    server: str,
+    internal: bool,
+    only: Collection[str],
+    reads: Collection[str],
+    bearer_env: str,
+) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Return the adapter file that a document drafts, and a row for each operation, also for those that are refused.
+
+    Raises:
+        InvalidInput: the document cannot be read, or nothing of it can be drafted as it is asked for.
+    """
+    require_http()
+    from contextos.adapters.adapter_file import ADAPTER_FILE_FORMAT
+    from contextos.adapters.openapi.document import MAX_OPENAPI_BYTES
+    from contextos.adapters.openapi.draft import draft_openapi
+
+    try:
+        raw = read_regular_file(document, MAX_OPENAPI_BYTES)
+    except OSError as error:
+        detail = f"the document cannot be read: {(error.strerror or str(error)).lower()}"
+        raise InvalidInput(Problem("", "unreadable", detail, "check the path")) from None
+    draft = draft_openapi(name, raw, server=server, internal=internal, only=only, reads=reads, bearer_env=bearer_env)
+    content = {"format": ADAPTER_FILE_FORMAT, **draft.to_json()}
+    if len(canonical(content)) > MAX_BYTES // 2:
+        detail = f"{len(draft.operations)} operations are more than one adapter file holds"
+        raise InvalidInput(Problem("", "too_large", detail, "name those that are needed with `--only`"))
+    rows = []
+    for one in draft.definition.capabilities:
+        stated = "stated as a read" if one.kind == "read" else "strictest: nothing is known of it"
+        why = "; ".join((stated, *draft.notes.get(one.name, ())[:2]))
+        rows.append({"tool": one.name, "kind": one.kind, "mode": one.approval_mode, "why": why})
+    rows += [{"tool": one.name, "kind": "-", "mode": "left out", "why": one.reason} for one in draft.refused]
+    return content, rows

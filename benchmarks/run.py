@@ -19,6 +19,7 @@ from benchmarks.bars import MARKS, WIDTH  # noqa: E402
 
 BENCHMARKS = (
     "policy",
+    "origins",
     "gateway",
     "floor",
     "peers",

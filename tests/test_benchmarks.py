@@ -20,6 +20,7 @@ from benchmarks import (
     gateway,
     growth,
     kill,
+    origins,
     overload,
     parallel_reads,
     peers,
@@ -89,6 +90,11 @@ def test_size(capsys, monkeypatch):
     monkeypatch.setattr(size, "RUNS", 2)
     size.main()
     says(capsys, *(f"bytes of a run {label}" for label, *_ in size.CASES))
+
+
+def test_origins(capsys):
+    origins.report(2)
+    says(capsys, "100 kB of content, the first call", "origins of five arguments, 100 kB of content, p50")
 
 
 def test_policy(capsys, monkeypatch):

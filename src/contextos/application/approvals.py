@@ -86,7 +86,8 @@ class ApprovalStatement:
 class Question:
     """A question that waits for a person with the role `required_role`, as the verified journal of its run proves it.
 
-    `args`, `evidence` and `requester` are what the person is shown. `binding_digest` names exactly this call, these
+    `args`, `evidence`, `untrusted` and `requester` are what the person is shown. `untrusted` names the arguments that
+    only untrusted content has, each with where they were found. `binding_digest` names exactly this call, these
     arguments, this evidence and this text. `deadline_us` is Unix time in microseconds.
     """
 
@@ -102,6 +103,7 @@ class Question:
     args: tuple[ShownValue, ...]
     evidence: tuple[ShownEvidence, ...]
     requester: tuple[str, ...]
+    untrusted: tuple[ShownValue, ...]
     _content: Mapping[str, Any] = field(repr=False, compare=False)
     _deployment: Deployment = field(repr=False, compare=False)
 
@@ -258,6 +260,7 @@ class ApprovalQuestions:
                 ShownEvidence(one["name"], one["subject"], one["value"], one["ref"]) for one in shown["evidence"]
             ),
             requester=tuple(shown["requester"]),
+            untrusted=tuple(ShownValue(name, found) for name, found in shown.get("untrusted", {}).items()),
             _content=content,
             _deployment=self._deployment,
         )

@@ -110,6 +110,9 @@ FACTS: Final[tuple[DeclaredFact, ...]] = (
     ),
     *_facts("args", "call", _LATE, "", "<argument>"),
     *_facts("provenance", "call", _LATE, "", "<argument>:string"),
+    *_facts("origin", "call", _LATE, "", "<argument>:string"),
+    *_facts("integrity", "call", _LATE, "", "<argument>:string"),
+    *_facts("classification", "call", _LATE, "", "<argument>:string"),
     *_facts("evidence", "evidence", _LATE, "", "<name>"),
     *_facts("history", "history index", _LATE, "", "<name>:number"),
     *_facts(
@@ -119,10 +122,16 @@ FACTS: Final[tuple[DeclaredFact, ...]] = (
         "entity:string predicate:string write_class:string tier_target:string classification:string consent:string",
     ),
 )
-"""Every fact. `provenance.<argument>` is `literal` or `source:pointer`.
+"""Every fact. `provenance.<argument>` is `literal` or `source:pointer`, as the plan binds the argument.
+
+`origin`, `integrity` and `classification` say where the value was found in what the run has seen, whatever the plan
+says (`TracedArgument`): `origin.<argument>` is its first origin.
 
 A rule that names no point and reads only literal arguments is also asked at `plan`.
 """
+
+TRACED_ROOTS: Final = ("classification", "integrity", "origin", "provenance")
+"""The roots of facts that say of each argument where it comes from, as texts."""
 
 ROOTS: Final = tuple(sorted({fact.root for fact in FACTS}))
 """The roots of facts, sorted like the keys of canonical JSON."""
@@ -189,10 +198,10 @@ class Vocabulary:
             return replace(found, path=path) if fits else None
         if found.root == "evidence":
             return self._evidence(path, found)
-        if found.root in ("args", "provenance") and self.arguments is not None:
+        if found.root in ("args", *TRACED_ROOTS) and self.arguments is not None:
             own = self.arguments.get(capability or "")
             schemas = list(self.arguments.values()) if own is None else [own]
-            if found.root == "provenance":
+            if found.root != "args":
                 return found if any(property_type(one, segments[1:2]) is not NO_SUCH for one in schemas) else None
             kinds = {kind for one in schemas if (kind := property_type(one, segments[1:])) is not NO_SUCH}
             return replace(found, path=path, type=kinds.pop() if len(kinds) == 1 else None) if kinds else None
@@ -223,7 +232,7 @@ class Vocabulary:
         """Return every known path, without placeholders."""
         known = [path for path in self.declared if "<" not in path] + [f"history.{name}" for name in self.history]
         for schema in (self.arguments or {}).values():
-            known += [f"{root}.{name}" for name in _properties(schema) for root in ("args", "provenance")]
+            known += [f"{root}.{name}" for name in _properties(schema) for root in ("args", *TRACED_ROOTS)]
         for name, output in (self.evidence or {}).items():
             known += [f"evidence.{name}", *(f"evidence.{name}.{one}" for one in _properties(output or {}))]
         return sorted(set(known))

@@ -17,7 +17,7 @@ import orjson
 from contextos.contracts.model import final_fields
 
 ENTRY_FORMAT: Final = 1
-SEMANTICS: Final = 4
+SEMANTICS: Final = 5
 """The rules under which new runs are made. Every run pins its number, and a runtime refuses a number it does not know.
 
 Nothing is released, so no older number is known.
@@ -78,6 +78,7 @@ KINDS: Final[dict[str, Kind]] = {
     "session.checkpointed": Kind(NONE, False),
     "act.looked_up": Kind(EFFECT, True),
     "history.read": Kind(EFFECT, True),
+    "arguments.traced": Kind(EFFECT, False),
     "tool.refused": Kind(EFFECT, False),
     "tool.dispatching": Kind(EFFECT, False),
     "tool.returned": Kind(EFFECT, True),

@@ -219,7 +219,10 @@ class StepCall:
 
 @final_fields
 class Action:
-    """One call that a person is asked to approve: its final arguments and the evidence for it."""
+    """One call that a person is asked to approve: its final arguments and the evidence for it.
+
+    `untrusted` names the arguments that only untrusted content has, each with where they were found.
+    """
 
     tool_call_id: str
     key: str
@@ -230,6 +233,7 @@ class Action:
     gate: ApprovalGate
     decision: PolicyDecision
     idempotency_key: str
+    untrusted: Mapping[str, tuple[str, ...]]
 
 
 @final_fields

@@ -9,6 +9,7 @@ from typing import Any
 
 from contextos.action.cancellation import find_cancel
 from contextos.action.registry import Registry
+from contextos.action.seen_content import SeenContent
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
@@ -111,6 +112,11 @@ class RunEnvironment:
     @cached_property
     def _meter(self) -> UsageMeter:
         return UsageMeter(self.journal.log())
+
+    @cached_property
+    def seen(self) -> SeenContent:
+        """The content that the run has seen so far."""
+        return SeenContent(self.journal.log())
 
     def used(self) -> Usage:
         """Return what the run has used so far, up to the last entry of its journal."""

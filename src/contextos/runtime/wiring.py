@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any, Final
 
 from contextos.action.budget import BudgetUsed
+from contextos.action.gateway.deciding import capability_facts
 from contextos.action.gateway.delivery import DispatchPorts, PreconditionResult
-from contextos.action.gateway.guards import GuardContext, capability_facts
+from contextos.action.gateway.guarded_call import GuardContext
 from contextos.action.gateway.tool_gateway import Gateway
 from contextos.action.registry import Registry
 from contextos.contracts.bindings import binding_of
@@ -236,6 +237,7 @@ def build_gateway(
             approvals=approvals,
             registry=environment.artifacts.registry,
             ports=ports,
+            seen=environment.seen,
             check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
         )
     )

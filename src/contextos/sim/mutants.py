@@ -13,7 +13,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from contextos.action.budget import overrun_limit
-from contextos.action.gateway import dispatcher, guards, idempotency, retries, tool_gateway
+from contextos.action.gateway import deciding, dispatcher, guards, idempotency, retries, tool_gateway
 from contextos.audit import verify
 from contextos.audit.acts import VerifiedControl
 from contextos.contracts.controls import RunControls
@@ -144,12 +144,12 @@ def _forget_plan_controls(stack: ExitStack) -> None:
 
 def _skip_commit_policy(stack: ExitStack) -> None:
     """Policy is not asked at `commit`."""
-    original = guards._decide
+    original = deciding._decide
 
     def decide_execute(context: Any, call: Any, point: str, name: str) -> Any:
         return original(context, call, "execute" if point == "commit" else point, name)  # type: ignore[arg-type]
 
-    stack.enter_context(patch.object(guards, original.__name__, decide_execute))
+    stack.enter_context(patch.object(deciding, original.__name__, decide_execute))
 
 
 def _ignore_the_cost(stack: ExitStack) -> None:

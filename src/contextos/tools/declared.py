@@ -18,6 +18,7 @@ from pydantic_core import PydanticSerializationError
 from contextos.action.registry import Registry
 from contextos.adapters.function.adapter import BusinessError, Function
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.evidence import IntegrityLevel
 from contextos.contracts.envelopes.tool import AdapterDefinition, CallContext, CapabilityDefinition, Idempotency
 from contextos.errors import InvalidArtifact, InvalidTool
 from contextos.tools.schemas import refuse_tool
@@ -118,11 +119,14 @@ def read(
     timeout_s: int = 10,
     cost_cents: float = 0,
     scopes: Collection[str] = (),
+    integrity: IntegrityLevel = "trusted",
 ) -> Callable[[Callable[Parameters, Returned]], Tool[Parameters, Returned]]:
     """Declare a function that changes nothing outside as a tool.
 
     `produces` names the evidence that its answer is. `timeout_s` (seconds) and `cost_cents` (US cents) bound one call,
-    and `scopes` are what the caller needs. `name` replaces the function's name.
+    and `scopes` are what the caller needs. `name` replaces the function's name. With `integrity="untrusted"` its answer
+    is content that anybody could have written, such as an e-mail or a web page: a person is asked before a write goes
+    where only such content says.
 
     Raises:
         InvalidTool: nothing safe can be derived from the function; says what to write.
@@ -130,6 +134,7 @@ def read(
 
     def declare(function: Callable[Parameters, Returned]) -> Tool[Parameters, Returned]:
         told = {"kind": "read", "risk_level": "read", "approval_mode": "read_only", "idempotency": {"strategy": "none"}}
+        told |= _integrity(name or getattr(function, "__name__", "function"), integrity)
         return _declared(function, name, None, told, produces, timeout_s, cost_cents, scopes)
 
     return declare
@@ -145,12 +150,15 @@ def write(
     timeout_s: int = 10,
     cost_cents: float = 0,
     scopes: Collection[str] = (),
+    integrity: IntegrityLevel = "trusted",
+    destinations: Collection[str] | None = None,
 ) -> Callable[[Callable[Parameters, Returned]], Tool[Parameters, Returned]]:
     """Declare a function that changes something outside as a tool. A person is asked unless a pack says otherwise.
 
     `risk` says whether the effect can be undone. `idempotency` says what can be done after a lost reply: `keyed` (the
     function passes its `Key` on, so sending again is safe), `lookup` (`lookup` finds out), or `none` (a person finds
-    out). The other parameters are those of `read`.
+    out). `destinations` are the arguments that say where something goes, such as a recipient or a path; None: all of
+    them. The other parameters are those of `read`.
 
     Raises:
         InvalidTool: as `read`; or `risk` or `idempotency` is missing, or does not fit the function.
@@ -166,6 +174,7 @@ def write(
             refuse_tool(shown, "no_idempotency", (), "a write says what can be done after a lost reply", remedy)
         keyed = idempotency.to_json() if isinstance(idempotency, Idempotency) else {"strategy": idempotency}
         told = {"kind": "write", "risk_level": f"write_{risk}", "approval_mode": "destructive", "idempotency": keyed}
+        told |= _integrity(shown, integrity) | ({} if destinations is None else {"destinations": list(destinations)})
         return _declared(function, name, lookup, told, produces, timeout_s, cost_cents, scopes)
 
     return declare
@@ -206,6 +215,13 @@ def _converted(signature: ToolSignature, args: Mapping[str, Any]) -> dict[str, A
 def _supplied(dependencies: Mapping[str, Any], context: CallContext, key: str | None = None) -> dict[str, Any]:
     held = context.idempotency_key if key is None else key
     return {name: context if kind is CallContext else Key(held or "") for name, kind in dependencies.items()}
+
+
+def _integrity(name: str, integrity: str) -> dict[str, Any]:
+    if integrity not in get_args(IntegrityLevel):
+        remedy = 'write `integrity="trusted"` or `"untrusted"`'
+        refuse_tool(name, "no_integrity", (), f"`{str(integrity)[:40]}` is no integrity", remedy)
+    return {"output_integrity": integrity} if integrity == "untrusted" else {}
 
 
 def _declared(

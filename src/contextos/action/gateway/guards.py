@@ -6,91 +6,26 @@ Source: docs/design/contracts.md, "Approval modes", "Run"; API Contracts, "ToolR
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from contextos.action.budget import exceeded_limit
 from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency
-from contextos.action.gateway.delivery import DispatchPorts
-from contextos.action.gateway.evidence import nested_facts, permissions_of, reads_evidence
-from contextos.action.registry import Registry
-from contextos.contracts.controls import CheckArgs, Controls, required_of
+from contextos.action.gateway.deciding import bounds_on_call, decide_call, decides_otherwise
+from contextos.action.gateway.evidence import permissions_of, reads_evidence
+from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
+from contextos.contracts.controls import required_of
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.encoding.redacted import redacted_places
-from contextos.contracts.envelopes.policy import APPROVAL_MODES, ArgConstraint, CapabilityView, PolicyDecision
-from contextos.contracts.envelopes.tool import ToolStatus
+from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.facts import supplied
-from contextos.contracts.ids import derive
-from contextos.contracts.journal import Write
-from contextos.contracts.model import final_fields
-from contextos.contracts.ports.seams import Approvals, Journal, Policy
-from contextos.contracts.scope import SESSION_LIMIT, Action, Capability, Fact, Redeemed, RunScope, StepCall
+from contextos.contracts.scope import SESSION_LIMIT, Action
 
 EVIDENCE_MODES: Final = ("network", "delegated", "destructive")
 """Approval modes whose required evidence must resolve before the call."""
-
-
-@final_fields
-class Refusal:
-    """The result of a call that a guard (one check of the gateway) refused: its status, an error code
-    and the reason. `made_by` names the run and the call that did a replayed operation. `facts` names the limit that
-    was exhausted.
-    """
-
-    status: ToolStatus
-    code: str
-    detail: str
-    pointer: str | None = None
-    output: Any = None
-    mutations: tuple[str, ...] = ()
-    decision: PolicyDecision | None = None
-    made_by: Mapping[str, str] | None = None
-    facts: tuple[str, ...] = ()
-
-
-@final_fields
-class GuardedCall:
-    """A call on its way through the guards (the checks of the gateway), which fill in the fields that have a default.
-
-    `key` is `<plan revision>/<step id>`. `evidence` holds the evidence about these arguments, by name; `frozen` is what
-    of it is in use. `operation` is the recorded answer of `look_up_operation`. `preconditions` are checks that must
-    still hold in the commit that records the call.
-    """
-
-    step_call: StepCall
-    capability: Capability
-    tool_call_id: str
-    key: str
-    args: Mapping[str, Any]
-    evidence: Mapping[str, Fact] = field(default_factory=dict)
-    decision: PolicyDecision | None = None
-    idempotency_key: str | None = None
-    operation: Mapping[str, Any] = field(default_factory=dict)
-    frozen: tuple[Fact, ...] = ()
-    approval: Redeemed | None = None
-    preconditions: tuple[Write, ...] = ()
-    history: Mapping[str, Any] = field(default_factory=dict)
-
-
-@final_fields
-class GuardContext:
-    """Everything that the guards (the checks of the gateway) of one run use."""
-
-    journal: Journal
-    scope: RunScope
-    policy: Policy
-    approvals: Approvals
-    registry: Registry
-    ports: DispatchPorts
-    check_args: CheckArgs
-
-
-Guard = Callable[[GuardContext, GuardedCall], Awaitable[GuardedCall | Refusal]]
 
 
 async def not_cancelled(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
@@ -157,7 +92,7 @@ async def policy_allows(
     context: GuardContext, call: GuardedCall, recorded: tuple[str, str] = ("execute", "commit")
 ) -> GuardedCall | Refusal:
     """Refuse a call that the policy rules do not allow with its final arguments. `recorded`: under which names."""
-    decision = _decide_call(context, call, *recorded)
+    decision = decide_call(context, call, *recorded)
     call = replace(call, decision=decision)
     # A guardrail overrides every allow: the call is escalated to a person, unless another guardrail refuses it.
     if decision.must_escalate and not decision.must_refuse:
@@ -167,71 +102,11 @@ async def policy_allows(
         code = "policy_eval_error" if decision.reason == "indeterminate" else "policy_denied"
         return Refusal("blocked", code, decision.why_denied, decision=decision)
     # An active gate lifts constraints marked `unless_approved`; the next guards obtain its approval.
-    problems = context.check_args(_bounds(context, call, decision), call.args, bool(decision.gates))
+    problems = context.check_args(bounds_on_call(context, call, decision), call.args, bool(decision.gates))
     if problems:
         problem = problems[0]
         return Refusal("rejected", "argument_out_of_bounds", problem.detail, problem.pointer, decision=decision)
     return call
-
-
-def _decide_call(context: GuardContext, call: GuardedCall, execute: str, commit: str) -> PolicyDecision:
-    """Return the policy decision about one call with its final arguments, including the approvals that it needs.
-
-    It unites what policy decides at `execute` and, about an effect, at `commit`; each is recorded under the name given.
-    Controls that were raised before and approvals that the plan's step requires are added.
-    """
-    decision = _decide(context, call, "execute", execute)
-    if call.capability.definition.kind == "read" or not context.policy.asked_at("commit"):
-        return decision
-    at_commit = _decide(context, call, "commit", commit)
-    if decision.allowed and not at_commit.allowed:
-        return Controls.of(decision).bind(at_commit)
-    return Controls.of(at_commit).bind(decision)
-
-
-def _decide(context: GuardContext, call: GuardedCall, point: Literal["execute", "commit"], name: str) -> PolicyDecision:
-    scope = context.scope
-    facts = {
-        **scope.facts,
-        "args": dict(call.args),
-        "evidence": nested_facts({name: fact.value for name, fact in call.evidence.items()}),
-        "provenance": dict(call.step_call.provenance),
-        **({"history": dict(call.history["facts"])} if call.history else {}),
-    }
-    capability = call.capability
-    view = CapabilityView(capability.capability_id, capability.definition.approval_mode, capability_facts(capability))
-    decision = context.policy.decide(
-        point,
-        facts,
-        capability=view,
-        granted=capability.capability_id in scope.tools.granted,
-        decision_id=derive("pol_", scope.run.run_id, f"policy.{name}", call.key),
-    )
-    raised = scope.controls.on_call(capability.capability_id, call.key)
-    decision = (raised | Controls(gates=frozenset(call.step_call.step.requires))).bind(decision)
-    context.journal.derive("policy.decided", f"{name}/{call.key}", decision.to_json())
-    return decision
-
-
-def capability_facts(capability: Capability) -> dict[str, Any]:
-    """Return the facts about a tool that policy rules can read below `capability`."""
-    definition = capability.definition
-    values = {
-        "capability_id": capability.capability_id,
-        "kind": definition.kind,
-        "risk_level": definition.risk_level,
-        "approval_mode": definition.approval_mode,
-        "external": capability.adapter.external,
-    }
-    return supplied("capability", values)
-
-
-def _bounds(context: GuardContext, call: GuardedCall, decision: PolicyDecision) -> dict[str, Sequence[ArgConstraint]]:
-    bounds: dict[str, Sequence[ArgConstraint]] = dict(decision.arg_constraints)
-    for permission in permissions_of(context.scope, call.capability.capability_id):
-        for argument, bound in permission.arg_constraints.items():
-            bounds[argument] = (*bounds.get(argument, ()), bound)
-    return bounds
 
 
 async def idempotency_check(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
@@ -331,6 +206,7 @@ def question_about(context: GuardContext, call: GuardedCall) -> Action | Refusal
         gate,
         decision,
         call.idempotency_key,
+        {name: one.origins for name, one in call.traced.items() if one.integrity == "untrusted"},
     )
 
 
@@ -342,7 +218,7 @@ async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
     redeemed = await context.approvals.obtain(action)
     if isinstance(redeemed, Failure):
         return Refusal("blocked", redeemed.code, redeemed.detail, facts=redeemed.facts)
-    again = _decide_call(context, call, "redeem", "recommit")
+    again = decide_call(context, call, "redeem", "recommit")
     if decides_otherwise(context, action.decision, again):
         return Refusal(
             "blocked", "approval_void", "policy decides differently than when the approver was asked", decision=again
@@ -355,14 +231,6 @@ async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
     if not idempotency.is_same_epoch(call.operation, operation):
         return Refusal("blocked", "approval_void", "the store was restored from a backup since the approver was asked")
     return replace(call, approval=redeemed, operation=operation, decision=again)
-
-
-def decides_otherwise(context: GuardContext, before: PolicyDecision, again: PolicyDecision) -> bool:
-    """Return whether policy denies now, or asks by other gates. Where the pack observes, only rules above it count."""
-    if not context.scope.observes:
-        return not again.allowed or bool(again.must_escalate) or again.gates != before.gates
-    above = context.policy.above
-    return above.deny(again) or above.gates.intersection(again.gates) != above.gates.intersection(before.gates)
 
 
 async def within_egress(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:

@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from contextos.action.gateway import guards, idempotency
+from contextos.action.gateway.deciding import decides_otherwise
 from contextos.action.gateway.delivery import DispatchPorts
-from contextos.action.gateway.guards import GuardContext, GuardedCall, Refusal
+from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
 from contextos.action.gateway.observing import is_from_above
 from contextos.contracts.documents.collection import find_documents
 from contextos.contracts.documents.operations import (
@@ -158,7 +159,7 @@ async def reserved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
         if isinstance(again, Refusal):
             if not context.scope.observes or is_from_above(context, call, again):
                 return again
-        elif again.decision is None or guards.decides_otherwise(context, before.decision, again.decision):
+        elif again.decision is None or decides_otherwise(context, before.decision, again.decision):
             return Refusal("blocked", "approval_void", "what happened meanwhile needs another approval")
     key = _operation_of(context, call)
     counts = reservation(call.capability.capability_id, key, call.args, call.history)

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from contextos.action.gateway import guards
-from contextos.action.gateway.guards import GuardContext, GuardedCall, Refusal
+from contextos.action.gateway.guarded_call import Guard, GuardContext, GuardedCall, Refusal
 from contextos.contracts.entries.derived import ObservedCall, ObservedFinding
 from contextos.contracts.envelopes.policy import ArgConstraint, PolicyDecision
 from contextos.contracts.scope import Action
 
 
-async def observe(context: GuardContext, call: GuardedCall, guard: guards.Guard) -> GuardedCall | Refusal:
+async def observe(context: GuardContext, call: GuardedCall, guard: Guard) -> GuardedCall | Refusal:
     """Take a call of a session whose pack observes through one guard. A refusal of the pack's own is recorded only."""
     if guard is guards.approved:
         return await _without_asking(context, call)

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from contextos.action.budget import exceeded_limit, overrun_limit, with_dispatch
-from contextos.action.gateway import guards, history
+from contextos.action.gateway import guards, history, origins
 from contextos.action.gateway.delivery import ClearedCall
 from contextos.action.gateway.dispatcher import Dispatcher
 from contextos.action.gateway.evidence import evidence_about, reads_evidence
-from contextos.action.gateway.guards import GuardContext, GuardedCall, Refusal
+from contextos.action.gateway.guarded_call import Guard, GuardContext, GuardedCall, Refusal
 from contextos.action.gateway.observing import observe
 from contextos.contracts.envelopes.plan import PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
@@ -25,14 +25,16 @@ from contextos.contracts.model import final_fields
 from contextos.contracts.refs import policy_ref, tool_ref
 from contextos.contracts.scope import StepCall
 
-GUARDS: Final[tuple[guards.Guard, ...]] = (
+GUARDS: Final[tuple[Guard, ...]] = (
     guards.not_cancelled,
     guards.surfaced,
     guards.well_formed,
     guards.consistent_with_request,
     guards.within_budget,
     history.history_known,
+    origins.traced,
     guards.policy_allows,
+    origins.destinations_trusted,
     guards.within_egress,
     guards.idempotency_check,
     guards.evidence_frozen,
@@ -43,11 +45,12 @@ GUARDS: Final[tuple[guards.Guard, ...]] = (
 )
 """The guards, in the order in which a call passes them."""
 
-OBSERVED: Final[tuple[guards.Guard, ...]] = (
+OBSERVED: Final[tuple[Guard, ...]] = (
     guards.surfaced,
     guards.consistent_with_request,
     history.history_known,
     guards.policy_allows,
+    origins.destinations_trusted,
     guards.evidence_frozen,
     guards.approved,
 )

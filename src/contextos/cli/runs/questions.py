@@ -80,4 +80,5 @@ def _document(one: Question) -> dict[str, Any]:
         "mode": one.mode,
         "args": {each.name: each.value for each in one.args},
         "requester": list(one.requester),
+        "untrusted": {each.name: each.value for each in one.untrusted},
     }

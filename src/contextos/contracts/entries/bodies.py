@@ -55,6 +55,7 @@ BODIES: Final[dict[str, Any]] = {
     "session.checkpointed": SessionCheckpoint,
     "act.looked_up": recorded.OperationLookup,
     "history.read": recorded.HistoryRead,
+    "arguments.traced": derived.TracedArguments,
     "tool.refused": derived.RefusedCall,
     "tool.dispatching": derived.DispatchedCall,
     "tool.returned": recorded.ReturnedCall,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+from contextos.contracts.envelopes.evidence import Classification
 from contextos.contracts.envelopes.memory import MemoryProposal
 from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import End, Failure, VerifyVerdict
 from contextos.contracts.ids import GateId, ToolCallId
-from contextos.contracts.model import Amount, Count, Map, Model, Name, OpenObject, Positive, Seq, Share, Text
+from contextos.contracts.model import Amount, Count, Map, Model, Name, NonEmpty, OpenObject, Positive, Seq, Share, Text
 
 
 class ResolvedIntentBody(Model):
@@ -129,6 +130,27 @@ class CheckedCheckpoint(Model):
     decision_version: Name
     satisfied: Map[Name]
     unresolved: Seq[Name]
+
+
+class TracedArgument(Model):
+    """Where the values of one argument were found in what the run has seen: `request`, `pack`, `evidence:<name>`,
+    `memory`, `slot`, `tool:<capability id>`, or `planner` for what is found nowhere.
+
+    `untrusted`: only untrusted content has it. `unknown`: nothing has it. `classification` is the highest of what has
+    it; if nothing has, that of the pack's data.
+    """
+
+    origins: NonEmpty[Name]
+    integrity: Literal["trusted", "untrusted", "unknown"]
+    classification: Classification
+
+
+class TracedArguments(Model):
+    """Body of `arguments.traced`: where the arguments of a call come from, by name. A run that has seen nothing
+    untrusted has no such entry, unless a rule reads it.
+    """
+
+    arguments: Map[TracedArgument]
 
 
 class FrozenItem(Model):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from pydantic import Field
 
@@ -17,6 +17,8 @@ from contextos.contracts.model import Count, Model, Name, NonEmpty, Positive, Se
 from contextos.contracts.refs import EvidenceRef
 
 Classification = Literal["PUBLIC", "INTERNAL", "CONFIDENTIAL", "RESTRICTED"]
+CLASSIFICATION_LEVELS: Final[tuple[Classification, ...]] = get_args(Classification)
+"""The classifications, from the lowest to the highest."""
 IntegrityLevel = Literal["trusted", "untrusted"]
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
+from contextos.contracts.envelopes.evidence import Classification, IntegrityLevel
 from contextos.contracts.envelopes.identity import AnswerAssertion, Chain, SignerAssertion
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode
 from contextos.contracts.ids import (
@@ -80,6 +81,11 @@ class CapabilityDefinition(Model):
     `approval_mode` is the highest mode that a call can reach. `output_repeats` maps a required argument to a JSON
     Pointer into the output: an answer with another value there is refused.
 
+    `output_integrity` says whether what the tool answers is trusted content; by default that of a `function` adapter
+    is, and that of any other adapter is not. `output_classification` is how confidential it is; by default as the pack
+    says. `destinations` are the arguments of a write that say where something goes (a recipient, an account, a URL, a
+    path); by default all of them. A person is asked where only untrusted content has the value of one.
+
     Refuses a kind, risk and mode that contradict each other: a write declared as a read would pass every gate.
     """
 
@@ -95,6 +101,9 @@ class CapabilityDefinition(Model):
     required_scopes: Seq[Name] = ()
     produces: Seq[Name] = ()
     output_repeats: Map[Name] = {}
+    output_integrity: IntegrityLevel | None = None
+    output_classification: Classification | None = None
+    destinations: Seq[Name] | None = None
     description: str = Field(default="", max_length=2000)
 
     @property
@@ -109,6 +118,15 @@ class CapabilityDefinition(Model):
             raise ValueError("a write is neither `read_only` nor of risk `read`; declare what it can do")
         if self.kind == "read" and (self.approval_mode in _WRITES or self.risk_level != "read"):
             raise ValueError("a read is of risk `read` and reaches no mode of a write; declare it as a write")
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_destinations_of_nothing(self) -> Self:
+        if self.destinations is not None and self.kind == "read":
+            raise ValueError("`destinations` are of a write, and this is a read; remove them")
+        for argument in self.destinations or ():
+            if argument not in self.input_schema.get("properties", {}):
+                raise ValueError(f"`destinations` names `{argument}`, which is no argument; correct it")
         return self
 
     @model_validator(mode="after")
@@ -137,6 +155,11 @@ class AdapterDefinition(Model):
     def leaves(self, capability: CapabilityDefinition) -> bool:
         """Return whether a call of one of its capabilities leaves the machine, as declared."""
         return self.external or bool(self.egress) or capability.approval_mode == "network"
+
+    def trusts_output(self, capability: CapabilityDefinition) -> bool:
+        """Return whether what one of its capabilities answers is trusted content."""
+        own = capability.output_integrity
+        return self.type == "function" if own is None else own == "trusted"
 
 
 class ToolError(Model):

@@ -33,6 +33,7 @@ FailureCode = Literal[
     "identity_refused",
     "idempotency_conflict",
     "argument_out_of_bounds",
+    "untrusted_destination",
     "tool_failed",
     "cancelled",
     "must_escalate",

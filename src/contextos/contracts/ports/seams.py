@@ -235,10 +235,12 @@ class Memory(Protocol):
 
 class Policy(Protocol):
     """Decides what is allowed, as a pure function of the facts. `evidence_paths` are the evidence fields its rules
-    read, `history` the history facts by name, `above` the rules above the pack.
+    read, `history` the history facts by name, `above` the rules above the pack. `reads_origins`: a rule reads where an
+    argument was found.
     """
 
     evidence_paths: frozenset[str]
+    reads_origins: bool
     history: Mapping[str, HistoryFact]
     above: RulesAbove
 

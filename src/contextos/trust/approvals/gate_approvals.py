@@ -122,6 +122,7 @@ class RunApprovals:
                 {"name": f.name, "subject": f.subject, "value": f.value, "ref": f.evidence_ref} for f in action.evidence
             ],
             requester=requesters,
+            untrusted=action.untrusted,
         )
         binding = {
             "tenant_id": scope.run.tenant_id,

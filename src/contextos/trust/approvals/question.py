@@ -27,10 +27,12 @@ def shown_text(
     args: Mapping[str, Any],
     evidence: Sequence[Mapping[str, Any]],
     requester: Sequence[Mapping[str, Any]],
+    untrusted: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Return what an approver is shown, with every string escaped for display. No model takes part in writing it.
 
     `evidence` lists {`name`, `subject`, `value`, `ref`}; `requester` is the chain of principals {`kind`, `id`}.
+    `untrusted` names the arguments that only untrusted content has, each with where; without one nothing is shown.
     """
     return {
         "capability": capability,
@@ -39,6 +41,7 @@ def shown_text(
         "args": escape_all(dict(args)),
         "evidence": [escape_all(dict(one)) for one in evidence],
         "requester": [f"{principal['kind']}:{principal['id']}" for principal in requester],
+        **({"untrusted": escape_all({name: list(found) for name, found in untrusted.items()})} if untrusted else {}),
     }
 
 
@@ -58,6 +61,7 @@ def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked:
         return "its binding has another digest"
     if content_address(args) != binding["args_digest"]:
         return "its arguments have another digest"
+    traced = _body_at(entries, "arguments.traced", asked.key)
     expected = shown_text(
         capability=binding["capability_id"],
         mode=question["approval_mode_effective"],
@@ -65,6 +69,11 @@ def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked:
         args=args,
         evidence=(),
         requester=binding["requester_chain"],
+        untrusted={
+            name: one["origins"]
+            for name, one in (traced["arguments"] if traced else {}).items()
+            if one["integrity"] == "untrusted"
+        },
     )
     if {**shown, "evidence": []} != expected:
         return "the text that is shown does not describe the call that it is bound to"

@@ -67,7 +67,8 @@ def compile_policy(
 class PolicySet:
     """Compiled policy rules, ready to decide. Built by `compile_policy`.
 
-    `evidence_paths` holds the dotted paths below `evidence` that any rule reads, `history` the declared history facts,
+    `evidence_paths` holds the dotted paths below `evidence` that any rule reads. `reads_origins`: a rule reads where an
+    argument was found. `history` the declared history facts,
     `above` the rules that bind also a pack that observes.
     """
 
@@ -82,7 +83,7 @@ class PolicySet:
         self.bundle_ids = tuple(bundle_ids)
         self._index = RuleIndex(self.rules.values())
         self._verdicts: dict[tuple[Any, ...], dict[str, Any]] = {}
-        paths = (fact.segments for rule in self.rules.values() for fact in rule.facts)
+        paths = [fact.segments for rule in self.rules.values() for fact in rule.facts]
         self._named_points = frozenset(
             "memory" if any(fact.segments[0] == "memory" for fact in rule.facts) else rule.applies_to.point
             for rule in self.rules.values()
@@ -96,6 +97,7 @@ class PolicySet:
             tuple((name, limit) for rule in above for name, _, limit in rule.constraints),
         )
         self.evidence_paths = frozenset(".".join(path[1:]) for path in paths if path[0] == "evidence")
+        self.reads_origins = any(path[0] in ("origin", "integrity", "classification") for path in paths)
 
     def asked_at(self, point: Point) -> bool:
         """Return whether a rule is only about this point. Other rules decide there as they did at `execute`."""

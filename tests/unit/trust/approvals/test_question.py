@@ -111,6 +111,7 @@ def test_every_string_that_is_shown_is_escaped() -> None:
         args={hostile: hostile},
         evidence=[{"name": hostile, "subject": hostile, "value": {"x": hostile}, "ref": hostile}],
         requester=[{"kind": "user", "id": "usr_1"}],
+        untrusted={hostile: [hostile]},
     )
     assert "\u202e" not in canonical(shown).decode()
 

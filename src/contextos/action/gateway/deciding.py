@@ -1,0 +1,105 @@
+"""The policy decision about one call with its final arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from contextos.action.gateway.evidence import nested_facts, permissions_of
+from contextos.action.gateway.guarded_call import GuardContext, GuardedCall
+from contextos.contracts.controls import Controls
+from contextos.contracts.entries.derived import TracedArgument
+from contextos.contracts.envelopes.policy import ArgConstraint, CapabilityView, PolicyDecision
+from contextos.contracts.facts import supplied
+from contextos.contracts.ids import derive
+from contextos.contracts.scope import Capability
+
+
+def decide_call(context: GuardContext, call: GuardedCall, execute: str, commit: str) -> PolicyDecision:
+    """Return the policy decision about one call with its final arguments, including the approvals that it needs.
+
+    It unites what policy decides at `execute` and, about an effect, at `commit`; each is recorded under the name given.
+    Controls that were raised before and approvals that the plan's step requires are added.
+    """
+    decision = _decide(context, call, "execute", execute)
+    if call.capability.definition.kind == "read" or not context.policy.asked_at("commit"):
+        return decision
+    at_commit = _decide(context, call, "commit", commit)
+    if decision.allowed and not at_commit.allowed:
+        return Controls.of(decision).bind(at_commit)
+    return Controls.of(at_commit).bind(decision)
+
+
+def _decide(context: GuardContext, call: GuardedCall, point: Literal["execute", "commit"], name: str) -> PolicyDecision:
+    scope = context.scope
+    facts = {
+        **scope.facts,
+        "args": dict(call.args),
+        "evidence": nested_facts({name: fact.value for name, fact in call.evidence.items()}),
+        "provenance": dict(call.step_call.provenance),
+        **_origin_facts(call.traced),
+        **({"history": dict(call.history["facts"])} if call.history else {}),
+    }
+    capability = call.capability
+    view = CapabilityView(capability.capability_id, capability.definition.approval_mode, capability_facts(capability))
+    decision = context.policy.decide(
+        point,
+        facts,
+        capability=view,
+        granted=capability.capability_id in scope.tools.granted,
+        decision_id=derive("pol_", scope.run.run_id, f"policy.{name}", call.key),
+    )
+    raised = scope.controls.on_call(capability.capability_id, call.key)
+    asks = {*call.step_call.step.requires, *_gate_of_untrusted(context, call)}
+    decision = (raised | Controls(gates=frozenset(asks))).bind(decision)
+    context.journal.derive("policy.decided", f"{name}/{call.key}", decision.to_json())
+    return decision
+
+
+def _origin_facts(traced: Mapping[str, TracedArgument]) -> dict[str, dict[str, str]]:
+    """The facts about where the arguments come from."""
+    if not traced:
+        return {}
+    return {
+        "origin": {name: one.origins[0] for name, one in traced.items()},
+        "integrity": {name: one.integrity for name, one in traced.items()},
+        "classification": {name: one.classification for name, one in traced.items()},
+    }
+
+
+def _gate_of_untrusted(context: GuardContext, call: GuardedCall) -> tuple[str, ...]:
+    """The gate that asks about an untrusted destination: the first of the pack, if all of them ask the same role."""
+    gates = context.scope.pinned.gates
+    roles = {gate.required_approver_role for gate in gates.values()}
+    return (min(gates),) if call.untrusted_destinations and len(roles) == 1 else ()
+
+
+def capability_facts(capability: Capability) -> dict[str, Any]:
+    """Return the facts about a tool that policy rules can read below `capability`."""
+    definition = capability.definition
+    values = {
+        "capability_id": capability.capability_id,
+        "kind": definition.kind,
+        "risk_level": definition.risk_level,
+        "approval_mode": definition.approval_mode,
+        "external": capability.adapter.external,
+    }
+    return supplied("capability", values)
+
+
+def bounds_on_call(
+    context: GuardContext, call: GuardedCall, decision: PolicyDecision
+) -> dict[str, Sequence[ArgConstraint]]:
+    bounds: dict[str, Sequence[ArgConstraint]] = dict(decision.arg_constraints)
+    for permission in permissions_of(context.scope, call.capability.capability_id):
+        for argument, bound in permission.arg_constraints.items():
+            bounds[argument] = (*bounds.get(argument, ()), bound)
+    return bounds
+
+
+def decides_otherwise(context: GuardContext, before: PolicyDecision, again: PolicyDecision) -> bool:
+    """Return whether policy denies now, or asks by other gates. Where the pack observes, only rules above it count."""
+    if not context.scope.observes:
+        return not again.allowed or bool(again.must_escalate) or again.gates != before.gates
+    above = context.policy.above
+    return above.deny(again) or above.gates.intersection(again.gates) != above.gates.intersection(before.gates)

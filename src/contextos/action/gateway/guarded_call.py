@@ -1,0 +1,88 @@
+"""A call on its way through the guards of the tool gateway, and what they use and answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import field
+from typing import Any
+
+from contextos.action.gateway.delivery import DispatchPorts
+from contextos.action.registry import Registry
+from contextos.action.seen_content import SeenContent
+from contextos.contracts.controls import CheckArgs
+from contextos.contracts.entries.derived import TracedArgument
+from contextos.contracts.envelopes.policy import PolicyDecision
+from contextos.contracts.envelopes.tool import ToolStatus
+from contextos.contracts.journal import Write
+from contextos.contracts.model import final_fields
+from contextos.contracts.ports.seams import Approvals, Journal, Policy
+from contextos.contracts.scope import Capability, Fact, Redeemed, RunScope, StepCall
+
+
+@final_fields
+class Refusal:
+    """The result of a call that a guard (one check of the gateway) refused: its status, an error code
+    and the reason. `made_by` names the run and the call that did a replayed operation. `facts` names the limit that
+    was exhausted.
+    """
+
+    status: ToolStatus
+    code: str
+    detail: str
+    pointer: str | None = None
+    output: Any = None
+    mutations: tuple[str, ...] = ()
+    decision: PolicyDecision | None = None
+    made_by: Mapping[str, str] | None = None
+    facts: tuple[str, ...] = ()
+
+
+@final_fields
+class GuardedCall:
+    """A call on its way through the guards (the checks of the gateway), which fill in the fields that have a default.
+
+    `key` is `<plan revision>/<step id>`. `evidence` holds the evidence about these arguments, by name; `frozen` is what
+    of it is in use. `traced` says where each argument was found; it is empty if the run has seen nothing untrusted.
+    `operation` is the recorded answer of `look_up_operation`. `preconditions` are checks that must still hold in the
+    commit that records the call.
+    """
+
+    step_call: StepCall
+    capability: Capability
+    tool_call_id: str
+    key: str
+    args: Mapping[str, Any]
+    evidence: Mapping[str, Fact] = field(default_factory=dict)
+    decision: PolicyDecision | None = None
+    idempotency_key: str | None = None
+    operation: Mapping[str, Any] = field(default_factory=dict)
+    frozen: tuple[Fact, ...] = ()
+    approval: Redeemed | None = None
+    preconditions: tuple[Write, ...] = ()
+    history: Mapping[str, Any] = field(default_factory=dict)
+    traced: Mapping[str, TracedArgument] = field(default_factory=dict)
+
+    @property
+    def untrusted_destinations(self) -> dict[str, TracedArgument]:
+        """Return the arguments of a write that say where something goes, and that only untrusted content has."""
+        definition = self.capability.definition
+        names = self.traced if definition.destinations is None else definition.destinations
+        found = {name: self.traced[name] for name in sorted(names) if name in self.traced}
+        return {name: one for name, one in found.items() if definition.kind == "write" and one.integrity == "untrusted"}
+
+
+@final_fields
+class GuardContext:
+    """Everything that the guards (the checks of the gateway) of one run use. `seen` is the content that it has seen."""
+
+    journal: Journal
+    scope: RunScope
+    policy: Policy
+    approvals: Approvals
+    registry: Registry
+    ports: DispatchPorts
+    check_args: CheckArgs
+    seen: SeenContent
+
+
+Guard = Callable[[GuardContext, GuardedCall], Awaitable[GuardedCall | Refusal]]

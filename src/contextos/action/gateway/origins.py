@@ -1,0 +1,31 @@
+"""The guards about where the arguments of a call come from (`action.seen_content`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
+from contextos.contracts.entries.derived import TracedArguments
+
+
+async def traced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+    """Find out where the arguments come from, and record it. Refuses nothing."""
+    found = context.seen.trace(call.key, call.args, context.scope, always=context.policy.reads_origins)
+    if not found:
+        return call
+    body = TracedArguments(arguments=found)
+    context.journal.derive("arguments.traced", call.key, body.to_json())
+    return replace(call, traced=found)
+
+
+async def destinations_trusted(_context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+    """Refuse a write to a destination that only untrusted content names, unless a person is asked."""
+    untrusted = call.untrusted_destinations
+    assert call.decision is not None, "the policy guard has run"
+    if not untrusted or call.decision.gates:
+        return call
+    name, found = next(iter(untrusted.items()))
+    detail = (
+        f"`{name}` was found only in untrusted content (`{found.origins[0]}`), and no gate of the pack asks a person"
+    )
+    return Refusal("blocked", "untrusted_destination", detail, f"/{name}", decision=call.decision)

@@ -1,0 +1,23 @@
+"""Which arguments of a call count as untrusted destinations."""
+
+from __future__ import annotations
+
+import pytest
+
+from contextos.action.gateway.guarded_call import GuardedCall
+from tests.unit.action.gateway.origin_calls import call
+
+
+@pytest.mark.parametrize(
+    ("one", "names"),
+    [
+        (call(), ["text", "to"]),
+        (call(destinations=("to", "cents")), ["to"]),
+        (call(destinations=("cents", "note")), []),
+        (call(destinations=()), []),
+        (call(kind="read"), []),
+        (call(found={}), []),
+    ],
+)
+def test_a_destination_counts_if_only_untrusted_content_has_it(one: GuardedCall, names: list[str]) -> None:
+    assert list(one.untrusted_destinations) == names

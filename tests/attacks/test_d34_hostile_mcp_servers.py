@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from contextos.action.registry import Registry
 from contextos.adapters.mcp.adapter import MAX_SAID_CHARS, McpAdapter, listed_tools
-from contextos.adapters.mcp.connection import MAX_PAGES, MAX_TOOLS
+from contextos.adapters.mcp.connection import MAX_TOOLS
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.adapters.mcp.transports import CHUNK_BYTES, MAX_MCP_BYTES, MAX_STDERR_BYTES
-from contextos.contracts.envelopes.tool import AdapterReply
-from contextos.errors import InvalidInput, LostReply, Unavailable
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply
+from contextos.errors import LostReply, Unavailable
 from tests.servers.adapters import against, call_context, calls, hostile
 
 
@@ -43,6 +44,15 @@ def test_a_flood_without_a_question_ends_the_session(tmp_path: Path) -> None:
         assert adapter._open.transport is not None
         assert adapter._open.transport.received_bytes <= MAX_MCP_BYTES + 2 * CHUNK_BYTES
     assert calls(tmp_path) == []
+
+
+def test_questions_of_a_server_buy_it_no_allowance(tmp_path: Path) -> None:
+    with against("pings", tmp_path) as adapter:
+        with pytest.raises(Unavailable):
+            said(adapter)
+        assert adapter._open is not None
+        assert adapter._open.transport is not None
+        assert adapter._open.transport.received_bytes <= 2 * (MAX_MCP_BYTES + CHUNK_BYTES)
 
 
 def test_notifications_beside_an_answer_change_nothing_and_are_not_logged(
@@ -89,16 +99,12 @@ def test_a_process_gets_the_listed_variables_and_no_other(tmp_path: Path, monkey
     assert "SHOP_SECRET" in os.environ
 
 
-def test_ten_thousand_tools_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=f"more than {MAX_TOOLS} tools"):
-        asyncio.run(listed_tools(McpConnection.model_validate(hostile("thousands", tmp_path)), tmp_path))
-    with pytest.raises(Unavailable):
-        asyncio.run(listed_tools(McpConnection.model_validate(hostile("many", tmp_path)), tmp_path))
-
-
-def test_an_endless_list_is_read_to_a_page(tmp_path: Path) -> None:
-    named = McpConnection.model_validate(hostile("endless", tmp_path))
-    assert len(asyncio.run(listed_tools(named, tmp_path))) == 10 * MAX_PAGES
+@pytest.mark.parametrize("mode", ["thousands", "many", "endless"])
+def test_more_tools_than_a_person_reads_are_refused(mode: str, tmp_path: Path) -> None:
+    """Two thousand on one page, ten thousand that are more than a message, and pages without an end."""
+    with pytest.raises(Unavailable) as error:
+        asyncio.run(listed_tools(McpConnection.model_validate(hostile(mode, tmp_path)), tmp_path))
+    assert (f"more than {MAX_TOOLS} tools" in str(error.value)) == (mode != "many")
 
 
 def nested(depth: int) -> dict[str, object]:
@@ -135,9 +141,23 @@ def test_a_tool_with_a_schema_that_cannot_be_enforced_is_left_out_with_a_reason(
     assert rows[0].why.startswith("left out: ")
 
 
-def test_a_server_that_lies_about_its_output_is_caught_by_the_published_schema(tmp_path: Path) -> None:
-    from contextos.action.registry import Registry
+def test_an_object_inside_a_choice_is_closed_too() -> None:
+    inner = {"type": "object", "properties": {"a": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {"one": {"anyOf": [inner, {"type": "null"}]}, "all": {"allOf": [inner, inner]}},
+    }
+    named = McpConnection(kind="mcp", command=("x",))
+    file, _ = draft_adapter("lab", named, [{"name": "t", "inputSchema": schema}], Stated(local=True))
+    definition = AdapterDefinition.model_validate(file["definition"])
+    registry = Registry()
+    [capability] = registry.register((definition,)).values()
+    assert registry.check(capability, "input", {"one": {"a": "x"}, "all": {"a": "x"}}) is None
+    assert registry.check(capability, "input", {"one": {"a": "x", "b": 1}}) is not None
+    assert registry.check(capability, "input", {"all": {"a": "x", "b": 1}}) is not None
 
+
+def test_a_server_that_lies_about_its_output_is_caught_by_the_published_schema(tmp_path: Path) -> None:
     with against("structured", tmp_path, draft="structured") as adapter:
         output = said(adapter).output
         [capability] = Registry().register((adapter.describe(),)).values()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -71,7 +72,7 @@ def answer(request: Any) -> None:
     said = {"content": [{"type": "text", "text": request["params"]["arguments"].get("text", "")}]}
     if MODE == "exits":
         os._exit(3)
-    if MODE == "hangs":
+    if MODE in ("hangs", "stubborn"):
         time.sleep(3600)
     if MODE == "gigabytes":
         while True:
@@ -124,6 +125,15 @@ def answer(request: Any) -> None:
 def main() -> None:
     sys.stderr.write(SECRET * 10_000)
     sys.stderr.flush()
+    if MODE == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if MODE == "handshakes_never":
+        time.sleep(3600)
+    if MODE == "pings":
+        # Each answer to a question of its own would be a new allowance.
+        for number in range(1_000_000):
+            send({"id": number, "method": "ping"})
+            sys.stdin.readline()
     if MODE == "exits_at_once":
         os._exit(9)
     if MODE == "floods_at_once":

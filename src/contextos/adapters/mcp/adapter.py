@@ -42,19 +42,17 @@ from contextos.contracts.envelopes.tool import (
 from contextos.errors import InvalidInput, LostReply, Overloaded, Problem, Unavailable
 
 if TYPE_CHECKING:
-    from mcp.client.session import ClientSession
-
     from contextos.adapters.adapter_file import AdapterFile
-    from contextos.adapters.mcp.connection import McpSessions, ResourceAnswer, ToolAnswer
+    from contextos.adapters.mcp.connection import McpSession, McpSessions, ResourceAnswer, ToolAnswer
 
 ReturnT = TypeVar("ReturnT")
 
 MAX_SAID_CHARS: Final = 2_000
 MAX_STDERR_CHARS: Final = 300
 LIST_TIMEOUT_S: Final = 60
-CLOSE_TIMEOUT_S: Final = 10
-REFUSED_CODES: Final = (-32601, -32602)
-"""JSON-RPC: there is no such method, and the arguments are wrong. By both the server says that it did nothing."""
+END_TIMEOUT_S: Final = 12
+BAD_ARGUMENTS: Final = -32602
+"""JSON-RPC: the arguments are wrong. A server can also answer so after an effect."""
 
 _LOG: Final = logging.getLogger("contextos.adapters")
 
@@ -135,7 +133,7 @@ class McpAdapter:
         with self._faults("tools/list", context, is_read=True) as faults:
             try:
                 async with asyncio.timeout(context.timeout_ms / 1000):
-                    _, listed = await self._open.list_tools(lambda _tool: False)
+                    listed = await (await self._open.session()).list_tools()
             except TimeoutError:
                 faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
         for name, operation in self._operations.items():
@@ -166,29 +164,30 @@ class McpAdapter:
 
     async def _listed(
         self, operation: Operation, declared: CapabilityDefinition, context: CallContext, over_at: float
-    ) -> tuple[ClientSession, list[dict[str, Any]]]:
+    ) -> tuple[McpSession, list[dict[str, Any]]]:
         """Return the session, and the tools that it lists. Nothing was sent yet: a fault is `Unavailable`, also for a
         write.
         """
         assert self._open is not None, "it is made before anything runs on the thread"
-        found: tuple[ClientSession, list[dict[str, Any]]] | None = None
+        session: McpSession | None = None
+        listed: list[dict[str, Any]] = []
         with self._faults(declared.name, context, is_read=True) as faults:
             try:
                 async with asyncio.timeout_at(over_at):
+                    session = await self._open.session()
                     if isinstance(operation, ToolOperation):
-                        found = await self._open.list_tools(lambda tool: tool.get("name") == operation.tool)
-                    else:
-                        found = await self._open.session(), []
+                        listed = await session.list_tools()
             except TimeoutError:
-                # It does not even list: whatever it does now, the next call gets a new process.
-                await self._open.reset()
+                # It does not even list: the next call gets another session, and other calls keep this one.
+                if session is not None:
+                    session.retire()
                 faults.uncertain(f"it did not list its tools in {context.timeout_ms} ms")
-        assert found is not None, "a fault raises"
-        return found
+        assert session is not None, "a fault raises"
+        return session, listed
 
     async def _send(
         self,
-        session: ClientSession,
+        session: McpSession,
         operation: Operation,
         declared: CapabilityDefinition,
         args: dict[str, Any],
@@ -196,15 +195,14 @@ class McpAdapter:
     ) -> AdapterReply:
         from mcp import MCPError
 
-        assert self._open is not None, "it is made before anything runs on the thread"
         try:
             if isinstance(operation, ResourceOperation):
-                return _contents(await self._open.read_resource(session, args["uri"]), declared)
+                return _contents(await session.read_resource(args["uri"]), declared)
             if operation.key_argument is not None and context.idempotency_key is not None:
                 args[operation.key_argument] = context.idempotency_key
-            return _reply(await self._open.call_tool(session, operation.tool, args), operation, declared)
+            return _reply(await session.call_tool(operation.tool, args), operation, declared)
         except MCPError as error:
-            if error.code not in REFUSED_CODES:
+            if error.code != BAD_ARGUMENTS or declared.kind == "write":
                 raise
             return _error("tool_refused", error.message, declared)
 
@@ -263,37 +261,37 @@ async def listed_tools(named: McpConnection, folder: Path) -> list[dict[str, Any
     """Return the tools that a server lists now, for the person who drafts its adapter.
 
     Raises:
-        InvalidInput: it lists more tools than an adapter can have.
-        Unavailable: it does not answer; says what its process wrote last to stderr.
+        Unavailable: it does not answer, or lists too many; says what its process wrote last to stderr.
     """
-    from contextos.adapters.mcp.connection import MAX_TOOLS, THREAD_NAME, McpSessions, silence_sdk
+    from contextos.adapters.mcp.connection import THREAD_NAME, McpSessions, silence_sdk
 
     silence_sdk()
-    thread, connection = LoopThread(THREAD_NAME), McpSessions(named, folder)
+    thread, sessions = LoopThread(THREAD_NAME), McpSessions(named, folder)
+
+    async def listed() -> list[dict[str, Any]]:
+        return await (await sessions.session()).list_tools()
+
     with ExitStack() as on_exit:
-        on_exit.callback(_end, thread, connection)
-        listing = thread.submit(connection.list_tools(lambda _tool: False))
-        done, _ = await asyncio.wait({asyncio.wrap_future(listing)}, timeout=LIST_TIMEOUT_S)
-        error = next(iter(done)).exception() if done else None
+        on_exit.callback(_end, thread, sessions)
+        listing = asyncio.wrap_future(thread.submit(listed()))
+        done, _ = await asyncio.wait({listing}, timeout=LIST_TIMEOUT_S)
+        error = listing.exception() if done else None
         if isinstance(error, Unavailable):
             raise error
-        if not done or error is not None:
-            await asyncio.wrap_future(thread.submit(connection.reset()))
-            tail = connection.transport.stderr_tail.decode(errors="replace") if connection.transport else ""
-            last = displayed(tail.strip().rpartition("\n")[2])[:MAX_STDERR_CHARS]
-            why = f": it wrote `{last}`" if last else ""
-            raise Unavailable("the server", f"it does not list its tools{why}")
-        _, tools = listing.result()
-    if len(tools) > MAX_TOOLS:
-        detail = f"it lists more than {MAX_TOOLS} tools"
-        raise InvalidInput(Problem("", "too_many_tools", detail, "use a server that offers only what is needed"))
-    return tools
+        if done and error is None:
+            return listing.result()
+        await asyncio.wrap_future(thread.submit(sessions.close()))
+        tail = sessions.transport.stderr_tail.decode(errors="replace") if sessions.transport else ""
+        last = displayed(tail.strip().rpartition("\n")[2])[:MAX_STDERR_CHARS]
+        why = f": it wrote `{last}`" if last else ""
+        raise Unavailable("the server", f"it does not list its tools{why}")
 
 
-def _end(thread: LoopThread, connection: McpSessions) -> None:
-    """End the session in order, and then its thread with whatever does not end."""
-    wait({thread.submit(connection.reset())}, timeout=CLOSE_TIMEOUT_S)
+def _end(thread: LoopThread, sessions: McpSessions) -> None:
+    """End the sessions in order, and then their thread with whatever does not end."""
+    wait({thread.submit(sessions.close())}, timeout=END_TIMEOUT_S)
     thread.close()
+    sessions.kill()
 
 
 def _is_pinned(operation: ToolOperation, listed: list[dict[str, Any]]) -> bool:

@@ -1,6 +1,6 @@
-"""`McpSessions`: one open session with an MCP server, made when it is needed and made anew after it ended.
+"""`McpSessions`: the sessions with an MCP server, one at a time, made when it is needed and anew after it ended.
 
-It lives on one event loop. What a server does wrong ends the session; the caller learns it as an exception of whatever
+They live on one event loop. What a server does wrong ends the session; the caller learns it as an exception of whatever
 kind, and turns it into what its port promises.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -33,6 +33,7 @@ from contextos.adapters.mcp.transports import HttpTransport, StdioTransport
 from contextos.errors import Unavailable
 
 SESSION_TIMEOUT_S: Final = 30.0
+CLOSE_TIMEOUT_S: Final = 10
 MAX_PAGES: Final = 32
 MAX_TOOLS: Final = 1_000
 SDK_LOGGERS: Final = (
@@ -78,84 +79,122 @@ class ResourceAnswer(BaseModel):
     contents: list[dict[str, Any]]
 
 
+class McpSession:
+    """One session with a server, from its handshake to its end. It ends with its transport, or by `end`."""
+
+    def __init__(self, transport: StdioTransport | HttpTransport) -> None:
+        self.transport = transport
+        self._opened: asyncio.Future[ClientSession] = asyncio.get_running_loop().create_future()
+        self._over, self._asking, self._retired, self._ending = asyncio.Event(), 0, False, False
+        self.task = asyncio.create_task(self._serve())
+        self.task.add_done_callback(_forget)
+
+    @property
+    def is_usable(self) -> bool:
+        return not (self._retired or self._over.is_set() or self.task.done())
+
+    async def ask(self, request: Any, kind: type[AnswerT]) -> AnswerT:
+        """Send a request in this session and in no other. Raises whatever the SDK raises."""
+        self._asking += 1
+        try:
+            ready: set[asyncio.Future[Any]] = {self._opened, self.task}
+            await asyncio.wait(ready, return_when=asyncio.FIRST_COMPLETED)
+            if not self._opened.done():
+                raise ConnectionError("the server did not open a session")
+            return await self._opened.result().send_request(request, kind)
+        except MCPError as error:
+            self._retired = self._retired or error.code == CONNECTION_CLOSED
+            raise
+        finally:
+            self._asking -= 1
+            if self._retired and not self._asking:
+                self.end()
+
+    async def list_tools(self) -> list[dict[str, Any]]:
+        """Return all tools that the server lists.
+
+        Raises:
+            Unavailable: they are more than `MAX_TOOLS`, or on more than `MAX_PAGES` pages.
+        """
+        tools, cursor = list[dict[str, Any]](), None
+        for _ in range(MAX_PAGES):
+            params = PaginatedRequestParams(cursor=cursor) if cursor is not None else None
+            page = await self.ask(ListToolsRequest(params=params), ListedTools)
+            tools += page.tools
+            cursor = page.next_cursor
+            if len(tools) > MAX_TOOLS:
+                break
+            if cursor is None:
+                return tools
+        detail = f"it lists more than {MAX_TOOLS} tools, or more than {MAX_PAGES} pages of them"
+        raise Unavailable("the server", f"{detail}; use one that offers only what is needed")
+
+    async def call_tool(self, tool: str, arguments: dict[str, Any]) -> ToolAnswer:
+        params = CallToolRequestParams(name=tool, arguments=arguments)
+        return await self.ask(CallToolRequest(params=params), ToolAnswer)
+
+    async def read_resource(self, uri: str) -> ResourceAnswer:
+        return await self.ask(ReadResourceRequest(params=ReadResourceRequestParams(uri=uri)), ResourceAnswer)
+
+    def retire(self) -> None:
+        """End the session when the requests that others wait for are answered. Does not wait."""
+        self._retired = True
+        if not self._asking:
+            self.end()
+
+    def end(self) -> None:
+        """Begin to end the session. Does not wait."""
+        is_first, self._ending = not self._ending, True
+        self._over.set()
+        # Not a second time: that would stop the ending of the process.
+        if is_first and not self._opened.done():
+            self.task.cancel()
+
+    async def _serve(self) -> None:
+        info = Implementation(name="contextos", version="1")
+        async with asyncio.timeout(SESSION_TIMEOUT_S) as connecting:
+            async with Client(self.transport.open(self._over), client_info=info, cache=None) as client:
+                connecting.reschedule(None)
+                self._opened.set_result(client.session)
+                await self._over.wait()
+
+
 class McpSessions:
-    """Sessions with one server, one at a time. Everything but the constructor runs on one event loop."""
+    """The sessions with one server: one that is used, and those that are ending. Runs on one event loop."""
 
     def __init__(self, named: McpConnection, folder: Path) -> None:
         self._named, self._folder = named, folder
-        self._running: asyncio.Task[None] | None = None
-        self._opened: asyncio.Future[ClientSession] | None = None
-        self._over = asyncio.Event()
-        self.transport: StdioTransport | HttpTransport | None = None
+        self._current: McpSession | None = None
+        self._all: set[McpSession] = set()
 
-    async def list_tools(self, until: Callable[[dict[str, Any]], bool]) -> tuple[ClientSession, list[dict[str, Any]]]:
-        """Return the session, and the tools that the server lists in it up to the page with one for which `until` is
-        true.
+    @property
+    def transport(self) -> StdioTransport | HttpTransport | None:
+        """The transport of the newest session."""
+        return self._current.transport if self._current else None
 
-        At most `MAX_PAGES` pages are read, and none after more than `MAX_TOOLS` tools; what comes later is not listed.
+    async def session(self) -> McpSession:
+        """Return the session that is used, or a new one after it ended; it may not be open yet.
+
+        Raises:
+            Unavailable: the program or a variable that it needs does not exist.
         """
-        session, tools, cursor = await self.session(), list[dict[str, Any]](), None
-        for _ in range(MAX_PAGES):
-            params = PaginatedRequestParams(cursor=cursor) if cursor is not None else None
-            page = await self._ask(session, ListToolsRequest(params=params), ListedTools)
-            tools += page.tools
-            cursor = page.next_cursor
-            if cursor is None or len(tools) > MAX_TOOLS or any(until(tool) for tool in page.tools):
-                break
-        return session, tools
+        if self._current is None or not self._current.is_usable:
+            self._all = {one for one in self._all if not one.task.done()}
+            self._current = McpSession(self._transport())
+            self._all.add(self._current)
+        return self._current
 
-    async def call_tool(self, session: ClientSession, tool: str, arguments: dict[str, Any]) -> ToolAnswer:
-        """Call a tool in the session in which it was listed, and in no other. Raises whatever the SDK raises."""
-        params = CallToolRequestParams(name=tool, arguments=arguments)
-        return await self._ask(session, CallToolRequest(params=params), ToolAnswer)
+    async def close(self) -> None:
+        """End every session, and every process with it."""
+        for one in self._all:
+            one.end()
+        if tasks := {one.task for one in self._all}:
+            await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
 
-    async def read_resource(self, session: ClientSession, uri: str) -> ResourceAnswer:
-        """Read a resource. Raises whatever the SDK raises."""
-        return await self._ask(session, ReadResourceRequest(params=ReadResourceRequestParams(uri=uri)), ResourceAnswer)
-
-    async def reset(self) -> None:
-        """End the session, and the process of the server with it. The next call makes another."""
-        running, self._running, self._opened = self._running, None, None
-        if running is not None:
-            self._over.set()
-            await asyncio.wait({running})
-            _forget(running)
-
-    async def session(self) -> ClientSession:
-        """Return the open session, or a new one after it ended. Raises `Unavailable`, or whatever the SDK raises."""
-        if self._running is None or self._running.done() or self._over.is_set():
-            self.transport = self._transport()
-            self._over, self._opened = asyncio.Event(), asyncio.get_running_loop().create_future()
-            self._running = asyncio.create_task(self._serve(self.transport, self._opened, self._over))
-            self._running.add_done_callback(_forget)
-        opened, running = self._opened, self._running
-        assert opened is not None, "it is made with the task"
-        ready: set[asyncio.Future[Any]] = {opened, running}
-        await asyncio.wait(ready, return_when=asyncio.FIRST_COMPLETED)
-        if not opened.done():
-            raise ConnectionError("the server did not open a session")
-        return opened.result()
-
-    async def _ask(self, session: ClientSession, request: Any, kind: type[AnswerT]) -> AnswerT:
-        try:
-            return await session.send_request(request, kind)
-        except MCPError as error:
-            if error.code == CONNECTION_CLOSED and self._is_current(session):
-                self._over.set()
-            raise
-
-    def _is_current(self, session: ClientSession) -> bool:
-        return self._opened is not None and self._opened.done() and self._opened.result() is session
-
-    async def _serve(
-        self, transport: StdioTransport | HttpTransport, opened: asyncio.Future[ClientSession], over: asyncio.Event
-    ) -> None:
-        info = Implementation(name="contextos", version="1")
-        async with asyncio.timeout(SESSION_TIMEOUT_S) as connecting:
-            async with Client(transport.open(over), client_info=info, cache=None) as client:
-                connecting.reschedule(None)
-                opened.set_result(client.session)
-                await over.wait()
+    def kill(self) -> None:
+        """Kill every process that is left. Safe from any thread."""
+        for one in self._all:
+            one.transport.kill()
 
     def _transport(self) -> StdioTransport | HttpTransport:
         named = self._named
@@ -163,8 +202,16 @@ class McpSessions:
         if missing := [name for name, value in env.items() if value is None]:
             raise Unavailable(f"${missing[0]}", "the environment has no such variable; set it")
         if named.url:
-            return HttpTransport(named.url, env.get(named.token_env or "") or "")
-        return StdioTransport(named.command, {name: value or "" for name, value in env.items()}, self._folder)
+            return HttpTransport(named, env.get(named.token_env or "") or "")
+        given = {name: value or "" for name, value in env.items()}
+        program = named.command[0]
+        found = (
+            self._folder / program if os.sep in program else shutil.which(program, path=given.get("PATH", os.defpath))
+        )
+        if found is None or not os.access(found, os.X_OK):
+            detail = "there is no such program; install it, or list `PATH` in `env` of the adapter file"
+            raise Unavailable(program[:200], detail)
+        return StdioTransport(named.command, given, self._folder)
 
 
 def _forget(task: asyncio.Task[None]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from contextos.adapters.outbound import destination, is_internal, is_public
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.ids import Digest
@@ -26,7 +26,7 @@ class McpConnection(Model):
     """How an MCP server is reached: a command that speaks stdio, or the URL of streamable HTTP.
 
     `env` names the environment variables that the command gets, and it gets no other. `token_env` names the one that
-    holds the bearer token of the URL.
+    holds the bearer token of the URL. `internal`: a person said that the URL is at a loopback or private address.
     """
 
     kind: Literal["mcp"]
@@ -34,6 +34,7 @@ class McpConnection(Model):
     env: Seq[VariableName] = ()
     url: str = Field(default="", max_length=2048)
     token_env: VariableName | None = None
+    internal: bool = False
 
     def check(self) -> None:
         """Refuse a connection that is not exactly one of both, or that others on the way can read.
@@ -49,20 +50,27 @@ class McpConnection(Model):
             raise _bad("/token_env", "a command gets no token", "name the variable in `env`")
         if self.command and not self.command[0]:
             raise _bad("/command", "the command is empty", "name a program")
+        if self.command and self.internal:
+            raise _bad("/internal", "a command has no address", "remove `internal`")
         if self.url:
-            _check_url(self.url)
+            self._check_url()
 
     @property
     def is_remote(self) -> bool:
-        """Return whether the server is on another machine."""
-        return bool(self.url) and not is_loopback(urlsplit(self.url).hostname or "")
+        """Return whether the server is on another machine, as far as its name says."""
+        return bool(self.url) and not is_loopback(destination(self.url).host)
 
     def endpoint(self) -> str:
         """Return `host:port` of the URL, as `egress` lists it; "" for a command."""
-        if not self.url:
-            return ""
-        parts = urlsplit(self.url)
-        return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+        return destination(self.url).endpoint if self.url else ""
+
+    def _check_url(self) -> None:
+        to = destination(self.url)
+        literal = to.host.replace(".", "").isdigit()
+        if literal and not is_public(to.host) and not (self.internal and is_internal(to.host)):
+            raise _bad("/url", f"`{to.host}` is no public address", "state that it is `internal`, or name another")
+        if to.scheme == "http" and not (self.internal and is_loopback(to.host)):
+            raise _bad("/url", "the connection is not encrypted", "write `https://`; on this machine set `internal`")
 
 
 class ToolOperation(Model):
@@ -127,18 +135,6 @@ def capability_name(tool: str) -> str:
     'read_file'
     """
     return re.sub(r"[^A-Za-z0-9_]", "_", tool)[:64]
-
-
-def _check_url(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        host, parts = "", urlsplit("")
-    if not host or parts.scheme not in ("https", "http") or parts.fragment or parts.username is not None:
-        raise _bad("/url", "it is not the URL of a server", "write `https://host/path`")
-    if parts.scheme == "http" and not is_loopback(host):
-        raise _bad("/url", "the connection is not encrypted", "write `https://`")
 
 
 def _bad(where: str, detail: str, remedy: str) -> InvalidInput:

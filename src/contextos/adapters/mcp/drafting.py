@@ -113,7 +113,7 @@ def draft_adapter(
         "capabilities": list(draft.capabilities.values()),
     }
     said = connection.to_json()
-    used = {member: value for member, value in said.items() if value not in ("", [], None)}
+    used = {member: value for member, value in said.items() if value not in ("", [], None, False)}
     file = {"format": ADAPTER_FILE_FORMAT, "connection": used, "definition": definition, "operations": draft.operations}
     parse(AdapterDefinition, definition)
     return file, draft.rows
@@ -224,13 +224,21 @@ def _closed(schema: Any, depth: int = 0) -> dict[str, Any]:
     made = {name: value for name, value in schema.items() if depth or name not in DROPPED_KEYWORDS}
     for name in ("properties", "$defs"):
         if isinstance(made.get(name), dict):
-            made[name] = {
-                one: _closed(child, depth + 1) if isinstance(child, dict) else child
-                for one, child in made[name].items()
-            }
-    if isinstance(made.get("items"), dict):
-        made["items"] = _closed(made["items"], depth + 1)
+            made[name] = {one: _closed_below(child, depth) for one, child in made[name].items()}
+    if "items" in made:
+        made["items"] = _closed_below(made["items"], depth)
+    # Branches of one object share its properties, so the object is closed, and not each branch.
+    shared = "allOf" in made or ("properties" in made and not made.keys().isdisjoint(("anyOf", "oneOf")))
+    for name in ("prefixItems",) if shared else ("anyOf", "oneOf", "prefixItems"):
+        if isinstance(made.get(name), list):
+            made[name] = [_closed_below(child, depth) for child in made[name]]
     is_open = made.get("additionalProperties", True) is not False and made.get("unevaluatedProperties") is not False
-    if (not depth and is_open) or ("properties" in made and "additionalProperties" not in made):
-        made["additionalProperties"] = False
+    if (not depth and is_open) or (
+        ("properties" in made or shared) and made.keys().isdisjoint(("additionalProperties", "unevaluatedProperties"))
+    ):
+        made["unevaluatedProperties" if shared else "additionalProperties"] = False
     return made
+
+
+def _closed_below(child: Any, depth: int) -> Any:
+    return _closed(child, depth + 1) if isinstance(child, dict) else child

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,9 +21,12 @@ import anyio.lowlevel
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
+from mcp.types import JSONRPCRequest, jsonrpc_message_adapter
 
+from contextos.adapters.mcp.definitions import McpConnection
+from contextos.adapters.outbound import OutboundClient, OutboundRequest
 from contextos.contracts.encoding.codec import loads
+from contextos.errors import InvalidInput
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -34,6 +37,9 @@ MAX_STDERR_BYTES: Final = 4096
 CHUNK_BYTES: Final = 65_536
 EXIT_GRACE_S: Final = 1.0
 EXIT_POLL_S: Final = 0.005
+REQUEST_TIMEOUT_S: Final = 120
+UNSENT_HEADERS: Final = frozenset({"accept-encoding", "connection", "content-length", "host", "user-agent"})
+KEPT_HEADERS: Final = frozenset({"content-type", "mcp-session-id"})
 
 
 class StdioTransport:
@@ -48,6 +54,7 @@ class StdioTransport:
         self.stderr_tail = b""
         self._command, self._env, self._folder = command, env, folder
         self._unasked = 0
+        self._pid: int | None = None
 
     @asynccontextmanager
     async def open(self, over: asyncio.Event) -> AsyncGenerator[TransportStreams, None]:
@@ -66,18 +73,28 @@ class StdioTransport:
             cwd=self._folder,
             start_new_session=True,
         )
+        self._pid = process.pid
         to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         async with AsyncExitStack() as stack:
             # In reverse: the process ends first, so that no reader waits for it.
             group = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(group.cancel_scope.cancel)
+            stack.callback(self._ended)
             watched = anyio.Event()
             stack.push_async_callback(_end, process, watched)
             group.start_soon(self._read, process, to_session, over)
             group.start_soon(self._write, process, from_session)
             group.start_soon(self._watch, process, watched)
             yield incoming, outgoing
+
+    def kill(self) -> None:
+        """Kill the process and its group, if it was not ended in order."""
+        if self._pid is not None:
+            _signal_group(self._pid, signal.SIGKILL)
+
+    def _ended(self) -> None:
+        self._pid = None
 
     async def _read(
         self,
@@ -113,7 +130,9 @@ class StdioTransport:
         async with from_session:
             with suppress(OSError):
                 async for sent in from_session:
-                    self._unasked = 0
+                    # An answer to a question of the server asks it for nothing.
+                    if isinstance(sent.message, JSONRPCRequest):
+                        self._unasked = 0
                     process.stdin.write(
                         sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
                     )
@@ -129,66 +148,65 @@ class StdioTransport:
 class HttpTransport:
     """The transport to a server at a URL (streamable HTTP). `token` is its bearer token, if it has one."""
 
-    def __init__(self, url: str, token: str = "") -> None:
-        self._bounds = _BoundedHttp()
-        self._url, self._token = url, token
+    def __init__(self, named: McpConnection, token: str = "") -> None:
+        self._bridge = _Bridge(named)
+        self._url, self._token = named.url, token
         self.stderr_tail = b""
 
     @property
     def received_bytes(self) -> int:
-        return self._bounds.received_bytes
+        return self._bridge.received_bytes
 
     @asynccontextmanager
     async def open(self, _over: asyncio.Event) -> AsyncGenerator[TransportStreams, None]:
         """Yield the streams of a new client."""
-        headers = {"accept-encoding": "identity"}
-        if self._token:
-            headers["authorization"] = f"Bearer {self._token}"
-        client = httpx2.AsyncClient(transport=self._bounds, trust_env=False, headers=headers, timeout=120)
+        headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
+        client = httpx2.AsyncClient(transport=self._bridge, trust_env=False, headers=headers, timeout=REQUEST_TIMEOUT_S)
         async with (
             client,
             streamable_http_client(self._url, http_client=client, max_sse_event_size=MAX_MCP_BYTES) as streams,
         ):
             yield streams
 
+    def kill(self) -> None:
+        """Do nothing: there is no process."""
 
-class _BoundedHttp(httpx2.AsyncBaseTransport):
-    """HTTP with a limit on each body, and without redirects, compression and streams for unasked messages."""
 
-    def __init__(self) -> None:
-        self._sender = httpx2.AsyncHTTPTransport(trust_env=False)
+class _Bridge(httpx2.AsyncBaseTransport):
+    """The requests of the SDK, sent by `OutboundClient`: checked addresses, no redirects, whole and bounded bodies."""
+
+    def __init__(self, named: McpConnection) -> None:
         self.received_bytes = 0
+        self._endpoint = named.endpoint()
+        internal = [self._endpoint] if named.internal else []
+        self._client = OutboundClient(internal=internal, max_response_bytes=MAX_MCP_BYTES)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET":
             return httpx2.Response(405)
-        answer = await self._sender.handle_async_request(request)
-        if answer.is_redirect or answer.headers.get("content-encoding", "identity") != "identity":
-            await answer.aclose()
+        headers = {name: value for name, value in request.headers.items() if name not in UNSENT_HEADERS}
+        sent = OutboundRequest(request.method, str(request.url), headers, await request.aread() or None)
+        answer = await self._client.send(sent, egress=[self._endpoint], timeout_s=REQUEST_TIMEOUT_S)
+        self.received_bytes += len(answer.body)
+        kind = answer.headers.get("content-type", "")
+        if 300 <= answer.status < 400 or not _is_json(kind, answer.body):
             return httpx2.Response(502)
-        assert isinstance(answer.stream, httpx2.AsyncByteStream), "an asynchronous transport answers so"
-        answer.stream = _BoundedStream(answer.stream, self)
-        return answer
-
-    async def aclose(self) -> None:
-        await self._sender.aclose()
+        kept = {name: value for name, value in answer.headers.items() if name in KEPT_HEADERS}
+        return httpx2.Response(answer.status, headers=kept, content=answer.body)
 
 
-class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream, counter: _BoundedHttp) -> None:
-        self._stream, self._counter = stream, counter
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        read = 0
-        async for chunk in self._stream:
-            read += len(chunk)
-            self._counter.received_bytes += len(chunk)
-            if read > MAX_MCP_BYTES:
-                raise httpx2.ReadError(f"the body is larger than {MAX_MCP_BYTES} bytes")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+def _is_json(kind: str, body: bytes) -> bool:
+    """Whether a body of a type that the SDK parses holds I-JSON only, as a line on stdio has to."""
+    events = [body] if kind.lower().startswith("application/json") and body else []
+    if kind.lower().startswith("text/event-stream"):
+        lines = body.splitlines()
+        events = [line.removeprefix(b"data:").strip() for line in lines if line.startswith(b"data:")]
+    try:
+        for event in filter(None, events):
+            _parsed(event)
+    except InvalidInput:
+        return False
+    return True
 
 
 def _parsed(line: bytes) -> object:

@@ -44,6 +44,9 @@ def add_mcp_command(
     ] = [],  # noqa: B006
     egress: EgressOption = [],  # noqa: B006
     local: Annotated[bool, typer.Option("--local", help="State that it reaches nothing outside.")] = False,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="State that the URL is at a loopback or private address.")
+    ] = False,
     out: OutOption = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -58,6 +61,8 @@ def add_mcp_command(
 
     root = find_workspace(workspace)
     said: dict[str, Any] = {"kind": "mcp", "command": list(command or ()), "env": env, "url": url}
+    if internal:
+        said["internal"] = True
     if token_env:
         said["token_env"] = token_env
     drafted = asyncio.run(draft_mcp(root, name, said, reads=read, resources=resource, egress=egress, local=local))

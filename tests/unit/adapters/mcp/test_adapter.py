@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from contextos.action.foreign_code import ForeignCode, ignore_fault
+from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.errors import LostReply, Overloaded, Unavailable
 from tests.servers.adapters import against, call_context, calls
 
@@ -39,17 +41,36 @@ def test_a_write_that_hangs_is_lost_when_its_time_is_over(tmp_path: Path) -> Non
     assert len(calls(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("mode", ["exits_at_once", "lists_never"])
+@pytest.mark.parametrize("mode", ["exits_at_once", "lists_never", "handshakes_never"])
 def test_nothing_happened_where_the_server_never_got_the_call(mode: str, tmp_path: Path) -> None:
+    async def governed() -> None:
+        """As the gateway calls it: what comes after the time limit and a grace may have happened."""
+        foreign = ForeignCode(AsyncioConcurrency(), ignore_fault)
+        context = call_context(2_000, key="key")
+        await foreign.call("lab", "say", context, lambda: adapter.call("say", TEXT, context))
+
     with against(mode, tmp_path) as adapter, pytest.raises(Unavailable):
-        asyncio.run(adapter.call("say", TEXT, call_context(2_000)))
+        asyncio.run(governed())
     assert calls(tmp_path) == []
+
+
+def test_wrong_arguments_of_a_write_may_have_had_an_effect(tmp_path: Path) -> None:
+    with against("refuses", tmp_path) as adapter, pytest.raises(LostReply):
+        asyncio.run(adapter.call("say", TEXT, call_context()))
+
+
+def test_a_list_that_is_cut_is_no_drift(tmp_path: Path) -> None:
+    for mode in ("thousands", "endless"):
+        with against(mode, tmp_path) as adapter:
+            with pytest.raises(Unavailable, match="it lists more than"):
+                asyncio.run(adapter.call("say", TEXT, call_context()))
+            assert adapter.quarantined == frozenset()
 
 
 def test_a_program_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with against("plain", tmp_path) as adapter:
         adapter._named = adapter._named.model_copy(update={"command": ("/nonexistent",)})
-        with pytest.raises(Unavailable):
+        with pytest.raises(Unavailable, match="no such program; install it"):
             asyncio.run(adapter.call("say", TEXT, call_context()))
 
 
@@ -72,7 +93,7 @@ def test_after_an_exit_the_next_call_gets_a_new_process(tmp_path: Path) -> None:
     ("mode", "code", "message"), [("is_error", "tool_error", "hello"), ("refuses", "tool_refused", "no such text")]
 )
 def test_an_error_of_the_server_is_a_business_error(mode: str, code: str, message: str, tmp_path: Path) -> None:
-    with against(mode, tmp_path) as adapter:
+    with against(mode, tmp_path, read=mode == "refuses") as adapter:
         reply = asyncio.run(adapter.call("say", TEXT, call_context()))
     assert reply.error is not None
     assert (reply.error.code, reply.error.message, reply.output) == (code, message, None)

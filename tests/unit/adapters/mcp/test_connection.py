@@ -16,18 +16,32 @@ from tests.servers.adapters import against, call_context, hostile
 
 
 def test_calls_share_a_session_until_it_is_reset(tmp_path: Path) -> None:
-    async def sessions() -> list[int]:
+    async def sessions() -> list[bool]:
         connection = McpSessions(McpConnection.model_validate(hostile("plain", tmp_path)), tmp_path)
-        found = [id(await connection.session()) for _ in range(2)]
-        first = await connection.session()
-        await connection.reset()
+        first, again = await connection.session(), await connection.session()
+        assert await first.list_tools()
+        first.retire()
         second = await connection.session()
-        await connection.reset()
-        await connection.reset()
-        return [*found, int(first is second)]
+        assert await second.list_tools()
+        await connection.close()
+        return [first is again, first is second, first.task.done(), second.task.done()]
 
-    one, other, same = asyncio.run(sessions())
-    assert (one == other, same) == (True, 0)
+    assert asyncio.run(sessions()) == [True, False, True, True]
+
+
+def test_a_retired_session_answers_those_who_wait_for_it(tmp_path: Path) -> None:
+    async def answered() -> str:
+        connection = McpSessions(McpConnection.model_validate(hostile("plain", tmp_path)), tmp_path)
+        session = await connection.session()
+        call = asyncio.create_task(session.call_tool("say", {"text": "a"}))
+        await asyncio.sleep(0)
+        session.retire()
+        assert not session.is_usable
+        said = await call
+        await connection.close()
+        return str(said.content[0]["text"])
+
+    assert asyncio.run(answered()) == "a"
 
 
 def test_a_variable_that_is_not_set_stops_the_start(tmp_path: Path) -> None:
@@ -38,7 +52,7 @@ def test_a_variable_that_is_not_set_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_the_process_of_a_closed_adapter_is_gone_also_if_it_hangs(tmp_path: Path) -> None:
-    for mode in ("plain", "hangs"):
+    for mode in ("plain", "hangs", "stubborn"):
         with against(mode, tmp_path, read=True) as adapter:
             with_pid = call_context(2_000)
             if mode == "plain":

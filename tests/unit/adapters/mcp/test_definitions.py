@@ -47,6 +47,7 @@ def test_true_and_one_are_not_the_same() -> None:
         {"url": "https://x/", "env": ["A"]},
         {"command": ["x"], "token_env": "A"},
         {"command": [""]},
+        {"command": ["x"], "internal": True},
         {"url": "http://192.0.2.1/mcp"},
         {"url": "https://user:word@x/"},
         {"url": "https://x/#a"},
@@ -58,14 +59,29 @@ def test_true_and_one_are_not_the_same() -> None:
 def test_a_connection_that_is_none_is_refused(said: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as error:
         McpConnection.model_validate({"kind": "mcp", **said}).check()
-    assert error.value.problems[0].code == "bad_connection"
+    assert error.value.problems[0].code in ("bad_connection", "bad_url")
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8000/mcp", "http://localhost/mcp", "http://[::1]:1/", "https://x/y"])
-def test_a_connection_is_https_or_on_this_machine(url: str) -> None:
-    named = McpConnection(kind="mcp", url=url)
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:8000/mcp", "http://localhost/mcp", "https://10.0.0.1/", "https://x.example/y"]
+)
+def test_a_connection_is_public_unless_a_person_said_that_it_is_internal(url: str) -> None:
+    named = McpConnection(kind="mcp", url=url, internal=True)
     named.check()
-    assert named.is_remote == (url == "https://x/y")
+    assert named.is_remote == url.startswith("https")
+    if "x.example" not in url:
+        with pytest.raises(InvalidInput):
+            McpConnection(kind="mcp", url=url).check()
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["169.254.169.254", "0x7f.1", "2130706433", "[::ffff:169.254.169.254]", "0.0.0.0", "224.0.0.1", "017700000001"],
+)
+def test_an_address_that_is_never_allowed_or_no_plain_one_is_refused(host: str) -> None:
+    for internal in (False, True):
+        with pytest.raises(InvalidInput):
+            McpConnection(kind="mcp", url=f"https://{host}/mcp", internal=internal).check()
 
 
 OPERATION = {"tool": "say", "digest": "sha256:" + "0" * 64, "output": "text"}

@@ -57,7 +57,7 @@ def reply(request: Any, result: Any) -> bytes:
 def against(server: Server, folder: Path, **more: Any) -> Iterator[McpAdapter]:
     respond, server.respond = server.respond, None
     with serving(server.answer) as address:
-        connection = {"kind": "mcp", "url": f"{address}/mcp", **more}
+        connection = {"kind": "mcp", "url": f"{address}/mcp", "internal": True, **more}
         file = asyncio.run(drafted(connection, folder))
         server.respond = respond
         server.asked.clear()

@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate --quiet
 
-.PHONY: demo test agentspec check simulate bench docs soak lock clean
+.PHONY: demo test agentspec mcp-servers check simulate bench docs soak lock clean
 
 demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
@@ -51,9 +51,11 @@ lock: .venv/installed
 	$(LOCK) --upgrade --output-file requirements/runtime.txt
 	$(LOCK) --upgrade --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
 	$(LOCK) --upgrade --extra agentspec --group agentspec --output-file requirements/agentspec.txt
+	printf 'mcp-server-git\nmcp-server-fetch\n' | $(LOCK:pyproject.toml=-) --upgrade --output-file requirements/mcp-servers.txt
+	printf 'mcp-server-sqlite\nmcp<2\n' | $(LOCK:pyproject.toml=-) --upgrade --output-file requirements/mcp-server-sqlite.txt
 
 clean:
-	rm -rf .venv .venv-agentspec site dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-agentspec .venv-mcp-servers .venv-mcp-server-sqlite site dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Made anew when the lock changes, so that nothing stays installed that the lock does not name.
@@ -69,6 +71,20 @@ clean:
 	$(PYTHON) -m venv --clear .venv-agentspec
 	.venv-agentspec/bin/python -m pip --disable-pip-version-check --quiet --quiet install --no-deps --require-hashes -r $<
 	@touch $@
+
+.venv-%/locked: requirements/%.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check --quiet --quiet install --no-deps --require-hashes -r $<
+	@touch $@
+
+# Servers that nobody here wrote, for tests: each set in an environment of its own. npm checks what it installs.
+mcp-servers: .venv/installed .venv-mcp-servers/locked .venv-mcp-server-sqlite/locked .venv-mcp-servers/npm
+	$(BIN)/python -m pytest -q tests/e2e/test_stock_mcp_servers.py
+
+.venv-mcp-servers/npm: requirements/mcp-servers.json .venv-mcp-servers/locked
+	mkdir -p $@.part && cp $< $@.part/package.json
+	cd $@.part && npm install --no-audit --no-fund --no-package-lock --ignore-scripts --loglevel error
+	rm -rf $@ && mv $@.part $@
 
 .venv/installed: .venv/locked pyproject.toml
 	$(PIP) install --no-deps --no-build-isolation -e .

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.app.foreign_adapters import make_adapter
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.tool import CallContext
+from contextos.contracts.envelopes.tool import AdapterDefinition, CallContext
 
 FOLDER = Path(__file__).resolve().parent
 HOSTILE = FOLDER / "hostile.py"
@@ -57,8 +59,6 @@ def opened(file: dict[str, Any], folder: Path) -> Iterator[McpAdapter]:
 @contextmanager
 def against(mode: str, folder: Path, *, read: bool = False, draft: str = "plain") -> Iterator[McpAdapter]:
     """An adapter that was drafted from the hostile server in one mode (`draft`), and meets it in another."""
-    import asyncio
-
     stated = {"reads": ["say"]} if read else {}
     file = asyncio.run(drafted(hostile(draft, folder), folder, **stated))
     file["connection"] = hostile(mode, folder)
@@ -68,3 +68,31 @@ def against(mode: str, folder: Path, *, read: bool = False, draft: str = "plain"
 
 def call_context(timeout_ms: int = 20_000, *, key: str | None = None) -> CallContext:
     return CallContext("tenant_acme_prod", "run_1", "tool_1", key, 0, timeout_ms)
+
+
+@contextmanager
+def shop_connection(transport: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """The connection to a running server with the tools of the refund example, over `stdio` or `http`."""
+    command = [sys.executable, str(FOLDER / "shop_server.py"), str(folder)]
+    if transport == "stdio":
+        yield {"kind": "mcp", "command": command}
+        return
+    with subprocess.Popen([*command, "http"], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            port = int(server.stdout.readline())
+            yield {"kind": "mcp", "url": f"http://127.0.0.1:{port}/mcp", "internal": True}
+        finally:
+            server.kill()
+
+
+def same_tools(definition: AdapterDefinition, connection: dict[str, Any], folder: Path) -> McpAdapter:
+    """An adapter of the server whose definition is that of a function adapter, as a reviewer can write it."""
+    stated = {one.name for one in definition.capabilities if one.kind == "read"}
+    file = asyncio.run(drafted(connection, folder, reads=sorted(stated)))
+    wanted = [one.name for one in definition.capabilities]
+    file["definition"] = definition.to_json() | {"type": "mcp"}
+    file["operations"] = {name: file["operations"][name] | {"output": "structured"} for name in wanted}
+    if "issue_refund" in wanted:
+        file["operations"]["issue_refund"]["key_argument"] = "key"
+    return adapter_of(file, folder)

@@ -1,0 +1,41 @@
+"""`McpAdapter`, over stdio and over HTTP, and `FunctionAdapter` do what every adapter does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.support_refund import shop
+from tests.servers.adapters import same_tools, shop_connection
+from tests.suites.adapter_suite import AdapterSuite, AdapterWorld
+
+
+@pytest.fixture(params=["function", "stdio", "http"])
+def adapter_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AdapterWorld]:
+    books = shop.Shop(tmp_path / "shop.db")
+    orders, payments = shop.ORDERS_ADAPTER, shop.payments_adapter("keyed")
+    with ExitStack() as on_exit:
+        on_exit.callback(books.close)
+        connection = {}
+        if request.param != "function":
+            connection = on_exit.enter_context(shop_connection(request.param, tmp_path))
+
+        def make(definition: Any) -> Any:
+            if request.param != "function":
+                adapter: Any = same_tools(definition, connection, tmp_path)
+            else:
+                adapter = shop.orders(books) if definition is orders else shop.payments(books, "keyed", shop.unix_us)
+            on_exit.callback(adapter.close)
+            return adapter
+
+        yield AdapterWorld(make, orders, payments, books.refunds)
+
+
+class TestAdapters(AdapterSuite):
+    @pytest.fixture
+    def world(self, adapter_world: AdapterWorld) -> AdapterWorld:
+        return adapter_world

@@ -102,6 +102,7 @@ def answer(request: Any) -> None:
             data = {"level": "info", "data": f"{number} {SECRET}"}
             send({"method": "notifications/message", "params": data})
             send({"method": "notifications/nothing", "params": {"x": SECRET}})
+            send({"method": "notifications/message", "params": {"level": SECRET}})
         send({"id": request["id"], "result": said})
     elif MODE == "asks":
         params = {"messages": [{"role": "user", "content": {"type": "text", "text": SECRET}}], "maxTokens": 9}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from examples.support_refund import shop
-from tests.servers.adapters import same_tools, shop_connection
+from tests.servers.adapters import call_context, drafted, opened, same_tools, shop_connection
 from tests.suites.adapter_suite import AdapterSuite, AdapterWorld
 
 
@@ -39,3 +40,13 @@ class TestAdapters(AdapterSuite):
     @pytest.fixture
     def world(self, adapter_world: AdapterWorld) -> AdapterWorld:
         return adapter_world
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_a_listed_resource_is_read_and_names_its_origin(transport: str, tmp_path: Path) -> None:
+    with shop_connection(transport, tmp_path) as connection:
+        file = asyncio.run(drafted(connection, tmp_path, resources=["memo://returns"]))
+        with opened(file, tmp_path) as adapter:
+            reply = asyncio.run(adapter.call("read_resource", {"uri": "memo://returns"}, call_context()))
+    text = {"uri": "memo://returns", "text": "Returns within 30 days."}
+    assert reply.output == {"contents": [text], "omitted": 0}

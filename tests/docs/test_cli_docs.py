@@ -96,16 +96,27 @@ def exhaust(shop: Path, request_id: str) -> None:
     assert run_command_line(["invoke", "requests/short.json"]) == 1
 
 
+def deploy_workspace(path: Path) -> Path:
+    made = path / "deploy"
+    assert run_command_line(["init", str(made)]) == 0
+    by = ["--by", "otto", "--key", str(made / "keys" / "otto.key")]
+    assert run_command_line(["apply", "-w", str(made), *by]) == 0
+    return made
+
+
 @pytest.mark.parametrize("name", [*(name for name in COMMANDS if name not in (STAYS, *LAST)), *LAST])
 def test_the_help_ends_with_an_example_that_runs(
-    name: str, shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(shop)
     monkeypatch.delenv("CONTEXTOS_WORKSPACE", raising=False)
     assert run_command_line([*name.split(), "--help"]) == 0
     words = shlex.split(example_in(capsys.readouterr().out))
     assert words[: 1 + len(name.split())] == ["contextos", *name.split()]
-    if name == "slots serve":
+    if name == "mcp serve":
+        # It needs a pack whose calls an agent chooses.
+        monkeypatch.chdir(deploy_workspace(tmp_path))
+    if name in ("slots serve", "mcp serve"):
         # It speaks over real file descriptors; a client that hangs up at once ends it.
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         served = [sys.executable, "-m", "contextos.cli", *words[1:]]

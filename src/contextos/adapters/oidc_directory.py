@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from contextos.adapters.signed_directory import SignedDirectory
 from contextos.contracts.documents.identities import SIGNED_IN, SealedIdentity
 from contextos.contracts.encoding.codec import loads, parse
-from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.envelopes.identity import HeldRoles, KnownDelegation, KnownUser
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.contracts.ports.outside import Clock, Keys
@@ -91,8 +91,11 @@ class OidcDirectory(SignedDirectory):
             remedy = "name the claim in `tenant_claim`, or deploy each tenant on its own"
             raise InvalidSettings(Problem("/directory/tenant_claim", "missing", detail, remedy))
 
-    async def sign_in(self, tenant_id: str, token: str, *, agent_id: str) -> SignedIn:
+    async def sign_in(self, tenant_id: str, token: str, *, agent_id: str, session: str = "") -> SignedIn:
         """Verify a user's token and keep what it says of them until it expires; they delegate to the agent `agent_id`.
+
+        Each token gives a delegation of its own. With `session`, a name of the user's, each later token renews the one
+        delegation that has this name, so that a session goes on under it.
 
         Raises:
             SignatureInvalid: the token is refused, or its claims name no user, no role or another tenant.
@@ -109,7 +112,8 @@ class OidcDirectory(SignedDirectory):
             raise SignatureInvalid("the token does not say that its user is one of this tenant")
         user, expires_at = self._user_of(verified), int(verified.expires_at_s)
         delegation = KnownDelegation(subject=user.user_id, agent_id=agent_id, scopes=user.scopes, expires_at=expires_at)
-        token_ref = f"oidc:{verified.token_digest.removeprefix('sha256:')[:32]}"
+        named = canonical([user.user_id, agent_id, session]) if session else b""
+        token_ref = f"oidc:{(digest(named) if session else verified.token_digest).removeprefix('sha256:')[:32]}"
         await self._keep(tenant_id, f"user/{user.user_id}", user.to_json(), verified)
         await self._keep(tenant_id, f"delegation/{token_ref}", delegation.to_json(), verified)
         return SignedIn(user.user_id, token_ref, expires_at)

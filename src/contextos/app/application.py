@@ -115,9 +115,10 @@ class App:
             raise invalid_setting("/directory", "no_tenants", detail, "give it a method `tenants`, or name one tenant")
         return tuple(sorted(listed()))
 
-    async def sign_in(self, tenant_id: str, token: str, *, agent_id: str) -> SignedIn:
+    async def sign_in(self, tenant_id: str, token: str, *, agent_id: str, session: str = "") -> SignedIn:
         """Verify the OIDC token of a user, who delegates to the agent `agent_id`; the directory knows the user until it
-        expires. A request of the user names the `token_ref` that is returned.
+        expires. A request of the user names the `token_ref` that is returned. With `session` a later token renews the
+        delegation of the user's session of this name.
 
         Raises:
             InvalidSettings: the directory takes no tokens.
@@ -129,7 +130,7 @@ class App:
         if not isinstance(directory, OidcDirectory):
             detail = "the directory takes no tokens"
             raise invalid_setting("/directory", "no_tokens", detail, 'write `kind = "oidc"` in `[directory]`')
-        return await directory.sign_in(tenant_id, token, agent_id=agent_id)
+        return await directory.sign_in(tenant_id, token, agent_id=agent_id, session=session)
 
     def key_files(self) -> KeyFiles:
         """Return the keys as the files that they are. Raises `InvalidSettings` if they are none."""

@@ -24,6 +24,7 @@ from contextos.cli.governance import (
     simulate,
     verify,
 )
+from contextos.cli.mcp import serve as mcp_serve
 from contextos.cli.operations import breakers, keys, migrate, restore, worker
 from contextos.cli.runs import approvals, escalations, questions, requests, runs, sessions
 from contextos.cli.slots import agent, demo, lint, selection, serve
@@ -43,6 +44,10 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "invoke": (requests.invoke_command, "contextos invoke requests/next.json"),
         "compile": (requests.compile_command, "contextos compile requests/large.json"),
         "worker": (worker.worker_command, "contextos worker"),
+        "mcp serve": (
+            mcp_serve.mcp_serve_command,
+            "contextos mcp serve --agent agt_deploy --user ana --delegation tok_ana --session s1",
+        ),
         "approvals list": (questions.approvals_list_command, "contextos approvals list --role finance_lead"),
         "approvals approve": (
             approvals.approve_command,
@@ -213,6 +218,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
 COMMANDS: Final = {name: command for group in COMMAND_GROUPS.values() for name, command in group.items()}
 
 NESTED: Final = {
+    "mcp": "Serve the tools of a pack to MCP clients.",
     "runs": "List and show runs, and act on those that wait or ended.",
     "approvals": "List, approve and deny the operations that runs wait for.",
     "adapters": "Tools of foreign servers: draft, publish and check them.",

@@ -1,13 +1,18 @@
-"""Protocols by which external callers reach this process: the MCP tool of context slots, over stdio or HTTP.
+"""Protocols by which external callers reach this process: MCP servers, over stdio or HTTP.
 
 Owns the translation of a protocol's message to a call and back, and which requests are served. Does not own the answer,
-which `slots` resolves. The process that starts a server passes the ports and the actor; a client can set neither.
+which the gate of a session or `slots` gives. The process that starts a server passes the ports; a client can set none.
 
+- `mcp_server`: the tools of a pack; each call goes through the gate. `mcp_calls`: which calls are the same one.
+  `mcp_answers`: what the gate answers, as results. `mcp_sessions`: whose session is which run.
+- `oauth`: who a request over HTTP is from, by its access token.
 - `mcp_slots`: the tool `context_resolve`.
 - `serving`: MCP over stdin and stdout, or over HTTP on this machine.
 
 Invariants, with the tests that prove them (`tests/unit/server/test_mcp_slots.py`):
 
 - A client cannot choose the actor or the installed extensions, and resolving writes nothing.
-- HTTP serves only a loopback address, and only requests with the token.
+- A client approves nothing, and acts for nobody but its user (`tests/attacks/test_d37_mcp_clients_approve_nothing.py`,
+  `tests/attacks/test_d38_mcp_users_and_tokens.py`).
+- HTTP serves only a loopback address, and only requests with a token.
 """

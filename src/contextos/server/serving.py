@@ -1,6 +1,6 @@
 """Serve an MCP server over stdin and stdout, or over HTTP on this machine with a bearer token.
 
-Over HTTP every request needs the token, because every local program and every web page can reach the loopback address.
+Over HTTP every request needs a token, because every local program and every web page can reach the loopback address.
 The headers `Host` and `Origin` are checked too. Only a loopback address is served, because there is no TLS here; to
 serve other machines, put a TLS proxy in front.
 """
@@ -10,17 +10,29 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import urlsplit
 
 from contextos.errors import InvalidSettings, Problem
 
 if TYPE_CHECKING:
+    from mcp.server.auth.provider import AccessToken
     from mcp.server.lowlevel import Server
 
 PATH: Final = "/mcp"
 MAX_REQUEST_BYTES: Final = 4 << 20
 MIN_TOKEN_CHARS: Final = 20
+
+
+class Resource(Protocol):
+    """An OAuth resource server: its URL, the URL of the issuer of its tokens, and what verifies them."""
+
+    url: str
+    issuer: str
+
+    async def verify_token(self, token: str) -> AccessToken | None: ...
+
 
 Message = MutableMapping[str, Any]
 Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
@@ -36,20 +48,45 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 async def serve_http(server: Server[Any], bound: socket.socket, token: str) -> None:
     """Serve HTTP on a bound socket until SIGINT or SIGTERM. `token` is the bearer token of every request."""
-    import uvicorn
+    await _serve(require_token(_http_app(server, bound), token), bound)
+
+
+async def serve_oauth(server: Server[Any], bound: socket.socket, resource: Resource) -> None:
+    """Serve HTTP on a bound socket until SIGINT or SIGTERM. Every request needs an access token for `resource`.
+
+    The metadata of the resource (RFC 9728) needs none, and every 401 says where it is.
+    """
+    from mcp.server.auth.settings import AuthSettings
+
+    auth = AuthSettings.model_validate(
+        {"issuer_url": resource.issuer, "resource_server_url": resource.url, "validate_token_resource": True}
+    )
+    # A proxy with TLS in front passes on the host that the client named.
+    named = urlsplit(resource.url).netloc
+    await _serve(_http_app(server, bound, also=(named,), auth=auth, token_verifier=resource), bound)
+
+
+def _http_app(server: Server[Any], bound: socket.socket, also: Sequence[str] = (), **auth: Any) -> Any:
     from mcp.server.transport_security import TransportSecuritySettings
 
     # Explicit, because the SDK makes these checks only for the common loopback addresses.
-    hosts = [address_of(bound), f"localhost:{bound.getsockname()[1]}"]
-    security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
-    app = server.streamable_http_app(
+    hosts = [address_of(bound), f"localhost:{bound.getsockname()[1]}", *also]
+    origins = [*(f"http://{host}" for host in hosts), *(f"https://{host}" for host in also)]
+    security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
+    return server.streamable_http_app(
         streamable_http_path=PATH,
         stateless_http=True,
         json_response=True,
         max_request_body_size=MAX_REQUEST_BYTES,
         transport_security=security,
+        **auth,
     )
-    config = uvicorn.Config(require_token(app, token), log_level="warning", access_log=False)
+
+
+async def _serve(app: Asgi, bound: socket.socket) -> None:
+    import uvicorn
+
+    config = uvicorn.Config(app, log_level="warning", access_log=False)
     await uvicorn.Server(config).serve(sockets=[bound])
 
 

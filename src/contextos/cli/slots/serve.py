@@ -40,7 +40,7 @@ def slots_serve_command(
 
     with about(actor):
         known = parse(SlotActor, read_file(actor))
-    kept = _token(token_file) if token_file else ""
+    kept = read_token(token_file) if token_file else ""
 
     async def operation(context: CommandContext) -> None:
         artifacts = context.app.stores.artifacts(context.tenant_id)
@@ -59,7 +59,8 @@ def slots_serve_command(
     return 0
 
 
-def _token(path: Path) -> str:
+def read_token(path: Path) -> str:
+    """Return the bearer token that a file holds. Raises `InvalidSettings` if it holds none."""
     try:
         return read_file(path).decode("ascii").strip()
     except UnicodeDecodeError:

@@ -1,0 +1,4 @@
+"""Commands around the Model Context Protocol: `mcp serve`.
+
+Tests: `tests/unit/cli/mcp`.
+"""

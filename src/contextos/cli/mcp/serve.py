@@ -1,0 +1,132 @@
+"""`mcp serve`: the tools of a pack for any MCP client, each call through policy, approval, budget and record.
+
+Over stdio the person who starts the server states who acts. Over HTTP each request says it with an access token; with
+`--user` they share one user and one development token.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from contextos.cli.command_context import CommandContext, TenantOption, WorkspaceOption, about, read_file, with_context
+from contextos.cli.terminal import print_note
+from contextos.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from contextos.server.mcp_sessions import ServedSessions
+
+
+def mcp_serve_command(
+    agent: Annotated[str, typer.Option("--agent", help="The agent that the client is.")],
+    user: Annotated[
+        str, typer.Option("--user", help="The user for whom it acts. Left out: the user of each access token (HTTP).")
+    ] = "",
+    session: Annotated[
+        str, typer.Option("--session", help="The name of the session, which is one run. The same name goes on with it.")
+    ] = "",
+    delegation: Annotated[
+        str, typer.Option("--delegation", help="The reference of the token by which the user delegates to the agent.")
+    ] = "",
+    intent: Annotated[str, typer.Option("--intent", help="The intent. Default: the only one of the tenant.")] = "",
+    pack: Annotated[str, typer.Option("--pack", help="The exact pack. Default: the only one of the intent.")] = "",
+    message: Annotated[str, typer.Option("--message", help="The task in words, for the record.")] = "",
+    input_file: Annotated[
+        Path | None, typer.Option("--context", metavar="FILE", help="JSON file with what the request states.")
+    ] = None,
+    http: Annotated[
+        str, typer.Option("--http", metavar="HOST:PORT", help="Serve HTTP at this address instead of stdin and stdout.")
+    ] = "",
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", help="File with the development token. Without it, a new token is printed."),
+    ] = None,
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+) -> int:
+    """Serve the tools of a pack over MCP: every call is governed."""
+    from contextos.contracts.encoding.codec import loads
+    from contextos.server.mcp_sessions import ServedSessions
+
+    _check_options(user, session, delegation, http, token_file)
+    stated: Any = {}
+    if input_file:
+        with about(input_file):
+            stated = loads(read_file(input_file))
+            if not isinstance(stated, dict):
+                raise InvalidInput(Problem("", "no_object", "it is no JSON object", 'write `{"name": value}`'))
+
+    async def operation(context: CommandContext) -> None:
+        sessions = ServedSessions(context.app, context.tenant_id, agent, intent or None, pack or None, message, stated)
+        if user:
+            await _serve_one_user(sessions, user, delegation, session, http, token_file)
+        else:
+            await _serve_tokens(context, sessions, agent, http)
+
+    with_context(workspace, tenant, operation)
+    return 0
+
+
+def _check_options(user: str, session: str, delegation: str, http: str, token_file: Path | None) -> None:
+    """Refuse options that would say nothing, or contradict each other."""
+    if user and not session:
+        raise _usage("--user names whose session it is, and no --session names it", "add --session NAME")
+    if not user and not http:
+        raise _usage("over stdin and stdout nobody says who the user is", "add --user USER and --session NAME")
+    if not user and (session or delegation or token_file):
+        detail = "with access tokens the client names its session, and the token delegates"
+        raise _usage(detail, "leave out --session, --delegation and --token-file; or add --user")
+    if token_file and not http:
+        raise _usage("--token-file is the token of HTTP", "add --http 127.0.0.1:PORT, or leave it out")
+
+
+async def _serve_one_user(
+    sessions: ServedSessions, user: str, delegation: str, session: str, http: str, token_file: Path | None
+) -> None:
+    import secrets
+
+    from contextos.cli.slots.serve import read_token
+    from contextos.server.mcp_server import governed_server
+    from contextos.server.mcp_sessions import Client
+    from contextos.server.serving import PATH, address_of, listen, serve_http, serve_stdio
+
+    client = Client(user, delegation or None, session)
+
+    async def calls_of(_context: Any) -> Any:
+        return await sessions.calls(client)
+
+    server = governed_server(calls_of)
+    # Before a client connects: what cannot be opened is said on stderr, with its remedy.
+    opened = await sessions.calls(client)
+    print_note(f"session {session} is run {opened.gate.run_id}; tools: {', '.join(opened.gate.tools) or 'none'}")
+    if not http:
+        await serve_stdio(server)
+        return
+    token = read_token(token_file) if token_file else secrets.token_urlsafe(32)
+    with listen(http) as bound:
+        print_note(f"serving http://{address_of(bound)}{PATH}")
+        if token_file is None:
+            print_note(f"bearer token: {token}")
+        await serve_http(server, bound, token)
+
+
+async def _serve_tokens(context: CommandContext, sessions: ServedSessions, agent: str, http: str) -> None:
+    from contextos.server.mcp_server import governed_server
+    from contextos.server.mcp_sessions import SESSION_PARAMETER
+    from contextos.server.oauth import oauth_resource
+    from contextos.server.serving import address_of, listen, serve_oauth
+
+    resource = oauth_resource(context.app, context.tenant_id, agent)
+
+    async def calls_of(request: Any) -> Any:
+        return await sessions.calls(await resource.client(request))
+
+    with listen(http) as bound:
+        print_note(f"listening on {address_of(bound)}; clients use {resource.url}?{SESSION_PARAMETER}=NAME")
+        await serve_oauth(governed_server(calls_of), bound, resource)
+
+
+def _usage(detail: str, remedy: str) -> InvalidInput:
+    return InvalidInput(Problem("", "usage", detail, remedy))

@@ -1,0 +1,130 @@
+"""The answers of a gate as MCP results: what was done, what was refused and why, and what a call waits for.
+
+Every one is a result of `tools/call`, never a protocol error, because a model reads results and acts on them. What was
+not done has `isError: true`, so that a client that reads nothing else takes it for not done.
+Source: docs/adr/0041-an-mcp-client-is-governed-as-a-session.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.contracts.encoding.display_escape import displayed_json
+from contextos.errors import ContextOSError, InvalidInput, Unavailable
+from contextos.frameworks.offers import answer_text, is_error
+from contextos.operations.gate.gate import CallAnswer, Reason, Refused, Waiting
+
+if TYPE_CHECKING:
+    from mcp import types
+
+META_RUN: Final = "io.contextos/run"
+META_CALL: Final = "io.contextos/call"
+META_REPLAYED: Final = "io.contextos/replayed"
+
+HOW_IT_ENDS: Final[Mapping[str, str]] = {
+    "approval": "ask them to answer it (`contextos approvals approve {run}`, or `deny`)",
+    "settlement": "nobody knows whether it happened; ask an operator to settle it (`contextos runs settle {run}`)",
+    "slot": "ask them to choose what fills a context slot (`contextos slots answer {run}`)",
+    "engine": "it is tried again by itself; wait some seconds",
+}
+"""What ends the waiting, by what a session waits for."""
+
+
+def call_result(answer: CallAnswer, run_id: str, shown: Sequence[str] = ()) -> types.CallToolResult:
+    """Return the answer of a gate as the result of `tools/call`.
+
+    `run_id` is the run of the session, and `shown` are the names of its tools as the client sees them.
+    """
+    meta = {META_RUN: run_id, META_CALL: answer.call_id}
+    if isinstance(answer, Waiting):
+        return _result(waiting_text(answer, run_id), waiting_json(answer, run_id), meta, failed=True)
+    if isinstance(answer, Refused):
+        answer = replace(answer, reasons=tuple(_for_client(one, shown) for one in answer.reasons))
+        reasons = [asdict(one) for one in answer.reasons]
+        refused = {"status": "refused", "ended": answer.ended, "reasons": reasons}
+        return _result(str(answer), refused, meta, failed=True)
+    if answer.replayed:
+        meta[META_REPLAYED] = "true"
+    if answer.error is not None:
+        failed = {"status": "failed", "code": answer.error.code, "message": answer.error.message}
+        return _result(answer_text(answer), failed, meta, failed=is_error(answer))
+    return _result(answer_text(answer), dict(answer.output or {}), meta, failed=False)
+
+
+def _for_client(reason: Reason, shown: Sequence[str]) -> Reason:
+    """A reason in the terms of an MCP client, which knows other names of the tools and no call ids."""
+    remedy = reason.remedy.replace(" under a new call id", "")
+    if reason.code == "tool_not_in_manifest" and shown:
+        remedy = f"use one of {', '.join(shown)}"
+    return replace(reason, remedy=remedy)
+
+
+def error_result(error: ContextOSError) -> types.CallToolResult:
+    """Return an error of the runtime as a result: its reasons, and what to do about them."""
+    if isinstance(error, InvalidInput):
+        reasons = [{"code": one.code, "detail": one.detail, "remedy": one.remedy} for one in error.problems]
+    else:
+        remedy = "make the same call again" if isinstance(error, Unavailable) else "ask the operator of this server"
+        reasons = [{"code": error.code, "detail": str(error), "remedy": remedy}]
+    text = "refused: " + "; ".join(f"{one['detail']}; {one['remedy']}" for one in reasons)
+    return _result(text, {"status": "refused", "ended": False, "reasons": reasons}, {}, failed=True)
+
+
+def waiting_text(waiting: Waiting, run_id: str) -> str:
+    """Return what a session waits for as sentences that a model can act on."""
+    question = waiting.question
+    shown = question.get("shown") or {}
+    what = f"`{shown['capability']}` {displayed_json(shown['args'], None)}" if shown else "an earlier call"
+    asked = what
+    if "gate_id" in question:
+        asked = f"{question['gate_id']} asks somebody with the role `{question['required_role']}` about {what}"
+    earlier = (
+        "" if waiting.about == waiting.call_id else "an earlier call comes first, and this one was not asked for; "
+    )
+    how = HOW_IT_ENDS[waiting.waits_for].format(run=run_id)
+    return (
+        f"waiting, nothing is done yet: {earlier}{asked}. You cannot answer it: {how}. "
+        "Then make exactly the same call again to get its answer."
+    )
+
+
+def waiting_json(waiting: Waiting, run_id: str) -> dict[str, Any]:
+    """Return what a session waits for as JSON: who is asked about which call, when that ends, and how it goes on."""
+    question = waiting.question
+    shown = question.get("shown") or {}
+    deadline_us = question.get("deadline_us")
+    found = {
+        "gate": question.get("gate_id"),
+        "asks": question.get("required_role"),
+        "tool": shown.get("capability"),
+        "arguments": shown.get("args"),
+        "until": utc_text(deadline_us) if deadline_us else None,
+    }
+    return {
+        "status": "waiting",
+        "waits_for": waiting.waits_for,
+        "run": run_id,
+        "call": waiting.about,
+        "this_call": waiting.about == waiting.call_id,
+        "question": {name: value for name, value in found.items() if value is not None},
+        "remedy": f"{HOW_IT_ENDS[waiting.waits_for].format(run=run_id)}; then make exactly the same call again",
+    }
+
+
+def utc_text(at_us: int) -> str:
+    """Return a Unix time in microseconds as RFC 3339 writes it, in UTC and to the second."""
+    return datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _result(text: str, structured: Mapping[str, Any], meta: Mapping[str, str], *, failed: bool) -> types.CallToolResult:
+    from mcp import types
+
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)],
+        structured_content=dict(structured),
+        is_error=failed,
+        _meta=dict(meta) or None,
+    )

@@ -1,0 +1,84 @@
+"""The sessions that one MCP server has open: whose they are, and the run that each of them is.
+
+Over stdio, and over HTTP with a development token, the person who starts the server names the user, the agent and the
+session. Over HTTP with OAuth the user is the one of the verified token, and the client names the session in the URL
+(`?session=NAME`). A name is no permission: there it belongs to its user, and the same name of another user is another
+session.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.errors import InvalidInput, Problem
+from contextos.server.mcp_calls import SessionCalls
+
+if TYPE_CHECKING:
+    from contextos.app import App
+
+MAX_OPEN_SESSIONS: Final = 1_024
+SESSION_PARAMETER: Final = "session"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who calls: the user, the reference of their delegation to the agent, and the name of their session."""
+
+    user: str
+    delegation: str | None
+    session: str
+
+
+@dataclass(slots=True)
+class ServedSessions:
+    """Opens each session once and keeps it; the least recently used one is dropped, and opened again when needed."""
+
+    app: App
+    tenant_id: str
+    agent: str
+    intent: str | None = None
+    pack: str | None = None
+    message: str = ""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    _open: OrderedDict[Client, SessionCalls] = field(default_factory=OrderedDict)
+
+    async def calls(self, client: Client) -> SessionCalls:
+        """Return the calls of a client's session; open it if it is not open yet.
+
+        Raises:
+            ConflictingRequest: the name belongs to a session of another user, agent, intent or context.
+            InvalidInput: as `open_session` and `SessionCalls.of`.
+            Unavailable: the store does not answer.
+        """
+        if client not in self._open:
+            gate = await self.app.gate(
+                session=client.session,
+                user=client.user,
+                agent=self.agent,
+                token=client.delegation,
+                tenant=self.tenant_id,
+                intent=self.intent,
+                pack=self.pack,
+                message=self.message,
+                context=self.context,
+            )
+            self._open[client] = await SessionCalls.of(gate)
+            if len(self._open) > MAX_OPEN_SESSIONS:
+                self._open.popitem(last=False)
+        self._open.move_to_end(client)
+        return self._open[client]
+
+
+def session_of(user: str, name: str | None) -> str:
+    """Return the name of a user's session, from the name in a URL. Raises `InvalidInput` if it is none."""
+    if name is None or not _NAME.fullmatch(name):
+        detail = f"the URL names no session in `?{SESSION_PARAMETER}=`: 1 to 64 letters, digits, `.`, `_` and `-`"
+        remedy = f"add `?{SESSION_PARAMETER}=NAME` to the URL, one name for one task"
+        raise InvalidInput(Problem("/session", "no_session_name", detail, remedy))
+    return f"{user}:{name}"

@@ -1,0 +1,175 @@
+"""D38: access tokens that are not for this server, and sessions that are not the caller's, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client, MCPError
+
+from tests.issuer import AUDIENCE, ISSUER, issuer, mac_with
+from tests.mcp_face import (
+    CHECK,
+    EVAL,
+    LOOKUP,
+    ORDER,
+    PAY,
+    REFUND,
+    TOKEN,
+    access_token,
+    answer,
+    cli,
+    free_port,
+    http,
+    oauth_workspace,
+    refund_workspace,
+    refunds,
+    serve_tokens_words,
+    serve_words,
+    served,
+    with_client,
+)
+
+
+class Place:
+    """A server whose users sign in with tokens."""
+
+    def __init__(self, path: Path, port: int) -> None:
+        self.path, self.port = path, port
+        self.url = f"http://127.0.0.1:{port}/mcp"
+
+    def client(self, play: Any, session: str = "s1", **changes: Any) -> Any:
+        return with_client(http(f"{self.url}?session={session}", access_token(self.port, **changes)), play)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    port = free_port()
+    with issuer() as made:
+        workspace = oauth_workspace(tmp_path / "shop", made.url, port)
+        with served(serve_tokens_words(workspace, port)):
+            yield Place(workspace, port)
+
+
+def ask(place: Place, headers: dict[str, str]) -> httpx2.Response:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    accepted = {"Accept": "application/json, text/event-stream"}
+    return httpx2.post(place.url, json=body, headers={**accepted, **headers})
+
+
+async def lists(client: Client) -> set[str]:
+    return {one.name for one in (await client.list_tools()).tools}
+
+
+async def reads(client: Client) -> None:
+    for name, args in ((LOOKUP, ORDER), (EVAL, CHECK)):
+        result = await client.call_tool(name, args)
+        assert not result.is_error, result.content
+
+
+def test_a_request_without_a_token_learns_where_to_get_one(place: Place) -> None:
+    for headers in ({}, {"Authorization": "Basic abc"}, {"Authorization": f"Bearer {TOKEN}"}):
+        refused = ask(place, headers)
+        assert refused.status_code == 401
+        assert "resource_metadata=" in refused.headers["www-authenticate"]
+    metadata = httpx2.get(f"http://127.0.0.1:{place.port}/.well-known/oauth-protected-resource/mcp").json()
+    assert (metadata["resource"], metadata["authorization_servers"]) == (place.url, [ISSUER])
+    assert metadata["bearer_methods_supported"] == ["header"]
+    assert LOOKUP in place.client(lists), "the test can fail"
+
+
+OTHERS: dict[str, Any] = {
+    "for another service": {"aud": AUDIENCE},
+    "for this server and another": {"aud": None},
+    "of another issuer": {"iss": "https://login.other.example"},
+    "for another path": {"aud": "http://127.0.0.1/mcp"},
+    "for nobody with a role": {"groups": ["idp-guests"]},
+    "that has ended": {"iat": 1_700_000_000, "exp": 1_700_000_300},
+    "of a weak key": {"kid": "weak", "alg": "RS256"},
+}
+
+
+@pytest.mark.parametrize("changes", OTHERS.values(), ids=OTHERS)
+def test_a_token_that_was_not_made_for_this_server_opens_nothing(place: Place, changes: dict[str, Any]) -> None:
+    token = access_token(place.port, **changes)
+    assert ask(place, {"Authorization": f"Bearer {token}"}).status_code == 401
+    assert token not in cli(place.path, "runs", "list", "--json").stdout
+
+
+def test_a_token_in_the_url_or_of_a_shared_secret_opens_nothing(place: Place) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    good = access_token(place.port)
+    assert httpx2.post(f"{place.url}?access_token={good}", json=body).status_code == 401
+    assert ask(place, {"Authorization": f"Bearer {mac_with(b'secret')}"}).status_code == 401
+
+
+def test_a_name_of_a_session_is_no_permission(place: Place) -> None:
+    async def asks(client: Client) -> Any:
+        await reads(client)
+        return await client.call_tool(REFUND, PAY)
+
+    mine = place.client(asks).structured_content
+    theirs = place.client(asks, sub="user_9042").structured_content
+    assert (mine["status"], theirs["status"]) == ("waiting", "waiting")
+    assert mine["run"] != theirs["run"], "the same name of another user is another session"
+    assert answer(place.path, user="user_9041") == 5
+
+    async def again(client: Client) -> Any:
+        return await client.call_tool(REFUND, PAY)
+
+    assert place.client(again, sub="user_9042").structured_content["status"] == "waiting"
+    # A later token of the same user goes on with the session.
+    paid = place.client(again, kid="ec-2")
+    assert not paid.is_error, paid.content
+    assert refunds(place.path) == [4200]
+
+
+@pytest.mark.parametrize("query", ["", "?session=", "?session=user_9042:s1", "?session=../s1", "?session=" + "s" * 65])
+def test_a_url_that_names_no_session_learns_how_to(place: Place, query: str) -> None:
+    async def play(client: Client) -> None:
+        with pytest.raises(MCPError, match=r"add `\?session=NAME`"):
+            await client.list_tools()
+        result = await client.call_tool(LOOKUP, ORDER)
+        assert result.structured_content["reasons"][0]["code"] == "no_session_name"
+
+    with_client(http(place.url + query, access_token(place.port)), play)
+
+
+def test_a_session_of_another_user_is_refused_before_anything_is_served(tmp_path: Path) -> None:
+    workspace = refund_workspace(tmp_path / "shop")
+    mine = serve_words(workspace)
+    assert subprocess_of(mine).returncode == 0
+    other = [word.replace("usr_771", "usr_772") for word in mine]
+    refused = subprocess_of(other)
+    assert refused.returncode == 2
+    assert "Traceback" not in refused.stderr
+    assert refused.stdout == "", "stdout is the protocol's"
+
+
+def subprocess_of(words: list[str]) -> Any:
+    import subprocess
+    import sys
+
+    from tests.mcp_face import ENVIRONMENT
+
+    command = [sys.executable, "-m", "contextos.cli", *words]
+    return subprocess.run(
+        command, env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_server_whose_tokens_are_for_no_mcp_server_does_not_start(tmp_path: Path) -> None:
+    with issuer() as made:
+        workspace = oauth_workspace(tmp_path / "shop", made.url, 8000)
+    settings = workspace / "contextos.toml"
+    settings.write_text(settings.read_text().replace("http://127.0.0.1:8000/mcp", "contextos"))
+    refused = subprocess_of(serve_tokens_words(workspace, 0))
+    assert refused.returncode == 2
+    assert "is not the URL of an MCP server" in refused.stderr
+    plain = refund_workspace(tmp_path / "plain")
+    assert "the directory takes no tokens" in subprocess_of(serve_tokens_words(plain, 0)).stderr
+    assert json.loads(cli(plain, "runs", "list", "--json").stdout)["runs"] == []

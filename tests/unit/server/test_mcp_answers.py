@@ -1,0 +1,49 @@
+"""Answers of a gate as MCP results: what was not done is an error that says what to do next."""
+
+from __future__ import annotations
+
+import pytest
+
+from contextos.contracts.envelopes.tool import ToolError
+from contextos.errors import InvalidInput, Problem, Unavailable
+from contextos.operations.gate.gate import Done, Reason, Refused, Waiting
+from contextos.server.mcp_answers import HOW_IT_ENDS, call_result, error_result, utc_text
+
+
+def test_a_tool_that_failed_is_an_error_and_no_refusal() -> None:
+    failed = call_result(Done("mcp_1", None, ToolError(code="no_such_order", message="it is gone")), "run_1")
+    assert (failed.is_error, failed.structured_content["status"]) == (True, "failed")
+    assert "no_such_order" in failed.content[0].text
+
+
+def test_an_answer_of_an_earlier_call_says_so() -> None:
+    again = call_result(Done("mcp_1", {"x": 1}, replayed=True), "run_1")
+    assert not again.is_error
+    assert again.structured_content == {"x": 1}
+    assert again.meta["io.contextos/replayed"] == "true"
+
+
+def test_a_refusal_names_the_tools_as_the_client_sees_them() -> None:
+    reason = Reason("tool_not_in_manifest", "`pay` is no tool of this session", "use one of shop.refund")
+    refused = call_result(Refused("mcp_1", (reason,)), "run_1", ["shop__refund"])
+    assert refused.content[0].text == "refused: `pay` is no tool of this session; use one of shop__refund"
+
+
+@pytest.mark.parametrize("waits_for", HOW_IT_ENDS)
+def test_whatever_a_session_waits_for_the_same_call_is_the_way_on(waits_for: str) -> None:
+    waits = call_result(Waiting("mcp_2", waits_for, "mcp_1", {}), "run_1")
+    assert waits.is_error
+    assert waits.structured_content["this_call"] is False
+    assert "make exactly the same call again" in waits.content[0].text
+    assert "{run}" not in waits.content[0].text
+
+
+def test_an_error_of_the_runtime_is_a_result_with_a_remedy() -> None:
+    silent = error_result(Unavailable("store", "it does not answer"))
+    assert silent.structured_content["reasons"][0]["remedy"] == "make the same call again"
+    wrong = error_result(InvalidInput(Problem("/x", "bad", "it is wrong", "correct it")))
+    assert wrong.content[0].text == "refused: it is wrong; correct it"
+
+
+def test_times_are_in_utc() -> None:
+    assert utc_text(1_793_003_600_122_000) == "2026-10-26T08:33:20Z"

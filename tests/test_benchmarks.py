@@ -66,6 +66,7 @@ def says(capsys: pytest.CaptureFixture[str], *promised: str, skipped: str = "") 
 def test_every_benchmark_of_the_table_is_played_here():
     played = {
         "policy",
+        "origins",
         "gateway",
         "floor",
         "peers",

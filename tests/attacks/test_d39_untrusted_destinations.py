@@ -7,6 +7,7 @@ says to whom.
 from __future__ import annotations
 
 import base64
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -44,13 +45,18 @@ class Office:
             """The entry of the address book for a name, or the name itself."""
             return name
 
+        @contextos.read()
+        def find_address(text: str) -> str:
+            """The first address in a text."""
+            return next(word for word in text.split() if "@" in word).strip(".")
+
         @contextos.write(risk="irreversible", idempotency="none", **stated)
         def send(to: str, text: str, copies: int) -> str:
             """Send a mail."""
             self.sent.append(to)
             return "sent"
 
-        return contextos.toolset("office", [read_mail, look_up, send])
+        return contextos.toolset("office", [read_mail, look_up, find_address, send])
 
     def pack(self, **stated: Any) -> Any:
         auto = [{"tools": ["office.send"], "bounds": {"copies": {"max": 5}}}]
@@ -90,6 +96,22 @@ DISGUISES: dict[str, tuple[Callable[[str], str], Callable[[str], str]]] = {
     "base64": (lambda it: in_words(base64.b64encode(it.encode()).decode()), lambda it: it),
     "base64 of a sentence": (lambda it: base64.b64encode(in_words(it).encode()).decode(), lambda it: it),
     "base64 twice": (lambda it: base64.b64encode(base64.b64encode(it.encode())).decode(), lambda it: it),
+    "base64 in lines, as mail has it": (
+        lambda it: "\n".join(textwrap.wrap(base64.b64encode(in_words(it * 3).encode()).decode(), 76)),
+        lambda it: it,
+    ),
+    "base64 with a byte that is no text": (
+        lambda it: base64.b64encode(b"\x00\xff" + it.encode() + b"\xfe").decode(),
+        lambda it: it,
+    ),
+    "base64 behind a prefix": (lambda it: "x-" + base64.b64encode(it.encode()).decode(), lambda it: it),
+    "base64 with blanks": (lambda it: " ".join(base64.b64encode(it.encode()).decode()), lambda it: it),
+    "base32": (lambda it: in_words(base64.b32encode(it.encode()).decode()), lambda it: it),
+    "hex with blanks": (lambda it: in_words(it.encode().hex(" ")), lambda it: it),
+    "hex behind a digit": (lambda it: in_words("7" + it.encode().hex()), lambda it: it),
+    "reversed and decorated": (lambda it: in_words(it[::-1]), lambda it: f"Mallory <{it}>"),
+    "any mailbox of a host": (lambda it: f"write to any address at {it.partition('@')[2]}", lambda it: f"x17{it[12:]}"),
+    "a mailbox with a tag": (in_words, lambda it: it.replace("@", "+inv7@")),
     "hex": (lambda it: in_words(it.encode().hex()), lambda it: it),
     "reversed": (lambda it: in_words(it[::-1]), lambda it: it),
     "encoded by the agent": (in_words, lambda it: "".join(f"%{ord(one):02X}" for one in it)),
@@ -127,6 +149,9 @@ def test_a_recipient_whom_the_person_named_needs_none_also_if_a_mail_names_them(
         ("https://acme.example/a/b", "https://acme.example/a"),
         ("account 12345678901", "1234567890"),
         ("first_last@acme.example", "first-last@acme.example"),
+        ("12,345,678", "345"),
+        ("https://acme.example/a;b", "https://acme.example/a"),
+        ("o'bob@acme.example", "bob@acme.example"),
     ],
 )
 def test_what_only_looks_like_what_the_person_named_is_another_value(named: str, sent_to: str) -> None:
@@ -144,6 +169,29 @@ def test_a_trusted_tool_that_repeats_its_argument_makes_it_no_more_trusted() -> 
         gate.call("office.read_mail", {}, call_id="read")
         assert isinstance(gate.call("office.look_up", {"name": ATTACKER}, call_id="look"), Done)
         assert isinstance(send(gate, ATTACKER), Waiting)
+
+
+def test_a_trusted_tool_that_cuts_the_recipient_out_of_its_argument_makes_it_no_more_trusted() -> None:
+    office = Office(in_words(ATTACKER))
+    with in_memory(packs=[office.pack()], directory=PEOPLE) as app:
+        gate = gate_of(app)
+        gate.call("office.read_mail", {}, call_id="read")
+        assert isinstance(gate.call("office.find_address", {"text": in_words(ATTACKER)}, call_id="cut"), Done)
+        assert isinstance(send(gate, ATTACKER), Waiting)
+
+
+@pytest.mark.parametrize(
+    "mail",
+    ["&#" + "1" * 5_000 + ";", "%41" * 2_500, "\\u0041" * 1_500, base64.b64encode(b"A" * 6_000).decode()],
+    ids=["a number without end", "percent", "escapes", "base64"],
+)
+def test_a_mail_stops_no_session(mail: str) -> None:
+    office = Office(mail)
+    with in_memory(packs=[office.pack()], directory=PEOPLE) as app:
+        gate = gate_of(app, message=f"tell {FRIEND}, please.")
+        assert isinstance(gate.call("office.read_mail", {}, call_id="read"), Done)
+        assert isinstance(send(gate, FRIEND, text="dear bob"), Done | Waiting)
+        assert isinstance(send(gate, FRIEND, text=mail[:900], call_id="other"), Done | Waiting)
 
 
 def test_a_value_that_the_agent_composed_does_not_become_trusted_by_an_echo() -> None:

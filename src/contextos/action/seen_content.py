@@ -15,16 +15,16 @@ Source: docs/adr/0040-where-arguments-come-from.md.
 from __future__ import annotations
 
 import codecs
-import html
 import re
 import unicodedata
-from base64 import b64decode
-from binascii import Error as NotBase64
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from base64 import b32decode, b64decode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
+from contextos.contracts.encoding.entities import unescape_html
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.derived import TracedArgument
 from contextos.contracts.envelopes.evidence import CLASSIFICATION_LEVELS, Classification, IntegrityLevel
@@ -33,24 +33,35 @@ from contextos.contracts.scope import RunScope
 
 MIN_PART_CHARS: Final = 4
 """A shorter value is untrusted only where it is a word of its own: each of its letters occurs in any long text."""
+MIN_TURNED_CHARS: Final = 8
+"""A shorter value is not looked for backwards and in ROT13: letters in any order make others by chance."""
 MAX_LOOKED_FOR: Final = 256
 """How many values of an argument, or parts of a value, are looked for. Of an argument with more nobody knows where they
 come from, so it counts as untrusted.
 """
 MAX_DECODINGS: Final = 3
 """How many encodings inside each other are taken off."""
+MAX_DECODED: Final = 32
+MAX_DECODED_CHARS: Final = 4 << 20
+"""How many texts, and how much of them, come out of one text. Content with more counts as if it had every value."""
 
 _NO_WORD: Final = re.compile(r"[\W_]+")
+_OTHER_DIGIT: Final = re.compile(r"(?![0-9])\d")
 _SHORT_WORDS: Final = re.compile(rf"(?<![^\W_])[^\W_]{{1,{MIN_PART_CHARS - 1}}}(?![^\W_])")
 _ENCODED: Final = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
-_HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2}){4,}")
+_HEX: Final = re.compile(r"[0-9a-fA-F]{8,}")
+_BASE32: Final = re.compile(r"[A-Z2-7]{16,}")
+_TEXT: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\ufffd]{4,}")
 _NO_ASCII_WORD: Final = bytes(byte for byte in range(128) if not chr(byte).isalnum())
 _ESCAPE: Final = re.compile(r"\\[uU]([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
 _QUOTED: Final = re.compile(r"=(?:\r?\n|([0-9A-F]{2}))")
 _PARTS: Final = re.compile(r"[^\s/?#&=,;:<>()\[\]{}\"'|\\]+")
+_SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]{0,30}:(?://)?")
 _NAMES_A_PLACE: Final = re.compile(r".*[\d.@_-].*", re.DOTALL)
 _INSIDE: Final = r"\w.@/+:%~#?&=\\-"
 """Characters that join words to one value, such as those of an address or a path."""
+_JOINS: Final = r",;'!$*|"
+"""Characters that do so between two words only."""
 
 
 class _Raw(NamedTuple):
@@ -73,6 +84,7 @@ class _Content(NamedTuple):
     values: tuple[str, ...]
     folded: str
     short: frozenset[str]
+    has_everything: bool = False
 
 
 @dataclass(slots=True)
@@ -100,7 +112,7 @@ class SeenContent:
         unstated = scope.pinned.pack.pack_meta.data_classification
         traced = {name: self._traced(args[name], unstated) for name in sorted(args)}
         own = [args[name] for name, one in traced.items() if one.integrity != "trusted"]
-        self._not_trusted[key] = tuple(dict.fromkeys(map(_fold, _leaves(own))))
+        self._not_trusted[key] = tuple(dict.fromkeys(one for one in map(_fold, _said(own)) if one))
         return traced
 
     def _take_in(self, scope: RunScope) -> None:
@@ -128,6 +140,8 @@ class SeenContent:
         elif entry.kind == "slot.pinned":
             # A person chose it, and did not read each line of it.
             yield _Raw("slot", "untrusted", label, _leaves(entry.body))
+        elif entry.kind == "effect.settled":
+            yield _Raw("settlement", "untrusted", label, _leaves(entry.body))
         elif entry.kind in ("tool.returned", "tool.refused"):
             # A later attempt of a call has its number behind the key of the call.
             yield from self._answer("/".join(entry.key.split("/")[:2]), entry.body["envelope"], label, scope)
@@ -155,7 +169,10 @@ class SeenContent:
     def _traced(self, value: Any, unstated: Classification) -> TracedArgument:
         """What is found out about the parts of one argument: the worst of them counts."""
         texts = list(dict.fromkeys(_leaves(value)))
-        found = [self._look_for(text) for text in texts[:MAX_LOOKED_FOR]]
+        try:
+            found = [self._look_for(text) for text in texts[:MAX_LOOKED_FOR]]
+        except _TooMuch:
+            found = [self._too_much()]
         if len(texts) > MAX_LOOKED_FOR:
             found.append(self._too_much())
         worst = min(found, key=lambda one: _ORDER.index(one.integrity), default=_Found("trusted", ("planner",), ()))
@@ -176,7 +193,7 @@ class SeenContent:
             if len(parts) > MAX_LOOKED_FOR:
                 return self._too_much()
             others = [one for one in self._contents if one.integrity == "untrusted"]
-            untrusted = [one for part in parts for one in _holding(part, others, disguised=False)]
+            untrusted = [one for part in parts for one in _holding(part, others)]
         if untrusted:
             return _Found.in_contents("untrusted", untrusted, (*holding, *untrusted))
         return _Found.in_contents("unknown", (), holding)
@@ -186,8 +203,8 @@ class SeenContent:
         return _Found.in_contents("untrusted" if untrusted else "unknown", untrusted, self._contents)
 
 
-def _holding(text: str, contents: Sequence[_Content], *, disguised: bool = True) -> list[_Content]:
-    wanted = _Wanted.of(text, disguised=disguised)
+def _holding(text: str, contents: Sequence[_Content]) -> list[_Content]:
+    wanted = _Wanted.of(text)
     return [one for one in contents if _occurs(one, wanted)]
 
 
@@ -217,18 +234,18 @@ class _Wanted(NamedTuple):
     word: str | None
 
     @classmethod
-    def of(cls, text: str, *, disguised: bool = True) -> _Wanted:
+    def of(cls, text: str) -> _Wanted:
         folded = _fold(text)
         if len(folded) < MIN_PART_CHARS:
             return cls((), folded or None)
-        forms = [folded]
-        if disguised:
-            forms += [folded[::-1], codecs.encode(folded, "rot13"), *map(_fold, _decodings(text))]
+        forms = [folded, *map(_fold, _decodings(text))]
+        if len(folded) >= MIN_TURNED_CHARS:
+            forms += [folded[::-1], codecs.encode(folded, "rot13")]
         return cls(tuple(dict.fromkeys(one for one in forms if len(one) >= MIN_PART_CHARS)), None)
 
 
 def _occurs(content: _Content, wanted: _Wanted) -> bool:
-    if any(form in content.folded for form in wanted.forms):
+    if content.has_everything or any(form in content.folded for form in wanted.forms):
         return True
     return wanted.word in content.short
 
@@ -246,15 +263,31 @@ def _states(content: _Content, text: str) -> bool:
     around = None
     for value in content.values:
         if stripped in value:
-            around = around or re.compile(rf"(?<![{_INSIDE}]){re.escape(stripped)}(?=[.,;:!?]*(?:[^{_INSIDE}]|$))")
+            around = around or re.compile(
+                rf"(?<![{_INSIDE}])(?<!\w[{_JOINS}]){re.escape(stripped)}(?=[.,;:!?]*(?:[^{_INSIDE}]|$))(?![{_JOINS}]\w)"
+            )
             if around.search(value):
                 return True
     return False
 
 
-def _repeats(value: str, echoed: Sequence[str]) -> bool:
+def _said(value: Any) -> Iterator[str]:
+    """The texts of a value, and what they encode."""
+    for text in _leaves(value):
+        yield text
+        with suppress(_TooMuch):
+            yield from _decodings(text)
+
+
+def _repeats(value: str, arguments: Sequence[str]) -> bool:
+    """Whether an answer has an argument in it, or is a part of one, also of what the argument encodes."""
     folded = _fold(value)
-    return any(one in folded if len(one) >= MIN_PART_CHARS else one == folded for one in echoed if one)
+    if len(folded) < MIN_PART_CHARS:
+        return folded in arguments
+    parts = [folded, *(one for one in map(_fold, _parts(value)) if len(one) >= MIN_PART_CHARS)]
+    return any(
+        (len(one) >= MIN_PART_CHARS and one in folded) or any(part in one for part in parts) for one in arguments
+    )
 
 
 def _content(raw: _Raw) -> _Content:
@@ -262,7 +295,10 @@ def _content(raw: _Raw) -> _Content:
     values = tuple(dict.fromkeys(leaves))
     if integrity == "trusted":
         return _Content(origin, integrity, classification, values, "\n".join(map(_fold, values)), frozenset())
-    texts = [form for one in values for form in (one, *_decodings(one))]
+    try:
+        texts = [form for one in values for form in (one, *_decodings(one))]
+    except _TooMuch:
+        return _Content(origin, integrity, classification, (), "", frozenset(), has_everything=True)
     words = _SHORT_WORDS.findall(_normal("\n".join(texts)))
     return _Content(origin, integrity, classification, (), "\n".join(map(_fold, texts)), frozenset(words))
 
@@ -283,7 +319,10 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _normal(text: str) -> str:
-    return text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    if text.isascii():
+        return text.casefold()
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    return _OTHER_DIGIT.sub(lambda match: str(unicodedata.decimal(match[0])), plain)
 
 
 def _fold(text: str) -> str:
@@ -294,54 +333,83 @@ def _fold(text: str) -> str:
 
 
 def _parts(text: str) -> list[str]:
-    """The parts of a value that look like an address, a number or a name in a path."""
-    found = dict.fromkeys(part.strip(".-_") for part in _PARTS.findall(text))
-    return [
-        part for part in found if part != text and len(_fold(part)) >= MIN_PART_CHARS and _NAMES_A_PLACE.match(part)
-    ]
+    """The parts of a value that can decide where something goes: what looks like an address or a number, the host and
+    the mailbox of an address, the domains above a host, and the last name in a path.
+    """
+    found: dict[str, None] = {}
+    bare = _SCHEME.sub("", text.strip())
+    if "/" in bare:
+        found[bare.partition("?")[0].partition("#")[0].rstrip("/").rpartition("/")[2]] = None
+    for part in _PARTS.findall(bare):
+        if not _NAMES_A_PLACE.match(part):
+            continue
+        mailbox, at, host = part.strip(".-_").rpartition("@")
+        labels = host.split(".")
+        found |= dict.fromkeys((part.strip(".-_"), mailbox.partition("+")[0] if at else ""))
+        found |= dict.fromkeys(".".join(labels[start:]) for start in range(len(labels) - 1))
+    return [part for part in found if part != text and len(_fold(part)) >= MIN_PART_CHARS]
 
 
 def _decodings(text: str) -> list[str]:
-    """What a text says once the encodings that it can be in are taken off."""
+    """What a text says once the encodings that it can be in are taken off.
+
+    Raises:
+        _TooMuch: it says more than can be looked at.
+    """
     found: dict[str, None] = {}
     layer: Iterable[str] = (text,)
+    left = MAX_DECODED_CHARS
     for _ in range(MAX_DECODINGS):
-        layer = [one for each in layer for one in _decoded(each) if one != text and one not in found]
-        if not layer:
-            break
-        found |= dict.fromkeys(layer)
+        decoded: list[str] = []
+        for one in (one for each in layer for one in _decoded(each)):
+            if one == text or one in found:
+                continue
+            left -= len(one)
+            if left < 0 or len(found) >= MAX_DECODED:
+                raise _TooMuch
+            found[one] = None
+            decoded.append(one)
+        layer = decoded
     return list(found)
+
+
+class _TooMuch(Exception):
+    """A text has more encodings in it than are taken off."""
 
 
 def _decoded(text: str) -> Iterator[str]:
     if "%" in text:
         yield unquote(text)
     if "&" in text:
-        yield html.unescape(text)
+        yield unescape_html(text)
     if "\\" in text:
         yield _ESCAPE.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
     if "=" in text:
         yield _QUOTED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "", text)
-    for run in _ENCODED.findall(text):
-        # A word in lower case is a word: Base64 of a few letters has others, and hex has digits.
-        if run.isalpha() and run.islower():
-            continue
-        hexes = ((bytes.fromhex, one) for one in _HEX.findall(run))
-        for decode, encoded in ((_of_base64, run), *hexes):
-            decoded = _text_of(decode, encoded)
-            if decoded is not None:
-                yield decoded
+    # Mail wraps encoded lines, and an author can put blanks between the characters.
+    joined = "".join(text.split())
+    said = [one for whole in dict.fromkeys((text, joined)) for run in _ENCODED.findall(whole) for one in _runs(run)]
+    if said:
+        yield "\n".join(dict.fromkeys(said))
 
 
-def _of_base64(text: str) -> bytes:
-    plain = text.rstrip("=").replace("-", "+").replace("_", "/")
-    return b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+def _runs(run: str) -> Iterator[str]:
+    """What a run of characters says that could be Base64, Base32 or hex, from wherever it begins."""
+    # A word in lower case is a word: Base64 of a few letters has others, and hex has digits.
+    if run.isalpha() and run.islower():
+        return
+    plain = run.rstrip("=").replace("-", "+").replace("_", "/")
+    for start in range(4):
+        cut = plain[start:]
+        yield from _texts_in(b64decode(cut[: len(cut) - (len(cut) % 4 == 1)] + "=" * (-len(cut) % 4)))
+    for digits in _HEX.findall(run):
+        for start in range(2):
+            cut = digits[start:]
+            yield from _texts_in(bytes.fromhex(cut[: len(cut) - len(cut) % 2]))
+    for letters in _BASE32.findall(run):
+        yield from _texts_in(b32decode(letters[: len(letters) - len(letters) % 8]))
 
 
-def _text_of(decode: Callable[[str], bytes], encoded: str) -> str | None:
-    """What an encoded run says, if it says a text."""
-    try:
-        text = decode(encoded).decode()
-    except (ValueError, NotBase64):
-        return None
-    return text if all(one.isprintable() or one.isspace() for one in text) else None
+def _texts_in(raw: bytes) -> list[str]:
+    """The stretches of bytes that are text."""
+    return _TEXT.findall(raw.decode("utf-8", "replace"))

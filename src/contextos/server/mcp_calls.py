@@ -6,7 +6,8 @@ is the same as an earlier one if it asks for the same tool with the same argumen
 - has no answer yet: it waits for a person, or its answer was never read;
 - is a write that was done: a session does a write once;
 - was denied by a person, who is not asked again;
-- is the last of the session when this process opens it: its client may have ended before it read the answer.
+- is the last of the session when this process opens it, and no other call came since: its client may have ended before
+  it read the answer.
 
 Every other call is a new one, so that a read reads again, and a refused call is judged by what is known by then.
 Source: docs/adr/0041-an-mcp-client-is-governed-as-a-session.md.
@@ -51,6 +52,7 @@ class SessionCalls:
     pack: ContextPack
     _ids: dict[bytes, str] = field(default_factory=dict)
     _answered: set[str] = field(default_factory=set)
+    _newest: bytes = b""
     _last: int = 0
     _current: bool = False
     _read_before: bool = False
@@ -89,6 +91,10 @@ class SessionCalls:
                 if not self._current:
                     self._read(await _entries(self.gate))
                 same = self._same(name, args)
+                if self._newest not in (b"", same):
+                    # The client went on, so it has read that answer.
+                    self._ids.pop(self._newest, None)
+                self._newest = b""
                 call_id = self._ids.get(same, f"mcp_{self._last + 1}")
                 self._current = False
                 answer = await ask(self.gate, self.offered, name, args, call_id)
@@ -145,8 +151,10 @@ class SessionCalls:
             body, said = read_body(entry), answers.get(entry.key)
             if body is None:
                 continue
-            if entry.key not in answers or entry is newest or (said and self._stays(body["tool"], said)):
+            stays = entry.key not in answers or (said and self._stays(body["tool"], said))
+            if stays or entry is newest:
                 self._ids[canonical(body)] = entry.key
+                self._newest = b"" if stays else canonical(body)
                 self._answered.update({entry.key} & answers.keys())
 
     def _stays(self, tool_id: str, said: Mapping[str, Any]) -> bool:

@@ -129,8 +129,8 @@ def test_an_echo_is_as_trusted_as_the_argument_was_also_after_a_second_attempt()
     log = [MAIL]
     seen = SeenContent(log)
     seen.trace("2/find", {"q": "DE44 5001 0517", "n": 4}, scope(), always=False)
-    log.append(answer("crm.find", {"asked": "for de44-50010517", "n": "4", "owner": "ana 5001"}, key="2/find/2"))
-    traced = seen.trace("3/pay", {"to": "for de44-50010517", "n": "4", "name": "ana 5001"}, scope(), always=False)
+    log.append(answer("crm.find", {"asked": "for de44-50010517", "n": "4", "owner": "ana"}, key="2/find/2"))
+    traced = seen.trace("3/pay", {"to": "for de44-50010517", "n": "4", "name": "ana"}, scope(), always=False)
     assert traced is not None
     assert {name: one.integrity for name, one in traced.items()} == {
         "to": "untrusted",

@@ -65,6 +65,18 @@ def test_a_new_process_gives_the_recorded_answer_of_the_newest_call_once(tmp_pat
     in_world(tmp_path, play)
 
 
+def test_a_read_after_another_call_of_a_new_process_reads_again(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        first = await (await opened(world)).call(LOOKUP, ORDER)
+        after = await opened(world)
+        await after.call(EVAL, {**ORDER, "amount_inr": 900})
+        fresh = await after.call(LOOKUP, ORDER)
+        assert isinstance(fresh, Done)
+        assert (fresh.call_id != first.call_id, fresh.replayed) == (True, False)
+
+    in_world(tmp_path, play)
+
+
 def test_two_processes_of_one_session_never_use_one_id_for_two_calls(tmp_path: Path) -> None:
     async def play(world: TestWorld) -> None:
         one, other = await opened(world), await opened(world)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+import os
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import wait
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from contextos.action.foreign_code import CALL_PASSES, ForeignFaults, ignore_fault
+from contextos.action.secret_redactor import SecretRedactor
 from contextos.adapters.loop_thread import LoopThread
 from contextos.adapters.mcp.definitions import (
     McpConnection,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from contextos.adapters.mcp.connection import McpSession, McpSessions, ResourceAnswer, ToolAnswer
 
 ReturnT = TypeVar("ReturnT")
+Redact = Callable[[Any], Any]
 
 MAX_SAID_CHARS: Final = 2_000
 MAX_STDERR_CHARS: Final = 300
@@ -195,16 +198,17 @@ class McpAdapter:
     ) -> AdapterReply:
         from mcp import MCPError
 
+        redact = SecretRedactor(self._named.secrets(os.environ)).redact
         try:
             if isinstance(operation, ResourceOperation):
-                return _contents(await session.read_resource(args["uri"]), declared)
+                return _contents(await session.read_resource(args["uri"]), declared, redact)
             if operation.key_argument is not None and context.idempotency_key is not None:
                 args[operation.key_argument] = context.idempotency_key
-            return _reply(await session.call_tool(operation.tool, args), operation, declared)
+            return _reply(await session.call_tool(operation.tool, args), operation, declared, redact)
         except MCPError as error:
             if error.code != BAD_ARGUMENTS or declared.kind == "write":
                 raise
-            return _error("tool_refused", error.message, declared)
+            return _error("tool_refused", redact(error.message), declared)
 
     def _faults(self, capability: str, context: CallContext, *, is_read: bool) -> ForeignFaults:
         adapter_id = self._definition.adapter_id
@@ -302,12 +306,21 @@ def _is_pinned(operation: ToolOperation, listed: list[dict[str, Any]]) -> bool:
         return False
 
 
-def _reply(answer: ToolAnswer, operation: ToolOperation, declared: CapabilityDefinition) -> AdapterReply:
-    """The answer of a tool as a reply. The Tool Gateway checks the output against the published schema."""
+def _reply(
+    answer: ToolAnswer, operation: ToolOperation, declared: CapabilityDefinition, redact: Redact
+) -> AdapterReply:
+    """The answer of a tool as a reply, without the secrets of the connection. The Tool Gateway checks the output
+    against the published schema.
+    """
     texts = [
-        part["text"] for part in answer.content if part.get("type") == "text" and isinstance(part.get("text"), str)
+        redact(part["text"])
+        for part in answer.content
+        if part.get("type") == "text" and isinstance(part.get("text"), str)
     ]
     if answer.result_type != "complete":
+        if declared.kind == "write":
+            # A task goes on after this answer, and a tool can ask for input after its effect.
+            raise LostReply(f"`{declared.name}` may have happened: its answer is `{answer.result_type[:40]}`")
         return _error("input_required", "the tool asks for input, which nobody gives it", declared)
     if answer.is_error:
         return _error("tool_error", "\n".join(texts), declared)
@@ -315,13 +328,13 @@ def _reply(answer: ToolAnswer, operation: ToolOperation, declared: CapabilityDef
         return AdapterReply(
             output={"texts": texts, "omitted": len(answer.content) - len(texts)}, cost_cents=declared.cost_cents
         )
-    output = answer.structured if isinstance(answer.structured, dict) else None
+    output = redact(answer.structured) if isinstance(answer.structured, dict) else None
     return AdapterReply(output=output, cost_cents=declared.cost_cents)
 
 
-def _contents(answer: ResourceAnswer, declared: CapabilityDefinition) -> AdapterReply:
+def _contents(answer: ResourceAnswer, declared: CapabilityDefinition, redact: Redact) -> AdapterReply:
     texts = [
-        {"uri": str(part.get("uri", "")), "text": part["text"]}
+        {"uri": redact(str(part.get("uri", ""))), "text": redact(part["text"])}
         for part in answer.contents
         if isinstance(part.get("text"), str)
     ]

@@ -19,6 +19,8 @@ from contextos.port_settings import is_loopback
 PINNED_MEMBERS: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """The members of a listed tool that its digest covers; the rest of a listing, such as icons, no model is shown."""
 
+_SECRET_NAME: Final = re.compile(r"AUTH|CREDENTIAL|KEY|PASS|SECRET|TOKEN", re.IGNORECASE)
+
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 
 
@@ -54,6 +56,11 @@ class McpConnection(Model):
             raise _bad("/internal", "a command has no address", "remove `internal`")
         if self.url:
             self._check_url()
+
+    def secrets(self, environment: Mapping[str, str]) -> list[str]:
+        """Return the values of the token, and of the variables of the command whose names say that they are secret."""
+        named = [name for name in self.env if _SECRET_NAME.search(name)] + [self.token_env or ""]
+        return [environment[name] for name in named if name in environment]
 
     @property
     def is_remote(self) -> bool:

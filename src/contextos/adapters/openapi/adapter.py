@@ -1,8 +1,9 @@
 """`OpenApiAdapter`: the `Adapter` port over an HTTP API, as an adapter file describes it.
 
 An answer of success is checked for its status and media type here, and for its schema by the Tool Gateway. A 4xx is a
-business error. A 429, and a 503 that says when to come back, mean that nothing happened (`Unavailable`). After any
-other answer nobody knows whether a write happened (`LostReply`); a read changes nothing (`Unavailable`).
+business error. A 429 means that nothing happened (`Unavailable`), and so does a 503 of a read that says when to come
+back. After any other answer nobody knows whether a write happened (`LostReply`); a read changes nothing
+(`Unavailable`).
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ class OpenApiAdapter:
         if 400 <= status < 500 and status not in (408, 429):
             return AdapterReply(error=self._business_error(response), cost_cents=declared.cost_cents)
         wait = response.headers.get("retry-after", "")
-        if status == 429 or (status == 503 and wait):
+        # A proxy can answer 503 after the server behind it acted.
+        if status == 429 or (status == 503 and wait and declared.kind == "read"):
             seconds = min(int(wait), MAX_RETRY_AFTER_S) if _SECONDS.fullmatch(wait) else 1
             detail = f"`{declared.name}` was answered with {status}, before it did anything"
             raise Unavailable(self._definition.adapter_id, detail, retry_after_ms=max(seconds, 1) * 1000)
@@ -202,6 +204,10 @@ def _refuse_misfit(
         headers = [place.name.lower() for place in operation.parameters if place.place == "header"]
         own = _OWN_HEADERS | {(operation.idempotency_header or "").lower()}
         own |= {(connection.credentials[one].name or "").lower() for one in operation.credentials if one not in unknown}
+        placed = {(place.place, place.name) for place in operation.parameters}
+        secrets = [connection.credentials[one] for one in operation.credentials if one not in unknown]
+        if any((one.place, one.name) in placed for one in secrets):
+            wrong.append((capability.name, "takes its own credential as an argument", "remove the argument"))
         if len(set(headers)) < len(headers) or own.intersection(headers):
             wrong.append((capability.name, "takes a header as an argument that it sets itself", "remove the argument"))
         named = {place.argument for place in operation.parameters}

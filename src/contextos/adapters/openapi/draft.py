@@ -74,7 +74,12 @@ def draft_openapi(
         detail = f"no operation of the document can be used: {refused[0].reason if refused else 'it has none'}"
         raise InvalidInput(Problem("/paths", "no_operations", detail, "use another document"))
     names = _capability_names(read)
-    credentials = {key: one for operation in read for key, one in operation.credentials.items()}
+    # A document must not choose which variable of the environment is sent to its server.
+    credentials = {
+        key: one.model_copy(update={"env": f"{name.upper()}_{one.env}"})
+        for operation in read
+        for key, one in operation.credentials.items()
+    }
     extra: tuple[str, ...] = ()
     if bearer_env:
         credentials["bearer"] = CredentialSource.model_validate({"place": "bearer", "env": bearer_env})

@@ -121,6 +121,9 @@ class Operations:
         arguments = self._arguments(parameters, body, body_schema, body_required)
         answers, output = self._answers(source)
         credentials = self._credentials(source)
+        placed = {(place.place, place.name) for place, _, _ in parameters}
+        if any((one.place, one.name) in placed for one in credentials.values()):
+            raise Inconvertible("it takes its own credential as an argument")
         described = (source.stated.get(one) for one in ("summary", "description"))
         call = OpenApiOperation(
             method=source.method.upper(),  # type: ignore[arg-type]

@@ -7,23 +7,19 @@ and an answer that holds one is redacted before anybody else sees it, in each of
 from __future__ import annotations
 
 import base64
-import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
+from contextos.action.secret_redactor import MIN_SECRET_CHARS, SecretRedactor
 from contextos.adapters.openapi.calls import CredentialSource
 from contextos.errors import InvalidSettings, Problem
 from contextos.files import read_regular_file
 
-REDACTED: Final = "[credential]"
 MAX_SECRET_BYTES: Final = 8_192
-MIN_SECRET_CHARS: Final = 8
-_ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
-_MARKS: Final = re.compile(r"[\W_]+")
 _SECRET: Final = re.compile(rf"[!-~](?:[ -~]{{{MIN_SECRET_CHARS - 2},{MAX_SECRET_BYTES}}}[!-~])")
 
 
@@ -46,12 +42,9 @@ class ConnectionSecrets:
     def __init__(self, sources: Mapping[str, CredentialSource], env: Mapping[str, str], folder: Path) -> None:
         self._sources = dict(sources)
         self._secrets = {name: _read(name, source, env, folder) for name, source in sources.items()}
-        forms = {form for name, secret in self._secrets.items() for form in _forms(self._sources[name], secret)}
         self.query_names = frozenset(str(one.name) for one in sources.values() if one.place == "query")
-        self._bare = {bare for form in forms if len(bare := _bare(form)) >= MIN_SECRET_CHARS}
-        # The longest first: one can be a part of another.
-        ordered = sorted(forms, key=len, reverse=True)
-        self._found = re.compile("|".join(map(re.escape, ordered)), re.IGNORECASE) if ordered else None
+        told = (one for name, secret in self._secrets.items() for one in _told(self._sources[name], secret))
+        self._redactor = SecretRedactor(told)
 
     def __repr__(self) -> str:
         return f"ConnectionSecrets({sorted(self._sources)})"
@@ -77,24 +70,7 @@ class ConnectionSecrets:
 
     def redact(self, value: Any) -> Any:
         """Return a JSON value or text without any of the secrets, also in the names of members."""
-        if self._found is None:
-            return value
-        if isinstance(value, str):
-            # Escaped, split or encoded in a way that no pattern foresees: then nothing of the text is kept.
-            kept = self._found.sub(REDACTED, value)
-            bare = _bare(kept)
-            return REDACTED if any(one in bare for one in self._bare) else kept
-        if isinstance(value, dict):
-            return {self.redact(name): self.redact(one) for name, one in value.items()}
-        if isinstance(value, list):
-            return [self.redact(one) for one in value]
-        return value
-
-
-def _bare(text: str) -> str:
-    """The letters and digits of a text, without the escapes of JSON, HTML and URLs."""
-    plain = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
-    return _MARKS.sub("", unquote(html.unescape(plain))).lower()
+        return self._redactor.redact(value)
 
 
 def _read(name: str, source: CredentialSource, env: Mapping[str, str], folder: Path) -> str:
@@ -119,12 +95,6 @@ def _read(name: str, source: CredentialSource, env: Mapping[str, str], folder: P
     return secret
 
 
-def _forms(source: CredentialSource, secret: str) -> set[str]:
-    """The forms in which a server has seen a secret and can send it back."""
-    encoded = base64.b64encode(secret.encode()).decode()
-    forms = {secret, quote(secret, safe=""), quote(secret), encoded, encoded.rstrip("=")}
-    if source.place == "basic":
-        password = secret.partition(":")[2]
-        if len(password) >= MIN_SECRET_CHARS:
-            forms |= {password, quote(password, safe="")}
-    return forms
+def _told(source: CredentialSource, secret: str) -> set[str]:
+    """The secret, and the password in it."""
+    return {secret, secret.partition(":")[2]} if source.place == "basic" else {secret}

@@ -102,6 +102,15 @@ def add_openapi_command(
     return write_draft(root, out or Path("adapters") / f"{name}.json", *drafted, as_json=as_json)
 
 
+def _reached(connection: dict[str, Any]) -> list[str]:
+    """Where calls go, and which variables of the environment go with them."""
+    where = connection.get("server") or connection.get("url") or " ".join(connection.get("command", ()))
+    named = [*connection.get("env", ()), connection.get("token_env")]
+    named += [one.get("env") for one in connection.get("credentials", {}).values()]
+    sent = ", ".join(f"${displayed(one)}" for one in dict.fromkeys(named) if one)
+    return [f"calls go to {displayed(where)}{f', with {sent}' if sent else ''}"]
+
+
 def write_draft(root: Path, file: Path, content: dict[str, Any], rows: list[dict[str, str]], *, as_json: bool) -> int:
     """Write a drafted file below the workspace `root` and print its rows: tool, kind, highest mode and why."""
     place = root / file
@@ -116,6 +125,7 @@ def write_draft(root: Path, file: Path, content: dict[str, Any], rows: list[dict
         f"{displayed(row['tool']):<{wide}}  {row['kind']:<5}  {row['mode']:<12}  {displayed(row['why'])}"
         for row in rows
     ]
+    lines += _reached(content["connection"])
     lines.append(f"{displayed(file)} is drafted; review it, then `contextos adapters publish {displayed(file)}`")
     print_result({"file": str(file), "tools": rows}, lines, as_json=as_json)
     return 0

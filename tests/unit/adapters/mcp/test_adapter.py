@@ -9,6 +9,11 @@ from pathlib import Path
 import pytest
 
 from contextos.action.foreign_code import ForeignCode, ignore_fault
+from contextos.action.secret_redactor import SecretRedactor
+from contextos.adapters.mcp.adapter import _contents, _reply
+from contextos.adapters.mcp.connection import ResourceAnswer, ToolAnswer
+from contextos.adapters.mcp.definitions import McpConnection, ToolOperation
+from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.errors import LostReply, Overloaded, Unavailable
 from tests.servers.adapters import against, call_context, calls
@@ -132,3 +137,48 @@ def test_a_quarantine_is_logged_with_ids_only(tmp_path: Path, caplog: pytest.Log
     [record] = [one for one in caplog.records if one.levelno >= logging.WARNING]
     assert (record.name, record.__dict__["capability"]) == ("contextos.adapters", "lab.say")
     assert "IGNORE" not in caplog.text
+
+
+WRITES, READS = (
+    CapabilityDefinition.model_validate(
+        {
+            "name": "say",
+            "kind": kind,
+            "risk_level": risk,
+            "approval_mode": mode,
+            "input_schema": {"type": "object"},
+            "output_schema": {"type": "object"},
+            "idempotency": {"strategy": "none"},
+        }
+    )
+    for kind, risk, mode in (("write", "write_irreversible", "destructive"), ("read", "read", "read_only"))
+)
+SAY = ToolOperation.model_validate({"tool": "say", "digest": "sha256:" + "0" * 64, "output": "text"})
+TOKEN = "sk_live_4711471147"
+
+
+@pytest.mark.parametrize("kind", ["task", "input_required"])
+def test_a_write_that_goes_on_after_its_answer_may_have_happened(kind: str) -> None:
+    answer = ToolAnswer.model_validate({"resultType": kind})
+    with pytest.raises(LostReply, match=kind):
+        _reply(answer, SAY, WRITES, lambda value: value)
+    reply = _reply(answer, SAY, READS, lambda value: value)
+    assert reply.error is not None
+    assert reply.error.code == "input_required"
+
+
+def test_no_secret_of_the_connection_comes_back_in_an_answer() -> None:
+    redact = SecretRedactor([TOKEN]).redact
+    texts = [{"type": "text", "text": f"bad token={TOKEN}"}]
+    for body in ({"content": texts}, {"content": texts, "isError": True}, {"structuredContent": {TOKEN: [TOKEN]}}):
+        for operation in (SAY, SAY.model_copy(update={"output": "structured"})):
+            assert TOKEN not in str(_reply(ToolAnswer.model_validate(body), operation, WRITES, redact))
+    found = ResourceAnswer.model_validate({"contents": [{"uri": f"x://{TOKEN}", "text": TOKEN}]})
+    assert TOKEN not in str(_contents(found, READS, redact))
+
+
+def test_the_secrets_of_a_connection_are_its_token_and_what_its_names_say_is_secret() -> None:
+    environment = {"SHOP_TOKEN": "a", "HOME": "/root", "API_KEY": "b", "OTHER_KEY": "c"}
+    local = McpConnection.model_validate({"kind": "mcp", "command": ["x"], "env": ["HOME", "API_KEY", "NO_KEY"]})
+    remote = McpConnection.model_validate({"kind": "mcp", "url": "https://x.example", "token_env": "SHOP_TOKEN"})
+    assert (local.secrets(environment), remote.secrets(environment)) == (["b"], ["a"])

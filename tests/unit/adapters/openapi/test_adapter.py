@@ -111,7 +111,6 @@ def test_a_client_error_is_an_answer_in_plain_text() -> None:
         ((429, b"", {"Retry-After": "7"}), 7_000),
         ((429, b"", {"Retry-After": "999999"}), 3_600_000),
         ((429, b"", {"Retry-After": "soon"}), 1_000),
-        ((503, b"", {"Retry-After": "2"}), 2_000),
     ],
 )
 def test_a_server_that_says_come_back_later_did_nothing(answer: Answer, wait_ms: int) -> None:
@@ -119,6 +118,14 @@ def test_a_server_that_says_come_back_later_did_nothing(answer: Answer, wait_ms:
         error = called(call, answer)
         assert isinstance(error, Unavailable)
         assert error.retry_after_ms == wait_ms
+
+
+def test_a_proxy_that_says_come_back_later_may_have_passed_a_write_on() -> None:
+    answer: Answer = (503, b"", {"Retry-After": "2"})
+    assert isinstance(called(WRITE, answer), LostReply)
+    error = called(READ, answer)
+    assert isinstance(error, Unavailable)
+    assert error.retry_after_ms == 2_000
 
 
 @pytest.mark.parametrize(

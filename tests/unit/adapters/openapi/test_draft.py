@@ -51,6 +51,13 @@ def test_a_token_can_be_stated_where_the_document_names_no_security() -> None:
     assert draft.connection.credentials["bearer"].env == "SHOP_TOKEN"
 
 
+def test_a_document_does_not_choose_which_variable_is_sent_to_its_server() -> None:
+    schemes = {"aws_secret_access_key": {"type": "apiKey", "in": "header", "name": "X-Weather"}}
+    paths = {"/w": {"get": {"operationId": "w", "responses": OK, "security": [{"aws_secret_access_key": []}]}}}
+    draft = draft_openapi("weather", document(paths, security=schemes))
+    assert [one.env for one in draft.connection.credentials.values()] == ["WEATHER_AWS_SECRET_ACCESS_KEY"]
+
+
 def test_names_that_become_the_same_stay_apart() -> None:
     paths = {
         f"/{n}": {"get": {"operationId": name, "responses": OK}} for n, name in enumerate(["a/b", "a-b", "x" * 90])

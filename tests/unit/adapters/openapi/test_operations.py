@@ -165,6 +165,16 @@ def test_security_schemes_are_credentials(security: Any, credentials: Any) -> No
     assert one.call.credentials == tuple(credentials)
 
 
+@pytest.mark.parametrize("place", ["query", "cookie"])
+def test_an_operation_that_takes_its_own_credential_as_an_argument_is_refused(place: str) -> None:
+    schemes = {"key": {"type": "apiKey", "in": place, "name": "api_key"}}
+    taken = [{"name": "api_key", "in": place, "schema": {"type": "string", "maxLength": 9}}]
+    raw = document(get(security=[{"key": []}], parameters=taken), security=schemes)
+    [refused] = Operations(OpenApiDocument(raw)).read()
+    assert isinstance(refused, RefusedOperation)
+    assert "its own credential" in refused.reason
+
+
 def test_the_security_of_the_document_counts_for_operations_that_say_nothing() -> None:
     raw = document(get(), security=SCHEMES)[:-1] + b', "security": [{"token": []}]}'
     assert usable(raw).call.credentials == ("token",)

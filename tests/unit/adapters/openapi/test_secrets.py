@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 import pytest
 
+from contextos.action.secret_redactor import REDACTED
 from contextos.adapters.openapi.calls import CredentialSource
-from contextos.adapters.openapi.secrets import REDACTED, ConnectionSecrets
+from contextos.adapters.openapi.secrets import ConnectionSecrets
 from contextos.errors import InvalidSettings
 
 SECRET = "sk+live/9a8b7c"

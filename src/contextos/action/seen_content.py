@@ -19,7 +19,6 @@ import re
 import unicodedata
 from base64 import b32decode, b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
@@ -95,8 +94,8 @@ class SeenContent:
     _read: int = 0
     _found: list[_Raw] = field(default_factory=list)
     _contents: list[_Content] = field(default_factory=list)
-    _not_trusted: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By call, its folded arguments that no trusted content states."""
+    _not_trusted: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
+    """By call, its folded arguments that no trusted content states; None if they say more than can be looked at."""
 
     def trace(
         self, key: str, args: Mapping[str, Any], scope: RunScope, *, always: bool
@@ -112,7 +111,7 @@ class SeenContent:
         unstated = scope.pinned.pack.pack_meta.data_classification
         traced = {name: self._traced(args[name], unstated) for name in sorted(args)}
         own = [args[name] for name, one in traced.items() if one.integrity != "trusted"]
-        self._not_trusted[key] = tuple(dict.fromkeys(one for one in map(_fold, _said(own)) if one))
+        self._not_trusted[key] = _said(own)
         return traced
 
     def _take_in(self, scope: RunScope) -> None:
@@ -157,9 +156,9 @@ class SeenContent:
         if not capability.adapter.trusts_output(capability.definition):
             yield _Raw(origin, "untrusted", label, values)
             return
-        arguments = self._not_trusted.get(call)
+        arguments = self._not_trusted.get(call, ())
         if not arguments:
-            yield _Raw(origin, "trusted", label, values)
+            yield _Raw(origin, "untrusted" if arguments is None else "trusted", label, values)
             return
         repeats = {one: _repeats(one, arguments) for one in values}
         yield _Raw(origin, "trusted", label, [one for one in repeats if not repeats[one]])
@@ -271,12 +270,13 @@ def _states(content: _Content, text: str) -> bool:
     return False
 
 
-def _said(value: Any) -> Iterator[str]:
-    """The texts of a value, and what they encode."""
-    for text in _leaves(value):
-        yield text
-        with suppress(_TooMuch):
-            yield from _decodings(text)
+def _said(value: Any) -> tuple[str, ...] | None:
+    """The folded texts of a value, and what they encode; None if that is more than can be looked at."""
+    try:
+        said = [form for text in _leaves(value) for form in (text, *_decodings(text))]
+    except _TooMuch:
+        return None
+    return tuple(dict.fromkeys(one for one in map(_fold, said) if one))
 
 
 def _repeats(value: str, arguments: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from contextos.action import seen_content
 from contextos.action.seen_content import SeenContent
 from contextos.contracts.journal import Logged
 
@@ -123,6 +124,19 @@ def test_a_run_that_has_seen_nothing_untrusted_needs_no_trace() -> None:
     traced = seen.trace("2/a", {"x": "ana"}, scope(), always=False)
     assert traced is not None
     assert traced["x"].integrity == "trusted", "what was seen before still counts"
+
+
+def test_nothing_of_an_answer_is_trusted_whose_argument_says_more_than_can_be_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(seen_content, "MAX_DECODED", 0)
+    log = [MAIL]
+    seen = SeenContent(log)
+    seen.trace("2/find", {"q": "mallory%40evil.example and bob"}, scope(), always=False)
+    log.append(answer("crm.find", {"owner": "carol"}, key="2/find/1"))
+    traced = seen.trace("3/pay", {"to": "carol"}, scope(), always=False)
+    assert traced is not None
+    assert traced["to"].integrity == "untrusted"
 
 
 def test_an_echo_is_as_trusted_as_the_argument_was_also_after_a_second_attempt() -> None:

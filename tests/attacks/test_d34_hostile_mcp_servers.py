@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from contextos.action.registry import Registry
-from contextos.adapters.mcp.adapter import MAX_SAID_CHARS, McpAdapter, listed_tools
+from contextos.adapters.foreign.replies import MAX_SAID_CHARS
+from contextos.adapters.mcp.adapter import McpAdapter, listed_tools
 from contextos.adapters.mcp.connection import MAX_TOOLS
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.mcp.drafting import Stated, draft_adapter

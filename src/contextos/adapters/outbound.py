@@ -65,6 +65,8 @@ _OWN: Final = frozenset({
     "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
 """Headers that say how a message travels. The client sets them itself."""
+UNSENT_HEADERS: Final = frozenset({"accept-encoding", "connection", "content-length", "host", "user-agent"})
+"""What an HTTP library adds to the requests of an SDK. A transport over `OutboundClient` leaves it out."""
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _WITHOUT_BODY: Final = frozenset({204, 304})
 

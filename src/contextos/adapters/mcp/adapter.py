@@ -12,7 +12,6 @@ read. An error that the server reports is a business error. The session lives on
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import wait
@@ -23,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from contextos.action.foreign_code import CALL_PASSES, ForeignFaults, ignore_fault
 from contextos.action.secret_redactor import SecretRedactor
+from contextos.adapters.foreign.quarantine import Quarantine
+from contextos.adapters.foreign.replies import stated_error
 from contextos.adapters.loop_thread import LoopThread
 from contextos.adapters.mcp.definitions import (
     McpConnection,
@@ -34,13 +35,7 @@ from contextos.adapters.mcp.definitions import (
 )
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.contracts.envelopes.tool import (
-    AdapterDefinition,
-    AdapterReply,
-    CallContext,
-    CapabilityDefinition,
-    ToolError,
-)
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, CapabilityDefinition
 from contextos.errors import InvalidInput, LostReply, Overloaded, Problem, Unavailable
 
 if TYPE_CHECKING:
@@ -50,14 +45,11 @@ if TYPE_CHECKING:
 ReturnT = TypeVar("ReturnT")
 Redact = Callable[[Any], Any]
 
-MAX_SAID_CHARS: Final = 2_000
 MAX_STDERR_CHARS: Final = 300
 LIST_TIMEOUT_S: Final = 60
 END_TIMEOUT_S: Final = 12
 BAD_ARGUMENTS: Final = -32602
 """JSON-RPC: the arguments are wrong. A server can also answer so after an effect."""
-
-_LOG: Final = logging.getLogger("contextos.adapters")
 
 
 class McpAdapter:
@@ -76,14 +68,14 @@ class McpAdapter:
         self._definition, self._operations = definition, dict(operations)
         self._declared = {capability.name: capability for capability in definition.capabilities}
         self._named, self._folder = connection, folder
-        self._quarantined: set[str] = set()
+        self._quarantine = Quarantine(definition.adapter_id, "mcp")
         self._thread: LoopThread | None = None
         self._open: McpSessions | None = None
 
     @property
     def quarantined(self) -> frozenset[str]:
         """Return the capabilities whose definition was found changed in this process."""
-        return frozenset(self._quarantined)
+        return self._quarantine.names
 
     def describe(self) -> AdapterDefinition:
         """Return the published definition: the same object every time."""
@@ -99,8 +91,8 @@ class McpAdapter:
         operation, declared = self._operations.get(capability), self._declared.get(capability)
         if operation is None or declared is None:
             raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")
-        if capability in self._quarantined:
-            return self._drift(capability)
+        if capability in self._quarantine:
+            return self._quarantine.reply(capability)
         return await self._on_thread(self._call(operation, declared, dict(args), context))
 
     async def lookup(self, capability: str, _idempotency_key: str, _context: CallContext) -> AdapterReply | None:
@@ -141,7 +133,7 @@ class McpAdapter:
                 faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
         for name, operation in self._operations.items():
             if isinstance(operation, ToolOperation) and not _is_pinned(operation, listed):
-                self._quarantine(name)
+                self._quarantine.add(name)
         return self.quarantined
 
     async def _call(
@@ -151,8 +143,8 @@ class McpAdapter:
         over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
         session, listed = await self._listed(operation, declared, context, over_at)
         if isinstance(operation, ToolOperation) and not _is_pinned(operation, listed):
-            self._quarantine(declared.name)
-            return self._drift(declared.name)
+            self._quarantine.add(declared.name)
+            return self._quarantine.reply(declared.name)
         if context.is_late():
             raise Overloaded(self._definition.adapter_id, "its time was over before it had its turn")
         reply: AdapterReply | None = None
@@ -208,27 +200,12 @@ class McpAdapter:
         except MCPError as error:
             if error.code != BAD_ARGUMENTS or declared.kind == "write":
                 raise
-            return _error("tool_refused", redact(error.message), declared)
+            return stated_error("tool_refused", redact(error.message), declared)
 
     def _faults(self, capability: str, context: CallContext, *, is_read: bool) -> ForeignFaults:
         adapter_id = self._definition.adapter_id
         # No fault is reported: its text is the server's.
         return ForeignFaults(adapter_id, capability, context, ignore_fault, is_read=is_read, passing=CALL_PASSES)
-
-    def _quarantine(self, capability: str) -> None:
-        if capability not in self._quarantined:
-            self._quarantined.add(capability)
-            fields = {"capability": f"{self._definition.adapter_id}.{capability}"}
-            _LOG.warning("capability quarantined: its definition changed", extra=fields)
-
-    def _drift(self, capability: str) -> AdapterReply:
-        name = f"{self._definition.adapter_id}.{capability}"
-        error = ToolError(
-            code="definition_drift",
-            message=f"the server does not list `{name}` as it was published; nothing was sent",
-            remedy="draft the adapter again with `contextos adapters add mcp`, review the change, and publish it",
-        )
-        return AdapterReply(error=error, cost_cents=0)
 
 
 def mcp_adapter(file: AdapterFile, folder: Path) -> McpAdapter:
@@ -321,9 +298,9 @@ def _reply(
         if declared.kind == "write":
             # A task goes on after this answer, and a tool can ask for input after its effect.
             raise LostReply(f"`{declared.name}` may have happened: its answer is `{answer.result_type[:40]}`")
-        return _error("input_required", "the tool asks for input, which nobody gives it", declared)
+        return stated_error("input_required", "the tool asks for input, which nobody gives it", declared)
     if answer.is_error:
-        return _error("tool_error", "\n".join(texts), declared)
+        return stated_error("tool_error", "\n".join(texts), declared)
     if operation.output == "text":
         return AdapterReply(
             output={"texts": texts, "omitted": len(answer.content) - len(texts)}, cost_cents=declared.cost_cents
@@ -340,8 +317,3 @@ def _contents(answer: ResourceAnswer, declared: CapabilityDefinition, redact: Re
     ]
     output = {"contents": texts, "omitted": len(answer.contents) - len(texts)}
     return AdapterReply(output=output, cost_cents=declared.cost_cents)
-
-
-def _error(code: str, text: str, declared: CapabilityDefinition) -> AdapterReply:
-    said = text[:MAX_SAID_CHARS].encode(errors="replace").decode() or "the server gives no reason"
-    return AdapterReply(error=ToolError(code=code, message=said), cost_cents=declared.cost_cents)

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from contextos.adapters.outbound import destination, is_internal, is_public
+from contextos.adapters.foreign.server_url import VariableName, bad_connection, check_server_url, is_remote_url
+from contextos.adapters.outbound import destination
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.ids import Digest
 from contextos.contracts.model import Model, Name, Seq
-from contextos.errors import InvalidInput, Problem
-from contextos.port_settings import is_loopback
 
 PINNED_MEMBERS: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """The members of a listed tool that its digest covers; the rest of a listing, such as icons, no model is shown."""
 
 _SECRET_NAME: Final = re.compile(r"AUTH|CREDENTIAL|KEY|PASS|SECRET|TOKEN", re.IGNORECASE)
-
-VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 
 
 class McpConnection(Model):
@@ -45,17 +42,17 @@ class McpConnection(Model):
             InvalidInput: names the member and the remedy.
         """
         if bool(self.command) == bool(self.url):
-            raise _bad("", "it has not exactly one of `command` and `url`", "name one of both")
+            raise bad_connection("", "it has not exactly one of `command` and `url`", "name one of both")
         if self.url and self.env:
-            raise _bad("/env", "a server at a URL gets no environment", "remove `env`")
+            raise bad_connection("/env", "a server at a URL gets no environment", "remove `env`")
         if self.command and self.token_env:
-            raise _bad("/token_env", "a command gets no token", "name the variable in `env`")
+            raise bad_connection("/token_env", "a command gets no token", "name the variable in `env`")
         if self.command and not self.command[0]:
-            raise _bad("/command", "the command is empty", "name a program")
+            raise bad_connection("/command", "the command is empty", "name a program")
         if self.command and self.internal:
-            raise _bad("/internal", "a command has no address", "remove `internal`")
+            raise bad_connection("/internal", "a command has no address", "remove `internal`")
         if self.url:
-            self._check_url()
+            check_server_url(self.url, internal=self.internal)
 
     def secrets(self, environment: Mapping[str, str]) -> list[str]:
         """Return the values of the token, and of the variables of the command whose names say that they are secret."""
@@ -65,19 +62,11 @@ class McpConnection(Model):
     @property
     def is_remote(self) -> bool:
         """Return whether the server is on another machine, as far as its name says."""
-        return bool(self.url) and not is_loopback(destination(self.url).host)
+        return bool(self.url) and is_remote_url(self.url)
 
     def endpoint(self) -> str:
         """Return `host:port` of the URL, as `egress` lists it; "" for a command."""
         return destination(self.url).endpoint if self.url else ""
-
-    def _check_url(self) -> None:
-        to = destination(self.url)
-        literal = to.host.replace(".", "").isdigit()
-        if literal and not is_public(to.host) and not (self.internal and is_internal(to.host)):
-            raise _bad("/url", f"`{to.host}` is no public address", "state that it is `internal`, or name another")
-        if to.scheme == "http" and not (self.internal and is_loopback(to.host)):
-            raise _bad("/url", "the connection is not encrypted", "write `https://`; on this machine set `internal`")
 
 
 class ToolOperation(Model):
@@ -133,16 +122,3 @@ def misfit(operation: Operation, capability: CapabilityDefinition) -> tuple[str,
     if operation.key_argument in properties:
         return "the argument of the key is also one of the capability", "remove it from the input schema"
     return None
-
-
-def capability_name(tool: str) -> str:
-    """Return the name of a tool as a capability can have it.
-
-    >>> capability_name("read-file")
-    'read_file'
-    """
-    return re.sub(r"[^A-Za-z0-9_]", "_", tool)[:64]
-
-
-def _bad(where: str, detail: str, remedy: str) -> InvalidInput:
-    return InvalidInput(Problem(f"/connection{where}", "bad_connection", detail, remedy))

@@ -24,7 +24,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest, jsonrpc_message_adapter
 
 from contextos.adapters.mcp.definitions import McpConnection
-from contextos.adapters.outbound import OutboundClient, OutboundRequest
+from contextos.adapters.outbound import UNSENT_HEADERS, OutboundClient, OutboundRequest
 from contextos.contracts.encoding.codec import loads
 from contextos.errors import InvalidInput
 
@@ -38,7 +38,6 @@ CHUNK_BYTES: Final = 65_536
 EXIT_GRACE_S: Final = 1.0
 EXIT_POLL_S: Final = 0.005
 REQUEST_TIMEOUT_S: Final = 120
-UNSENT_HEADERS: Final = frozenset({"accept-encoding", "connection", "content-length", "host", "user-agent"})
 KEPT_HEADERS: Final = frozenset({"content-type", "mcp-session-id"})
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from contextos.adapters.adapter_file import read_adapter_file
+from contextos.adapters.foreign.drafting import DraftRow
 from contextos.adapters.mcp.definitions import McpConnection
-from contextos.adapters.mcp.drafting import DraftRow, Stated, draft_adapter
+from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput
 from tests.servers.adapters import adapter_of

@@ -1,0 +1,41 @@
+"""What the URL of a foreign server can be: encrypted and public, unless a person said that it is internal."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from contextos.adapters.outbound import destination, is_internal, is_public
+from contextos.errors import InvalidInput, Problem
+from contextos.port_settings import is_loopback
+
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+"""The name of an environment variable."""
+
+
+def check_server_url(url: str, *, internal: bool) -> None:
+    """Refuse the URL of a server that others on the way can read, or that leads to a special address.
+
+    Raises:
+        InvalidInput: names the remedy.
+    """
+    to = destination(url)
+    literal = to.host.replace(".", "").isdigit()
+    if literal and not is_public(to.host) and not (internal and is_internal(to.host)):
+        raise bad_connection(
+            "/url", f"`{to.host}` is no public address", "state that it is `internal`, or name another"
+        )
+    if to.scheme == "http" and not (internal and is_loopback(to.host)):
+        remedy = "write `https://`; on this machine set `internal`"
+        raise bad_connection("/url", "the connection is not encrypted", remedy)
+
+
+def is_remote_url(url: str) -> bool:
+    """Return whether a URL leads to another machine, as far as its host says."""
+    return not is_loopback(destination(url).host)
+
+
+def bad_connection(where: str, detail: str, remedy: str) -> InvalidInput:
+    """Return the error for the member `where` of the connection of an adapter file."""
+    return InvalidInput(Problem(f"/connection{where}", "bad_connection", detail, remedy))

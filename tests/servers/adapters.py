@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from contextos.adapters.a2a.adapter import A2aAdapter
+from contextos.adapters.a2a.connection import AgentConnection
+from contextos.adapters.a2a.definitions import A2aConnection
+from contextos.adapters.a2a.drafting import card_url, draft_agent
 from contextos.adapters.adapter_file import AdapterFile, read_adapter_file
 from contextos.adapters.mcp.adapter import McpAdapter, listed_tools
 from contextos.adapters.mcp.definitions import McpConnection
@@ -46,6 +51,24 @@ def adapter_of(file: dict[str, Any], folder: Path) -> McpAdapter:
     return adapter
 
 
+def agent_at(url: str, **stated: Any) -> dict[str, Any]:
+    """The connection to the A2A agent that is served at a URL of the loopback."""
+    return {"kind": "a2a", "url": f"{url}/a2a", "card_url": card_url(url), "internal": True, **stated}
+
+
+async def drafted_agent(connection: dict[str, Any], *reads: str) -> dict[str, Any]:
+    """The adapter file of an A2A agent, as it is drafted now."""
+    named = A2aConnection.model_validate(connection)
+    return draft_agent("lab", named, await AgentConnection(named, os.environ, {}).card(), reads)[0]
+
+
+def agent_adapter(file: dict[str, Any]) -> A2aAdapter:
+    """The adapter of the file of an A2A agent. It needs no folder, and has nothing to close."""
+    adapter = make_adapter(read_adapter_file(canonical(file)), FOLDER)
+    assert isinstance(adapter, A2aAdapter)
+    return adapter
+
+
 @contextmanager
 def opened(file: dict[str, Any], folder: Path) -> Iterator[McpAdapter]:
     """The adapter of a file, closed afterwards."""
@@ -72,22 +95,28 @@ def call_context(timeout_ms: int = 20_000, *, key: str | None = None) -> CallCon
 
 @contextmanager
 def shop_connection(transport: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """The connection to a running server with the tools of the refund example, over `stdio` or `http`."""
-    command = [sys.executable, str(FOLDER / "shop_server.py"), str(folder)]
+    """The connection to a running server with the tools of the refund example: an MCP server over `stdio` or `http`,
+    or an A2A agent (`a2a`).
+    """
+    command = [sys.executable, str(FOLDER / "shop_server.py"), str(folder), "http"]
     if transport == "stdio":
-        yield {"kind": "mcp", "command": command}
+        yield {"kind": "mcp", "command": command[:-1]}
         return
-    with subprocess.Popen([*command, "http"], stdout=subprocess.PIPE, text=True) as server:
+    if transport == "a2a":
+        command = [sys.executable, str(FOLDER / "shop_agent.py"), str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
-            port = int(server.stdout.readline())
-            yield {"kind": "mcp", "url": f"http://127.0.0.1:{port}/mcp", "internal": True}
+            url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+            yield agent_at(url) if transport == "a2a" else {"kind": "mcp", "url": f"{url}/mcp", "internal": True}
         finally:
             server.kill()
 
 
-def same_tools(definition: AdapterDefinition, connection: dict[str, Any], folder: Path) -> McpAdapter:
+def same_tools(definition: AdapterDefinition, connection: dict[str, Any], folder: Path) -> McpAdapter | A2aAdapter:
     """An adapter of the server whose definition is that of a function adapter, as a reviewer can write it."""
+    if connection["kind"] == "a2a":
+        return same_skills(definition, connection)
     stated = {one.name for one in definition.capabilities if one.kind == "read"}
     file = asyncio.run(drafted(connection, folder, reads=sorted(stated)))
     wanted = [one.name for one in definition.capabilities]
@@ -96,3 +125,16 @@ def same_tools(definition: AdapterDefinition, connection: dict[str, Any], folder
     if "issue_refund" in wanted:
         file["operations"]["issue_refund"]["key_argument"] = "key"
     return adapter_of(file, folder)
+
+
+def same_skills(definition: AdapterDefinition, connection: dict[str, Any]) -> A2aAdapter:
+    """An adapter of the agent whose definition is that of a function adapter."""
+    stated = [one.name for one in definition.capabilities if one.kind == "read"]
+    file = asyncio.run(drafted_agent(connection, *stated))
+    file["definition"] = definition.to_json() | {"type": "a2a"}
+    file["operations"] = {
+        one.name: file["operations"][one.name]
+        | {"output": "structured", "stated_idempotent": one.idempotency.strategy == "keyed"}
+        for one in definition.capabilities
+    }
+    return agent_adapter(file)

@@ -58,6 +58,31 @@ async def draft_mcp(
     return file, [asdict(row) for row in rows]
 
 
+async def draft_a2a(
+    name: str, url: str, *, internal: bool, token_env: str, reads: Sequence[str]
+) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Ask an A2A agent for its card. Return the draft of its adapter file and a row for each skill.
+
+    Raises:
+        InvalidInput: the URL is none, what was stated does not fit, or no skill can be used.
+        Unavailable: the agent does not answer.
+    """
+    from contextos.adapters.a2a.adapter import require_a2a
+    from contextos.adapters.a2a.definitions import A2aConnection
+    from contextos.adapters.a2a.drafting import card_url, draft_agent
+
+    require_a2a()
+    from contextos.adapters.a2a.connection import AgentConnection
+
+    place = card_url(url)
+    stated = {"internal": internal, **({"token_env": token_env} if token_env else {})}
+    named = parse(A2aConnection, {"kind": "a2a", "url": place, "card_url": place, **stated})
+    named.check()
+    file, rows = draft_agent(name, named, await AgentConnection(named, os.environ, {}).card(), reads)
+    canonical(file)
+    return file, [asdict(row) for row in rows]
+
+
 def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
     """Check an adapter file, and write its path and digest to the settings. Returns both.
 

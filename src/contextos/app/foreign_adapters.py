@@ -15,7 +15,11 @@ from contextos.contracts.ports.outside import Adapter
 from contextos.errors import InvalidInput, InvalidSettings, Problem
 from contextos.files import read_regular_file
 
-SDKS: Final = {"mcp": ("mcp", "mcp-types"), "openapi": ("httpx", "httpcore", "h11")}
+SDKS: Final = {
+    "mcp": ("mcp", "mcp-types"),
+    "openapi": ("httpx", "httpcore", "h11"),
+    "a2a": ("a2a-sdk", "protobuf", "httpx", "httpcore", "h11"),
+}
 """The installed packages that an adapter of each kind runs on; their versions are part of its code digest."""
 
 
@@ -36,8 +40,12 @@ def make_adapter(file: AdapterFile, folder: Path) -> Adapter:
         from contextos.adapters.openapi.adapter import openapi_adapter
 
         return openapi_adapter(file.connection, file.definition, file.operations, folder)
+    if file.connection["kind"] == "a2a":
+        from contextos.adapters.a2a.adapter import a2a_adapter
+
+        return a2a_adapter(file)
     detail = f"no adapter of the kind `{str(file.connection['kind'])[:40]}` can be made from a file"
-    raise InvalidInput(Problem("/connection/kind", "unknown_kind", detail, "use `mcp` or `openapi`"))
+    raise InvalidInput(Problem("/connection/kind", "unknown_kind", detail, "use `mcp`, `openapi` or `a2a`"))
 
 
 def load_adapter_file(path: str, digest: str | None, *, root: Path) -> LoadedAdapters:

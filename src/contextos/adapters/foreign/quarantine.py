@@ -1,7 +1,7 @@
 """`Quarantine`: the capabilities of a foreign server whose definition is not the published one.
 
-Such a capability gets no call. The reply is the business error `definition_drift`, which means that nothing happened. It
-holds no text of the server.
+Such a capability gets no call. The reply is the business error `definition_drift`, which means that nothing happened.
+It holds no text of the server.
 """
 
 from __future__ import annotations

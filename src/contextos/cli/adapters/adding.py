@@ -102,6 +102,35 @@ def add_openapi_command(
     return write_draft(root, out or Path("adapters") / f"{name}.json", *drafted, as_json=as_json)
 
 
+def add_a2a_command(
+    name: NameArgument,
+    url: Annotated[str, typer.Option("--url", help="The URL of the agent, or of its card (`.json`).")],
+    read: Annotated[
+        list[str], typer.Option("--read", metavar="SKILL", help="State that this skill only reads. Repeatable.")
+    ] = [],  # noqa: B006
+    token_env: Annotated[
+        str, typer.Option("--token-env", metavar="NAME", help="The variable with the bearer token of the agent.")
+    ] = "",
+    internal: Annotated[
+        bool, typer.Option("--internal", help="State that the agent is at a loopback or private address.")
+    ] = False,
+    out: OutOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Draft the adapter of an A2A agent from its card.
+
+    The agent is asked for its card; no message is sent.
+    """
+    import asyncio
+
+    from contextos.app.adapter_files import draft_a2a
+
+    root = find_workspace(workspace)
+    drafted = asyncio.run(draft_a2a(name, url, internal=internal, token_env=token_env, reads=read))
+    return write_draft(root, out or Path("adapters") / f"{name}.json", *drafted, as_json=as_json)
+
+
 def _reached(connection: dict[str, Any]) -> list[str]:
     """Where calls go, and which variables of the environment go with them."""
     where = connection.get("server") or connection.get("url") or " ".join(connection.get("command", ()))

@@ -1,0 +1,252 @@
+"""`A2aAdapter`: the `Adapter` port over an A2A agent, which is a URL and code of somebody else.
+
+Before every call the card of the agent is fetched, and the digest of the skill that is called is compared with that of
+the adapter file. If it differs, or the skill is gone, nothing is sent (`Quarantine`).
+
+A call is one message. Its `messageId` is the idempotency key, so a call that is sent again is the same message. The
+agent is asked for the task of the message until the task ends or the call's time is over; `tasks` says what each state
+means. A call whose capability can be looked up gets the key as its `contextId`, too: a lookup is the list of the tasks
+of that context.
+
+Up to the message every fault is `Unavailable`. After it, a fault is `LostReply` for a write and `Unavailable` for a
+read; that the agent cannot be asked for the task is none as long as there is time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from contextos.action.foreign_code import CALL_PASSES, LOOKUP_PASSES, ForeignFaults, ignore_fault
+from contextos.action.secret_redactor import SecretRedactor
+from contextos.adapters.a2a.definitions import A2aConnection, SkillOperation, is_pinned, misfit
+from contextos.adapters.a2a.tasks import ACTIVE, REFUSED_CALLERS, AgentAnswer, AgentRefusal, BadAnswer, reply_of
+from contextos.adapters.foreign.quarantine import Quarantine
+from contextos.adapters.foreign.replies import stated_error
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, CapabilityDefinition
+from contextos.errors import InvalidInput, LostReply, Overloaded, Problem, Unavailable
+
+if TYPE_CHECKING:
+    from contextos.adapters.a2a.connection import AgentConnection
+    from contextos.adapters.adapter_file import AdapterFile
+
+FIRST_WAIT_S: Final = 0.05
+MAX_WAIT_S: Final = 5.0
+"""The wait before a task is asked for again: it doubles from the first to the longest."""
+MAX_POLLS: Final = 100
+CARD_TIMEOUT_MS: Final = 30_000
+BAD_MESSAGE: Final = frozenset({-32602, -32005})
+"""JSON-RPC: the parameters are wrong, or their media type. An agent can also answer so after an effect."""
+
+
+class A2aAdapter:
+    """An adapter whose capabilities are skills of one A2A agent. Nothing is kept open between calls."""
+
+    def __init__(
+        self, definition: AdapterDefinition, connection: A2aConnection, operations: Mapping[str, SkillOperation]
+    ) -> None:
+        self._definition, self._operations = definition, dict(operations)
+        self._declared = {capability.name: capability for capability in definition.capabilities}
+        self._named = connection
+        self._quarantine = Quarantine(definition.adapter_id, "a2a")
+
+    @property
+    def quarantined(self) -> frozenset[str]:
+        """Return the capabilities whose definition was found changed in this process."""
+        return self._quarantine.names
+
+    def describe(self) -> AdapterDefinition:
+        """Return the published definition: the same object every time."""
+        return self._definition
+
+    async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        """Check the card of the agent, send the message, and wait for the end of its task.
+
+        Raises:
+            Unavailable: nothing happened.
+            LostReply: it may have happened.
+        """
+        operation, declared = self._operations.get(capability), self._declared.get(capability)
+        if operation is None or declared is None:
+            raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")
+        if capability in self._quarantine:
+            return self._quarantine.reply(capability)
+        over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
+        with self._faults(capability, context, is_read=True) as faults:
+            agent, card = await self._connected(context, over_at, faults)
+            request = _message(operation, declared, args, context)
+        if not is_pinned(operation, card):
+            self._quarantine.add(capability)
+            return self._quarantine.reply(capability)
+        if context.is_late():
+            raise Overloaded(self._definition.adapter_id, "its time was over before it had its turn")
+        with self._faults(capability, context, is_read=declared.kind == "read") as faults:
+            try:
+                async with asyncio.timeout_at(over_at):
+                    reply = await self._sent(agent, request, operation, declared)
+            except TimeoutError:
+                faults.uncertain(f"its task did not end in {context.timeout_ms} ms")
+            except BadAnswer as bad:
+                faults.uncertain(str(bad))
+            except LostReply:
+                if declared.kind == "write":
+                    raise
+                faults.uncertain("no whole answer came")
+        return reply
+
+    async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
+        """Find the task of a call whose capability has the strategy `lookup`, and wait for its end.
+
+        Raises:
+            LostReply: it is still not known what happened. An agent that lists no task is no proof that nothing did.
+        """
+        operation, declared = self._operations.get(capability), self._declared.get(capability)
+        can_look = declared is not None and declared.idempotency.strategy == "lookup"
+        if operation is None or declared is None or not can_look or capability in self._quarantine:
+            raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
+        over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
+        with self._faults(capability, context, is_read=False, passing=LOOKUP_PASSES) as faults:
+            agent, card = await self._connected(context, over_at, faults)
+            if not is_pinned(operation, card):
+                self._quarantine.add(capability)
+                faults.uncertain("the server does not list it as it was published; nothing was asked")
+            try:
+                async with asyncio.timeout_at(over_at):
+                    answer = await _ended(agent, await agent.only_task(idempotency_key))
+                    reply = reply_of(answer, operation, declared, self._redact)
+            except TimeoutError:
+                faults.uncertain(f"its task did not end in {context.timeout_ms} ms")
+            except BadAnswer as bad:
+                faults.uncertain(str(bad))
+        return reply
+
+    async def drifted(self) -> frozenset[str]:
+        """Ask the agent for its card, and return the capabilities that are not as they were published.
+
+        Raises:
+            Unavailable: the agent does not answer.
+        """
+        context = CallContext("", "", "", None, 0, CARD_TIMEOUT_MS)
+        over_at = asyncio.get_running_loop().time() + CARD_TIMEOUT_MS / 1000
+        with self._faults("card", context, is_read=True) as faults:
+            _, card = await self._connected(context, over_at, faults)
+        for name, operation in self._operations.items():
+            if not is_pinned(operation, card):
+                self._quarantine.add(name)
+        return self.quarantined
+
+    def close(self) -> None:
+        """Do nothing: no connection outlives a call."""
+
+    async def _connected(
+        self, context: CallContext, over_at: float, faults: ForeignFaults
+    ) -> tuple[AgentConnection, dict[str, Any]]:
+        """Return a connection for one call, and the card of the agent."""
+        from contextos.adapters.a2a.connection import AgentConnection
+
+        try:
+            async with asyncio.timeout_at(over_at):
+                agent = AgentConnection(self._named, os.environ, context.headers())
+                return agent, await agent.card()
+        except TimeoutError:
+            faults.uncertain(f"it did not send its card in {context.timeout_ms} ms")
+
+    async def _sent(
+        self, agent: AgentConnection, request: Any, operation: SkillOperation, declared: CapabilityDefinition
+    ) -> AdapterReply:
+        """Send the message, and return the reply when its task ended."""
+        try:
+            first = await agent.send(request)
+        except AgentRefusal as refusal:
+            refused = _refused(refusal, declared, self._redact(refusal.said))
+            if refused is None:
+                raise
+            return refused
+        if (context_id := request.message.context_id) and first.context_id != context_id:
+            raise BadAnswer("the agent answered in the context of another call")
+        return reply_of(await _ended(agent, first), operation, declared, self._redact)
+
+    def _redact(self, value: Any) -> Any:
+        return SecretRedactor(self._named.secrets(os.environ)).redact(value)
+
+    def _faults(
+        self, capability: str, context: CallContext, *, is_read: bool, passing: Any = CALL_PASSES
+    ) -> ForeignFaults:
+        adapter_id = self._definition.adapter_id
+        # No fault is reported: its text is the agent's.
+        return ForeignFaults(adapter_id, capability, context, ignore_fault, is_read=is_read, passing=passing)
+
+
+def a2a_adapter(file: AdapterFile) -> A2aAdapter:
+    """Make the adapter of a file of the kind `a2a`; nothing is connected yet.
+
+    Raises:
+        InvalidInput: the connection or an operation is not of its kind, or says what nothing enforces; or the extra
+            `a2a` is not installed.
+    """
+    require_a2a()
+    connection = parse(A2aConnection, file.connection)
+    connection.check()
+    if connection.is_remote and connection.endpoint() not in file.definition.egress:
+        remedy = f"add `{connection.endpoint()}` to `egress`, and set `external` to true"
+        raise InvalidInput(Problem("/definition/egress", "no_egress_list", "it lacks the agent itself", remedy))
+    operations: dict[str, SkillOperation] = {}
+    for capability in file.definition.capabilities:
+        operation = parse(SkillOperation, file.operations[capability.name])
+        if (fault := misfit(operation, capability)) is not None:
+            raise InvalidInput(Problem(f"/operations/{capability.name}", "misfit", *fault))
+        operations[capability.name] = operation
+    return A2aAdapter(file.definition, connection, operations)
+
+
+def require_a2a() -> None:
+    """Raise `InvalidInput` where the extra `a2a` is not installed."""
+    if find_spec("a2a") is None:
+        raise InvalidInput(Problem("", "missing_extra", "`a2a-sdk` is not installed", "install `contextos[a2a]`"))
+
+
+def _message(
+    operation: SkillOperation, declared: CapabilityDefinition, args: Mapping[str, Any], context: CallContext
+) -> Any:
+    from contextos.adapters.a2a.connection import message_of
+
+    key = context.idempotency_key
+    context_id = key if declared.idempotency.strategy == "lookup" else None
+    return message_of(operation, args, key or str(uuid4()), context_id)
+
+
+async def _ended(agent: AgentConnection, answer: AgentAnswer) -> AgentAnswer:
+    """Ask for the task again, after growing waits, until it is no longer active.
+
+    Raises:
+        BadAnswer: the agent answered with another task, or the task does not end.
+    """
+    wait_s = FIRST_WAIT_S
+    for _ in range(MAX_POLLS):
+        if answer.state not in ACTIVE:
+            return answer
+        await asyncio.sleep(wait_s)
+        wait_s = min(2 * wait_s, MAX_WAIT_S)
+        try:
+            now = await agent.task(answer.task_id)
+        except (Unavailable, LostReply):
+            # To ask again changes nothing, and the call's time is the limit.
+            continue
+        if (now.task_id, now.context_id) != (answer.task_id, answer.context_id):
+            raise BadAnswer("the agent answered with another task")
+        answer = now
+    raise BadAnswer(f"the agent was asked {MAX_POLLS} times, and its task did not end")
+
+
+def _refused(refusal: AgentRefusal, declared: CapabilityDefinition, said: str) -> AdapterReply | None:
+    """The reply to a refusal that says that nothing happened, or None where it does not say that."""
+    if refusal.code in REFUSED_CALLERS:
+        return stated_error(f"http_{refusal.code}", "the agent refuses the token of the connection", declared)
+    if refusal.code in BAD_MESSAGE and declared.kind == "read":
+        return stated_error("message_refused", said, declared)
+    return None

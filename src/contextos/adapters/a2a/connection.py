@@ -1,0 +1,183 @@
+"""`AgentConnection`: what one call asks of an A2A agent, with every byte sent by `OutboundClient`.
+
+The official client of A2A 1 speaks over a transport of ours. A request goes to the URL of the adapter file and to no
+other, whatever a card says. An answer has to be I-JSON within the limits, and the JSON-RPC response to this request.
+What an agent states as an error becomes an exception without its text before the SDK reads it, because the SDK puts
+such texts into the messages of its exceptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import httpx
+from a2a.client import ClientCallContext, ClientConfig, ClientFactory
+from a2a.types import (
+    AgentCard,
+    AgentInterface,
+    GetTaskRequest,
+    ListTasksRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageConfiguration,
+    SendMessageRequest,
+)
+from a2a.utils.constants import PROTOCOL_VERSION_1_0, TransportProtocol
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.message import Message as ProtobufMessage
+
+from contextos.adapters.a2a.definitions import A2aConnection, SkillOperation
+from contextos.adapters.a2a.tasks import (
+    REFUSED_CALLERS,
+    AgentAnswer,
+    AgentRefusal,
+    BadAnswer,
+    answer_of_message,
+    answer_of_task,
+)
+from contextos.adapters.outbound import UNSENT_HEADERS, OutboundClient, OutboundRequest, OutboundResponse
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.jcs import canonical
+from contextos.errors import InvalidInput, LostReply, Unavailable
+
+REQUEST_TIMEOUT_S: Final = 120
+MAX_SKILLS: Final = 1_000
+MEDIA_TYPES: Final[Mapping[str, str]] = {
+    "data": "application/json",
+    "structured": "application/json",
+    "text": "text/plain",
+}
+"""The media type of each form of an input and an output."""
+
+
+class AgentConnection:
+    """The connection to one agent. `environment` holds its token, and `trace` are the headers of the caller's trace.
+
+    Raises:
+        Unavailable: the variable of the token does not exist.
+    """
+
+    def __init__(self, named: A2aConnection, environment: Mapping[str, str], trace: Mapping[str, str]) -> None:
+        self._named = named
+        self._headers = _authorization(named, environment)
+        self._bridge = _Bridge(named)
+        interface = AgentInterface(
+            url=named.url,
+            protocol_binding=TransportProtocol.JSONRPC,
+            protocol_version=PROTOCOL_VERSION_1_0,
+            tenant=named.tenant,
+        )
+        http = httpx.AsyncClient(transport=self._bridge, trust_env=False, headers=self._headers)
+        config = ClientConfig(streaming=False, polling=True, httpx_client=http)
+        self._client = ClientFactory(config).create(AgentCard(supported_interfaces=[interface]))
+        self._context = ClientCallContext(service_parameters=dict(trace))
+
+    async def card(self) -> dict[str, Any]:
+        """Return the card of the agent as it wrote it.
+
+        Raises:
+            Unavailable: there is none, or it is no card.
+        """
+        endpoint = self._named.endpoint()
+        request = OutboundRequest("GET", self._named.card_url, {"accept": "application/json", **self._headers})
+        try:
+            answer = await self._bridge.exchange(request)
+            card = loads(answer.body) if answer.status == 200 else None
+        except LostReply:
+            raise Unavailable(endpoint, "it does not send its card whole and within the limits") from None
+        except InvalidInput:
+            card = None
+        if not isinstance(card, dict) or not _are_objects(card.get("skills")):
+            raise Unavailable(endpoint, "it does not send the card of an agent; check the URL and the token")
+        if len(card["skills"]) > MAX_SKILLS:
+            raise Unavailable(endpoint, f"its card has more than {MAX_SKILLS} skills; use an agent with fewer")
+        return card
+
+    async def send(self, request: SendMessageRequest) -> AgentAnswer:
+        """Send a message, and return the first answer."""
+        [response] = [one async for one in self._client.send_message(request, context=self._context)]
+        if response.HasField("task"):
+            return answer_of_task(_plain(response.task))
+        return answer_of_message(_plain(response.message))
+
+    async def task(self, task_id: str) -> AgentAnswer:
+        """Return a task as it is now."""
+        request = GetTaskRequest(id=task_id, history_length=0)
+        return answer_of_task(_plain(await self._client.get_task(request, context=self._context)))
+
+    async def only_task(self, context_id: str) -> AgentAnswer:
+        """Return the one task of a context.
+
+        Raises:
+            BadAnswer: the agent lists none, several, or one of another context.
+        """
+        request = ListTasksRequest(context_id=context_id, page_size=2, history_length=0, include_artifacts=True)
+        listed = await self._client.list_tasks(request, context=self._context)
+        if len(listed.tasks) != 1 or listed.next_page_token:
+            raise BadAnswer("the agent does not list exactly one task of this call")
+        found = answer_of_task(_plain(listed.tasks[0]))
+        if found.context_id != context_id:
+            raise BadAnswer("the agent listed a task of another call")
+        return found
+
+
+def message_of(
+    operation: SkillOperation, args: Mapping[str, Any], message_id: str, context_id: str | None
+) -> SendMessageRequest:
+    """Return the message that asks for a skill. Raises whatever the SDK raises for arguments that fit into none."""
+    part = Part(text=args["text"]) if operation.input == "text" else ParseDict({"data": dict(args)}, Part())
+    part.media_type = MEDIA_TYPES[operation.input]
+    message = Message(message_id=message_id, context_id=context_id, role=Role.ROLE_USER, parts=[part])
+    message.metadata.update({"skillId": operation.skill})
+    accepted = SendMessageConfiguration(accepted_output_modes=[MEDIA_TYPES[operation.output]], history_length=0)
+    return SendMessageRequest(message=message, configuration=accepted)
+
+
+class _Bridge(httpx.AsyncBaseTransport):
+    """The requests of the SDK, sent by `OutboundClient`: checked addresses, no redirects, whole and bounded bodies."""
+
+    def __init__(self, named: A2aConnection) -> None:
+        self._endpoint = named.endpoint()
+        self._client = OutboundClient(internal=[self._endpoint] if named.internal else [])
+
+    async def exchange(self, request: OutboundRequest) -> OutboundResponse:
+        """Send a request. Raises `Unavailable` (nothing was sent) or `LostReply`."""
+        try:
+            return await self._client.send(request, egress=[self._endpoint], timeout_s=REQUEST_TIMEOUT_S)
+        except InvalidInput as refused:
+            raise Unavailable(self._endpoint, refused.problems[0].detail) from None
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        asked = loads(await request.aread())
+        headers = {name: value for name, value in request.headers.items() if name not in UNSENT_HEADERS}
+        # A number of protobuf is a double: the canonical form writes 4200 and not 4200.0.
+        answer = await self.exchange(OutboundRequest("POST", str(request.url), headers, canonical(asked)))
+        if answer.status in REFUSED_CALLERS:
+            raise AgentRefusal(answer.status)
+        body = loads(answer.body) if answer.status == 200 else None
+        if not isinstance(body, dict) or (body.get("jsonrpc"), body.get("id")) != ("2.0", asked["id"]):
+            raise BadAnswer("the agent did not answer this request")
+        if (error := body.get("error")) is not None:
+            code, said = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, None)
+            raise AgentRefusal(code if isinstance(code, int) else 0, said if isinstance(said, str) else "")
+        return httpx.Response(200, json=body)
+
+
+def _authorization(named: A2aConnection, environment: Mapping[str, str]) -> dict[str, str]:
+    if named.token_env is None:
+        return {}
+    if named.token_env not in environment:
+        raise Unavailable(f"${named.token_env}", "the environment has no such variable; set it")
+    return {"authorization": f"Bearer {environment[named.token_env]}"}
+
+
+def _plain(message: ProtobufMessage) -> dict[str, Any]:
+    """A message of protobuf as JSON, in which a whole number is an integer."""
+    plain: dict[str, Any] = loads(canonical(MessageToDict(message)))
+    return plain
+
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)

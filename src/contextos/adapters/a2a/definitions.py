@@ -1,0 +1,122 @@
+"""What the adapter file says of an A2A agent, and the digest of a skill as the agent's card shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from contextos.adapters.foreign.server_url import VariableName, bad_connection, check_server_url, is_remote_url
+from contextos.adapters.outbound import destination
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.ids import Digest
+from contextos.contracts.model import Model, Name
+
+CARD_MEMBERS: Final = (
+    "name",
+    "provider",
+    "supportedInterfaces",
+    "capabilities",
+    "securitySchemes",
+    "securityRequirements",
+    "defaultInputModes",
+    "defaultOutputModes",
+)
+"""The members of a card that say whose agent it is, where a call goes and how."""
+SKILL_MEMBERS: Final = ("id", "name", "description", "tags", "inputModes", "outputModes", "securityRequirements")
+"""The members of a skill that its digest covers; no model is shown the rest, such as examples."""
+
+Url = Annotated[str, Field(min_length=1, max_length=2048)]
+
+
+class A2aConnection(Model):
+    """How an A2A agent is reached: the URL of its JSON-RPC interface, and that of its card, at the same endpoint.
+
+    `tenant` is that of the interface, if it has one. `token_env` names the environment variable that holds the bearer
+    token. `internal`: a person said that the agent is at a loopback or private address.
+    """
+
+    kind: Literal["a2a"]
+    url: Url
+    card_url: Url
+    tenant: str = Field(default="", max_length=256)
+    token_env: VariableName | None = None
+    internal: bool = False
+
+    def check(self) -> None:
+        """Refuse a connection that others on the way can read, or that has two endpoints.
+
+        Raises:
+            InvalidInput: names the member and the remedy.
+        """
+        check_server_url(self.url, internal=self.internal)
+        if destination(self.card_url).endpoint != self.endpoint():
+            raise bad_connection("/card_url", f"the card is not at `{self.endpoint()}`", "name the card of that agent")
+        check_server_url(self.card_url, internal=self.internal)
+
+    def secrets(self, environment: Mapping[str, str]) -> list[str]:
+        """Return the token of the connection, if it has one."""
+        return [environment[self.token_env]] if self.token_env and self.token_env in environment else []
+
+    @property
+    def is_remote(self) -> bool:
+        """Return whether the agent is on another machine, as far as its name says."""
+        return is_remote_url(self.url)
+
+    def endpoint(self) -> str:
+        """Return `host:port` of the URL, as `egress` lists it."""
+        return destination(self.url).endpoint
+
+
+class SkillOperation(Model):
+    """A capability that is a skill of the agent. `digest` is that of its published definition.
+
+    `input`: `data` sends the arguments as one data part, `text` sends the argument `text` as a text part. `output`:
+    `structured` is the one data part of the answer, `text` an object with its texts. `stated_read` records that a
+    person stated that the skill only reads, and `stated_idempotent` that the agent takes a message whose `messageId` it
+    knows for the same message.
+    """
+
+    skill: Name
+    digest: Digest
+    input: Literal["data", "text"]
+    output: Literal["structured", "text"]
+    stated_read: bool = False
+    stated_idempotent: bool = False
+
+
+def skill_digest(card: Mapping[str, Any], skill: Mapping[str, Any]) -> str:
+    """Return the digest of a skill: SHA-256 over the JCS form of `SKILL_MEMBERS`, and of `CARD_MEMBERS` of its card.
+
+    Raises:
+        InvalidInput: the card is not I-JSON.
+    """
+    shown = {name: skill[name] for name in SKILL_MEMBERS if name in skill}
+    return content_address({"card": {name: card[name] for name in CARD_MEMBERS if name in card}, "skill": shown})
+
+
+def is_pinned(operation: SkillOperation, card: Mapping[str, Any]) -> bool:
+    """Return whether a card, as it was read, shows the skill of an operation once and as it was published."""
+    found = [one for one in card["skills"] if one.get("id") == operation.skill]
+    return len(found) == 1 and skill_digest(card, found[0]) == operation.digest
+
+
+def misfit(operation: SkillOperation, capability: CapabilityDefinition) -> tuple[str, str] | None:
+    """Return what a capability declares and its operation does not do, with the remedy; None if they fit."""
+    strategy, writes = capability.idempotency.strategy, capability.kind == "write"
+    if capability.idempotency.honours_not_after:
+        return "A2A sends no time after which a call is void", "set `honours_not_after` to false"
+    if operation.stated_read == writes:
+        return "nobody stated that it only reads, or it is no read", "a read has `stated_read` true, and a write false"
+    if strategy != "none" and not writes:
+        return "a read has no key, and is not looked up", "use the strategy `none`"
+    if operation.stated_idempotent != (strategy == "keyed"):
+        remedy = "a keyed write has `stated_idempotent` true, and everything else false"
+        return "nobody stated that the agent takes a message once, or it is not `keyed`", remedy
+    if operation.input == "text":
+        properties, required = capability.input_schema.get("properties", {}), capability.input_schema.get("required")
+        if set(properties) != {"text"} or properties["text"].get("type") != "string" or required != ["text"]:
+            return "its arguments are more than a text", "require the one argument `text`, or set `input` to `data`"
+    return None

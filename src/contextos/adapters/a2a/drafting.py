@@ -1,0 +1,180 @@
+"""Drafts the adapter file of an A2A agent from its card, at its strictest: a person reviews and lowers it.
+
+A card has no schemas. A skill that takes texts is drafted with the one argument `text`. One that takes JSON alone is
+drafted without arguments, and a person writes the schema. The output is drafted as texts. A skill that this adapter
+cannot call is left out with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from contextos.adapters.a2a.definitions import A2aConnection, SkillOperation, skill_digest
+from contextos.adapters.foreign.drafting import (
+    TEXT_OUTPUT,
+    Draft,
+    DraftRow,
+    capability_name,
+    check_drafted,
+    drafted_capability,
+    require_listed,
+)
+from contextos.contracts.encoding.codec import parse
+from contextos.errors import InvalidInput, Problem
+
+CARD_PATH: Final = "/.well-known/agent-card.json"
+TEXT_MODES: Final = frozenset({"text", "text/plain"})
+JSON_MODE: Final = "application/json"
+BEARER_SCHEMES: Final = frozenset({"httpAuthSecurityScheme", "oauth2SecurityScheme", "openIdConnectSecurityScheme"})
+"""The kinds of security schemes that a bearer token satisfies; the first also has to be of the scheme `bearer`."""
+
+NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "additionalProperties": False}
+TEXT_ARGUMENT: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["text"],
+    "properties": {"text": {"type": "string"}},
+}
+
+
+def card_url(url: str) -> str:
+    """Return the URL of the card of an agent: `url` itself if it ends with `.json`, else the well-known place below it.
+
+    >>> card_url("https://agent.example/")
+    'https://agent.example/.well-known/agent-card.json'
+    """
+    return url if url.endswith(".json") else url.rstrip("/") + CARD_PATH
+
+
+def draft_agent(
+    name: str, named: A2aConnection, card: Mapping[str, Any], reads: Collection[str]
+) -> tuple[dict[str, Any], list[DraftRow]]:
+    """Return the adapter file of an agent as an object, and a row for each skill of its card.
+
+    `named` is the connection by which the card was read, and `reads` are the skills that a person stated to read.
+
+    Raises:
+        InvalidInput: the agent cannot be called as its card says, or no skill of it can be a capability.
+    """
+    connection = _interface(named, card)
+    skills = [str(skill.get("id", "")) for skill in card["skills"]]
+    require_listed(reads, skills, "skill")
+    if extension := next(_required_extensions(card), None):
+        detail = f"the agent requires the extension `{extension[:200]}`, which nothing here speaks"
+        raise InvalidInput(Problem("", "required_extension", detail, "use another agent"))
+    draft = Draft(external=True)
+    for skill in card["skills"]:
+        try:
+            _add_skill(draft, connection, card, skill, skills, reads=str(skill.get("id", "")) in reads)
+        except InvalidInput as refused:
+            draft.leave_out(str(skill.get("id", "")), refused.problems[0].detail)
+    return draft.to_file(name, connection, {connection.endpoint()}), draft.rows
+
+
+def _interface(named: A2aConnection, card: Mapping[str, Any]) -> A2aConnection:
+    """The connection to the first JSON-RPC interface of A2A 1 at the endpoint of the card."""
+    listed = card.get("supportedInterfaces")
+    for interface in listed if isinstance(listed, list) else ():
+        if not isinstance(interface, dict) or interface.get("protocolBinding") != "JSONRPC":
+            continue
+        url, version, tenant = (interface.get(member, "") for member in ("url", "protocolVersion", "tenant"))
+        if not isinstance(url, str) or not isinstance(tenant, str) or str(version).partition(".")[0] != "1":
+            continue
+        try:
+            found = named.model_copy(update={"url": url, "tenant": tenant})
+            found.check()
+        except InvalidInput:
+            continue
+        return found
+    detail = f"its card offers no JSON-RPC interface of A2A 1 at `{named.endpoint()}`"
+    raise InvalidInput(Problem("", "no_interface", detail, "use the URL of an agent that has one"))
+
+
+def _required_extensions(card: Mapping[str, Any]) -> Any:
+    extensions = _member(card.get("capabilities"), "extensions")
+    for one in extensions if isinstance(extensions, list) else ():
+        if _member(one, "required"):
+            yield str(_member(one, "uri"))
+
+
+def _add_skill(
+    draft: Draft,
+    connection: A2aConnection,
+    card: Mapping[str, Any],
+    skill: Mapping[str, Any],
+    skills: list[str],
+    *,
+    reads: bool,
+) -> None:
+    """Add a skill. Raises `InvalidInput` with the reason why it cannot be a capability."""
+    skill_id = str(skill.get("id", ""))
+    capability = capability_name(skill_id)
+    if not capability or capability in draft.capabilities or skills.count(skill_id) > 1:
+        raise _unusable("its id is empty, or another skill has it")
+    for required in (card.get("securityRequirements"), skill.get("securityRequirements")):
+        _check_security(connection, card, required)
+    takes, gives = _modes(card, skill, "Input"), _modes(card, skill, "Output")
+    form = "text" if not takes or takes & TEXT_MODES else "data"
+    if form == "data" and JSON_MODE not in takes:
+        raise _unusable("it takes neither texts nor JSON")
+    if gives and not gives & {*TEXT_MODES, JSON_MODE}:
+        raise _unusable("it answers neither texts nor JSON")
+    why = "stated as a read" if reads else "unknown: at its strictest"
+    if form == "data" or (gives and not gives & TEXT_MODES):
+        why += "; it speaks JSON, so its schemas are to be written"
+    declared = drafted_capability(
+        capability,
+        reads=reads,
+        leaves=True,
+        input_schema=TEXT_ARGUMENT if form == "text" else NO_ARGUMENTS,
+        output_schema=TEXT_OUTPUT,
+        description=str(skill.get("description") or skill.get("name") or ""),
+    )
+    check_drafted(declared)
+    operation: dict[str, Any] = {
+        "skill": skill_id,
+        "digest": skill_digest(card, skill),
+        "input": form,
+        "output": "text",
+    }
+    if reads:
+        operation["stated_read"] = True
+    parse(SkillOperation, operation)
+    draft.add(skill_id, declared, operation, why)
+
+
+def _modes(card: Mapping[str, Any], skill: Mapping[str, Any], side: str) -> set[str]:
+    """The media types that a skill takes (`Input`) or gives (`Output`): its own, or else those of the agent."""
+    own, default = skill.get(f"{side.lower()}Modes"), card.get(f"default{side}Modes")
+    modes = own if own and isinstance(own, list) else default
+    return {mode for mode in modes if isinstance(mode, str)} if isinstance(modes, list) else set()
+
+
+def _check_security(connection: A2aConnection, card: Mapping[str, Any], required: Any) -> None:
+    """Refuse requirements (one of a list has to be met) that this connection does not meet."""
+    if not isinstance(required, list) or not required:
+        return
+    alternatives = [_member(one, "schemes") or {} for one in required]
+    if not all(alternatives):
+        return
+    schemes = card.get("securitySchemes")
+    if not any(all(_is_bearer(_member(schemes, name)) for name in one) for one in alternatives):
+        raise _unusable("it asks for credentials that are no bearer token")
+    if connection.token_env is None:
+        raise _unusable("it asks for a bearer token; name its variable with `--token-env`")
+
+
+def _is_bearer(scheme: Any) -> bool:
+    if not isinstance(scheme, dict) or not BEARER_SCHEMES.intersection(scheme):
+        return False
+    over_http = scheme.get("httpAuthSecurityScheme")
+    return over_http is None or str(_member(over_http, "scheme")).lower() == "bearer"
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _unusable(why: str) -> InvalidInput:
+    return InvalidInput(Problem("", "unusable_skill", why, "use another"))

@@ -1,0 +1,123 @@
+"""What an A2A agent answered, and what each state of a task means for the call that began it.
+
+| state | a write | a read |
+|---|---|---|
+| `submitted`, `working` | asked for again, until the call's time is over | the same |
+| `completed` | done | done |
+| `failed`, `rejected` | the error that the agent states | the same |
+| `canceled` | unknown: nobody here cancelled it, and it can have acted before | an error |
+| `input_required`, `auth_required` | unknown: it can have acted, and can go on | an error |
+
+An answer that is a message and no task is done. Any other state is no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contextos.adapters.a2a.definitions import SkillOperation
+from contextos.adapters.foreign.replies import stated_error
+from contextos.contracts.envelopes.tool import AdapterReply, CapabilityDefinition
+from contextos.errors import LostReply
+
+ACTIVE: Final = frozenset({"submitted", "working"})
+REFUSING: Final = frozenset({"failed", "rejected"})
+INTERRUPTED: Final = {
+    "canceled": "somebody canceled its task",
+    "input_required": "its task asks for input, which nobody gives it",
+    "auth_required": "its task asks for a login, which nobody gives it",
+}
+
+REFUSED_CALLERS: Final = frozenset({401, 403})
+"""HTTP: the request was not done, because of who sent it."""
+
+_STATE_PREFIX: Final = "TASK_STATE_"
+
+
+class AgentRefusal(Exception):
+    """The error of JSON-RPC, or the HTTP status, by which an agent refused a request. `said` is the agent's text, which
+    no representation of this exception holds.
+    """
+
+    def __init__(self, code: int, said: str = "") -> None:
+        super().__init__(f"the agent refused the request with the code {code}")
+        self.code, self.said = code, said
+
+
+class BadAnswer(Exception):
+    """An answer that is none. The text is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAnswer:
+    """The answer to a message: a task in a state, or a message alone, which has no `task_id` and is `completed`.
+
+    `parts` are those of the artifacts of the task or of the message, and `said` those of the message of its status.
+    """
+
+    task_id: str
+    context_id: str
+    state: str
+    parts: Sequence[Mapping[str, Any]]
+    said: Sequence[Mapping[str, Any]] = ()
+
+
+def answer_of_task(task: Mapping[str, Any]) -> AgentAnswer:
+    """Return what a task says, from its JSON form.
+
+    Raises:
+        BadAnswer: it has no id.
+    """
+    if not task.get("id"):
+        raise BadAnswer("the agent answered with a task without an id")
+    status = task.get("status", {})
+    return AgentAnswer(
+        task_id=task["id"],
+        context_id=task.get("contextId", ""),
+        state=str(status.get("state", "")).removeprefix(_STATE_PREFIX).lower(),
+        parts=[part for artifact in task.get("artifacts", ()) for part in artifact.get("parts", ())],
+        said=status.get("message", {}).get("parts", ()),
+    )
+
+
+def answer_of_message(message: Mapping[str, Any]) -> AgentAnswer:
+    """Return what a message says that is an answer without a task, from its JSON form."""
+    return AgentAnswer("", message.get("contextId", ""), "completed", message.get("parts", ()))
+
+
+def reply_of(
+    answer: AgentAnswer, operation: SkillOperation, declared: CapabilityDefinition, redact: Callable[[Any], Any]
+) -> AdapterReply:
+    """Return the answer as a reply, without the secrets of the connection. The Tool Gateway checks the output against
+    the published schema.
+
+    Raises:
+        LostReply: a write may have happened.
+        BadAnswer: the state is none in which a task ends.
+    """
+    if answer.state == "completed":
+        return AdapterReply(output=_output(answer, operation, redact), cost_cents=declared.cost_cents)
+    if answer.state in REFUSING:
+        said = "\n".join(redact(text) for text in _texts(answer.said))
+        return stated_error(f"task_{answer.state}", said, declared)
+    why = INTERRUPTED.get(answer.state)
+    if why is None:
+        raise BadAnswer("the agent answered with a task in an unknown state")
+    if declared.kind == "write":
+        raise LostReply(f"`{declared.name}` may have happened: {why}; look before it is sent again")
+    return stated_error(answer.state, why, declared)
+
+
+def _output(answer: AgentAnswer, operation: SkillOperation, redact: Callable[[Any], Any]) -> dict[str, Any] | None:
+    """The output in the form of the operation; None where the answer has not exactly one object as data."""
+    if operation.output == "text":
+        texts = [redact(text) for text in _texts(answer.parts)]
+        return {"texts": texts, "omitted": len(answer.parts) - len(texts)}
+    found = [part["data"] for part in answer.parts if "data" in part]
+    return redact(found[0]) if len(found) == 1 and isinstance(found[0], dict) else None
+
+
+def _texts(parts: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [part["text"] for part in parts if isinstance(part.get("text"), str)]

@@ -22,6 +22,7 @@ from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.app.foreign_adapters import make_adapter
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterDefinition, CallContext
+from tests.servers.hostile_agent import HostileAgent, hostile_agent
 
 FOLDER = Path(__file__).resolve().parent
 HOSTILE = FOLDER / "hostile.py"
@@ -94,16 +95,16 @@ def call_context(timeout_ms: int = 20_000, *, key: str | None = None) -> CallCon
 
 
 @contextmanager
-def shop_connection(transport: str, folder: Path) -> Iterator[dict[str, Any]]:
+def shop_connection(transport: str, folder: Path, *, work_s: int = 0) -> Iterator[dict[str, Any]]:
     """The connection to a running server with the tools of the refund example: an MCP server over `stdio` or `http`,
-    or an A2A agent (`a2a`).
+    or an A2A agent (`a2a`) that works `work_s` seconds on a refund that it has already paid.
     """
     command = [sys.executable, str(FOLDER / "shop_server.py"), str(folder), "http"]
     if transport == "stdio":
         yield {"kind": "mcp", "command": command[:-1]}
         return
     if transport == "a2a":
-        command = [sys.executable, str(FOLDER / "shop_agent.py"), str(folder)]
+        command = [sys.executable, str(FOLDER / "shop_agent.py"), str(folder), str(work_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
@@ -138,3 +139,16 @@ def same_skills(definition: AdapterDefinition, connection: dict[str, Any]) -> A2
         for one in definition.capabilities
     }
     return agent_adapter(file)
+
+
+@contextmanager
+def hostile_skill(
+    mode: str = "plain", *, read: bool = False, strategy: str = "none", **stated: Any
+) -> Iterator[tuple[HostileAgent, A2aAdapter]]:
+    """A hostile agent in a mode, and an adapter of its skill `say` that was drafted when it was `plain`."""
+    with hostile_agent() as agent:
+        file = asyncio.run(drafted_agent(agent_at(agent.url, **stated), *(["say"] if read else [])))
+        file["definition"]["capabilities"][0]["idempotency"] = {"strategy": strategy}
+        file["operations"]["say"]["stated_idempotent"] = strategy == "keyed"
+        agent.mode = mode
+        yield agent, agent_adapter(file)

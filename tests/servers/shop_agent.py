@@ -1,10 +1,12 @@
 """The tools of the refund example as the skills of an A2A agent made with the SDK.
 
-`shop_agent.py FOLDER` prints the port on which it serves.
+`shop_agent.py FOLDER` prints the port on which it serves; `shop_agent.py FOLDER SECONDS` works so long on a refund that
+it has already paid.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import socket
 import sys
@@ -34,7 +36,8 @@ SKILLS = {
 class ShopAgent(AgentExecutor):
     """Does what the metadata of a message name as its skill. A message pays once, by its id."""
 
-    def __init__(self, shop: Any, folder: Path) -> None:
+    def __init__(self, shop: Any, folder: Path, work_s: float) -> None:
+        self._work_s = work_s
         books = shop.Shop(folder / "shop.db")
         self._error: type[Exception] = shop.BusinessError
         self._skills: dict[str, Callable[[dict[str, Any], str], dict[str, Any]]] = {
@@ -57,6 +60,8 @@ class ShopAgent(AgentExecutor):
         except self._error as error:
             await updater.failed(updater.new_agent_message([Part(text=str(error))]))
             return
+        if "transaction_id" in answer:
+            await asyncio.sleep(self._work_s)
         await updater.add_artifact([new_data_part(answer)])
         await updater.complete()
 
@@ -71,9 +76,7 @@ def card_at(port: int) -> AgentCard:
         description="The books of a shop.",
         version="1",
         supported_interfaces=[
-            AgentInterface(
-                url=f"http://127.0.0.1:{port}/a2a", protocol_binding="JSONRPC", protocol_version="1.0"
-            )
+            AgentInterface(url=f"http://127.0.0.1:{port}/a2a", protocol_binding="JSONRPC", protocol_version="1.0")
         ],
         capabilities=AgentCapabilities(),
         default_input_modes=JSON,
@@ -88,7 +91,7 @@ def app_of(agent: AgentExecutor, card: AgentCard) -> Starlette:
     return Starlette(routes=[*create_agent_card_routes(card), *create_jsonrpc_routes(chosen, "/a2a")])
 
 
-def main(folder: str) -> None:
+def main(folder: str, work_s: str = "0") -> None:
     spec = importlib.util.spec_from_file_location("shop", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
@@ -100,7 +103,7 @@ def main(folder: str) -> None:
     port = bound.getsockname()[1]
     print(port, flush=True)
     config = uvicorn.Config(
-        app_of(ShopAgent(shop, Path(folder)), card_at(port)), log_level="critical", access_log=False
+        app_of(ShopAgent(shop, Path(folder), float(work_s)), card_at(port)), log_level="critical", access_log=False
     )
     uvicorn.Server(config).run(sockets=[bound])
 

@@ -19,6 +19,7 @@ from contextos.operations import dead_letters
 from contextos.settings import Settings
 from tests.docs.pages import make_shim
 from tests.openapi_documents import OK, document
+from tests.servers.hostile_agent import hostile_agent
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -132,6 +133,11 @@ def test_the_help_ends_with_an_example_that_runs(
         (shop / "shop_api.json").write_bytes(
             document({"/orders": {"get": {"operationId": "getOrder", "responses": OK}}})
         )
+    if name == "adapters add a2a":
+        with hostile_agent() as agent:
+            words[words.index("--url") + 1] = agent.url
+            assert run_command_line(words[1:]) == 0
+        return
     if name == "runs retry":
         fail_for_good(shop)
     if name == "pack expand" and not Path(words[3]).exists():

@@ -100,7 +100,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         ),
         "adapters add a2a": (
             adding.add_a2a_command,
-            "contextos adapters add a2a desk_agent --url http://127.0.0.1:8471 --internal --read triage",
+            "contextos adapters add a2a desk_agent --url http://127.0.0.1:8471 --internal --read say",
         ),
         "adapters publish": (publishing.publish_adapter_command, "contextos adapters publish adapters/slots.json"),
         "adapters list": (publishing.list_adapters_command, "contextos adapters list"),

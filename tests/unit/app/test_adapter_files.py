@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from contextos.app import make_keys, open_app
-from contextos.app.adapter_files import draft_mcp, list_adapters, publish_adapter_file
+from contextos.app.adapter_files import draft_a2a, draft_mcp, list_adapters, publish_adapter_file
 from contextos.errors import InvalidInput, InvalidSettings, Unavailable
 from contextos.settings import Settings
 from tests.servers.adapters import drafted, hostile
+from tests.servers.hostile_agent import hostile_agent
 
 STATED: dict[str, Any] = {"reads": [], "resources": [], "egress": [], "local": True}
 SETTINGS = '# ours\nunsafe = ["unsafe_local_directory", "unsafe_local_keys"] # why\nstore = "x.db"\n'
@@ -123,6 +124,27 @@ def test_a_draft_names_what_the_process_wrote_last(workspace: Path) -> None:
     said = {"kind": "mcp", "command": ["/bin/sh", "-c", "echo no such module >&2; exit 1"]}
     with pytest.raises(Unavailable, match="no such module"):
         asyncio.run(draft_mcp(workspace, "lab", said, **STATED))
+
+
+def test_an_agent_is_drafted_published_and_listed_until_its_card_changes(workspace: Path) -> None:
+    with hostile_agent() as agent:
+        file, [row] = asyncio.run(draft_a2a("lab", agent.url, internal=True, token_env="", reads=["say"]))
+        assert (row["tool"], row["kind"], agent.asked) == ("say", "read", [])
+        place = workspace / "adapters" / "lab.json"
+        place.write_text(json.dumps(file), encoding="utf-8")
+        publish_adapter_file(workspace, place)
+        found = []
+        for agent.mode in ("plain", "tags", "card_gone"):
+            [listed] = asyncio.run(list_adapters(workspace))
+            found.append((listed["kind"], listed["state"], listed["drifted"]))
+    assert found == [("a2a", "matches", []), ("a2a", "changed", ["say"]), ("a2a", "unavailable", [])]
+
+
+def test_an_agent_is_not_drafted_from_a_url_that_nobody_stated_to_be_internal() -> None:
+    with hostile_agent() as agent:
+        with pytest.raises(InvalidInput, match="no public address"):
+            asyncio.run(draft_a2a("lab", agent.url, internal=False, token_env="", reads=[]))
+        assert agent.seen == []
 
 
 def test_a_deployment_opens_with_its_published_adapter_and_refuses_another_file(workspace: Path) -> None:

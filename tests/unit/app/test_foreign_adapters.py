@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contextos.app.foreign_adapters import load_adapter_file
+from contextos.app.foreign_adapters import SDKS, load_adapter_file
 from contextos.contracts.encoding.jcs import digest
 from contextos.errors import InvalidSettings
 from tests.unit.adapters.test_adapter_file import file
@@ -37,6 +37,11 @@ def test_a_kind_that_nothing_makes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings) as error:
         load_adapter_file("lab.json", None, root=tmp_path)
     assert error.value.problems[0].code == "unknown_kind"
+
+
+@pytest.mark.parametrize("kind", SDKS)
+def test_what_an_adapter_runs_on_is_installed_with_its_extra(kind: str) -> None:
+    assert all(metadata.version(name) for name in SDKS[kind])
 
 
 def test_the_code_digest_names_the_version_of_the_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

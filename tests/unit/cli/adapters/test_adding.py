@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tests.servers.adapters import hostile
+from tests.servers.hostile_agent import hostile_agent
 
 
 def command(mode: str, folder: Path) -> list[str]:
@@ -32,4 +33,26 @@ def test_another_draft_never_replaces_a_file(shop) -> None:
 def test_a_server_that_does_not_answer_leaves_no_file(shop) -> None:
     said = shop.say("adapters", "add", "mcp", "lab", "--local", *command("exits_at_once", shop.path), "--json")
     assert (said.code, said.json["error"]["code"]) == (4, "unavailable")
+    assert not (shop.path / "adapters" / "lab.json").exists()
+
+
+def test_an_agent_is_drafted_from_its_card_and_no_message_is_sent(shop) -> None:
+    with hostile_agent() as agent:
+        said = shop.say("adapters", "add", "a2a", "lab", "--url", agent.url, "--internal", "--read", "say")
+        assert (said.code, agent.asked) == (0, [])
+        assert f"calls go to {agent.url}/a2a" in said.out
+        assert shop.say("adapters", "publish", "adapters/lab.json").code == 0
+        assert "matches" in shop.say("adapters", "list").out
+        agent.mode = "description"
+        changed = shop.say("adapters", "list")
+        assert (changed.code, "say changed; nothing is sent to it" in changed.out) == (1, True)
+        assert "IGNORE" not in changed.out + changed.err
+
+
+def test_an_agent_that_cannot_be_called_leaves_no_file_and_its_reason(shop) -> None:
+    with hostile_agent() as agent:
+        agent.mode = "another_host"
+        said = shop.say("adapters", "add", "a2a", "lab", "--url", agent.url, "--internal", "--json")
+    assert (said.code, "no JSON-RPC interface" in json.dumps(said.json)) == (2, True)
+    assert "evil" not in said.out + said.err
     assert not (shop.path / "adapters" / "lab.json").exists()

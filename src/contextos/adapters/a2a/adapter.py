@@ -21,12 +21,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from contextos.action.foreign_code import CALL_PASSES, LOOKUP_PASSES, ForeignFaults, ignore_fault
+from contextos.action.foreign_code import LOOKUP_PASSES, ForeignFaults
 from contextos.action.secret_redactor import SecretRedactor
-from contextos.adapters.a2a.definitions import A2aConnection, SkillOperation, is_pinned, misfit
+from contextos.adapters.a2a.definitions import A2aConnection, SkillOperation, is_pinned, skill_misfit
 from contextos.adapters.a2a.tasks import ACTIVE, REFUSED_CALLERS, AgentAnswer, AgentRefusal, BadAnswer, reply_of
-from contextos.adapters.foreign.quarantine import Quarantine
 from contextos.adapters.foreign.replies import stated_error
+from contextos.adapters.foreign.server_adapter import ServerAdapter
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, CapabilityDefinition
 from contextos.errors import InvalidInput, LostReply, Overloaded, Problem, Unavailable
@@ -44,25 +44,14 @@ BAD_MESSAGE: Final = frozenset({-32602, -32005})
 """JSON-RPC: the parameters are wrong, or their media type. An agent can also answer so after an effect."""
 
 
-class A2aAdapter:
+class A2aAdapter(ServerAdapter[SkillOperation]):
     """An adapter whose capabilities are skills of one A2A agent. Nothing is kept open between calls."""
 
     def __init__(
         self, definition: AdapterDefinition, connection: A2aConnection, operations: Mapping[str, SkillOperation]
     ) -> None:
-        self._definition, self._operations = definition, dict(operations)
-        self._declared = {capability.name: capability for capability in definition.capabilities}
+        super().__init__(definition, operations)
         self._named = connection
-        self._quarantine = Quarantine(definition.adapter_id, "a2a")
-
-    @property
-    def quarantined(self) -> frozenset[str]:
-        """Return the capabilities whose definition was found changed in this process."""
-        return self._quarantine.names
-
-    def describe(self) -> AdapterDefinition:
-        """Return the published definition: the same object every time."""
-        return self._definition
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
         """Check the card of the agent, send the message, and wait for the end of its task.
@@ -71,9 +60,7 @@ class A2aAdapter:
             Unavailable: nothing happened.
             LostReply: it may have happened.
         """
-        operation, declared = self._operations.get(capability), self._declared.get(capability)
-        if operation is None or declared is None:
-            raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")
+        operation, declared = self._known(capability)
         if capability in self._quarantine:
             return self._quarantine.reply(capability)
         over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
@@ -105,10 +92,11 @@ class A2aAdapter:
         Raises:
             LostReply: it is still not known what happened. An agent that lists no task is no proof that nothing did.
         """
-        operation, declared = self._operations.get(capability), self._declared.get(capability)
+        declared = self._declared.get(capability)
         can_look = declared is not None and declared.idempotency.strategy == "lookup"
-        if operation is None or declared is None or not can_look or capability in self._quarantine:
+        if declared is None or not can_look or capability in self._quarantine:
             raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
+        operation = self._operations[capability]
         over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
         with self._faults(capability, context, is_read=False, passing=LOOKUP_PASSES) as faults:
             agent, card = await self._connected(context, over_at, faults)
@@ -118,7 +106,7 @@ class A2aAdapter:
             try:
                 async with asyncio.timeout_at(over_at):
                     answer = await _ended(agent, await agent.only_task(idempotency_key))
-                    reply = reply_of(answer, operation, declared, self._redact)
+                    reply = reply_of(answer, operation, declared, self._redactor().redact)
             except TimeoutError:
                 faults.uncertain(f"its task did not end in {context.timeout_ms} ms")
             except BadAnswer as bad:
@@ -160,26 +148,20 @@ class A2aAdapter:
         self, agent: AgentConnection, request: Any, operation: SkillOperation, declared: CapabilityDefinition
     ) -> AdapterReply:
         """Send the message, and return the reply when its task ended."""
+        redact = self._redactor().redact
         try:
             first = await agent.send(request)
         except AgentRefusal as refusal:
-            refused = _refused(refusal, declared, self._redact(refusal.said))
+            refused = _refused(refusal, declared, redact(refusal.said))
             if refused is None:
                 raise
             return refused
         if (context_id := request.message.context_id) and first.context_id != context_id:
             raise BadAnswer("the agent answered in the context of another call")
-        return reply_of(await _ended(agent, first), operation, declared, self._redact)
+        return reply_of(await _ended(agent, first), operation, declared, redact)
 
-    def _redact(self, value: Any) -> Any:
-        return SecretRedactor(self._named.secrets(os.environ)).redact(value)
-
-    def _faults(
-        self, capability: str, context: CallContext, *, is_read: bool, passing: Any = CALL_PASSES
-    ) -> ForeignFaults:
-        adapter_id = self._definition.adapter_id
-        # No fault is reported: its text is the agent's.
-        return ForeignFaults(adapter_id, capability, context, ignore_fault, is_read=is_read, passing=passing)
+    def _redactor(self) -> SecretRedactor:
+        return SecretRedactor(self._named.secrets(os.environ))
 
 
 def a2a_adapter(file: AdapterFile) -> A2aAdapter:
@@ -198,7 +180,7 @@ def a2a_adapter(file: AdapterFile) -> A2aAdapter:
     operations: dict[str, SkillOperation] = {}
     for capability in file.definition.capabilities:
         operation = parse(SkillOperation, file.operations[capability.name])
-        if (fault := misfit(operation, capability)) is not None:
+        if (fault := skill_misfit(operation, capability)) is not None:
             raise InvalidInput(Problem(f"/operations/{capability.name}", "misfit", *fault))
         operations[capability.name] = operation
     return A2aAdapter(file.definition, connection, operations)

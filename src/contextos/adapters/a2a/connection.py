@@ -42,7 +42,7 @@ from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput, LostReply, Unavailable
 
-REQUEST_TIMEOUT_S: Final = 120
+AGENT_TIMEOUT_S: Final = 120
 MAX_SKILLS: Final = 1_000
 MEDIA_TYPES: Final[Mapping[str, str]] = {
     "data": "application/json",
@@ -145,7 +145,7 @@ class _Bridge(httpx.AsyncBaseTransport):
     async def exchange(self, request: OutboundRequest) -> OutboundResponse:
         """Send a request. Raises `Unavailable` (nothing was sent) or `LostReply`."""
         try:
-            return await self._client.send(request, egress=[self._endpoint], timeout_s=REQUEST_TIMEOUT_S)
+            return await self._client.send(request, egress=[self._endpoint], timeout_s=AGENT_TIMEOUT_S)
         except InvalidInput as refused:
             raise Unavailable(self._endpoint, refused.problems[0].detail) from None
 

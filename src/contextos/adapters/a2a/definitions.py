@@ -103,7 +103,7 @@ def is_pinned(operation: SkillOperation, card: Mapping[str, Any]) -> bool:
     return len(found) == 1 and skill_digest(card, found[0]) == operation.digest
 
 
-def misfit(operation: SkillOperation, capability: CapabilityDefinition) -> tuple[str, str] | None:
+def skill_misfit(operation: SkillOperation, capability: CapabilityDefinition) -> tuple[str, str] | None:
     """Return what a capability declares and its operation does not do, with the remedy; None if they fit."""
     strategy, writes = capability.idempotency.strategy, capability.kind == "write"
     if capability.idempotency.honours_not_after:

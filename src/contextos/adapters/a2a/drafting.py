@@ -13,8 +13,8 @@ from typing import Any, Final
 from contextos.adapters.a2a.definitions import A2aConnection, SkillOperation, skill_digest
 from contextos.adapters.foreign.drafting import (
     TEXT_OUTPUT,
-    Draft,
     DraftRow,
+    FileDraft,
     capability_name,
     check_drafted,
     drafted_capability,
@@ -63,7 +63,7 @@ def draft_agent(
     if extension := next(_required_extensions(card), None):
         detail = f"the agent requires the extension `{extension[:200]}`, which nothing here speaks"
         raise InvalidInput(Problem("", "required_extension", detail, "use another agent"))
-    draft = Draft(external=True)
+    draft = FileDraft(external=True)
     for skill in card["skills"]:
         try:
             _add_skill(draft, connection, card, skill, skills, reads=str(skill.get("id", "")) in reads)
@@ -99,7 +99,7 @@ def _required_extensions(card: Mapping[str, Any]) -> Any:
 
 
 def _add_skill(
-    draft: Draft,
+    draft: FileDraft,
     connection: A2aConnection,
     card: Mapping[str, Any],
     skill: Mapping[str, Any],

@@ -43,7 +43,7 @@ class DraftRow:
 
 
 @dataclass(slots=True)
-class Draft:
+class FileDraft:
     """A draft in the making. `external`: calls leave the machine."""
 
     external: bool

@@ -20,10 +20,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from contextos.action.foreign_code import CALL_PASSES, ForeignFaults, ignore_fault
 from contextos.action.secret_redactor import SecretRedactor
-from contextos.adapters.foreign.quarantine import Quarantine
 from contextos.adapters.foreign.replies import stated_error
+from contextos.adapters.foreign.server_adapter import ServerAdapter
 from contextos.adapters.loop_thread import LoopThread
 from contextos.adapters.mcp.definitions import (
     McpConnection,
@@ -52,7 +51,7 @@ BAD_ARGUMENTS: Final = -32602
 """JSON-RPC: the arguments are wrong. A server can also answer so after an effect."""
 
 
-class McpAdapter:
+class McpAdapter(ServerAdapter[Operation]):
     """An adapter whose capabilities are tools of one MCP server, and the resources that are listed.
 
     `folder` is where the command of the server runs. Nothing is connected before the first call.
@@ -65,21 +64,10 @@ class McpAdapter:
         operations: Mapping[str, Operation],
         folder: Path,
     ) -> None:
-        self._definition, self._operations = definition, dict(operations)
-        self._declared = {capability.name: capability for capability in definition.capabilities}
+        super().__init__(definition, operations)
         self._named, self._folder = connection, folder
-        self._quarantine = Quarantine(definition.adapter_id, "mcp")
         self._thread: LoopThread | None = None
         self._open: McpSessions | None = None
-
-    @property
-    def quarantined(self) -> frozenset[str]:
-        """Return the capabilities whose definition was found changed in this process."""
-        return self._quarantine.names
-
-    def describe(self) -> AdapterDefinition:
-        """Return the published definition: the same object every time."""
-        return self._definition
 
     async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
         """Check the definition of the tool, and call it.
@@ -88,9 +76,7 @@ class McpAdapter:
             Unavailable: nothing happened.
             LostReply: it may have happened.
         """
-        operation, declared = self._operations.get(capability), self._declared.get(capability)
-        if operation is None or declared is None:
-            raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")
+        operation, declared = self._known(capability)
         if capability in self._quarantine:
             return self._quarantine.reply(capability)
         return await self._on_thread(self._call(operation, declared, dict(args), context))
@@ -201,11 +187,6 @@ class McpAdapter:
             if error.code != BAD_ARGUMENTS or declared.kind == "write":
                 raise
             return stated_error("tool_refused", redact(error.message), declared)
-
-    def _faults(self, capability: str, context: CallContext, *, is_read: bool) -> ForeignFaults:
-        adapter_id = self._definition.adapter_id
-        # No fault is reported: its text is the server's.
-        return ForeignFaults(adapter_id, capability, context, ignore_fault, is_read=is_read, passing=CALL_PASSES)
 
 
 def mcp_adapter(file: AdapterFile, folder: Path) -> McpAdapter:

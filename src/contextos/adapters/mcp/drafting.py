@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from contextos.adapters.foreign.drafting import (
     TEXT_OUTPUT,
-    Draft,
     DraftRow,
+    FileDraft,
     capability_name,
     check_drafted,
     drafted_capability,
@@ -70,7 +70,7 @@ def draft_adapter(
     require_listed(stated.reads, names, "tool")
     endpoint = [connection.endpoint()] if connection.is_remote else []
     egress = {*endpoint, *stated.egress}
-    draft = Draft(external=bool(egress) or not stated.local)
+    draft = FileDraft(external=bool(egress) or not stated.local)
     for tool in listed:
         _add_tool(draft, tool, names, reads=str(tool.get("name", "")) in stated.reads)
     if stated.resources:
@@ -78,7 +78,7 @@ def draft_adapter(
     return draft.to_file(name, connection, egress), draft.rows
 
 
-def _add_tool(draft: Draft, tool: Mapping[str, Any], names: list[str], *, reads: bool) -> None:
+def _add_tool(draft: FileDraft, tool: Mapping[str, Any], names: list[str], *, reads: bool) -> None:
     name = str(tool.get("name", ""))
     capability = capability_name(name)
     annotations = tool.get("annotations") if isinstance(tool.get("annotations"), dict) else {}
@@ -110,7 +110,7 @@ def _add_tool(draft: Draft, tool: Mapping[str, Any], names: list[str], *, reads:
     draft.add(name, declared, operation, why)
 
 
-def _add_resources(draft: Draft, uris: Sequence[str]) -> None:
+def _add_resources(draft: FileDraft, uris: Sequence[str]) -> None:
     if "read_resource" in draft.capabilities:
         detail = "the server has a tool `read_resource` of its own"
         raise InvalidInput(Problem("", "duplicate", detail, "offer no resources, or edit the file"))

@@ -10,7 +10,7 @@ from contextos.adapters.adapter_file import read_adapter_file
 from contextos.adapters.foreign.drafting import (
     MAX_DRAFTED_CHARS,
     TEXT_OUTPUT,
-    Draft,
+    FileDraft,
     check_drafted,
     drafted_capability,
     require_listed,
@@ -46,7 +46,7 @@ def test_a_description_is_bounded_and_a_schema_is_checked() -> None:
 
 
 def test_a_draft_becomes_a_file_that_can_be_read() -> None:
-    draft = Draft(external=True)
+    draft = FileDraft(external=True)
     draft.add("say", declared(), {"tool": "say"}, "unknown")
     draft.leave_out("other", "it is broken")
     file = draft.to_file("lab", McpConnection(kind="mcp", url="https://x.example/mcp"), {"x.example:443"})
@@ -56,7 +56,7 @@ def test_a_draft_becomes_a_file_that_can_be_read() -> None:
 
 
 def test_a_draft_of_nothing_is_refused_with_the_reason_of_the_first_tool() -> None:
-    draft = Draft(external=True)
+    draft = FileDraft(external=True)
     named = McpConnection(kind="mcp", url="https://x.example/mcp")
     with pytest.raises(InvalidInput, match="it lists none"):
         draft.to_file("lab", named, ())

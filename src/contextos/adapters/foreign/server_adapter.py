@@ -1,0 +1,45 @@
+"""`ServerAdapter`: the part of an adapter of a foreign server that no protocol changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from contextos.action.foreign_code import CALL_PASSES, ForeignFaults, ignore_fault
+from contextos.adapters.foreign.quarantine import Quarantine
+from contextos.contracts.envelopes.tool import AdapterDefinition, CallContext, CapabilityDefinition
+from contextos.errors import Unavailable
+
+OperationT = TypeVar("OperationT")
+
+
+class ServerAdapter(Generic[OperationT]):
+    """What an adapter declares, how each capability is called, and which of them are in quarantine."""
+
+    def __init__(self, definition: AdapterDefinition, operations: Mapping[str, OperationT]) -> None:
+        self._definition, self._operations = definition, dict(operations)
+        self._declared = {capability.name: capability for capability in definition.capabilities}
+        self._quarantine = Quarantine(definition.adapter_id, definition.type)
+
+    @property
+    def quarantined(self) -> frozenset[str]:
+        """Return the capabilities whose definition was found changed in this process."""
+        return self._quarantine.names
+
+    def describe(self) -> AdapterDefinition:
+        """Return the published definition: the same object every time."""
+        return self._definition
+
+    def _known(self, capability: str) -> tuple[OperationT, CapabilityDefinition]:
+        """Return how a capability is called and what it declares. Raises `Unavailable` where there is none."""
+        operation, declared = self._operations.get(capability), self._declared.get(capability)
+        if operation is None or declared is None:
+            raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")
+        return operation, declared
+
+    def _faults(
+        self, capability: str, context: CallContext, *, is_read: bool, passing: Any = CALL_PASSES
+    ) -> ForeignFaults:
+        adapter_id = self._definition.adapter_id
+        # No fault is reported: its text is the server's.
+        return ForeignFaults(adapter_id, capability, context, ignore_fault, is_read=is_read, passing=passing)

@@ -8,11 +8,12 @@ such texts into the messages of its exceptions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import httpx
 from a2a.client import ClientCallContext, ClientConfig, ClientFactory
+from a2a.helpers import get_data_parts, new_data_part, new_text_part
 from a2a.types import (
     AgentCard,
     AgentInterface,
@@ -23,20 +24,13 @@ from a2a.types import (
     Role,
     SendMessageConfiguration,
     SendMessageRequest,
+    Task,
+    TaskState,
 )
 from a2a.utils.constants import PROTOCOL_VERSION_1_0, TransportProtocol
-from google.protobuf.json_format import MessageToDict, ParseDict
-from google.protobuf.message import Message as ProtobufMessage
 
 from contextos.adapters.a2a.definitions import A2aConnection, SkillOperation
-from contextos.adapters.a2a.tasks import (
-    REFUSED_CALLERS,
-    AgentAnswer,
-    AgentRefusal,
-    BadAnswer,
-    answer_of_message,
-    answer_of_task,
-)
+from contextos.adapters.a2a.tasks import REFUSED_CALLERS, AgentAnswer, AgentRefusal, BadAnswer
 from contextos.adapters.outbound import UNSENT_HEADERS, OutboundClient, OutboundRequest, OutboundResponse
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
@@ -44,6 +38,7 @@ from contextos.errors import InvalidInput, LostReply, Unavailable
 
 AGENT_TIMEOUT_S: Final = 120
 MAX_SKILLS: Final = 1_000
+STATE_PREFIX: Final = "TASK_STATE_"
 MEDIA_TYPES: Final[Mapping[str, str]] = {
     "data": "application/json",
     "structured": "application/json",
@@ -99,13 +94,13 @@ class AgentConnection:
         """Send a message, and return the first answer."""
         [response] = [one async for one in self._client.send_message(request, context=self._context)]
         if response.HasField("task"):
-            return answer_of_task(_plain(response.task))
-        return answer_of_message(_plain(response.message))
+            return _answer_of(response.task)
+        return AgentAnswer("", response.message.context_id, "completed", _parts(response.message.parts))
 
     async def task(self, task_id: str) -> AgentAnswer:
         """Return a task as it is now."""
         request = GetTaskRequest(id=task_id, history_length=0)
-        return answer_of_task(_plain(await self._client.get_task(request, context=self._context)))
+        return _answer_of(await self._client.get_task(request, context=self._context))
 
     async def only_task(self, context_id: str) -> AgentAnswer:
         """Return the one task of a context.
@@ -117,7 +112,7 @@ class AgentConnection:
         listed = await self._client.list_tasks(request, context=self._context)
         if len(listed.tasks) != 1 or listed.next_page_token:
             raise BadAnswer("the agent does not list exactly one task of this call")
-        found = answer_of_task(_plain(listed.tasks[0]))
+        found = _answer_of(listed.tasks[0])
         if found.context_id != context_id:
             raise BadAnswer("the agent listed a task of another call")
         return found
@@ -127,8 +122,8 @@ def message_of(
     operation: SkillOperation, args: Mapping[str, Any], message_id: str, context_id: str | None
 ) -> SendMessageRequest:
     """Return the message that asks for a skill. Raises whatever the SDK raises for arguments that fit into none."""
-    part = Part(text=args["text"]) if operation.input == "text" else ParseDict({"data": dict(args)}, Part())
-    part.media_type = MEDIA_TYPES[operation.input]
+    form = MEDIA_TYPES[operation.input]
+    part = new_text_part(args["text"], form) if operation.input == "text" else new_data_part(dict(args), form)
     message = Message(message_id=message_id, context_id=context_id, role=Role.ROLE_USER, parts=[part])
     message.metadata.update({"skillId": operation.skill})
     accepted = SendMessageConfiguration(accepted_output_modes=[MEDIA_TYPES[operation.output]], history_length=0)
@@ -173,10 +168,27 @@ def _authorization(named: A2aConnection, environment: Mapping[str, str]) -> dict
     return {"authorization": f"Bearer {environment[named.token_env]}"}
 
 
-def _plain(message: ProtobufMessage) -> dict[str, Any]:
-    """A message of protobuf as JSON, in which a whole number is an integer."""
-    plain: dict[str, Any] = loads(canonical(MessageToDict(message)))
-    return plain
+def _answer_of(task: Task) -> AgentAnswer:
+    if not task.id:
+        raise BadAnswer("the agent answered with a task without an id")
+    return AgentAnswer(
+        task_id=task.id,
+        context_id=task.context_id,
+        state=TaskState.Name(task.status.state).removeprefix(STATE_PREFIX).lower(),
+        parts=[part for artifact in task.artifacts for part in _parts(artifact.parts)],
+        said=_parts(task.status.message.parts),
+    )
+
+
+def _parts(parts: Iterable[Part]) -> list[dict[str, Any]]:
+    """The parts as objects with `text`, with `data`, or with neither. A whole number of data is an integer."""
+    found: list[dict[str, Any]] = []
+    for part in parts:
+        if part.HasField("data"):
+            found.append({"data": loads(canonical(get_data_parts([part])[0]))})
+        else:
+            found.append({"text": part.text} if part.HasField("text") else {})
+    return found
 
 
 def _are_objects(value: Any) -> bool:

@@ -33,8 +33,6 @@ INTERRUPTED: Final = {
 REFUSED_CALLERS: Final = frozenset({401, 403})
 """HTTP: the request was not done, because of who sent it."""
 
-_STATE_PREFIX: Final = "TASK_STATE_"
-
 
 class AgentRefusal(Exception):
     """The error of JSON-RPC, or the HTTP status, by which an agent refused a request. `said` is the agent's text, which
@@ -55,6 +53,7 @@ class AgentAnswer:
     """The answer to a message: a task in a state, or a message alone, which has no `task_id` and is `completed`.
 
     `parts` are those of the artifacts of the task or of the message, and `said` those of the message of its status.
+    A part is an object with `text`, with `data`, or with neither.
     """
 
     task_id: str
@@ -62,29 +61,6 @@ class AgentAnswer:
     state: str
     parts: Sequence[Mapping[str, Any]]
     said: Sequence[Mapping[str, Any]] = ()
-
-
-def answer_of_task(task: Mapping[str, Any]) -> AgentAnswer:
-    """Return what a task says, from its JSON form.
-
-    Raises:
-        BadAnswer: it has no id.
-    """
-    if not task.get("id"):
-        raise BadAnswer("the agent answered with a task without an id")
-    status = task.get("status", {})
-    return AgentAnswer(
-        task_id=task["id"],
-        context_id=task.get("contextId", ""),
-        state=str(status.get("state", "")).removeprefix(_STATE_PREFIX).lower(),
-        parts=[part for artifact in task.get("artifacts", ()) for part in artifact.get("parts", ())],
-        said=status.get("message", {}).get("parts", ()),
-    )
-
-
-def answer_of_message(message: Mapping[str, Any]) -> AgentAnswer:
-    """Return what a message says that is an answer without a task, from its JSON form."""
-    return AgentAnswer("", message.get("contextId", ""), "completed", message.get("parts", ()))
 
 
 def reply_of(

@@ -28,6 +28,17 @@ def test_a_card_is_what_the_agent_wrote() -> None:
         assert asyncio.run(connection(agent).card()) == agent.card()
 
 
+def test_the_parts_of_all_artifacts_are_read_and_the_message_of_the_status() -> None:
+    with hostile_agent() as agent:
+        agent.mode = "many_parts"
+        answer = asyncio.run(connection(agent).send(message_of(SAY, {}, "m", None)))
+        assert answer.parts == [{"text": "a"}, {}, {"data": {"n": 1}}, {"data": [1]}]
+        assert (answer.said, answer.context_id) == ([{"text": "no"}], "ctx_1")
+        agent.mode = "message"
+        answer = asyncio.run(connection(agent).send(message_of(SAY, {"a": 1}, "m", None)))
+        assert (answer.task_id, answer.state, answer.parts) == ("", "completed", [{"data": {"a": 1}}])
+
+
 def test_a_message_and_every_question_go_to_the_tenant_of_the_interface() -> None:
     with hostile_agent() as agent:
         asked: list[dict[str, Any]] = []
@@ -52,6 +63,7 @@ def test_a_message_and_every_question_go_to_the_tenant_of_the_interface() -> Non
 @pytest.mark.parametrize(
     ("mode", "error"),
     [
+        ("no_id", BadAnswer),
         ("rpc_error", AgentRefusal),
         ("error_is_a_text", AgentRefusal),
         ("http_401", AgentRefusal),

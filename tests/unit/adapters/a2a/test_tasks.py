@@ -8,14 +8,7 @@ import pytest
 
 from contextos.action.secret_redactor import SecretRedactor
 from contextos.adapters.a2a.definitions import SkillOperation
-from contextos.adapters.a2a.tasks import (
-    AgentAnswer,
-    AgentRefusal,
-    BadAnswer,
-    answer_of_message,
-    answer_of_task,
-    reply_of,
-)
+from contextos.adapters.a2a.tasks import AgentAnswer, AgentRefusal, BadAnswer, reply_of
 from contextos.contracts.envelopes.tool import AdapterReply, CapabilityDefinition
 from contextos.errors import LostReply
 from tests.unit.adapters.a2a.test_definitions import OPERATION
@@ -33,18 +26,6 @@ TOKEN = "sk_live_4711471147"
 def reply(state: str, parts: list[dict[str, Any]], *, read: bool = False, operation: Any = TEXT) -> AdapterReply:
     answer = AgentAnswer("t", "c", state, parts, parts)
     return reply_of(answer, operation, READ if read else WRITE, SecretRedactor([TOKEN]).redact)
-
-
-def test_a_task_is_read_from_its_json_form() -> None:
-    parts = [{"text": "a"}, {"text": "b"}]
-    status = {"state": "TASK_STATE_INPUT_REQUIRED", "message": {"parts": parts[:1]}}
-    artifacts = [{"parts": parts[:1]}, {}, {"parts": parts[1:]}]
-    found = answer_of_task({"id": "t", "contextId": "c", "status": status, "artifacts": artifacts})
-    assert found == AgentAnswer("t", "c", "input_required", parts, parts[:1])
-    assert answer_of_task({"id": "t"}).state == ""
-    assert answer_of_message({"contextId": "c", "parts": parts}) == AgentAnswer("", "c", "completed", parts)
-    with pytest.raises(BadAnswer):
-        answer_of_task({"contextId": "c"})
 
 
 @pytest.mark.parametrize("read", [True, False])

@@ -16,14 +16,12 @@ from typing import Any
 import pytest
 
 import contextos
-from contextos.adapters.adapter_file import read_adapter_file
 from contextos.app import read_seed
 from contextos.app.adapter_files import publish_adapter_file
-from contextos.app.foreign_adapters import make_adapter
 from contextos.audit.replay import replay
 from contextos.cli.demo.init import WORKSPACE_TEMPLATES
-from contextos.contracts.encoding.jcs import canonical
 from contextos.operations.gate.gate import Done, Waiting
+from tests.servers.adapters import foreign_adapter
 from tests.servers.listening import load_module
 from tests.servers.places import DEPLOY, PLACES, REFUND, ExampleTools, Files
 from tests.world import TENANT, TestWorld, open_world, request, run
@@ -67,7 +65,7 @@ def refund(folder: Path, files: Files) -> Decided:
     with ExitStack() as on_exit:
         on_exit.callback(world.close)
         for file in files:
-            adapter: Any = make_adapter(read_adapter_file(canonical(file)), folder)
+            adapter = foreign_adapter(file, folder)
             world.adapters[adapter.describe().adapter_id] = adapter
             if hasattr(adapter, "close"):
                 on_exit.callback(adapter.close)

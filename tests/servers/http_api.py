@@ -1,17 +1,22 @@
 """The shop and the cluster of the examples as HTTP APIs with OpenAPI documents, as somebody writes them who knows
-nothing of ContextOS: `http_api.py shop|cluster FOLDER [PORT]` prints the port on which it serves.
+nothing of ContextOS: `http_api.py shop|shop_without_keys|cluster FOLDER` prints the port on which it serves.
 
-A write takes its key in the header `Idempotency-Key`. `GET /openapi.json` is the document.
+A write takes its key in the header `Idempotency-Key`. `GET /openapi.json` is the document, and `asked` in `FOLDER` has
+a line for each call. With `DIES_IN=OPERATION` the process is killed when it has done that and before it answers. With
+the number of an open socket as a third argument it serves there, once it has read a line from stdin.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from listening import load_module, serve
+from listening import load_module, serve, serve_on
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -39,8 +44,8 @@ def operation(name: str, summary: str, answer: dict[str, Any], body: dict[str, A
         },
     }
     if body is not None:
-        sent = {"type": "object", "properties": body, "required": list(body)}
         said["parameters"] = [KEY]
+        sent = {"type": "object", "properties": body, "required": list(body)}
         said["requestBody"] = {"required": True, "content": {"application/json": {"schema": sent}}}
     return said
 
@@ -51,6 +56,17 @@ def parameter(name: str, place: str, schema: dict[str, Any] = TEXT) -> dict[str,
 
 def shop(folder: Path) -> tuple[dict[str, Any], dict[str, Answer]]:
     """The paths of the shop's document, and the answer of each."""
+    return _shop(folder, "keyed")
+
+
+def shop_without_keys(folder: Path) -> tuple[dict[str, Any], dict[str, Answer]]:
+    """The same shop before it had keys: every call of `createRefund` pays."""
+    paths, answers = _shop(folder, "none")
+    del paths["/orders/{order_id}/refunds"]["post"]["parameters"]
+    return paths, answers
+
+
+def _shop(folder: Path, mode: str) -> tuple[dict[str, Any], dict[str, Answer]]:
     books = load_module(EXAMPLE).Shop(folder / "shop.db")
     order = {"order_id": TEXT, "customer_id": TEXT, "total_inr": NUMBER, "currency": TEXT, "status": TEXT}
     allowed = {"eligible": {"type": "boolean"}, "refundable_inr": NUMBER, "policy_version": TEXT}
@@ -71,7 +87,7 @@ def shop(folder: Path) -> tuple[dict[str, Any], dict[str, Answer]]:
         "getOrder": lambda at, _body, _key: books.order(at["order_id"]),
         "checkRefund": lambda at, _body, _key: books.eligibility(at["order_id"], int(at["amount_inr"])),
         "createRefund": lambda at, body, key: books.refund(
-            at["order_id"], body["amount_inr"], body["currency"], key, "keyed"
+            at["order_id"], body["amount_inr"], body["currency"], key, mode
         ),
     }
 
@@ -105,21 +121,29 @@ def cluster(folder: Path) -> tuple[dict[str, Any], dict[str, Answer]]:
     }
 
 
-APIS = {"shop": shop, "cluster": cluster}
+APIS = {"shop": shop, "shop_without_keys": shop_without_keys, "cluster": cluster}
 
 
-def application(title: str, paths: dict[str, Any], answers: dict[str, Answer]) -> Starlette:
-    """The application that answers as the document says."""
+def application(title: str, folder: Path) -> Starlette:
+    """The application that answers as its document says."""
+    paths, answers = APIS[title](folder)
 
-    def endpoint(named: str, is_write: bool) -> Callable[[Request], Any]:
+    def endpoint(said: dict[str, Any]) -> Callable[[Request], Any]:
+        named, is_write, is_keyed = said["operationId"], "requestBody" in said, "parameters" in said
+
         async def answered(request: Request) -> JSONResponse:
             key, body = request.headers.get("Idempotency-Key", ""), await request.json() if is_write else {}
-            if is_write and not key:
+            with (folder / "asked").open("a", encoding="utf-8") as asked:
+                asked.write(f"{named} {key}\n")
+            if is_keyed and not key:
                 return JSONResponse({"title": "the header `Idempotency-Key` is missing"}, 400)
             try:
-                return JSONResponse(answers[named]({**request.path_params, **request.query_params}, body, key))
+                found = answers[named]({**request.path_params, **request.query_params}, body, key)
             except BusinessError as refused:
                 return JSONResponse({"title": str(refused), "code": refused.code}, 409)
+            if os.environ.get("DIES_IN") == named:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return JSONResponse(found)
 
         return answered
 
@@ -132,13 +156,17 @@ def application(title: str, paths: dict[str, Any], answers: dict[str, Answer]) -
     for path, item in paths.items():
         for method, said in item.items():
             if method != "parameters":
-                served = endpoint(said["operationId"], "requestBody" in said)
-                routes.append(Route(path, served, methods=[method.upper()]))
+                routes.append(Route(path, endpoint(said), methods=[method.upper()]))
     return Starlette(routes=routes)
 
 
-def main(title: str, folder: str, port: str = "0") -> None:
-    serve(application(title, *APIS[title](Path(folder))), int(port))
+def main(title: str, folder: str, descriptor: str = "") -> None:
+    app = application(title, Path(folder))
+    if descriptor:
+        sys.stdin.readline()
+        serve_on(socket.socket(fileno=int(descriptor)), app)
+    else:
+        serve(app)
 
 
 if __name__ == "__main__":

@@ -20,14 +20,14 @@ def load_module(path: Path) -> ModuleType:
     return module
 
 
-def serve(app: Any, port: int = 0) -> None:
-    """Serve on the loopback, at a free port if `port` is 0, and print the port when callers can connect."""
+def serve(app: Any) -> None:
+    """Serve on a free port of the loopback, and print the port when callers can connect."""
+    bound = socket.create_server(("127.0.0.1", 0))
+    print(bound.getsockname()[1], flush=True)
+    serve_on(bound, app)
+
+
+def serve_on(bound: socket.socket, app: Any) -> None:
     import uvicorn
 
-    bound = socket.socket()
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind(("127.0.0.1", port))
-    bound.listen()
-    print(bound.getsockname()[1], flush=True)
-    config = uvicorn.Config(app, log_level="critical", access_log=False)
-    uvicorn.Server(config).run(sockets=[bound])
+    uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False)).run(sockets=[bound])

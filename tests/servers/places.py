@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import httpx
 
+from contextos.adapters.adapter_file import ADAPTER_FILE_FORMAT
+from contextos.adapters.openapi.draft import draft_openapi
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from examples.deploy_rollback import deploy
 from examples.support_refund import shop
@@ -56,9 +58,17 @@ Place = Callable[[ExampleTools, Path], AbstractContextManager[Files]]
 @contextmanager
 def behind_openapi(tools: ExampleTools, folder: Path) -> Iterator[Files]:
     with serving("http_api.py", tools.api, str(folder)) as port:
-        server = f"http://127.0.0.1:{port}"
-        document = httpx.get(f"{server}/openapi.json", trust_env=False).content
-        yield [reviewed_openapi(one, document, server, tools.operation_ids) for one in tools.definitions]
+        yield openapi_files(tools, port)
+
+
+def openapi_files(tools: ExampleTools, port: int) -> Files:
+    """The adapter files of the HTTP API that is served at a port."""
+    server, files = f"http://127.0.0.1:{port}", []
+    document = httpx.get(f"{server}/openapi.json", trust_env=False).content
+    for one in tools.definitions:
+        drafted = draft_openapi(one.adapter_id, document, server=server, internal=True).to_json()
+        files.append(reviewed_openapi({"format": ADAPTER_FILE_FORMAT, **drafted}, one, tools.operation_ids))
+    return files
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from contextos.app.adapter_files import publish_adapter_file
 from contextos.audit.replay import replay
 from contextos.cli.demo.init import WORKSPACE_TEMPLATES
 from contextos.operations.gate.gate import Done, Waiting
+from tests.examples.people import answer
 from tests.servers.adapters import foreign_adapter
 from tests.servers.listening import load_module
 from tests.servers.places import DEPLOY, PLACES, REFUND, ExampleTools, Files
@@ -98,17 +99,7 @@ def deploy(folder: Path, files: Files) -> Decided:
         assert isinstance(waiting, Waiting), waiting
         assert (record, cluster.read_bytes()) == (None, before), "nothing is done before a person agrees"
         run_id = app.gate(session="s1", user="ana", token="tok_ana", agent="agt_deploy").run_id
-        app.call(
-            contextos.answer_approval,
-            app.deployment,
-            "acme",
-            run_id,
-            approver_id="olga",
-            verdict="approved",
-            reason="looked at it",
-            binding_digest=waiting.question["binding_digest"],
-            vouch=contextos.answer_signer(read_seed(folder / "keys" / "olga.key")),
-        )
+        answer(app, waiting, run_id, seed=read_seed(folder / "keys" / "olga.key"))
         said, record = agent.roll_back(app, "s1", "checkout", "prod")
         assert isinstance(said, Done), said
         assert app.call(replay, app.deployment, "acme", run_id).record_hash == record["record_hash"]

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from listening import load_module, serve
+from listening import load_module, serve_mcp
 from mcp.server import MCPServer
 
 
@@ -38,10 +38,7 @@ def main(folder: str, transport: str = "stdio") -> None:
         """Put the build before the newest one back into service."""
         return str(cluster.rollback(service, env, key))
 
-    if transport == "stdio":
-        server.run()
-    else:
-        serve(server.streamable_http_app())
+    serve_mcp(server, transport)
 
 
 if __name__ == "__main__":

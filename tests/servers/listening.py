@@ -31,3 +31,11 @@ def serve_on(bound: socket.socket, app: Any) -> None:
     import uvicorn
 
     uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False)).run(sockets=[bound])
+
+
+def serve_mcp(server: Any, transport: str) -> None:
+    """Serve an MCP server over `stdio`, or over streamable HTTP."""
+    if transport == "stdio":
+        server.run()
+    else:
+        serve(server.streamable_http_app())

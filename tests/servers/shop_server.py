@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from listening import load_module, serve
+from listening import load_module, serve_mcp
 from mcp.server import MCPServer
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "support_refund" / "shop.py"
@@ -41,10 +41,7 @@ def main(folder: str, transport: str = "stdio") -> None:
         """The returns policy."""
         return "Returns within 30 days."
 
-    if transport == "stdio":
-        server.run()
-    else:
-        serve(server.streamable_http_app())
+    serve_mcp(server, transport)
 
 
 if __name__ == "__main__":

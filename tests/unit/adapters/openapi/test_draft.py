@@ -95,7 +95,7 @@ def test_a_document_cannot_name_a_server_that_only_a_person_can(server: str) -> 
         draft_openapi("adp_shop", document(PATHS, server=server))
 
 
-def test_a_reviewer_is_told_of_the_header_of_a_key() -> None:
+def test_a_draft_names_the_header_of_a_key() -> None:
     """A person decides whether the server honours it. Until then it is an argument like any other."""
     key = {"name": "X-Idempotency-Key", "in": "header", "required": True, "schema": {"type": "string"}}
     draft = draft_openapi("adp_shop", document(post({"type": "object"}, parameters=[key])))

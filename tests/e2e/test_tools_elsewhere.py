@@ -1,6 +1,7 @@
 """The refund and the deploy example with their tools elsewhere: the same decision, and only what must differ does.
 
-A place is an HTTP API with an OpenAPI document, or an MCP server over stdio or HTTP (`tests.servers.places`).
+A place is an HTTP API with an OpenAPI document, an MCP server over stdio or HTTP, or an A2A agent
+(`tests.servers.places`).
 """
 
 from __future__ import annotations

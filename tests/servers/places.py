@@ -1,4 +1,4 @@
-"""The places where the tools of an example can be: behind an HTTP API, or behind an MCP server.
+"""The places where the tools of an example can be: behind an HTTP API, an MCP server or an A2A agent.
 
 A place serves the tools of `ExampleTools` and gives their adapter files, as a reviewer publishes them. Another place is
 another line in `PLACES`.
@@ -20,21 +20,29 @@ from contextos.adapters.openapi.draft import draft_openapi
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from examples.deploy_rollback import deploy
 from examples.support_refund import shop
-from tests.servers.adapters import mcp_connection, reviewed_mcp, reviewed_openapi, serving
+from tests.servers.adapters import (
+    agent_connection,
+    mcp_connection,
+    reviewed_agent,
+    reviewed_mcp,
+    reviewed_openapi,
+    serving,
+)
 
 
 @dataclass(frozen=True)
 class ExampleTools:
     """The function adapters of an example, and the servers of this folder that have the same tools.
 
-    `api` names the HTTP API, `operation_ids` the operation of each capability in its document, and `mcp` the script of
-    the MCP server.
+    `api` names the HTTP API, and `operation_ids` the operation of each capability in its document. `mcp` and `agent`
+    are the scripts of the MCP server and of the A2A agent.
     """
 
     definitions: Sequence[AdapterDefinition]
     api: str
     operation_ids: Mapping[str, str]
     mcp: str
+    agent: str
 
 
 REFUND: Final = ExampleTools(
@@ -42,12 +50,14 @@ REFUND: Final = ExampleTools(
     "shop",
     {"lookup": "getOrder", "eval": "checkRefund", "issue_refund": "createRefund"},
     "shop_server.py",
+    "shop_agent.py",
 )
 DEPLOY: Final = ExampleTools(
     (deploy.TOOLS.describe(),),
     "cluster",
     {"ci_status": "getBuild", "impact": "getImpact", "scale": "setReplicas", "rollback": "createRollback"},
     "cluster_server.py",
+    "cluster_agent.py",
 )
 
 Files = list[dict[str, Any]]
@@ -77,8 +87,15 @@ def behind_mcp(transport: str, tools: ExampleTools, folder: Path) -> Iterator[Fi
         yield [reviewed_mcp(one, connection, folder) for one in tools.definitions]
 
 
+@contextmanager
+def behind_a2a(tools: ExampleTools, folder: Path) -> Iterator[Files]:
+    with agent_connection(tools.agent, folder) as connection:
+        yield [reviewed_agent(one, connection) for one in tools.definitions]
+
+
 PLACES: Final[Mapping[str, Place]] = {
     "openapi": behind_openapi,
     "mcp stdio": partial(behind_mcp, "stdio"),
     "mcp http": partial(behind_mcp, "http"),
+    "a2a": behind_a2a,
 }

@@ -17,6 +17,7 @@ import pytest
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.tool import AdapterReply, ToolError
 from contextos.contracts.journal import Batch
 from contextos.errors import Unavailable
 from contextos.operations import operator
@@ -87,6 +88,30 @@ def test_only_an_outcome_that_nobody_can_ask_for_again_has_a_commit_of_its_own(
         view = await world.invoke(request(900, "req_1"))
         own = [] if payments in KEYED else ["tool.returned"]
         assert (view.state, seen.ends) == ("completed", ["tool.dispatching", *own, "run.ended"])
+        await world.aclose()
+
+    run(act())
+
+
+@pytest.mark.requirement("J-BARRIER", "A-RESENT-ERROR")
+@pytest.mark.parametrize("payments", KEYED)
+def test_an_error_has_a_commit_of_its_own_because_asking_again_would_not_confirm_it(
+    payments: str, tmp_path: Path
+) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path, payments=payments, clock=SystemClock())
+        payment = world.adapters["adp_payments"]
+
+        class Refusing:
+            describe, lookup = payment.describe, payment.lookup
+
+            async def call(self, *_: Any) -> AdapterReply:
+                return AdapterReply(error=ToolError(code="not_refundable", message="nothing is left"))
+
+        world.adapters["adp_payments"] = Refusing()
+        seen = watched(world)
+        view = await world.invoke(request(900, "req_1"))
+        assert (view.ended, seen.ends) == (True, ["tool.dispatching", "tool.returned", "run.ended"])
         await world.aclose()
 
     run(act())

@@ -9,7 +9,7 @@ import pytest
 
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from tests.servers.adapters import same_skills, shop_connection
+from tests.servers.adapters import agent_adapter, agent_connection, reviewed_agent
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 
@@ -46,9 +46,9 @@ def test_a_refund_is_approved_and_paid_once_and_its_run_replays(strategy: str, t
     with ExitStack() as on_exit:
         on_exit.callback(world.close)
         work_s = 3 if strategy == "lookup" else 0
-        connection = on_exit.enter_context(shop_connection("a2a", tmp_path, work_s=work_s))
+        connection = on_exit.enter_context(agent_connection("shop_agent.py", tmp_path, work_s=work_s))
         for adapter_id, adapter in list(world.adapters.items()):
             definition = adapter.describe()
             said = looked_up(definition) if strategy == "lookup" else definition
-            world.adapters[adapter_id] = same_skills(said, connection)
+            world.adapters[adapter_id] = agent_adapter(reviewed_agent(said, connection))
         run(whole(world))

@@ -57,7 +57,7 @@ def install(app: Any, pack: Any) -> None:
     app.install(pack, by=contextos.Actor.with_key("otto", SEEDS["otto"]))
 
 
-def answer(app: Any, waiting: Waiting, run_id: str, verdict: str = "approved") -> None:
+def answer(app: Any, waiting: Waiting, run_id: str, verdict: str = "approved", *, seed: bytes = SEEDS["olga"]) -> None:
     """What the person does who is asked."""
     app.call(
         contextos.answer_approval,
@@ -68,5 +68,5 @@ def answer(app: Any, waiting: Waiting, run_id: str, verdict: str = "approved") -
         verdict=verdict,
         reason="looked at it",
         binding_digest=waiting.question["binding_digest"],
-        vouch=contextos.answer_signer(SEEDS["olga"]),
+        vouch=contextos.answer_signer(seed),
     )

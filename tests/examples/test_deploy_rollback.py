@@ -16,7 +16,7 @@ from contextos.app import read_seed
 from contextos.cli import run_command_line
 from contextos.cli.demo.init import WORKSPACE_TEMPLATES
 from contextos.operations.gate.gate import Done, Refused, Waiting
-from tests.examples.people import EXAMPLES, lines_of
+from tests.examples.people import EXAMPLES, answer, lines_of
 
 MOST_LINES = 120
 
@@ -32,21 +32,6 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
         app.initialise("acme", by=contextos.Actor.with_key("otto", read_seed(Path("keys/otto.key"))))
     yield importlib.import_module("agent")
     sys.modules.pop("agent", None)
-
-
-def answer(app, waiting: Waiting, run_id: str) -> None:
-    """What the on-call does when asked."""
-    app.call(
-        contextos.answer_approval,
-        app.deployment,
-        "acme",
-        run_id,
-        approver_id="olga",
-        verdict="approved",
-        reason="looked at it",
-        binding_digest=waiting.question["binding_digest"],
-        vouch=contextos.answer_signer(read_seed(Path("keys/olga.key"))),
-    )
 
 
 def live(service: str, env: str) -> str:
@@ -80,7 +65,7 @@ def test_above_it_the_oncall_is_asked_and_the_agent_goes_on_in_another_process(
         run_id = app.gate(session="s2", user="ana", token="tok_ana", agent="agt_deploy").run_id
     assert live("checkout", "prod") == "b42"
     with contextos.open(".") as app:
-        answer(app, waiting, run_id)
+        answer(app, waiting, run_id, seed=read_seed(Path("keys/olga.key")))
         said, record = agent.roll_back(app, "s2", "checkout", "prod")
         assert isinstance(said, Done)
         assert record["approvals"][0]["approver"] == "olga"

@@ -1,7 +1,7 @@
 """One act happens at most once, whatever the replies, retries, runs and people do; and what a record says is true.
 
-Random requests for few acts, with replies that are lost before or after the money moved, an outside that is down,
-people who settle by what the shop's own database says, and operators who cancel.
+Random requests for few acts, with replies that are lost before or after the money moved, an outside that is down or
+refuses, people who settle by what the shop's own database says, and operators who cancel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from contextos.audit import verify
 from contextos.audit.replay import replay
-from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
 from contextos.errors import ApprovalRefused, Conflict, LostReply, Unavailable
 from contextos.operations import operator
 from tests.world import APPROVER, OPERATOR, TENANT, TestWorld, open_world, request
@@ -36,6 +36,9 @@ FAULTS: tuple[tuple[str, ...], ...] = (
     ("down", "lost_after"),
     ("lost_after", "down", "down"),
     ("lost_before", "lost_after", "lost_before"),
+    ("refused",),
+    ("lost_after", "refused"),
+    ("lost_before", "refused"),
 )
 AMOUNTS = (700, 3100)
 ENDS = frozenset({"completed", "rejected", "refused", "escalated", "exhausted", "cancelled"})
@@ -57,6 +60,8 @@ class Faulty:
             raise Unavailable("adp_payments", "it is down")
         if fault == "lost_before":
             raise LostReply("the request was lost on the way")
+        if fault == "refused":
+            return AdapterReply(error=ToolError(code="http_401", message="the token is not valid"))
         reply = await self.inner.call(capability, args, context)
         if fault == "lost_after":
             raise LostReply("the reply was lost on the way")

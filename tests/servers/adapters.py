@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from contextos.adapters.a2a.adapter import A2aAdapter
 from contextos.adapters.a2a.connection import AgentConnection
 from contextos.adapters.a2a.definitions import A2aConnection
 from contextos.adapters.a2a.drafting import card_url, draft_agent
-from contextos.adapters.adapter_file import AdapterFile, read_adapter_file
+from contextos.adapters.adapter_file import read_adapter_file
 from contextos.adapters.mcp.adapter import McpAdapter, listed_tools
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.mcp.drafting import Stated, draft_adapter
@@ -25,6 +25,7 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, CallContext
 from tests.servers.hostile_agent import HostileAgent, hostile_agent
 
 FOLDER = Path(__file__).resolve().parent
+KEY_HEADER = "Idempotency-Key"
 HOSTILE = FOLDER / "hostile.py"
 
 
@@ -45,9 +46,13 @@ async def drafted(connection: dict[str, Any], folder: Path, **stated: Any) -> di
     return draft_adapter("lab", named, await listed_tools(named, folder), Stated(local=True, **stated))[0]
 
 
+def foreign_adapter(file: dict[str, Any], folder: Path) -> Any:
+    """The adapter of a file of any kind, as a deployment in `folder` makes it."""
+    return make_adapter(read_adapter_file(canonical(file)), folder)
+
+
 def adapter_of(file: dict[str, Any], folder: Path) -> McpAdapter:
-    read: AdapterFile = read_adapter_file(canonical(file))
-    adapter = make_adapter(read, folder)
+    adapter = foreign_adapter(file, folder)
     assert isinstance(adapter, McpAdapter)
     return adapter
 
@@ -65,7 +70,7 @@ async def drafted_agent(connection: dict[str, Any], *reads: str) -> dict[str, An
 
 def agent_adapter(file: dict[str, Any]) -> A2aAdapter:
     """The adapter of the file of an A2A agent. It needs no folder, and has nothing to close."""
-    adapter = make_adapter(read_adapter_file(canonical(file)), FOLDER)
+    adapter = foreign_adapter(file, FOLDER)
     assert isinstance(adapter, A2aAdapter)
     return adapter
 
@@ -95,50 +100,78 @@ def call_context(timeout_ms: int = 20_000, *, key: str | None = None) -> CallCon
 
 
 @contextmanager
-def shop_connection(transport: str, folder: Path, *, work_s: int = 0) -> Iterator[dict[str, Any]]:
-    """The connection to a running server with the tools of the refund example: an MCP server over `stdio` or `http`,
-    or an A2A agent (`a2a`) that works `work_s` seconds on a refund that it has already paid.
-    """
-    command = [sys.executable, str(FOLDER / "shop_server.py"), str(folder), "http"]
-    if transport == "stdio":
-        yield {"kind": "mcp", "command": command[:-1]}
-        return
-    if transport == "a2a":
-        command = [sys.executable, str(FOLDER / "shop_agent.py"), str(folder), str(work_s)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+def serving(script: str, *arguments: str, **environment: str) -> Iterator[int]:
+    """The port of a server of this folder, in a process of its own that is killed at the end."""
+    command = [sys.executable, str(FOLDER / script), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}) as server:
         assert server.stdout is not None
         try:
-            url = f"http://127.0.0.1:{int(server.stdout.readline())}"
-            yield agent_at(url) if transport == "a2a" else {"kind": "mcp", "url": f"{url}/mcp", "internal": True}
+            yield int(server.stdout.readline())
         finally:
             server.kill()
 
 
-def same_tools(definition: AdapterDefinition, connection: dict[str, Any], folder: Path) -> McpAdapter | A2aAdapter:
-    """An adapter of the server whose definition is that of a function adapter, as a reviewer can write it."""
-    if connection["kind"] == "a2a":
-        return same_skills(definition, connection)
+@contextmanager
+def mcp_connection(script: str, transport: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """The connection to an MCP server of this folder, over `stdio` or `http`."""
+    if transport == "stdio":
+        yield {"kind": "mcp", "command": [sys.executable, str(FOLDER / script), str(folder)]}
+        return
+    with serving(script, str(folder), "http") as port:
+        yield {"kind": "mcp", "url": f"http://127.0.0.1:{port}/mcp", "internal": True}
+
+
+def reviewed_mcp(definition: AdapterDefinition, connection: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The file of an MCP server whose tools are those of a function adapter, as a reviewer edits its draft."""
     stated = {one.name for one in definition.capabilities if one.kind == "read"}
     file = asyncio.run(drafted(connection, folder, reads=sorted(stated)))
-    wanted = [one.name for one in definition.capabilities]
     file["definition"] = definition.to_json() | {"type": "mcp"}
-    file["operations"] = {name: file["operations"][name] | {"output": "structured"} for name in wanted}
-    if "issue_refund" in wanted:
-        file["operations"]["issue_refund"]["key_argument"] = "key"
-    return adapter_of(file, folder)
+    operations = {}
+    for capability in definition.capabilities:
+        said = operations[capability.name] = file["operations"][capability.name] | {"output": "structured"}
+        if capability.idempotency.strategy == "keyed":
+            said["key_argument"] = "key"
+    return file | {"operations": operations}
 
 
-def same_skills(definition: AdapterDefinition, connection: dict[str, Any]) -> A2aAdapter:
-    """An adapter of the agent whose definition is that of a function adapter."""
+def reviewed_openapi(
+    draft: Mapping[str, Any], definition: AdapterDefinition, operation_ids: Mapping[str, str]
+) -> dict[str, Any]:
+    """The file of an HTTP API whose operations are the tools of a function adapter, as a reviewer edits its draft.
+
+    `operation_ids` names the operation of each capability.
+    """
+    outside = {"type": "openapi", "external": True, "egress": draft["definition"]["egress"]}
+    operations = {}
+    for capability in definition.capabilities:
+        said = dict(draft["operations"][operation_ids[capability.name]])
+        said |= {"output": "body", "stated_read": capability.kind == "read"}
+        if said["body"] is not None:
+            said["body"] = said["body"] | {"argument": None}
+        if capability.idempotency.strategy == "keyed":
+            said["parameters"] = [one for one in said["parameters"] if one["name"] != KEY_HEADER]
+            said["idempotency_header"] = KEY_HEADER
+        operations[capability.name] = said
+    return {**draft, "definition": definition.to_json() | outside, "operations": operations}
+
+
+@contextmanager
+def agent_connection(script: str, folder: Path, *, work_s: int = 0) -> Iterator[dict[str, Any]]:
+    """The connection to an A2A agent of this folder, which works `work_s` seconds on a write that it has done."""
+    with serving(script, str(folder), str(work_s)) as port:
+        yield agent_at(f"http://127.0.0.1:{port}")
+
+
+def reviewed_agent(definition: AdapterDefinition, connection: dict[str, Any]) -> dict[str, Any]:
+    """The file of an A2A agent whose skills are the tools of a function adapter, as a reviewer edits its draft."""
     stated = [one.name for one in definition.capabilities if one.kind == "read"]
     file = asyncio.run(drafted_agent(connection, *stated))
-    file["definition"] = definition.to_json() | {"type": "a2a"}
-    file["operations"] = {
+    operations = {
         one.name: file["operations"][one.name]
         | {"output": "structured", "stated_idempotent": one.idempotency.strategy == "keyed"}
         for one in definition.capabilities
     }
-    return agent_adapter(file)
+    return file | {"definition": definition.to_json() | {"type": "a2a"}, "operations": operations}
 
 
 @contextmanager

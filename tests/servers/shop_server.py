@@ -4,24 +4,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import socket
 import sys
 from pathlib import Path
 from typing import Any
 
+from listening import load_module, serve_mcp
 from mcp.server import MCPServer
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "support_refund" / "shop.py"
 
 
 def main(folder: str, transport: str = "stdio") -> None:
-    spec = importlib.util.spec_from_file_location("shop", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    shop = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(shop)
-    books = shop.Shop(Path(folder) / "shop.db")
+    books = load_module(EXAMPLE).Shop(Path(folder) / "shop.db")
     server = MCPServer("shop")
 
     @server.tool()
@@ -47,17 +41,7 @@ def main(folder: str, transport: str = "stdio") -> None:
         """The returns policy."""
         return "Returns within 30 days."
 
-    if transport == "stdio":
-        server.run()
-        return
-    import uvicorn
-
-    bound = socket.socket()
-    bound.bind(("127.0.0.1", 0))
-    bound.listen()
-    print(bound.getsockname()[1], flush=True)
-    config = uvicorn.Config(server.streamable_http_app(), log_level="critical", access_log=False)
-    uvicorn.Server(config).run(sockets=[bound])
+    serve_mcp(server, transport)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,14 @@ reader does not see is refused, because a model reads it too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from contextos.action.registry import Registry
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.display_escape import hidden_character
 from contextos.contracts.encoding.pointer import pointer
-from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
 from contextos.contracts.model import Map, Model, OpenObject
 from contextos.errors import InvalidInput, Problem
 
@@ -69,6 +69,26 @@ def read_adapter_file(raw: bytes) -> AdapterFile:
         raise InvalidInput(Problem("/definition/egress", "no_egress_list", detail, remedy))
     Registry().register((definition,))
     return file
+
+
+def unlisted_member(schema: Mapping[str, Any], members: Iterable[str]) -> str | None:
+    """Return the first of `members` that objects of a schema are not allowed to have, or None.
+
+    >>> unlisted_member({"properties": {"status": {}}, "additionalProperties": False}, ("status", "body"))
+    'body'
+    """
+    closed, listed = schema.get("additionalProperties") is False, schema.get("properties", {})
+    return next((one for one in members if closed and one not in listed), None)
+
+
+def output_misfit(capability: CapabilityDefinition, *members: str) -> tuple[str, str] | None:
+    """Return why an output with these members is never accepted, with the remedy, or None.
+
+    Found out after a call, it would leave an effect that nobody reads.
+    """
+    unlisted = unlisted_member(capability.output_schema, members)
+    detail = f"it has `{unlisted}` in its output, which its output schema does not list"
+    return (detail, "use `structured`, or correct the schema") if unlisted else None
 
 
 def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -22,7 +22,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.jcs import digest as digest_of
 from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.files import read_regular_file, replace_file
-from contextos.settings import MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
+from contextos.settings import MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings, is_adapter_file
 
 _BLOCK: Final = re.compile(r"^\[\[adapters\]\][^\S\n]*\n(?:(?!\[).*(?:\n|\Z))*", re.MULTILINE)
 _DIGEST: Final = re.compile(r'^digest[ \t]*=[ \t]*"[^"\n]*"', re.MULTILINE)
@@ -100,7 +100,7 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
     load_adapter_file(path, digest, root=root)
     own_id, settings = adapter.describe().adapter_id, Settings.read(workspace)
     for other in settings.adapters:
-        if other.path.endswith(".json") and other.path != path:
+        if is_adapter_file(other) and other.path != path:
             [there] = load_adapter_file(other.path, None, root=root).adapters
             if there.describe().adapter_id == own_id:
                 detail = f"`{other.path[:200]}` has the id `{own_id}` too"
@@ -112,16 +112,18 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
 async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
     """Return each adapter of the settings: its id, kind, egress and tools, and the tools whose definition changed.
 
-    `state` is `matches`, `changed`, `unavailable`, or `pinned code` for a function adapter.
+    `state` is `matches`, `changed` or `unavailable` where the server is asked; `pinned file` for another adapter of a
+    file, and `pinned code` for a function adapter.
 
     Raises:
         InvalidSettings: an adapter does not load.
     """
     found = []
-    for loaded in adapters_of(Settings.read(workspace)):
+    settings = Settings.read(workspace)
+    for named, loaded in zip(settings.adapters, adapters_of(settings), strict=True):
         for adapter in loaded.adapters:
             definition = describe_adapter(type(adapter).__name__, adapter)
-            state, drifted = "pinned code", frozenset[str]()
+            state, drifted = "pinned file" if is_adapter_file(named) else "pinned code", frozenset[str]()
             if isinstance(adapter, PinnedAdapter):
                 try:
                     drifted = await adapter.drifted()

@@ -247,6 +247,8 @@ def _not_sent(envelope: Mapping[str, Any]) -> str:
 
 def _returned(body: Mapping[str, Any]) -> str:
     envelope = body["envelope"]
+    if body["outcome"] == "unknown" and body.get("no_record"):
+        return displayed(envelope["error"]["message"])
     if body["outcome"] == "unknown":
         return "no answer: it is not known whether it happened"
     if envelope.get("error"):

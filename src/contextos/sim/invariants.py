@@ -79,6 +79,7 @@ class RunObservation:
     redeemed_us: int = 0
     record: dict[str, Any] = field(default_factory=dict)
     unsettled: str | None = None
+    no_record: bool = False
     open_question: str | None = None
     garbled: bool = False
     kinds: Counter[str] = field(default_factory=Counter)
@@ -204,6 +205,7 @@ class InvariantChecker:
         write = run.dispatched[answer["envelope"]["tool_call_id"]]["envelope"]["idempotency_key"] is not None
         run.cost_cents += answer["cost_cents"]
         run.unsettled = entry.key if write and answer["outcome"] == "unknown" else None
+        run.no_record = answer.get("no_record", False)
         run.garbled = run.garbled or (
             answer["envelope"]["status"] == "failed" and bool(answer["envelope"]["mutations"])
         )

@@ -16,7 +16,7 @@ CAPABILITY: dict[str, Any] = {
     "risk_level": "write_irreversible",
     "approval_mode": "destructive",
     "input_schema": {"type": "object", "additionalProperties": False},
-    "output_schema": {"type": "object", "additionalProperties": False},
+    "output_schema": {"type": "object", "additionalProperties": False, "properties": {"texts": {}, "omitted": {}}},
     "idempotency": {"strategy": "none"},
 }
 

@@ -18,7 +18,7 @@ from contextos.action.budget import call_time, exceeded_limit
 from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency, retries
 from contextos.action.gateway.delivery import ClearedCall, Delivery, DispatchPorts, call_context
-from contextos.action.gateway.result_validation import result_of_settlement, validate_reply
+from contextos.action.gateway.result_validation import result_of_settlement, validate_reply, why_inconclusive
 from contextos.action.registry import Registry
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
@@ -150,7 +150,7 @@ class Dispatcher:
         ended = idempotency.complete_key(delivery.claimed, result, happened=answer["happened"], not_before_us=over_us)
         self.journal.stage(ended)
         strategy = delivery.call.capability.definition.idempotency.strategy
-        if strategy == "none" or over_us is not None:
+        if strategy == "none" or not answer["happened"]:
             await self.journal.commit()
         else:
             # After a crash the external system is asked again under the key, and gives the same answer.
@@ -285,6 +285,8 @@ class Dispatcher:
             return lost("not_sent" if capability.definition.kind == "read" else "unknown", error)
         if reply is None and began <= over_us and (delivery.recovered or rule.honours_not_after):
             raise Parked(over_us + 1)
+        if reply is not None and mode != "send" and rule.strategy == "keyed" and (why := why_inconclusive(reply)):
+            return {**outcome("unknown", None, why), "no_record": True}
         if reply is None:
             asked = {"no_record": True} if rule.strategy == "lookup" else {}
             return {**outcome("unknown", None, "it is not known whether it happened"), **asked}

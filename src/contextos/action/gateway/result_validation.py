@@ -24,6 +24,8 @@ from contextos.contracts.scope import Capability
 from contextos.errors import InvalidInput, Problem
 
 MAX_OUTPUT_BYTES: Final = 1_048_576
+MAX_KEPT_CHARS: Final = 4_000
+"""The longest message of an error that the reason for asking a person repeats."""
 
 Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
 """output -> (redacted output, redaction rules applied, problems with unsafe text)."""
@@ -91,6 +93,18 @@ def disagreement(capability: Capability, args: Mapping[str, Any], output: Any) -
             detail = f"the answer at `{place}` is not what was asked as `{argument}`"
             return Problem(place, "output_disagrees", detail, "compare with the other system's records")
     return None
+
+
+def why_inconclusive(reply: AdapterReply) -> str | None:
+    """Return why an answer to a call that was sent again does not say what the first attempt did, or None if it does.
+
+    An error is the answer to the attempt that it followed. The first can have happened: a system that forgot its key
+    answers "already paid", and one whose definition drifted answers before anything is sent.
+    """
+    if reply.error is None or reply.mutations:
+        return None
+    said = f"`{reply.error.code}`" + (f": {reply.error.message}" if len(reply.error.message) <= MAX_KEPT_CHARS else "")
+    return f"sent again, it was answered with an error, so it is not known whether it happened before: {said}"
 
 
 def result_of_settlement(envelope: ToolCallEnvelope, settled: Settled) -> ToolResultEnvelope:

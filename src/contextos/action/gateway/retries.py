@@ -121,7 +121,8 @@ def _how(delivery: Delivery, answer: Mapping[str, Any]) -> How | None:
             return None
         return "send" if strategy == "keyed" or circuit_open(answer) else None
     if strategy == "keyed":
-        return "send_again"
+        # An error to a call that was sent again says nothing of the first attempt; the next would say no more.
+        return None if answer.get("no_record", False) else "send_again"
     # The system answers; asking it again for a day would tell a person no more.
     exhausted = answer.get("no_record", False) and delivery.attempt >= MAX_ANSWERED_LOOKUPS
     return "look_up" if strategy == "lookup" and not exhausted else None

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
+from contextos.adapters.adapter_file import output_misfit
 from contextos.adapters.foreign.server_url import VariableName, bad_connection, check_server_url, is_remote_url
 from contextos.adapters.outbound import destination
 from contextos.contracts.encoding.jcs import content_address
@@ -119,4 +120,4 @@ def skill_misfit(operation: SkillOperation, capability: CapabilityDefinition) ->
         properties, required = capability.input_schema.get("properties", {}), capability.input_schema.get("required")
         if set(properties) != {"text"} or properties["text"].get("type") != "string" or required != ["text"]:
             return "its arguments are more than a text", "require the one argument `text`, or set `input` to `data`"
-    return None
+    return output_misfit(capability, "texts", "omitted") if operation.output == "text" else None

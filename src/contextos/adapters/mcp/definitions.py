@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from contextos.adapters.adapter_file import output_misfit
 from contextos.adapters.foreign.server_url import VariableName, bad_connection, check_server_url, is_remote_url
 from contextos.adapters.outbound import destination
 from contextos.contracts.encoding.jcs import content_address
@@ -113,7 +114,7 @@ def misfit(operation: Operation, capability: CapabilityDefinition) -> tuple[str,
     if isinstance(operation, ResourceOperation):
         if capability.kind != "read" or not isinstance(properties.get("uri", {}).get("enum"), list):
             return "it is no read of listed resources", "make it a read whose argument `uri` has an `enum`"
-        return None
+        return output_misfit(capability, "contents", "omitted")
     if operation.stated_read != (capability.kind == "read"):
         return "nobody stated that it only reads, or it is no read", "a read has `stated_read` true, and a write false"
     sends_key = operation.key_argument is not None
@@ -121,4 +122,4 @@ def misfit(operation: Operation, capability: CapabilityDefinition) -> tuple[str,
         return "nothing sends the key of its strategy, or no key is made", "a keyed write names its `key_argument`"
     if operation.key_argument in properties:
         return "the argument of the key is also one of the capability", "remove it from the input schema"
-    return None
+    return output_misfit(capability, "texts", "omitted") if operation.output == "text" else None

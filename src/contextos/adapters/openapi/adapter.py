@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from contextos.adapters.adapter_file import unlisted_member
 from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation
 from contextos.adapters.openapi.keywords import plain_text
 from contextos.adapters.openapi.requests import build_request
@@ -192,8 +193,14 @@ def _refuse_misfit(
             continue
         if strategy == "lookup":
             wrong.append((capability.name, "declares the strategy `lookup`, which no API has here", "use `none`"))
+        if capability.idempotency.honours_not_after:
+            wrong.append((capability.name, "sends no time after which it is void", "leave `honours_not_after` out"))
         if strategy == "keyed" and operation.idempotency_header is None:
             wrong.append((capability.name, "is `keyed` and sends no key", "state `idempotency_header`"))
+        if capability.kind == "read" and operation.idempotency_header is not None:
+            wrong.append((capability.name, "is a read, and a read has no key", "leave `idempotency_header` out"))
+        if fault := _output_misfit(capability, operation):
+            wrong.append((capability.name, *fault))
         if capability.kind == "read" and operation.method not in ("GET", "HEAD"):
             wrong.append((capability.name, f"is a read by {operation.method}", "declare it as a write"))
         if operation.stated_read != (capability.kind == "read"):
@@ -220,3 +227,18 @@ def _refuse_misfit(
         raise InvalidSettings(
             *(Problem(f"/operations/{name}", "misfit", f"`{name}` {what}", remedy) for name, what, remedy in wrong)
         )
+
+
+def _output_misfit(capability: CapabilityDefinition, operation: OpenApiOperation) -> tuple[str, str] | None:
+    """Return why no answer can be the output of a capability, with the remedy, or None.
+
+    Found out after a call, it would leave an effect that nobody reads.
+    """
+    if operation.output == "body":
+        without = next((one.status for one in operation.answers if one.body != "json"), None)
+        detail = f"has the body as its output, and its answer `{without}` has none in JSON"
+        return (detail, 'state `"output": "answer"`') if without else None
+    members = ("status", "body") if any(one.body != "none" for one in operation.answers) else ("status",)
+    unlisted = unlisted_member(capability.output_schema, members)
+    detail = f"has `{unlisted}` in its output, which its output schema does not list"
+    return (detail, 'state `"output": "body"`, or correct the schema') if unlisted else None

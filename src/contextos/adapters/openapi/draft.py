@@ -102,9 +102,16 @@ def draft_openapi(
             )
             for one in read
         },
-        {names[one.name]: notes for one in read if (notes := one.arguments.notes + one.output.notes)},
+        {names[one.name]: notes for one in read if (notes := _notes(one))},
         refused,
     )
+
+
+def _notes(read: ReadOperation) -> tuple[str, ...]:
+    """What a reviewer of an operation has to know: the header of its key, and what of its schemas was cut."""
+    headers = [one.name for one in read.call.parameters if one.place == "header" and "idempotency" in one.name.lower()]
+    keys = (f"a model chooses `{name}`, unless it is made the `idempotency_header`" for name in headers)
+    return (*keys, *read.arguments.notes, *read.output.notes)
 
 
 def _capability(name: str, read: ReadOperation, *, is_read: bool) -> CapabilityDefinition:

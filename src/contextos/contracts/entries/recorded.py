@@ -280,8 +280,8 @@ class ReturnedCall(Model):
     """Body of `tool.returned`: the outcome of one attempt of a call.
 
     `happened` says whether an effect took place. `waited_us` is how long the run waited for its turn, in
-    microseconds. `retry_at_us` is when an open circuit admits the next call. `no_record`: the system was asked, and
-    knows no such call.
+    microseconds. `retry_at_us` is when an open circuit admits the next call. `no_record`: the system answered, and
+    its answer does not say what the call did: it knows no such call, or refused it when it was sent again.
     """
 
     outcome: Literal["returned", "not_sent", "unknown"]

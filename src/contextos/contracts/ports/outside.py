@@ -123,7 +123,11 @@ class Adapter(Protocol):
     async def call(self, capability: str, args: Mapping[str, JsonValue], context: CallContext) -> AdapterReply: ...
 
     async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
-        """Ask the external system what an earlier call with this key did. Returns None if it knows no such call."""
+        """Ask the external system what an earlier call with this key did. Returns None if it knows no such call.
+
+        An error in the reply says that the earlier call was refused, so nothing happened. A look-up that was refused
+        itself raises `LostReply`.
+        """
         ...
 
 

@@ -40,7 +40,7 @@ def check_quiet(world: SimulatedWorld) -> None:
             continue
         world.checker.violated("nobody_is_lost", f"`{run.run_id}` is `{run.state}`, and nothing will ever wake it")
     for run in world.checker.runs.values():
-        bothers = run.unsettled and run.state == "waiting" and run.deadline_us is None
+        bothers = run.unsettled and not run.no_record and run.state == "waiting" and run.deadline_us is None
         if bothers and world.scenario.strategy == "keyed" and not (world.cancelled or world.changed_at_us):
             detail = f"`{run.run_id}` asks a person about a payment that could be sent again under its key"
             world.checker.violated("an_outage_needs_nobody", detail)

@@ -86,3 +86,7 @@ def test_a_wait_goes_by_the_clock_where_it_is_behind_the_record() -> None:
 def test_a_lookup_that_is_answered_three_times_with_no_such_call_is_enough() -> None:
     assert attempted("lookup", outcome="unknown", no_record=True, attempt=2).how == "look_up"
     assert attempted("lookup", outcome="unknown", no_record=True, attempt=3) is None
+
+
+def test_a_call_that_was_sent_again_and_refused_is_not_sent_a_third_time() -> None:
+    assert attempted("keyed", outcome="unknown", no_record=True, attempt=2) is None

@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 
 from examples.support_refund import shop
-from tests.servers.adapters import same_skills, shop_connection
+from tests.servers.adapters import agent_adapter, agent_connection, reviewed_agent
 from tests.suites.adapter_suite import AdapterSuite, AdapterWorld
 
 
 class TestAdapter(AdapterSuite):
     @pytest.fixture
     def world(self, tmp_path: Path) -> Iterator[AdapterWorld]:
-        with closing(shop.Shop(tmp_path / "shop.db")) as books, shop_connection("a2a", tmp_path) as connection:
+        with (
+            closing(shop.Shop(tmp_path / "shop.db")) as books,
+            agent_connection("shop_agent.py", tmp_path) as connection,
+        ):
             orders, payments = shop.ORDERS_ADAPTER, shop.payments_adapter("keyed")
-            yield AdapterWorld(lambda one: same_skills(one, connection), orders, payments, books.refunds)
+            yield AdapterWorld(
+                lambda one: agent_adapter(reviewed_agent(one, connection)), orders, payments, books.refunds
+            )

@@ -93,6 +93,7 @@ READ = {"kind": "read", "risk_level": "read", "approval_mode": "read_only"}
 TEXT = {"type": "object", "additionalProperties": False, "properties": {"text": {"type": "string"}}}
 NUMBER = TEXT | {"required": ["text"], "properties": {"text": {"type": "integer"}}}
 
+CLOSED = {"type": "object", "additionalProperties": False, "properties": {"paid": {"type": "integer"}}}
 MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "an end of its time": ({"idempotency": {"strategy": "lookup", "honours_not_after": True}}, {}),
     "a key that nobody stated": (KEYED, {}),
@@ -102,6 +103,7 @@ MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a lookup of a read": ({**READ, **LOOKUP}, {"stated_read": True}),
     "a read that nobody stated": (READ, {}),
     "a write that was stated to read": ({}, {"stated_read": True}),
+    "texts that its schema does not list": ({"output_schema": CLOSED}, {}),
     "a text without an argument": ({}, {"input": "text"}),
     "a text that can be absent": ({"input_schema": TEXT}, {"input": "text"}),
     "a text that is a number": ({"input_schema": NUMBER}, {"input": "text"}),

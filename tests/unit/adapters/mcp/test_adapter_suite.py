@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from examples.support_refund import shop
-from tests.servers.adapters import call_context, drafted, opened, same_tools, shop_connection
+from tests.servers.adapters import adapter_of, call_context, drafted, mcp_connection, opened, reviewed_mcp
 from tests.suites.adapter_suite import AdapterSuite, AdapterWorld
 
 
@@ -23,11 +23,11 @@ def adapter_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ad
         on_exit.callback(books.close)
         connection = {}
         if request.param != "function":
-            connection = on_exit.enter_context(shop_connection(request.param, tmp_path))
+            connection = on_exit.enter_context(mcp_connection("shop_server.py", request.param, tmp_path))
 
         def make(definition: Any) -> Any:
             if request.param != "function":
-                adapter: Any = same_tools(definition, connection, tmp_path)
+                adapter: Any = adapter_of(reviewed_mcp(definition, connection, tmp_path), tmp_path)
             else:
                 adapter = shop.orders(books) if definition is orders else shop.payments(books, "keyed", shop.unix_us)
             on_exit.callback(adapter.close)
@@ -44,7 +44,7 @@ class TestAdapters(AdapterSuite):
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_a_listed_resource_is_read_and_names_its_origin(transport: str, tmp_path: Path) -> None:
-    with shop_connection(transport, tmp_path) as connection:
+    with mcp_connection("shop_server.py", transport, tmp_path) as connection:
         file = asyncio.run(drafted(connection, tmp_path, resources=["memo://returns"]))
         with opened(file, tmp_path) as adapter:
             reply = asyncio.run(adapter.call("read_resource", {"uri": "memo://returns"}, call_context()))

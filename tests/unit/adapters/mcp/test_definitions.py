@@ -88,6 +88,8 @@ OPERATION = {"tool": "say", "digest": "sha256:" + "0" * 64, "output": "text"}
 KEYED = {"idempotency": {"strategy": "keyed"}}
 READ = {"kind": "read", "risk_level": "read", "approval_mode": "read_only"}
 
+CLOSED = {"type": "object", "additionalProperties": False, "properties": {"paid": {"type": "integer"}}}
+
 MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a lookup": ({"idempotency": {"strategy": "lookup"}}, {}),
     "an end of its time": ({"idempotency": {"strategy": "none", "honours_not_after": True}}, {}),
@@ -95,6 +97,7 @@ MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a key that nobody makes": ({}, {"key_argument": "key"}),
     "a key of a read": ({**READ, **KEYED}, {"key_argument": "key", "stated_read": True}),
     "a read that nobody stated": (READ, {}),
+    "texts that its schema does not list": ({"output_schema": CLOSED}, {}),
     "a write that was stated to read": ({}, {"stated_read": True}),
 }
 

@@ -258,9 +258,36 @@ def _own_header(file: Any) -> None:
     file["operations"]["read"]["parameters"][0] |= {"place": "header", "name": "Authorization"}
 
 
+def _time_that_is_not_sent(file: Any) -> None:
+    file["definition"]["capabilities"][1]["idempotency"] = {"strategy": "none", "honours_not_after": True}
+
+
+def _key_of_a_read(file: Any) -> None:
+    file["operations"]["read"]["idempotency_header"] = "Idempotency-Key"
+
+
+def _body_of_an_answer_without_one(file: Any) -> None:
+    file["operations"]["pay"] |= {"output": "body", "answers": [{"status": "204", "body": "none"}]}
+
+
+def _body_that_is_text(file: Any) -> None:
+    file["operations"]["pay"] |= {"output": "body", "answers": [{"status": "200", "body": "text"}]}
+
+
+def _output_that_is_no_answer(file: Any) -> None:
+    """The schema of the function that it was, and nobody stated that the body alone is the output."""
+    paid = {"type": "object", "additionalProperties": False, "properties": {"paid": {"type": "integer"}}}
+    file["definition"]["capabilities"][1]["output_schema"] = paid
+
+
 @pytest.mark.parametrize(
     "edit",
     [
+        _time_that_is_not_sent,
+        _key_of_a_read,
+        _body_of_an_answer_without_one,
+        _body_that_is_text,
+        _output_that_is_no_answer,
         _keyed_without_header,
         _lookup,
         _read_by_post,

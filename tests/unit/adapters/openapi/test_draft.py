@@ -95,6 +95,17 @@ def test_a_document_cannot_name_a_server_that_only_a_person_can(server: str) -> 
         draft_openapi("adp_shop", document(PATHS, server=server))
 
 
+def test_a_draft_names_the_header_of_a_key() -> None:
+    """A person decides whether the server honours it. Until then it is an argument like any other."""
+    key = {"name": "X-Idempotency-Key", "in": "header", "required": True, "schema": {"type": "string"}}
+    draft = draft_openapi("adp_shop", document(post({"type": "object"}, parameters=[key])))
+    assert draft.notes["send"][0] == "a model chooses `X-Idempotency-Key`, unless it is made the `idempotency_header`"
+    assert (draft.definition.capabilities[0].idempotency.strategy, draft.operations["send"].idempotency_header) == (
+        "none",
+        None,
+    )
+
+
 def test_two_operations_of_one_name_are_refused() -> None:
     paths = {f"/{n}": {"get": {"operationId": "same", "responses": OK}} for n in range(2)}
     with pytest.raises(InvalidInput) as refused:

@@ -92,7 +92,7 @@ async def hostile_adapter(mode: str, folder: Path, *, read: bool) -> Any:
     well = "structured" if mode == "structured" else "plain"
     file = await drafted(hostile(well, folder), folder, **({"reads": ["say"]} if read else {}))
     file["connection"] = hostile(mode, folder)
-    file["definition"]["capabilities"][0]["timeout_s"] = 1 if read else 5
+    file["definition"]["capabilities"][0]["timeout_s"] = 2 if read else 5
     return adapter_of(file, folder)
 
 
@@ -189,7 +189,7 @@ def test_a_read_from_a_hostile_http_api_fails_and_the_run_goes_on(lie: str, tmp_
             url = f"http://127.0.0.1:{server.port}"
             paths = {"/said": {"get": {"operationId": "say", "responses": OK}}}
             file = draft_openapi("lab", document(paths), server=url, internal=True, reads=["say"]).to_json()
-            file["definition"]["capabilities"][0]["timeout_s"] = 1
+            file["definition"]["capabilities"][0]["timeout_s"] = 2
             definition = AdapterDefinition.model_validate(file["definition"])
             adapter = openapi_adapter(file["connection"], definition, file["operations"], tmp_path)
             async with session(adapter, tuple(definition.egress)) as (app, gate):

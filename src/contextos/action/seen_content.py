@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NamedTuple
 from contextos.action.text_forms import (
     DECODING_WORK,
     MIN_PART_CHARS,
-    Form,
+    ValueForm,
     Wanted,
     WorkExceeded,
     WorkLimit,
@@ -239,7 +239,7 @@ def _occurs(content: _Content, wanted: Wanted, work: WorkLimit) -> bool:
     return wanted.word in content.short
 
 
-def _has(content: _Content, form: Form, work: WorkLimit) -> bool:
+def _has(content: _Content, form: ValueForm, work: WorkLimit) -> bool:
     if form.number:
         # Most texts have few digits, so this is quick.
         work.spend(len(content.numbers))

@@ -75,7 +75,7 @@ class WorkLimit:
             raise WorkExceeded
 
 
-class Form(NamedTuple):
+class ValueForm(NamedTuple):
     """One form of a value. `number` is its longest run of digits, which is quickly looked for."""
 
     text: str
@@ -85,7 +85,7 @@ class Form(NamedTuple):
 class Wanted(NamedTuple):
     """The forms of one value in which it is looked for in content; of a short value the word that it is."""
 
-    forms: tuple[Form, ...]
+    forms: tuple[ValueForm, ...]
     word: str | None
 
     @classmethod
@@ -198,8 +198,8 @@ def decodings(text: str, work: WorkLimit) -> list[str]:
     return list(found)
 
 
-def _form(text: str) -> Form:
-    return Form(text, max(_NUMBER.findall(text), key=len, default="").encode())
+def _form(text: str) -> ValueForm:
+    return ValueForm(text, max(_NUMBER.findall(text), key=len, default="").encode())
 
 
 def _all_parts(text: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ request does not name, except what HTTP needs.
 
 `internal` lists the endpoints that can be at a loopback or private address, because a person said so. Only there, and
 only on the loopback, is `http://` allowed. Link-local, multicast and reserved addresses are never allowed, and neither
-are the other addresses at which the metadata services of clouds are: they give credentials to whoever asks.
+are the other addresses of the metadata services of clouds, which give credentials to every caller.
 
 `Unavailable` means that nothing was sent, `LostReply` that something was and no whole answer came. The time limit holds
 for everything, from the name to the last byte.

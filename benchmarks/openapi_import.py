@@ -1,7 +1,8 @@
 """How long a document of 5 MB takes to import, and how much memory: `python -m benchmarks.openapi_import`.
 
 Each round is a process of its own, so that its peak is that of one import: read, convert, check and compile every
-schema. The document has 1,000 operations over schemas that refer to each other, as generated ones do.
+schema. An import only computes, so the CPU time of the process is measured. The document has 1,000 operations over
+schemas that refer to each other, as generated ones do.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ import resource, sys, time
 from pathlib import Path
 from contextos.adapters.openapi.draft import draft_openapi
 raw = Path(sys.argv[1]).read_bytes()
-start = time.perf_counter()
+start, began = time.process_time(), time.perf_counter()
 draft = draft_openapi("adp_large", raw)
-took = time.perf_counter() - start
-print(took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, len(draft.operations), len(draft.refused))
+took, waited = time.process_time() - start, time.perf_counter() - began
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(took, waited, peak, len(draft.operations), len(draft.refused))
 """
 
 
@@ -60,7 +62,7 @@ def large_document() -> bytes:
 
 def report(rounds: int) -> None:
     raw = large_document()
-    seconds, megabytes, counted = [], [], ""
+    seconds, waited, megabytes, counted = [], [], [], ""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "large.json"
         place.write_bytes(raw)
@@ -68,10 +70,12 @@ def report(rounds: int) -> None:
             command = [sys.executable, "-c", IMPORT, str(place)]
             said = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ).stdout.split()
             seconds.append(float(said[0]))
-            megabytes.append(float(said[1]))
-            counted = f"{said[2]} operations, {said[3]} refused, of {len(raw) / 1e6:.1f} MB"
+            waited.append(float(said[1]))
+            megabytes.append(float(said[2]))
+            counted = f"{said[3]} operations, {said[4]} refused, of {len(raw) / 1e6:.1f} MB"
     report_bar("import of an OpenAPI document of 5 MB, p50", median(seconds), 3, " s", best=min(seconds))
     report_bar("the peak memory of that process", max(megabytes), 300, " MB")
+    note("the same on the wall, p50", f"{median(waited):9.2f} s; best {min(waited):.2f} s")
     note("what was imported", counted)
 
 

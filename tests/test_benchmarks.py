@@ -16,10 +16,14 @@ import pytest
 
 from benchmarks import (
     append,
+    definitions,
     floor,
     gateway,
     growth,
     kill,
+    mcp_calls,
+    mcp_face,
+    openapi_import,
     origins,
     overload,
     parallel_reads,
@@ -75,6 +79,10 @@ def test_every_benchmark_of_the_table_is_played_here():
         "replay",
         "parallel_reads",
         "sessions",
+        "mcp_calls",
+        "mcp_face",
+        "definitions",
+        "openapi_import",
         "startup",
         "store",
         "overload",
@@ -159,6 +167,28 @@ def test_a_governed_agent(tmp_path, capsys):
     assert asyncio.run(sessions.governed_ms(deployment, 1)) > 0
     asyncio.run(sessions.measure_agents(tmp_path / "beside", 1))
     assert f"SKIP  {sessions.AGENT_LABEL}" in capsys.readouterr().out, "`dbos` is not installed for the tests"
+
+
+def test_mcp_calls(tmp_path, capsys):
+    asyncio.run(mcp_calls.measure(tmp_path, 1))
+    says(capsys, mcp_calls.LABEL, "plain rows of the same bytes", "gate.call; SDK call, commits, p50")
+
+
+def test_mcp_face(tmp_path, capsys):
+    asyncio.run(mcp_face.measure(tmp_path, sessions=1, calls=2))
+    says(capsys, mcp_face.LABEL, "median of the ratios of each call", "the server itself, p50")
+
+
+def test_definitions(capsys):
+    definitions.report(1)
+    says(capsys, definitions.LABEL, "the SDK lists 1,000 tools of a server in memory, p50")
+
+
+def test_openapi_import(capsys, monkeypatch):
+    for name, tiny in (("OPERATIONS", 4), ("SCHEMAS", 4)):
+        monkeypatch.setattr(openapi_import, name, tiny)
+    openapi_import.report(1)
+    says(capsys, "import of an OpenAPI document of 5 MB, p50", "the peak memory of that process", "what was imported")
 
 
 def test_replay(tmp_path, capsys):

@@ -37,7 +37,7 @@ INSIDE = (
     "240.0.0.1", "255.255.255.255", "192.0.0.1", "198.18.0.1", "::1", "::", "::127.0.0.1", "::ffff:127.0.0.1",
     "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b:1::7f00:1", "2002:7f00:1::1", "2001:0:7f00:1::", "fe80::1",
     "fe80::1%eth0", "fc00::1", "fd00:ec2::254", "ff02::1", "2001:db8::1", "3fff::1", "fec0::1", "100::1", "5f00::1",
-    "192.0.0.8", "192.0.0.200", "192.88.99.1", "2606:4700::5efe:127.0.0.1", "2606:4700::200:5efe:7f00:1",
+    "192.0.0.8", "192.0.0.192", "192.0.0.200", "192.88.99.1", "2606:4700::5efe:127.0.0.1", "2606:4700::200:5efe:7f00:1",
     "not an address", "2606:4700:4700::1111%lo",
 )  # fmt: skip
 """Answers of a resolver that lead inside, or to no host."""
@@ -108,6 +108,44 @@ def test_a_name_that_leads_inside_is_refused_also_beside_a_public_address(addres
 def test_an_internal_endpoint_is_never_at_a_link_local_multicast_or_reserved_address(address: str) -> None:
     client = OutboundClient(internal=["shop.internal:8443"], resolve=answers(address))
     error = asyncio.run(asked(client, "https://shop.internal:8443/", ["shop.internal:8443"]))
+    assert isinstance(error, InvalidInput)
+    assert error.problems[0].code == "address_refused"
+
+
+METADATA = (
+    "169.254.169.254", "169.254.170.2", "169.254.0.23", "100.100.100.200", "100.88.222.5", "168.63.129.16",
+    "192.0.0.192",
+    "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fd00:42::42", "fd00:a9fe:a9fe::1",
+    "fd00:100::100:200", "fe80::a9fe:a9fe", "::ffff:100.100.100.200", "::ffff:168.63.129.16", "64:ff9b::a83f:8110",
+    "64:ff9b::6464:64c8", "2002:a83f:8110::1", "2606:4700::5efe:168.63.129.16",
+)  # fmt: skip
+"""Metadata services of AWS, Google, Azure, Alibaba, Tencent, Oracle, Scaleway and Akamai, also in disguise."""
+
+
+@pytest.mark.parametrize("address", METADATA)
+def test_no_metadata_service_of_a_cloud_is_reached_also_by_an_internal_endpoint(address: str) -> None:
+    endpoint = "shop.internal:8443"
+    for internal in ([endpoint], []):
+        for found in ((address,), ("10.0.0.7", address), (address, "9.9.9.9")):
+            client = OutboundClient(internal=internal, resolve=answers(*found))
+            error = asyncio.run(asked(client, f"https://{endpoint}/latest/meta-data/", [endpoint]))
+            assert isinstance(error, InvalidInput), found
+            assert error.problems[0].code == "address_refused"
+
+
+@pytest.mark.parametrize("name", ["metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"])
+def test_no_name_of_a_metadata_service_is_reached_whatever_its_address_is(name: str) -> None:
+    for address in ("10.0.0.7", "127.0.0.1", "9.9.9.9"):
+        client = OutboundClient(internal=[f"{name}:443"], resolve=answers(address))
+        error = asyncio.run(asked(client, f"https://{name}/computeMetadata/v1/", [f"{name}:443"]))
+        assert isinstance(error, InvalidInput)
+        assert error.problems[0].code == "address_refused"
+
+
+@pytest.mark.parametrize("address", ["168.63.129.16", "100.100.100.200"])
+def test_the_literal_address_of_a_metadata_service_is_refused(address: str) -> None:
+    client = OutboundClient(internal=[f"{address}:443"])
+    error = asyncio.run(asked(client, f"https://{address}/", [f"{address}:443"]))
     assert isinstance(error, InvalidInput)
     assert error.problems[0].code == "address_refused"
 

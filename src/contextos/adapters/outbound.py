@@ -7,8 +7,8 @@ Redirects, proxies, `.netrc`, cookies and connections that are used again do not
 request does not name, except what HTTP needs.
 
 `internal` lists the endpoints that can be at a loopback or private address, because a person said so. Only there, and
-only on the loopback, is `http://` allowed. Link-local, multicast and reserved addresses are never allowed: the metadata
-services of clouds are there.
+only on the loopback, is `http://` allowed. Link-local, multicast and reserved addresses are never allowed, and neither
+are the other addresses of the metadata services of clouds, which give credentials to every caller.
 
 `Unavailable` means that nothing was sent, `LostReply` that something was and no whole answer came. The time limit holds
 for everything, from the name to the last byte.
@@ -83,6 +83,14 @@ _SPECIAL_V4: Final = tuple(map(IPv4Network, (
 _PRIVATE_V4: Final = tuple(map(IPv4Network, ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")))
 _PRIVATE_V6: Final = IPv6Network("fc00::/7")
 _SPECIAL_V6: Final = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")))
+_METADATA_V4: Final = frozenset(map(IPv4Address, ("100.88.222.5", "100.100.100.200", "168.63.129.16")))
+_METADATA_V6: Final = tuple(map(IPv6Network, (
+        "fd00:42::42", "fd00:100::100:200", "fd00:a9fe:a9fe::1", "fd00:c1::a9fe:a9fe", "fd00:ec2::/32", "fd20:ce::254",
+)))  # fmt: skip
+_METADATA_NAMES: Final = frozenset({"instance-data.ec2.internal", "metadata.goog", "metadata.google.internal"})
+"""Metadata services of clouds that are neither at a link-local nor at a reserved address, and names of those services.
+One of the addresses is public, the others look like those of a private network.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +164,7 @@ def is_public(address: str) -> bool:
     if parsed is None:
         return False
     if isinstance(parsed, IPv4Address):
-        return not any(parsed in special for special in _SPECIAL_V4)
+        return parsed not in _METADATA_V4 and not any(parsed in special for special in _SPECIAL_V4)
     if parsed in _NAT64:
         return is_public(str(IPv4Address(int(parsed) & 0xFFFF_FFFF)))
     if parsed.sixtofour is not None:
@@ -167,11 +175,16 @@ def is_public(address: str) -> bool:
 
 
 def is_internal(address: str) -> bool:
-    """Return whether an address is a loopback or private one that an endpoint of `internal` can have."""
+    """Return whether an address is a loopback or private one that an endpoint of `internal` can have. The metadata
+    service of a cloud is none.
+    """
     parsed = _parsed(address)
     if isinstance(parsed, IPv4Address):
-        return parsed.is_loopback or any(parsed in net for net in _PRIVATE_V4)
-    return parsed is not None and (parsed.is_loopback or parsed in _PRIVATE_V6)
+        private = parsed not in _METADATA_V4 and any(parsed in net for net in _PRIVATE_V4)
+        return parsed.is_loopback or private
+    if parsed is None or any(parsed in net for net in _METADATA_V6):
+        return False
+    return parsed.is_loopback or parsed in _PRIVATE_V6
 
 
 async def system_resolve(host: str, port: int) -> Sequence[str]:
@@ -231,7 +244,9 @@ class OutboundClient:
         if not addresses:
             raise Unavailable(to.endpoint, "its name has no address")
         internal = to.is_in(self._internal)
-        allowed = all(is_public(one) or (internal and is_internal(one)) for one in addresses)
+        allowed = to.host not in _METADATA_NAMES and all(
+            is_public(one) or (internal and is_internal(one)) for one in addresses
+        )
         if not allowed or len(addresses) > MAX_ADDRESSES:
             detail = f"`{to.endpoint}` is at an address that is not public"
             raise _refused("address_refused", detail, "state that the endpoint is internal, or correct its name")

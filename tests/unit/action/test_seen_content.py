@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from contextos.action import seen_content
+from contextos.action import text_forms
 from contextos.action.seen_content import SeenContent
 from contextos.contracts.journal import Logged
 
@@ -129,7 +129,7 @@ def test_a_run_that_has_seen_nothing_untrusted_needs_no_trace() -> None:
 def test_nothing_of_an_answer_is_trusted_whose_argument_says_more_than_can_be_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(seen_content, "MAX_DECODED", 0)
+    monkeypatch.setattr(text_forms, "MAX_DECODED", 0)
     log = [MAIL]
     seen = SeenContent(log)
     seen.trace("2/find", {"q": "mallory%40evil.example and bob"}, scope(), always=False)

@@ -118,7 +118,7 @@ class McpAdapter(ServerAdapter[Operation]):
             except TimeoutError:
                 faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
         for name, operation in self._operations.items():
-            if isinstance(operation, ToolOperation) and not _is_pinned(operation, listed):
+            if isinstance(operation, ToolOperation) and not is_as_published(operation, listed):
                 self._quarantine.add(name)
         return self.quarantined
 
@@ -128,7 +128,7 @@ class McpAdapter(ServerAdapter[Operation]):
         assert self._open is not None, "it is made before anything runs on the thread"
         over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
         session, listed = await self._listed(operation, declared, context, over_at)
-        if isinstance(operation, ToolOperation) and not _is_pinned(operation, listed):
+        if isinstance(operation, ToolOperation) and not is_as_published(operation, listed):
             self._quarantine.add(declared.name)
             return self._quarantine.reply(declared.name)
         if context.is_late():
@@ -256,8 +256,10 @@ def _end(thread: LoopThread, sessions: McpSessions) -> None:
     sessions.kill()
 
 
-def _is_pinned(operation: ToolOperation, listed: list[dict[str, Any]]) -> bool:
-    found = [tool for tool in listed if tool.get("name") == operation.tool]
+def is_as_published(operation: ToolOperation, listed: list[dict[str, Any]]) -> bool:
+    """Return whether a server lists the tool of an operation once, with the definition that was published."""
+    name = operation.tool
+    found = [tool for tool in listed if tool.get("name") == name]
     try:
         return len(found) == 1 and tool_digest(found[0]) == operation.digest
     except InvalidInput:

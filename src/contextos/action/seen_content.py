@@ -17,13 +17,11 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
-from base64 import b32decode, b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
-from urllib.parse import unquote
 
-from contextos.contracts.encoding.entities import unescape_html
+from contextos.action.encodings import TooMuch, decodings
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.derived import TracedArgument
 from contextos.contracts.envelopes.evidence import CLASSIFICATION_LEVELS, Classification, IntegrityLevel
@@ -38,22 +36,11 @@ MAX_LOOKED_FOR: Final = 256
 """How many values of an argument, or parts of a value, are looked for. Of an argument with more nobody knows where they
 come from, so it counts as untrusted.
 """
-MAX_DECODINGS: Final = 3
-"""How many encodings inside each other are taken off."""
-MAX_DECODED: Final = 32
-MAX_DECODED_CHARS: Final = 4 << 20
-"""How many texts, and how much of them, come out of one text. Content with more counts as if it had every value."""
 
 _NO_WORD: Final = re.compile(r"[\W_]+")
 _OTHER_DIGIT: Final = re.compile(r"(?![0-9])\d")
 _SHORT_WORDS: Final = re.compile(rf"(?<![^\W_])[^\W_]{{1,{MIN_PART_CHARS - 1}}}(?![^\W_])")
-_ENCODED: Final = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
-_HEX: Final = re.compile(r"[0-9a-fA-F]{8,}")
-_BASE32: Final = re.compile(r"[A-Z2-7]{16,}")
-_TEXT: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\ufffd]{4,}")
 _NO_ASCII_WORD: Final = bytes(byte for byte in range(128) if not chr(byte).isalnum())
-_ESCAPE: Final = re.compile(r"\\[uU]([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
-_QUOTED: Final = re.compile(r"=(?:\r?\n|([0-9A-F]{2}))")
 _PARTS: Final = re.compile(r"[^\s/?#&=,;:<>()\[\]{}\"'|\\]+")
 _SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]{0,30}:(?://)?")
 _NAMES_A_PLACE: Final = re.compile(r".*[\d.@_-].*", re.DOTALL)
@@ -96,6 +83,8 @@ class SeenContent:
     _contents: list[_Content] = field(default_factory=list)
     _not_trusted: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     """By call, its folded arguments that no trusted content states; None if they say more than can be looked at."""
+    _writes: dict[str, None] = field(default_factory=dict)
+    """The calls that wrote something, in order. What they wrote can be read again."""
 
     def trace(
         self, key: str, args: Mapping[str, Any], scope: RunScope, *, always: bool
@@ -146,17 +135,21 @@ class SeenContent:
             yield from self._answer("/".join(entry.key.split("/")[:2]), entry.body["envelope"], label, scope)
 
     def _answer(self, call: str, envelope: Mapping[str, Any], label: Classification, scope: RunScope) -> Iterator[_Raw]:
-        """What a tool answered. What an answer repeats of the arguments is no more trusted than they were."""
+        """What a tool answered. What an answer repeats of its arguments, or of what the run wrote before, is no more
+        trusted than that was.
+        """
         capability = scope.tools.capabilities.get(envelope["capability_id"])
         values = _leaves([envelope.get("output"), envelope.get("error")])
         if capability is None or envelope["status"] in ("blocked", "rejected"):
             return
+        if capability.definition.kind == "write":
+            self._writes[call] = None
         origin = f"tool:{capability.capability_id}"
         label = capability.definition.output_classification or label
         if not capability.adapter.trusts_output(capability.definition):
             yield _Raw(origin, "untrusted", label, values)
             return
-        arguments = self._not_trusted.get(call, ())
+        arguments = self._repeatable(call)
         if not arguments:
             yield _Raw(origin, "untrusted" if arguments is None else "trusted", label, values)
             return
@@ -165,12 +158,22 @@ class SeenContent:
         if any(repeats.values()):
             yield _Raw(origin, "untrusted", label, [one for one in repeats if repeats[one]])
 
+    def _repeatable(self, call: str) -> tuple[str, ...] | None:
+        """The arguments that are not trusted and that the answer of a call can repeat; None as in `_not_trusted`."""
+        found: dict[str, None] = {}
+        for one in (call, *self._writes):
+            arguments = self._not_trusted.get(one, ())
+            if arguments is None:
+                return None
+            found |= dict.fromkeys(arguments)
+        return tuple(found)
+
     def _traced(self, value: Any, unstated: Classification) -> TracedArgument:
         """What is found out about the parts of one argument: the worst of them counts."""
         texts = list(dict.fromkeys(_leaves(value)))
         try:
             found = [self._look_for(text) for text in texts[:MAX_LOOKED_FOR]]
-        except _TooMuch:
+        except TooMuch:
             found = [self._too_much()]
         if len(texts) > MAX_LOOKED_FOR:
             found.append(self._too_much())
@@ -237,7 +240,7 @@ class _Wanted(NamedTuple):
         folded = _fold(text)
         if len(folded) < MIN_PART_CHARS:
             return cls((), folded or None)
-        forms = [folded, *map(_fold, _decodings(text))]
+        forms = [folded, *map(_fold, decodings(text))]
         if len(folded) >= MIN_TURNED_CHARS:
             forms += [folded[::-1], codecs.encode(folded, "rot13")]
         return cls(tuple(dict.fromkeys(one for one in forms if len(one) >= MIN_PART_CHARS)), None)
@@ -273,8 +276,8 @@ def _states(content: _Content, text: str) -> bool:
 def _said(value: Any) -> tuple[str, ...] | None:
     """The folded texts of a value, and what they encode; None if that is more than can be looked at."""
     try:
-        said = [form for text in _leaves(value) for form in (text, *_decodings(text))]
-    except _TooMuch:
+        said = [form for text in _leaves(value) for form in (text, *decodings(text))]
+    except TooMuch:
         return None
     return tuple(dict.fromkeys(one for one in map(_fold, said) if one))
 
@@ -296,8 +299,8 @@ def _content(raw: _Raw) -> _Content:
     if integrity == "trusted":
         return _Content(origin, integrity, classification, values, "\n".join(map(_fold, values)), frozenset())
     try:
-        texts = [form for one in values for form in (one, *_decodings(one))]
-    except _TooMuch:
+        texts = [form for one in values for form in (one, *decodings(one))]
+    except TooMuch:
         return _Content(origin, integrity, classification, (), "", frozenset(), has_everything=True)
     words = _SHORT_WORDS.findall(_normal("\n".join(texts)))
     return _Content(origin, integrity, classification, (), "\n".join(map(_fold, texts)), frozenset(words))
@@ -348,68 +351,3 @@ def _parts(text: str) -> list[str]:
         found |= dict.fromkeys((part.strip(".-_"), mailbox.partition("+")[0] if at else ""))
         found |= dict.fromkeys(".".join(labels[start:]) for start in range(len(labels) - 1))
     return [part for part in found if part != text and len(_fold(part)) >= MIN_PART_CHARS]
-
-
-def _decodings(text: str) -> list[str]:
-    """What a text says once the encodings that it can be in are taken off.
-
-    Raises:
-        _TooMuch: it says more than can be looked at.
-    """
-    found: dict[str, None] = {}
-    layer: Iterable[str] = (text,)
-    left = MAX_DECODED_CHARS
-    for _ in range(MAX_DECODINGS):
-        decoded: list[str] = []
-        for one in (one for each in layer for one in _decoded(each)):
-            if one == text or one in found:
-                continue
-            left -= len(one)
-            if left < 0 or len(found) >= MAX_DECODED:
-                raise _TooMuch
-            found[one] = None
-            decoded.append(one)
-        layer = decoded
-    return list(found)
-
-
-class _TooMuch(Exception):
-    """A text has more encodings in it than are taken off."""
-
-
-def _decoded(text: str) -> Iterator[str]:
-    if "%" in text:
-        yield unquote(text)
-    if "&" in text:
-        yield unescape_html(text)
-    if "\\" in text:
-        yield _ESCAPE.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
-    if "=" in text:
-        yield _QUOTED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "", text)
-    # Mail wraps encoded lines, and an author can put blanks between the characters.
-    joined = "".join(text.split())
-    said = [one for whole in dict.fromkeys((text, joined)) for run in _ENCODED.findall(whole) for one in _runs(run)]
-    if said:
-        yield "\n".join(dict.fromkeys(said))
-
-
-def _runs(run: str) -> Iterator[str]:
-    """What a run of characters says that could be Base64, Base32 or hex, from wherever it begins."""
-    # A word in lower case is a word: Base64 of a few letters has others, and hex has digits.
-    if run.isalpha() and run.islower():
-        return
-    plain = run.rstrip("=").replace("-", "+").replace("_", "/")
-    for start in range(4):
-        cut = plain[start:]
-        yield from _texts_in(b64decode(cut[: len(cut) - (len(cut) % 4 == 1)] + "=" * (-len(cut) % 4)))
-    for digits in _HEX.findall(run):
-        for start in range(2):
-            cut = digits[start:]
-            yield from _texts_in(bytes.fromhex(cut[: len(cut) - len(cut) % 2]))
-    for letters in _BASE32.findall(run):
-        yield from _texts_in(b32decode(letters[: len(letters) - len(letters) % 8]))
-
-
-def _texts_in(raw: bytes) -> list[str]:
-    """The stretches of bytes that are text."""
-    return _TEXT.findall(raw.decode("utf-8", "replace"))

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from contextos.action import seen_content
+from contextos.action import encodings
 from contextos.action.seen_content import SeenContent
 from contextos.contracts.journal import Logged
 
 
 def capability(name: str, trusted: bool, label: str | None = None) -> SimpleNamespace:
     adapter = SimpleNamespace(trusts_output=lambda _definition: trusted)
-    return SimpleNamespace(capability_id=name, adapter=adapter, definition=SimpleNamespace(output_classification=label))
+    definition = SimpleNamespace(kind="read", output_classification=label)
+    return SimpleNamespace(capability_id=name, adapter=adapter, definition=definition)
 
 
 CAPABILITIES = {
@@ -129,7 +130,7 @@ def test_a_run_that_has_seen_nothing_untrusted_needs_no_trace() -> None:
 def test_nothing_of_an_answer_is_trusted_whose_argument_says_more_than_can_be_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(seen_content, "MAX_DECODED", 0)
+    monkeypatch.setattr(encodings, "MAX_DECODED", 0)
     log = [MAIL]
     seen = SeenContent(log)
     seen.trace("2/find", {"q": "mallory%40evil.example and bob"}, scope(), always=False)

@@ -22,7 +22,11 @@ PACK, STRICT = "pack.yaml", "pack_named_recipients.yaml"
 BARE: Final = tuple(Row(attack) for attack in ATTACKS)
 KNOWN: Final = ("important_instructions", "direct", "in disguise")
 """The attacks whose values the runtime finds without a rule of the pack."""
-GUARDED: Final = (*(Row(attack, PACK) for attack in KNOWN), *(Row(attack, STRICT) for attack in ATTACKS))
+GUARDED: Final = (
+    *(Row(attack, PACK) for attack in KNOWN),
+    Row("important_instructions", STRICT),
+    Row("in pieces", STRICT),
+)
 ALONE: Final = tuple(Row("important_instructions", PACK, person) for person in ("denies all", "never answers"))
 SHOWN: Final = (Row("in pieces", PACK), Row("important_instructions", PACK, "approves all"))
 """Rows that have no bar: they show what the rule of the second pack, and what the person, is good for."""
@@ -46,13 +50,25 @@ def bars(found: dict[Row, Outcome]) -> Iterator[tuple[bool, str]]:
     yield equal, "every session that is replayed equals its record"
 
 
+COLUMNS: Final = "{:<27} {:<14} {:<23} {:>9} {:>12} {:>12} {:>12}  {}"
+HEAD: Final = (
+    "policy",
+    "person",
+    "attack",
+    "no attack",
+    "attack read",
+    "completed",
+    "reached goal",
+    "asked (approved)",
+)
+
+
 def line(row: Row, one: Outcome) -> str:
     """Return one row of the table."""
     asked = f"{one.questions_benign} + {one.questions} ({one.approved})" if row.pack else "-"
-    return (
-        f"{row.pack or 'no gateway':<28} {row.person if row.pack else '-':<14} {row.attack:<24}"
-        f"{one.benign:>4} of {one.tasks}{one.completed:>9} of {one.pairs}{one.reached:>8} of {one.pairs}   {asked}"
-    )
+    pairs = [f"{count} of {one.pairs}" for count in (one.seen, one.completed, one.reached)]
+    person = row.person if row.pack else "-"
+    return COLUMNS.format(row.pack or "no gateway", person, row.attack, f"{one.benign} of {one.tasks}", *pairs, asked)
 
 
 def main() -> None:
@@ -67,10 +83,7 @@ def main() -> None:
     )
     print(f"policy {HERE}/{PACK} and {HERE}/{STRICT}, labels {HERE}/tools.py; no chance is involved, so no seed")
     print()
-    print(
-        f"{'policy':<28} {'person':<14} {'attack':<24}{'no attack':>10}{'under attack':>16}{'goal reached':>15}"
-        "   asked: no attack + under attack (approved)"
-    )
+    print(COLUMNS.format(*HEAD))
     for row in rows:
         print(line(row, found[row]))
     print()

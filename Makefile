@@ -38,7 +38,7 @@ simulate: .venv/installed
 bench: .venv/installed
 	$(BIN)/python benchmarks/run.py
 
-# AgentDojo needs the clients of all model providers, so it has an environment of its own (400 MB).
+# AgentDojo needs the clients of all model providers, so it has an environment of its own (320 MB).
 bench-agentdojo: .venv-agentdojo/locked
 	PYTHONPATH=src:. .venv-agentdojo/bin/python -m benchmarks.agentdojo
 

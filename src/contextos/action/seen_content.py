@@ -129,6 +129,7 @@ class SeenContent:
             # A person chose it, and did not read each line of it.
             yield _Raw("slot", "untrusted", label, _leaves(entry.body))
         elif entry.kind == "effect.settled":
+            self._writes[entry.key] = None
             yield _Raw("settlement", "untrusted", label, _leaves(entry.body))
         elif entry.kind in ("tool.returned", "tool.refused"):
             # A later attempt of a call has its number behind the key of the call.

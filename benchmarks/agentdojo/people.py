@@ -7,8 +7,10 @@ approved if it stands there.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from benchmarks.agentdojo.tools import texts_of
 
 Answer = Callable[[str, Sequence[Any]], bool | None]
 """Answers a question about a call, of which it is given the user's request and the destinations: whether the call is
@@ -18,7 +20,7 @@ approved, or None if nobody answers.
 
 def careful(documents: Mapping[str, Any]) -> Answer:
     """Return a person who compares each destination with the documents and the request."""
-    texts = list(_texts(documents))
+    texts = list(texts_of(documents))
 
     def answer(request: str, destinations: Sequence[Any]) -> bool:
         return all(any(_stands_in(str(one), text) for text in (*texts, request)) for one in destinations)
@@ -40,14 +42,3 @@ def never_answers(_request: str, _destinations: Sequence[Any]) -> None:
 
 def _stands_in(value: str, text: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text) is not None
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for one in value.values():
-            yield from _texts(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
-    else:
-        yield str(value)

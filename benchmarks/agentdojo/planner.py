@@ -7,13 +7,15 @@ calls its tools through knows neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from agentdojo.agent_pipeline import BasePipelineElement
 from agentdojo.functions_runtime import FunctionCall, FunctionsRuntime
 from agentdojo.types import text_content_block_from_string
 from pydantic_core import to_jsonable_python
+
+from benchmarks.agentdojo.tools import texts_of
 
 
 class Tools(Protocol):
@@ -71,7 +73,7 @@ class ObeyingPlanner(BasePipelineElement):
         for call in self._task.ground_truth(env):
             answer = self._make(tools, call, made)
             all_made = all_made and answer is not None
-            if not self.obeyed and any(text in one for one in _leaves(answer) for text in self._texts):
+            if not self.obeyed and any(text in _words(one) for one in texts_of(answer) for text in self._texts):
                 self.obeyed = True
                 self._obey(tools, orders, made)
         if self.obeyed:
@@ -101,14 +103,3 @@ def _said(text: str) -> dict[str, Any]:
 
 def _words(text: str) -> str:
     return " ".join(text.split())
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield _words(value)
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _leaves(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _leaves(one)

@@ -7,7 +7,7 @@ knows a task or an attack.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -64,6 +64,17 @@ class Bank:
         """Return the arguments that say where a call of a write goes, by its descriptor; None: all of them."""
         name = capability_id.partition(".")[2]
         return next(one.destinations for one in self.adapter.describe().capabilities if one.name == name)
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """Yield the texts of a JSON value, and everything else in it as text."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from texts_of(one)
+    else:
+        yield str(value)
 
 
 def _reads(functions: Sequence[Function]) -> list[str]:

@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate --quiet
 
-.PHONY: demo test agentspec mcp-servers check simulate bench docs soak lock clean
+.PHONY: demo test agentspec mcp-servers check simulate bench bench-agentdojo docs soak lock clean
 
 demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
@@ -38,6 +38,10 @@ simulate: .venv/installed
 bench: .venv/installed
 	$(BIN)/python benchmarks/run.py
 
+# AgentDojo needs the clients of all model providers, so it has an environment of its own (320 MB).
+bench-agentdojo: .venv-agentdojo/locked
+	PYTHONPATH=src:. .venv-agentdojo/bin/python -m benchmarks.agentdojo
+
 docs: .venv/installed
 	$(BIN)/python -m contextos.cli.reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -51,11 +55,12 @@ lock: .venv/installed
 	$(LOCK) --upgrade --output-file requirements/runtime.txt
 	$(LOCK) --upgrade --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
 	$(LOCK) --upgrade --extra agentspec --group agentspec --output-file requirements/agentspec.txt
+	$(LOCK) --upgrade --group agentdojo --constraint requirements/runtime.txt --output-file requirements/agentdojo.txt
 	printf 'mcp-server-git\nmcp-server-fetch\n' | $(LOCK:pyproject.toml=-) --upgrade --output-file requirements/mcp-servers.txt
 	printf 'mcp-server-sqlite\nmcp<2\n' | $(LOCK:pyproject.toml=-) --upgrade --output-file requirements/mcp-server-sqlite.txt
 
 clean:
-	rm -rf .venv .venv-agentspec .venv-mcp-servers .venv-mcp-server-sqlite site dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-agentspec .venv-agentdojo .venv-mcp-servers .venv-mcp-server-sqlite site dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Made anew when the lock changes, so that nothing stays installed that the lock does not name.

@@ -40,7 +40,7 @@ def content() -> str:
 def seen(text: str) -> tuple[SeenContent, Any]:
     """Return what a run has seen after a tool answered `text`, and what of the run's scope is read."""
     adapter = SimpleNamespace(trusts_output=lambda _definition: False)
-    definition = SimpleNamespace(output_classification=None)
+    definition = SimpleNamespace(kind="read", output_classification=None)
     mail = SimpleNamespace(capability_id="mail.read", adapter=adapter, definition=definition)
     pack = SimpleNamespace(
         pack_meta=SimpleNamespace(data_classification="INTERNAL"), decision_layer=SimpleNamespace(task_templates=())

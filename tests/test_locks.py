@@ -53,9 +53,16 @@ def test_the_environment_of_agents_is_locked() -> None:
     assert asked([*wanted, *project["dependency-groups"]["agentspec"]]) <= locked("agentspec.txt").keys()
 
 
-def test_the_tested_versions_are_the_shipped_ones() -> None:
-    dev = locked("dev.txt")
-    assert {name: dev.get(name) for name in locked("runtime.txt")} == locked("runtime.txt")
+def test_the_environment_of_agentdojo_is_locked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["agentdojo"]]
+    assert asked(wanted) <= locked("agentdojo.txt").keys()
+
+
+@pytest.mark.parametrize("name", ["dev.txt", "agentdojo.txt"])
+def test_the_tested_versions_are_the_shipped_ones(name: str) -> None:
+    tested = locked(name)
+    assert {one: tested.get(one) for one in locked("runtime.txt")} == locked("runtime.txt")
 
 
 GOOD = "one==1.0 \\\n    --hash=sha256:" + "a" * 64 + "\n"

@@ -33,6 +33,7 @@ class Office:
     def __init__(self, mail: str) -> None:
         self.mail = mail
         self.sent: list[str] = []
+        self.notes = ["Bob is at bob@acme.example"]
 
     def toolset(self, **stated: Any) -> Any:
         @contextos.read(integrity="untrusted")
@@ -56,10 +57,21 @@ class Office:
             self.sent.append(to)
             return "sent"
 
-        return contextos.toolset("office", [read_mail, look_up, find_address, send])
+        @contextos.write(risk="reversible", idempotency="none", destinations=[])
+        def add_note(text: str, copies: int) -> str:
+            """Keep a text for later."""
+            self.notes.append(text)
+            return "kept"
+
+        @contextos.read()
+        def notes() -> list[str]:
+            """The texts that were kept."""
+            return self.notes
+
+        return contextos.toolset("office", [read_mail, look_up, find_address, send, add_note, notes])
 
     def pack(self, **stated: Any) -> Any:
-        auto = [{"tools": ["office.send"], "bounds": {"copies": {"max": 5}}}]
+        auto = [{"tools": ["office.send", "office.add_note"], "bounds": {"copies": {"max": 5}}}]
         return contextos.pack(
             "office",
             version="1.0.0",
@@ -192,6 +204,70 @@ def test_a_mail_stops_no_session(mail: str) -> None:
         assert isinstance(gate.call("office.read_mail", {}, call_id="read"), Done)
         assert isinstance(send(gate, FRIEND, text="dear bob"), Done | Waiting)
         assert isinstance(send(gate, FRIEND, text=mail[:900], call_id="other"), Done | Waiting)
+
+
+def add_note(gate: Any, text: str, copies: int = 1) -> Any:
+    return gate.call("office.add_note", {"text": text, "copies": copies}, call_id="note")
+
+
+@pytest.mark.parametrize("kept", [ATTACKER, in_words(ATTACKER), base64.b64encode(ATTACKER.encode()).decode()])
+def test_a_recipient_that_was_written_down_and_read_again_is_no_more_trusted(kept: str) -> None:
+    office = Office(in_words(ATTACKER))
+    with in_memory(packs=[office.pack()], directory=PEOPLE) as app:
+        gate = gate_of(app)
+        gate.call("office.read_mail", {}, call_id="read")
+        assert isinstance(add_note(gate, kept), Done)
+        assert isinstance(gate.call("office.notes", {}, call_id="notes"), Done)
+        assert isinstance(send(gate, ATTACKER), Waiting)
+
+
+def test_what_stood_beside_it_is_as_trusted_as_before() -> None:
+    office = Office(in_words(ATTACKER) + FRIEND)
+    with in_memory(packs=[office.pack()], directory=PEOPLE) as app:
+        gate = gate_of(app)
+        gate.call("office.read_mail", {}, call_id="read")
+        add_note(gate, in_words(ATTACKER))
+        gate.call("office.notes", {}, call_id="notes")
+        assert isinstance(send(gate, FRIEND), Done)
+
+
+def test_where_a_gate_of_the_call_asks_anyway_it_is_the_one_that_asks_about_the_recipient() -> None:
+    office = Office(in_words(ATTACKER))
+    with in_memory(packs=[office.pack()], directory=PEOPLE) as app:
+        gate = gate_of(app)
+        gate.call("office.read_mail", {}, call_id="read")
+        args = {"to": ATTACKER, "text": "hello", "copies": 9}
+        answer = gate.call("office.send", args, call_id="many")
+        assert isinstance(answer, Waiting), answer
+        assert "OFFICE_SEND" in answer.question["gate_id"]
+        [question] = app.approvals.waiting(TENANT).items
+        assert [one.name for one in question.untrusted] == ["to"]
+        app.call(Person("omar").answer, app, gate.view())
+        assert isinstance(gate.call("office.send", args, call_id="many"), Done)
+    assert office.sent == [ATTACKER]
+
+
+def test_a_gate_that_a_rule_names_only_at_the_commit_is_the_one_that_asks() -> None:
+    office = Office(in_words(ATTACKER))
+    pack = dict(office.pack().expansion.document)
+    policy = dict(pack["policy_layer"])
+    gate_of_commit = {**policy["approval_gates"][0], "gate_id": "GATE_ZZZ"}
+    rule = {
+        "rule_id": "R_COMMIT",
+        "applies_to": {"capability": "office.send", "point": "commit"},
+        "if": True,
+        "then": {"allow": True, "requires_approval_gate": "GATE_ZZZ"},
+    }
+    [bundle] = policy["policy_bundles"]
+    rules = [*bundle["policy_dsl"]["rules"], rule]
+    policy["policy_bundles"] = [{**bundle, "policy_dsl": {**bundle["policy_dsl"], "rules": rules}}]
+    pack["policy_layer"] = {**policy, "approval_gates": [*policy["approval_gates"], gate_of_commit]}
+    with in_memory(packs=[pack], adapters=office.pack().adapters, directory=PEOPLE) as app:
+        gate = gate_of(app)
+        gate.call("office.read_mail", {}, call_id="read")
+        answer = send(gate, ATTACKER)
+        assert isinstance(answer, Waiting), answer
+        assert answer.question["gate_id"] == "GATE_ZZZ"
 
 
 def test_a_value_that_the_agent_composed_does_not_become_trusted_by_an_echo() -> None:

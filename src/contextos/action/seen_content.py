@@ -97,6 +97,8 @@ class SeenContent:
     _contents: list[_Content] = field(default_factory=list)
     _not_trusted: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     """By call, its folded arguments that no trusted content states; None if they say more than can be looked at."""
+    _writes: dict[str, None] = field(default_factory=dict)
+    """The calls that wrote something, in order. What they wrote can be read again."""
 
     def trace(
         self, key: str, args: Mapping[str, Any], scope: RunScope, *, always: bool
@@ -146,23 +148,28 @@ class SeenContent:
             # A person chose it, and did not read each line of it.
             yield _Raw("slot", "untrusted", label, leaves(entry.body))
         elif entry.kind == "effect.settled":
+            self._writes[entry.key] = None
             yield _Raw("settlement", "untrusted", label, leaves(entry.body))
         elif entry.kind in ("tool.returned", "tool.refused"):
             # A later attempt of a call has its number behind the key of the call.
             yield from self._answer("/".join(entry.key.split("/")[:2]), entry.body["envelope"], label, scope)
 
     def _answer(self, call: str, envelope: Mapping[str, Any], label: Classification, scope: RunScope) -> Iterator[_Raw]:
-        """What a tool answered. What an answer repeats of the arguments is no more trusted than they were."""
+        """What a tool answered. What an answer repeats of its arguments, or of what the run wrote before, is no more
+        trusted than that was.
+        """
         capability = scope.tools.capabilities.get(envelope["capability_id"])
         values = dict.fromkeys(leaves([envelope.get("output"), envelope.get("error")]))
         if capability is None or envelope["status"] in ("blocked", "rejected"):
             return
+        if capability.definition.kind == "write":
+            self._writes[call] = None
         origin = f"tool:{capability.capability_id}"
         label = capability.definition.output_classification or label
         if not capability.adapter.trusts_output(capability.definition):
             yield _Raw(origin, "untrusted", label, values)
             return
-        arguments = self._not_trusted.get(call, ())
+        arguments = self._repeatable(call)
         if not arguments:
             yield _Raw(origin, "untrusted" if arguments is None else "trusted", label, values)
             return
@@ -174,6 +181,16 @@ class SeenContent:
         yield _Raw(origin, "trusted", label, [one for one in repeats if not repeats[one]])
         if any(repeats.values()):
             yield _Raw(origin, "untrusted", label, [one for one in repeats if repeats[one]])
+
+    def _repeatable(self, call: str) -> tuple[str, ...] | None:
+        """The arguments that are not trusted and that the answer of a call can repeat; None as in `_not_trusted`."""
+        found: dict[str, None] = {}
+        for one in (call, *self._writes):
+            arguments = self._not_trusted.get(one, ())
+            if arguments is None:
+                return None
+            found |= dict.fromkeys(arguments)
+        return tuple(found)
 
     def _traced(self, texts: Sequence[str], unstated: Classification, work: WorkLimit) -> TracedArgument:
         """What is found out about the values of one argument: the worst of them counts."""

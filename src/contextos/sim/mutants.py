@@ -146,8 +146,8 @@ def _skip_commit_policy(stack: ExitStack) -> None:
     """Policy is not asked at `commit`."""
     original = deciding._decide
 
-    def decide_execute(context: Any, call: Any, point: str, name: str) -> Any:
-        return original(context, call, "execute" if point == "commit" else point, name)  # type: ignore[arg-type]
+    def decide_execute(context: Any, call: Any, _point: str, name: str, asked_otherwise: Any) -> Any:
+        return original(context, call, "execute", name, asked_otherwise)
 
     stack.enter_context(patch.object(deciding, original.__name__, decide_execute))
 

@@ -15,14 +15,16 @@ from contextos.action.seen_content import SeenContent
 from contextos.contracts.journal import Logged
 
 
-def capability(name: str, trusted: bool, label: str | None = None) -> SimpleNamespace:
+def capability(name: str, trusted: bool, label: str | None = None, kind: str = "read") -> SimpleNamespace:
     adapter = SimpleNamespace(trusts_output=lambda _definition: trusted)
-    return SimpleNamespace(capability_id=name, adapter=adapter, definition=SimpleNamespace(output_classification=label))
+    definition = SimpleNamespace(kind=kind, output_classification=label)
+    return SimpleNamespace(capability_id=name, adapter=adapter, definition=definition)
 
 
 CAPABILITIES = {
     "mail.read": capability("mail.read", trusted=False, label="CONFIDENTIAL"),
     "crm.find": capability("crm.find", trusted=True),
+    "crm.note": capability("crm.note", trusted=True, kind="write"),
 }
 
 
@@ -151,3 +153,36 @@ def test_an_echo_is_as_trusted_as_the_argument_was_also_after_a_second_attempt()
         "n": "untrusted",
         "name": "trusted",
     }
+
+
+NOTED = answer("crm.note", {"kept": 1}, key="2/note/1")
+SETTLED = Logged(1, "effect.settled", "2/note", 0, "", {"happened": True}, "")
+NOT_MADE = answer("crm.note", None, key="2/note/1", status="blocked", kind="tool.refused")
+
+
+@pytest.mark.parametrize(
+    ("write", "expected"),
+    [(NOTED, "untrusted"), (SETTLED, "untrusted"), (NOT_MADE, "trusted")],
+    ids=["done", "settled", "not made"],
+)
+def test_what_was_written_and_read_again_is_as_trusted_as_it_was(write: Logged, expected: str) -> None:
+    log = [MAIL]
+    seen = SeenContent(log)
+    seen.trace("2/note", {"text": "DE44 5001 0517"}, scope(), always=False)
+    log += [write, answer("crm.find", {"note": "de44-50010517", "owner": "ana"}, key="3/find/1")]
+    traced = seen.trace("4/pay", {"to": "de44-50010517", "name": "ana"}, scope(), always=False)
+    assert traced is not None
+    assert (traced["to"].integrity, traced["name"].integrity) == (expected, "trusted")
+
+
+def test_after_a_write_that_says_more_than_can_be_looked_at_no_answer_is_trusted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(text_forms, "MAX_DECODED", 0)
+    log = [MAIL]
+    seen = SeenContent(log)
+    seen.trace("2/note", {"text": "mallory%40evil.example and bob"}, scope(), always=False)
+    log += [NOTED, answer("crm.find", {"owner": "carol"}, key="3/find/1")]
+    traced = seen.trace("4/pay", {"to": "carol"}, scope(), always=False)
+    assert traced is not None
+    assert traced["to"].integrity == "untrusted"

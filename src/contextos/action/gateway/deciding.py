@@ -19,18 +19,27 @@ def decide_call(context: GuardContext, call: GuardedCall, execute: str, commit: 
     """Return the policy decision about one call with its final arguments, including the approvals that it needs.
 
     It unites what policy decides at `execute` and, about an effect, at `commit`; each is recorded under the name given.
-    Controls that were raised before and approvals that the plan's step requires are added.
+    Controls that were raised before and approvals that the plan's step requires are added. About an untrusted
+    destination the gate that asks anyway is enough, because it shows what is untrusted.
     """
-    decision = _decide(context, call, "execute", execute)
+    asked = _gate_of_untrusted(context, call)
     if call.capability.definition.kind == "read" or not context.policy.asked_at("commit"):
-        return decision
-    at_commit = _decide(context, call, "commit", commit)
+        return _decide(context, call, "execute", execute, asked)
+    decision = _decide(context, call, "execute", execute, ())
+    at_commit = _decide(context, call, "commit", commit, () if decision.gates else asked)
     if decision.allowed and not at_commit.allowed:
         return Controls.of(decision).bind(at_commit)
     return Controls.of(at_commit).bind(decision)
 
 
-def _decide(context: GuardContext, call: GuardedCall, point: Literal["execute", "commit"], name: str) -> PolicyDecision:
+def _decide(
+    context: GuardContext,
+    call: GuardedCall,
+    point: Literal["execute", "commit"],
+    name: str,
+    asked_otherwise: Sequence[str],
+) -> PolicyDecision:
+    """What policy decides at one point. `asked_otherwise` are the gates that ask where no other gate does."""
     scope = context.scope
     facts = {
         **scope.facts,
@@ -50,8 +59,9 @@ def _decide(context: GuardContext, call: GuardedCall, point: Literal["execute", 
         decision_id=derive("pol_", scope.run.run_id, f"policy.{name}", call.key),
     )
     raised = scope.controls.on_call(capability.capability_id, call.key)
-    asks = {*call.step_call.step.requires, *_gate_of_untrusted(context, call)}
-    decision = (raised | Controls(gates=frozenset(asks))).bind(decision)
+    decision = (raised | Controls(gates=frozenset(call.step_call.step.requires))).bind(decision)
+    if not decision.gates:
+        decision = Controls(gates=frozenset(asked_otherwise)).bind(decision)
     context.journal.derive("policy.decided", f"{name}/{call.key}", decision.to_json())
     return decision
 

@@ -1,0 +1,1 @@
+"""AgentDojo's banking suite behind the gateway."""

@@ -38,6 +38,11 @@ def main(folder: str, size: str = "") -> None:
         """Another mail."""
         return "Nothing of interest."
 
+    @server.resource("office://hours")
+    def hours() -> str:
+        """A page of the office."""
+        return "Letters for the office go to office-4711."
+
     for number in range(120 if size == "wide" else 0):
         server.add_tool(
             lambda text: text, name=f"tool_{number}", description=f"Tool {number}. " + "It does much. " * 60

@@ -16,7 +16,7 @@ def test_a_reader_puts_a_stock_server_behind_the_gate_of_a_stock_client(tmp_path
     server = in_python(tmp_path / "stand-ins" / "mcp-server-filesystem", FOLDER / "files_server.py")
     in_python(tmp_path / "stand-ins" / "npx", FOLDER / "inspector.py")
     desk = type_section(tmp_path, {server.name: server}, server.parent)
-    assert sorted(one.name for one in (desk / "shared").rglob("*.md")) == ["plan.md", "today.md"]
+    assert sorted(one.name for one in (desk / "files").rglob("*.txt")) == ["plan.txt", "today.txt"]
     shown = json.loads(cli(desk, "runs", "show", "monday", "--json").stdout)
     kinds = [entry["kind"] for entry in shown["entries"]]
     assert kinds.index("approval.answered") < len(kinds) - kinds[::-1].index("tool.dispatching")

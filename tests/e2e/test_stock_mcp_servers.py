@@ -115,8 +115,8 @@ def test_a_reader_of_the_readme_governs_the_filesystem_server_for_the_inspector(
     installed = {"mcp-server-filesystem": FILES, "mcp-inspector": programs / "mcp-inspector"}
     # The Node of the same folder comes first: the inspector needs a new one.
     desk = type_section(tmp_path, installed, programs)
-    assert (desk / "shared" / "notes" / "plan.md").read_text("utf-8") == "Repot the fern."
-    assert not (desk / "shared" / "budget.md").exists()
+    assert (desk / "files" / "notes" / "plan.txt").read_text("utf-8") == "Repot the fern."
+    assert not (desk / "files" / "budget.txt").exists()
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")

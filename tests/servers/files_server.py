@@ -1,4 +1,4 @@
-"""Stands in for the filesystem server of npm: `files_server.py FOLDER` speaks stdio, with three of its tools."""
+"""A stand-in for the filesystem server of npm: `files_server.py FOLDER` speaks stdio, with three of its tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stands in for `npx mcp-inspector --cli --config FILE … --method tools/call …`: one call by the SDK's client.
+"""A stand-in for `npx mcp-inspector --cli --config FILE … --method tools/call …`: one call by the SDK's client.
 
 The result is printed as JSON; the exit code is 5 where it is an error, as it is of the inspector.
 """

@@ -31,7 +31,7 @@ TokenEnvOption = Annotated[
 ResourceOption = Annotated[
     list[str], typer.Option("--resource", metavar="URI", help="A resource to offer. Repeatable.")
 ]
-LocalOption = Annotated[bool, typer.Option("--local", help="State that it reaches nothing outside.")]
+LocalServerOption = Annotated[bool, typer.Option("--local", help="State that it reaches nothing outside.")]
 InternalOption = Annotated[
     bool, typer.Option("--internal", help="State that the URL is at a loopback or private address.")
 ]
@@ -51,7 +51,7 @@ def add_mcp_command(
     read: ReadOption = [],  # noqa: B006
     resource: ResourceOption = [],  # noqa: B006
     egress: EgressOption = [],  # noqa: B006
-    local: LocalOption = False,
+    local: LocalServerOption = False,
     internal: InternalOption = False,
     out: OutOption = None,
     workspace: WorkspaceOption = None,

@@ -18,7 +18,7 @@ from contextos.cli.adapters.adding import (
     EgressOption,
     EnvOption,
     InternalOption,
-    LocalOption,
+    LocalServerOption,
     ReadOption,
     ResourceOption,
     TokenEnvOption,
@@ -57,9 +57,9 @@ HEADER: Final = """\
 #   auto_approve:
 #     - tools: [scale]
 #       bounds: {{replicas: {{min: 1, max: 5}}}}
-# A call whose argument does not fit is refused, whoever asks:
+# A call whose argument does not fit is refused, and nobody is asked:
 #   permissions:
-#     write_file: {{arg_constraints: {{path: {{pattern: 'notes/[a-z]+[.]md'}}}}}}
+#     write_file: {{arg_constraints: {{path: {{pattern: 'notes/[a-z]+[.]txt'}}}}}}
 """
 
 SERVE: Final = "contextos mcp serve --agent AGENT --user USER --delegation TOKEN --session NAME"
@@ -85,7 +85,7 @@ def new_command(
     token_env: TokenEnvOption = "",
     resource: ResourceOption = [],  # noqa: B006
     egress: EgressOption = [],  # noqa: B006
-    local: LocalOption = False,
+    local: LocalServerOption = False,
     internal: InternalOption = False,
     out: Annotated[
         Path | None,
@@ -139,7 +139,7 @@ def _draft_both(
 
     from contextos.app.adapter_files import draft_mcp
     from contextos.contracts.encoding.codec import parse
-    from contextos.contracts.envelopes.plan import MAX_STEPS
+    from contextos.contracts.envelopes.plan import MAX_TEMPLATE_STEPS
     from contextos.contracts.envelopes.tool import AdapterDefinition
     from contextos.packs.building import expand_content
 
@@ -163,8 +163,8 @@ def _draft_both(
     files = [displayed(str(file)) for file in (adapter_file, out or pack_file)]
     following = [f"contextos adapters publish {files[0]}", "contextos apply --by PUBLISHER --key FILE", SERVE]
     lines = draft_lines(content, rows)
-    if left := max(0, len(definition.capabilities) - MAX_STEPS):
-        lines.append(f"{left} tools are not in the pack, which can have {MAX_STEPS}; its file lists them")
+    if left := max(0, len(definition.capabilities) - MAX_TEMPLATE_STEPS):
+        lines.append(f"{left} tools are not in the pack, which can have {MAX_TEMPLATE_STEPS}; its file lists them")
     lines.append(f"{' and '.join(files)} are drafted, and nothing is active; review both, then:")
     if definition.egress:
         lines.append(
@@ -179,17 +179,19 @@ def _draft_both(
 def _pack_text(path: Path, body: dict[str, Any], definitions: Iterable[AdapterDefinition]) -> str:
     """The short form of a pack over all tools of these definitions."""
     from contextos.contracts.encoding.codec import parse
-    from contextos.contracts.envelopes.plan import MAX_STEPS
+    from contextos.contracts.envelopes.plan import MAX_TEMPLATE_STEPS
     from contextos.packs.declaration import PackDeclaration
     from contextos.packs.reading import write_declaration
 
     tools = {f"{one.adapter_id}.{tool.name}": tool for one in definitions for tool in one.capabilities}
-    told = {**body, "tools": list(tools)[:MAX_STEPS]}
+    told = {**body, "tools": list(tools)[:MAX_TEMPLATE_STEPS]}
     if dearest := max((tool.cost_cents for tool in tools.values()), default=0):
         told["budget"] = {"max_cost_cents": dearest}
     text = HEADER.format(file=displayed(str(path))) + write_declaration(parse(PackDeclaration, told))
-    if left := list(tools)[MAX_STEPS:]:
-        text += f"# A pack has at most {MAX_STEPS} tools. Not in it:\n" + "".join(f"# - {one}\n" for one in left)
+    if left := list(tools)[MAX_TEMPLATE_STEPS:]:
+        text += f"# A pack has at most {MAX_TEMPLATE_STEPS} tools. Not in it:\n" + "".join(
+            f"# - {one}\n" for one in left
+        )
     return text
 
 

@@ -81,9 +81,9 @@ class PlanStep(Model):
     """The gates at which a person has to approve the call, beside those that rules name."""
 
 
-MAX_STEPS: Final = 64
+MAX_TEMPLATE_STEPS: Final = 64
 
-Steps = Annotated[tuple[PlanStep, ...], Strict(False), Field(max_length=MAX_STEPS), ListOnly(at_least=1)]
+Steps = Annotated[tuple[PlanStep, ...], Strict(False), Field(max_length=MAX_TEMPLATE_STEPS), ListOnly(at_least=1)]
 
 
 class DecisionCheckpoint(Model):

@@ -18,7 +18,7 @@ from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.adapters.mcp.transports import CHUNK_BYTES, MAX_MCP_BYTES, MAX_STDERR_BYTES
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply
 from contextos.errors import LostReply, Unavailable
-from tests.servers.adapters import against, call_context, calls, hostile
+from tests.servers.adapters import against, call_context, calls, drafted, hostile, opened
 
 
 def said(adapter: McpAdapter) -> AdapterReply:
@@ -35,6 +35,26 @@ def test_gigabytes_are_not_read(tmp_path: Path) -> None:
         # One chunk more than the limit, and what the session said before.
         assert MAX_MCP_BYTES < transport.received_bytes <= MAX_MCP_BYTES + 2 * CHUNK_BYTES
         assert len(transport.stderr_tail) <= MAX_STDERR_BYTES
+
+
+def resource(mode: str, folder: Path) -> AdapterReply:
+    """What the resource `memo://one` of the hostile server is, read through an adapter that a person published."""
+    file = asyncio.run(drafted(hostile("plain", folder), folder, resources=["memo://one"]))
+    file["connection"] = hostile(mode, folder)
+    with opened(file, folder) as adapter:
+        return asyncio.run(adapter.call("read_resource", {"uri": "memo://one"}, call_context()))
+
+
+@pytest.mark.requirement("A-RESOURCE")
+def test_a_server_cannot_say_that_its_text_is_another_resource(tmp_path: Path) -> None:
+    assert resource("plain", tmp_path).output == {"contents": [{"uri": "memo://one", "text": "oooo"}], "omitted": 0}
+    lied = resource("other_resources", tmp_path).output
+    assert lied == {"contents": [{"uri": "memo://one", "text": "oooo"}], "omitted": 2}
+
+
+def test_a_resource_of_any_length_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable):
+        resource("long_resource", tmp_path)
 
 
 def test_a_flood_without_a_question_ends_the_session(tmp_path: Path) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from mcp import Client, MCPError
+from mcp import Client, MCPError, types
 
 from tests.issuer import AUDIENCE, ISSUER, issuer, mac_with
 from tests.mcp_face import (
@@ -126,6 +128,39 @@ def test_a_name_of_a_session_is_no_permission(place: Place) -> None:
     paid = place.client(again, kid="ec-2")
     assert not paid.is_error, paid.content
     assert refunds(place.path) == [4200]
+
+
+def stored(workspace: Path) -> dict[str, int]:
+    """How many rows each table of the store has."""
+    with closing(sqlite3.connect(workspace / "contextos.db")) as database:
+        tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {one: database.execute(f'SELECT count(*) FROM "{one}"').fetchone()[0] for one in tables}
+
+
+async def asks_for_a_task(client: Client) -> None:
+    request: Any = types.Request[dict[str, Any], str](method="tasks/get", params={"taskId": "mcp_1"})
+    with pytest.raises(MCPError, match="no call `mcp_1`"):
+        await client.session.send_request(request, types.Result)
+
+
+@pytest.mark.requirement("R-LISTING")
+def test_a_client_that_lists_under_many_names_opens_no_session_and_leaves_nothing(place: Place) -> None:
+    token = access_token(place.port)  # who signs in with it is kept, once
+
+    def under(name: str, play: Any) -> Any:
+        return with_client(http(f"{place.url}?session={name}", token), play)
+
+    shown = under("first", lists)
+    before = stored(place.path)
+    for number in range(20):
+        assert under(f"name_{number}", lists) == shown
+        under(f"task_{number}", asks_for_a_task)
+    assert stored(place.path) == before
+    assert json.loads(cli(place.path, "runs", "list", "--json").stdout)["runs"] == []
+    place.client(reads, "name_1")
+    assert len(json.loads(cli(place.path, "runs", "list", "--json").stdout)["runs"]) == 1
+    assert place.client(lists, "name_1") == shown, "the session has the tools that were listed before it"
+    assert stored(place.path) != before, "the test can fail"
 
 
 @pytest.mark.parametrize("query", ["", "?session=", "?session=user_9042:s1", "?session=../s1", "?session=" + "s" * 65])

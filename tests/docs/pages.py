@@ -12,11 +12,15 @@ from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from contextos.cli import run_command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = ROOT / "docs" / "reference"
+
+STOCK: Final = "## An MCP server that you have, governed"
+"""The section of the README that begins in an empty directory: `tests/adopting.py` types it."""
 
 FENCE = re.compile(
     r"^```(?P<language>\w*)(?: title=\"(?P<title>[\w./-]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
@@ -58,6 +62,13 @@ def blocks(page: str) -> list[Block]:
         Block(found["language"], found["text"], page.count("\n", 0, found.start("text")) + 1, found["title"] or "")
         for found in FENCE.finditer(page)
     ]
+
+
+def stock_section(readme: str) -> str:
+    """The section of the README about a stock MCP server and a stock client, with its heading."""
+    _, heading, after = readme.partition(STOCK)
+    assert heading, "the README has no such section"
+    return heading + after.partition("\n## ")[0]
 
 
 def typed(text: str) -> Iterator[Typed]:

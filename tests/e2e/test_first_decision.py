@@ -3,89 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import select
-import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from contextos.cli import run_command_line
-from tests.docs.pages import ROOT, Typed, as_shown, blocks, make_shim, typed
+from tests.docs.pages import ROOT, Typed, blocks, make_shim, typed
+from tests.terminal import check_session, play
 
 PAGE = (ROOT / "docs" / "first-decision.md").read_text("utf-8")
 CONCEPTS = ["tool", "pack", "policy", "approval", "run"]
 MOST_LINES = 120
-PATIENCE_S = 240
-
-PROMPT = re.compile(r"\[y/N\]: $")
-ANSWER = re.compile(r"\[y/N\]: (?P<typed>\w+)$", re.MULTILINE)
-MARK = "\x1e"
-"""Written after each command, around its exit code."""
 
 
 def commands() -> list[Typed]:
     return [one for block in blocks(PAGE) if block.language == "console" for one in typed(block.text)]
 
 
-def play(found: list[Typed], folder: Path, environment: dict[str, str]) -> list[tuple[int, str]]:
-    """Run the commands in one bash on a terminal; exit code and what the terminal shows of each. Where a command asks,
-    what the page types there is typed."""
-    script = folder.parent / "session.sh"
-    script.write_text("".join(f"{one.command}\nprintf '{MARK}%s{MARK}' $?\n" for one in found), "utf-8")
-    child, terminal = pty.fork()
-    if child == 0:
-        os.chdir(folder)
-        os.execve("/bin/bash", ["bash", "--noprofile", "--norc", str(script)], environment)
-    shown, answered, until = "", 0, time.monotonic() + PATIENCE_S
-    answers = [said["typed"] for one in found for said in ANSWER.finditer("\n".join(one.shown))]
-    while True:
-        if time.monotonic() > until:
-            os.kill(child, signal.SIGKILL)
-        if not select.select([terminal], [], [], 1)[0]:
-            continue
-        try:
-            read = os.read(terminal, 65_536)
-        except OSError:
-            break
-        shown += read.decode()
-        if not read:
-            break
-        if PROMPT.search(shown):
-            assert answered < len(answers), f"the page does not answer\n{shown[-2000:]}"
-            os.write(terminal, f"{answers[answered]}\n".encode())
-            answered += 1
-            shown += "\x00"
-    os.waitpid(child, 0)
-    os.close(terminal)
-    parts = shown.replace("\x00", "").replace("\r\n", "\n").split(MARK)
-    return [(int(code), said) for said, code in zip(parts[0::2], parts[1::2], strict=False)]
-
-
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Typed], list[tuple[int, str]], Path]:
     place = tmp_path_factory.mktemp("reader")
     (place / "empty").mkdir()
-    shim = make_shim(place / "bin")
-    environment = {
-        "PATH": f"{shim}{os.pathsep}{os.environ['PATH']}",
-        "HOME": str(place),
-        "TERM": "dumb",
-        "LANG": "C.UTF-8",
-    }
     found = commands()
-    return found, play(found, place / "empty", environment), place / "empty" / "shop"
+    return found, play(found, place / "empty", [make_shim(place / "bin")]), place / "empty" / "shop"
 
 
 def test_every_command_ends_and_says_what_the_page_shows(session) -> None:
     found, said, _ = session
-    for one, (code, shown) in zip(found, said, strict=False):
-        assert code == one.exit_code, f"`{one.command}` ended with {code}\n{shown}"
-        assert not one.shown or as_shown(one.shown, shown), f"`{one.command}` says\n{shown}"
-    assert len(said) == len(found), f"the session ended after `{found[len(said)].command}`"
+    check_session(found, said)
 
 
 def test_a_reader_sees_a_question_an_approval_a_record_and_an_equal_replay(

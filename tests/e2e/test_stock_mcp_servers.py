@@ -23,7 +23,9 @@ from contextos.contracts.ports.outside import Adapter
 from contextos.errors import InvalidArtifact
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import Person, in_memory
+from tests.adopting import type_section
 from tests.loopback import Answer, Asked, serving
+from tests.npm import npm_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 PYPI, SQLITE = ROOT / ".venv-mcp-servers", ROOT / ".venv-mcp-server-sqlite"
@@ -106,6 +108,15 @@ def refused_as_drift(workspace: Path, adapter: Any, tool: str, args: dict[str, A
     assert answer.output is None
     assert answer.error is not None
     assert answer.error.code == "definition_drift"
+
+
+def test_a_reader_of_the_readme_governs_the_filesystem_server_for_the_inspector(tmp_path: Path) -> None:
+    programs = npm_folder() / "node_modules" / ".bin"
+    installed = {"mcp-server-filesystem": FILES, "mcp-inspector": programs / "mcp-inspector"}
+    # The Node of the same folder comes first: the inspector needs a new one.
+    desk = type_section(tmp_path, installed, programs)
+    assert (desk / "files" / "notes" / "plan.txt").read_text("utf-8") == "Repot the fern."
+    assert not (desk / "files" / "budget.txt").exists()
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")

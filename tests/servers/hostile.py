@@ -123,6 +123,14 @@ def answer(request: Any) -> None:
         send({"id": request["id"], "result": said})
 
 
+def read(request: Any) -> None:
+    """Answer with the resource, and with a text that is said to be another one."""
+    uri, length = request["params"]["uri"], 3_000_000 if MODE == "long_resource" else 4
+    own = [{"uri": uri, "text": "o" * length}]
+    others = [{"uri": "policy://official", "text": SECRET}, {"uri": uri, "blob": "AAAA"}]
+    send({"id": request["id"], "result": {"contents": own + (others if MODE == "other_resources" else [])}})
+
+
 def main() -> None:
     sys.stderr.write(SECRET * 10_000)
     sys.stderr.flush()
@@ -152,6 +160,8 @@ def main() -> None:
             send({"id": request["id"], "result": tools()})
         elif method == "tools/call":
             answer(request)
+        elif method == "resources/read":
+            read(request)
         elif "id" in request and "method" in request:
             send({"id": request["id"], "error": {"code": -32601, "message": "no such method"}})
 

@@ -6,7 +6,7 @@ Refuses a workspace with several tenants unless `--tenant` names one. Imports th
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -260,9 +260,20 @@ def read_file(path: Path) -> bytes:
 
 def write_new_file(path: Path, text: str) -> None:
     """Write a text to a new file, whole or not at all. Raises `InvalidInput` if it exists or cannot be written."""
+    write_new_files({path: text})
+
+
+def write_new_files(texts: Mapping[Path, str]) -> None:
+    """Write each text to a new file: all of the files, or none.
+
+    Raises:
+        InvalidInput: one exists or cannot be written.
+    """
+    path = Path()
     try:
         with NewFiles() as files:
-            files.write(path, text.encode())
+            for path, text in texts.items():
+                files.write(path, text.encode())
             files.publish()
     except OSError as error:
         detail = f"`{displayed(path)[:MAX_SHOWN_CHARS]}` cannot be written: {(error.strerror or str(error)).lower()}"

@@ -18,6 +18,7 @@ from contextos.cli.governance import (
     facts,
     graph_facts,
     memory,
+    new_pack,
     observations,
     packs,
     policies,
@@ -112,7 +113,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
     "Govern": {
         "pack list": (packs.packs_list_command, "contextos pack list"),
         "pack new": (
-            declarations.new_command,
+            new_pack.new_command,
             "contextos pack new acme.orders --who support_agent --approver finance_lead",
         ),
         "pack expand": (declarations.expand_command, "contextos pack expand acme.orders.yaml"),

@@ -6,13 +6,15 @@ A model's APIs allow no dot in a tool's name, so `deploy.rollback` is shown as `
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.errors import InvalidInput, MalformedJson, Problem
+from contextos.operations.deployment import Deployment
 from contextos.operations.gate.gate import MAX_ARGS_BYTES, CallAnswer, Done, Gate, Reason, Refused, Waiting
 
 _OF_A_CALL: Final = frozenset({"/name", "/args", "/call_id"})
@@ -29,20 +31,28 @@ class OfferedTool:
     input_schema: Mapping[str, Any]
 
 
+def known_tools(deployment: Deployment, tenant_id: str) -> dict[str, CapabilityDefinition]:
+    """Return the definitions of all tools of a tenant's adapters, by tool id."""
+    return {
+        f"{adapter_id}.{one.name}": one
+        for adapter_id, adapter in deployment.ports.adapters(tenant_id).items()
+        for one in adapter.describe().capabilities
+    }
+
+
 def offered_tools(gate: Gate) -> dict[str, OfferedTool]:
     """Return the tools of a session by the names that a model sees.
 
     Raises:
         InvalidInput: an adapter of the session is gone, or a name does not fit the APIs of models.
     """
-    adapters = gate.deployment.ports.adapters(gate.tenant_id)
-    known = {
-        f"{adapter_id}.{one.name}": one
-        for adapter_id, adapter in adapters.items()
-        for one in adapter.describe().capabilities
-    }
+    return offers_of(gate.tools, known_tools(gate.deployment, gate.tenant_id))
+
+
+def offers_of(tools: Sequence[str], known: Mapping[str, CapabilityDefinition]) -> dict[str, OfferedTool]:
+    """Return tools by the names that a model sees. Raises as `offered_tools`."""
     offered: dict[str, OfferedTool] = {}
-    for tool_id in gate.tools:
+    for tool_id in tools:
         if tool_id not in known:
             _refuse(tool_id, "no_adapter", "no adapter of this process has it", "open the session with its adapters")
         name = tool_id.replace(".", "__")

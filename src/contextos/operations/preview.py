@@ -1,7 +1,7 @@
 """Preview: compile a request as a run would now, without making a run.
 
-The loop writes to a journal that never commits and is stopped after it compiled the context. So nothing is stored and
-no external system is called. A slot's automatic selection is looked up and not recorded; a slot that a user fills
+The loop writes to a journal that never commits and is stopped at the step after it compiled the context. So nothing is
+stored and no tool is called. A slot's automatic selection is looked up and not recorded; a slot that a user fills
 cannot be previewed.
 """
 
@@ -16,6 +16,7 @@ from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import Batch, Write
+from contextos.contracts.ports.seams import Ask
 from contextos.contracts.ports.storage import Store, Stores
 from contextos.operations.deployment import Deployment
 from contextos.runtime import state_machine
@@ -29,10 +30,14 @@ from contextos.trust.journal.live_driver import LiveDriver
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The compiled context that a request would get, or the failures that prevent it."""
+    """The compiled context that a request would get, or the failures that prevent it.
+
+    `tools` are those that an agent could call if the request opened a session; None if its calls are not an agent's.
+    """
 
     compiled: CompiledContext | None
     failures: tuple[Failure, ...] = ()
+    tools: tuple[str, ...] | None = None
 
 
 class _Stop(Exception):
@@ -43,14 +48,30 @@ class _Stop(Exception):
 
 
 class _Draft(RunJournal):
-    """A journal that stops its driver when the context is compiled, or at the first commit."""
+    """A journal that stops its driver at the first step after the context is compiled, or at the first commit."""
+
+    compiled: CompiledContext | None = None
+
+    def _stop_compiled(self, tools: tuple[str, ...] | None = None) -> None:
+        if self.compiled is not None:
+            raise _Stop(Preview(self.compiled, tools=tools))
 
     def derive(self, kind: str, key: str, body: Any) -> None:
+        self._stop_compiled(tuple(body["tools"]) if kind == "session.opened" else None)
         super().derive(kind, key, body)
         if kind == "context.compiled":
-            raise _Stop(Preview(CompiledContext.model_validate(body)))
+            self.compiled = CompiledContext.model_validate(body)
+
+    async def record(self, kind: str, key: str, request: Any, call: Ask, *, by: str = "runtime") -> Any:
+        self._stop_compiled()
+        return await super().record(kind, key, request, call, by=by)
+
+    async def record_found(self, kind: str, key: str, look: Ask) -> Any:
+        self._stop_compiled()
+        return await super().record_found(kind, key, look)
 
     async def commit(self, *, wake_at_us: int | None = None, blocked: Sequence[Write] | None = None) -> None:  # noqa: ARG002 - overrides the journal's method
+        self._stop_compiled()
         if self.state == "choosing":
             question = [entry.body for entry in self.log() if entry.kind == "slot.asked"][-1]
             raise _Stop(Preview(None, (_unfilled(question["slot"]["slotId"], question["actor"]["principal_id"]),)))

@@ -25,12 +25,16 @@ META_CALL: Final = "io.contextos/call"
 META_REPLAYED: Final = "io.contextos/replayed"
 
 HOW_IT_ENDS: Final[Mapping[str, str]] = {
-    "approval": "ask them to answer it (`contextos approvals approve {run}`, or `deny`)",
-    "settlement": "nobody knows whether it happened; ask an operator to settle it (`contextos runs settle {run}`)",
-    "slot": "ask them to choose what fills a context slot (`contextos slots answer {run}`)",
+    "approval": "tell your user who is asked; that person answers with `contextos approvals approve {run}`, or `deny`",
+    "settlement": "tell your user that an operator has to settle it (`contextos runs settle {run}`)",
+    "slot": "tell your user who has to choose what fills a context slot (`contextos slots answer {run}`)",
     "engine": "it is tried again by itself; wait some seconds",
 }
 """What ends the waiting, by what a session waits for."""
+
+AGAIN: Final = (
+    "Then make exactly the same call again, with the same arguments, to get its answer; until then it says `waiting`"
+)
 
 
 def call_result(answer: CallAnswer, run_id: str, shown: Sequence[str] = ()) -> types.CallToolResult:
@@ -85,9 +89,11 @@ def waiting_text(waiting: Waiting, run_id: str) -> str:
         "" if waiting.about == waiting.call_id else "an earlier call comes first, and this one was not asked for; "
     )
     how = HOW_IT_ENDS[waiting.waits_for].format(run=run_id)
+    uncertain = waiting.waits_for == "settlement"
+    so_far = "it may have happened, and nobody knows" if uncertain else "nothing is done yet, and nothing has failed"
     return (
-        f"waiting, nothing is done yet: {earlier}{asked}. You cannot answer it: {how}. "
-        "Then make exactly the same call again to get its answer."
+        f"waiting, which is not final: {so_far}; {earlier}{asked}. "
+        f"You cannot answer it, and no other call does the same without it. Do this: {how}. {AGAIN}."
     )
 
 
@@ -110,7 +116,7 @@ def waiting_json(waiting: Waiting, run_id: str) -> dict[str, Any]:
         "call": waiting.about,
         "this_call": waiting.about == waiting.call_id,
         "question": {name: value for name, value in found.items() if value is not None},
-        "remedy": f"{HOW_IT_ENDS[waiting.waits_for].format(run=run_id)}; then make exactly the same call again",
+        "remedy": f"{HOW_IT_ENDS[waiting.waits_for].format(run=run_id)}. {AGAIN}",
     }
 
 

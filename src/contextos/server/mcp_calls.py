@@ -27,7 +27,7 @@ from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.journal import Entry
 from contextos.errors import Conflict, InvalidInput, MalformedJson, Problem
-from contextos.frameworks.offers import OfferedTool, ask, offered_tools
+from contextos.frameworks.offers import OfferedTool, ask, known_tools, offers_of
 from contextos.operations.gate.gate import ANSWERED, CallAnswer, Gate, Refused, Waiting
 from contextos.queries.rationales import pinned_artifacts
 from contextos.runtime.attempts.agent_session import ASKED
@@ -65,13 +65,8 @@ class SessionCalls:
         Raises:
             InvalidInput: as `offered_tools`, or what the session is pinned to was erased.
         """
-        adapters = gate.deployment.ports.adapters(gate.tenant_id)
-        definitions = {
-            f"{adapter_id}.{one.name}": one
-            for adapter_id, adapter in adapters.items()
-            for one in adapter.describe().capabilities
-        }
-        offered = offered_tools(gate)
+        definitions = known_tools(gate.deployment, gate.tenant_id)
+        offered = offers_of(gate.tools, definitions)
         loaded = await pinned_artifacts(gate.deployment.catalog(gate.tenant_id), await _entries(gate))
         if loaded is None:
             detail = "the beginning of the session was erased"
@@ -116,7 +111,7 @@ class SessionCalls:
         async with self._lock:
             body = read_body(_asked(await _entries(self.gate), call_id))
             if body is None:
-                raise _unknown_call(call_id)
+                raise unknown_call(call_id)
             return await self.gate.call(body["tool"], body["args"], call_id=call_id)
 
     async def times_of(self, call_id: str) -> tuple[int, int]:
@@ -199,11 +194,12 @@ async def _entries(gate: Gate) -> Sequence[Entry]:
 def _asked(entries: Sequence[Entry], call_id: str) -> Entry:
     found = next((one for one in entries if (one.kind, one.key) == (ASKED, call_id)), None)
     if found is None:
-        raise _unknown_call(call_id)
+        raise unknown_call(call_id)
     return found
 
 
-def _unknown_call(call_id: str) -> InvalidInput:
+def unknown_call(call_id: str) -> InvalidInput:
+    """Return the error about a call that its session does not have."""
     detail = f"the session has no call `{call_id[:80]}`"
     return InvalidInput(Problem("/taskId", "unknown_call", detail, "use the `taskId` that a call of it returned"))
 

@@ -11,8 +11,8 @@ Source: docs/adr/0041-an-mcp-client-is-governed-as-a-session.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import CapabilityDefinition
@@ -20,7 +20,8 @@ from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Prob
 from contextos.frameworks.offers import OfferedTool
 from contextos.operations.gate.gate import CallAnswer, Waiting
 from contextos.server.mcp_answers import call_result, error_result, utc_text, waiting_text
-from contextos.server.mcp_calls import SessionCalls
+from contextos.server.mcp_calls import SessionCalls, unknown_call
+from contextos.server.mcp_sessions import Callers, ServedSessions
 
 if TYPE_CHECKING:
     from mcp import types
@@ -30,12 +31,11 @@ TASKS: Final = "io.modelcontextprotocol/tasks"
 FINISH_TOOL: Final = "finish_session"
 POLL_MS: Final = 2_000
 
-OpenCalls: TypeAlias = Callable[[Any], Awaitable[SessionCalls]]
-"""Returns the calls of the session that a request belongs to. `Any` is the SDK's context of the request."""
-
 INSTRUCTIONS: Final = (
-    "Every call is judged by policy and recorded. A call can be refused, with reasons that you can act on, or wait for "
-    "a person: then make exactly the same call again later. When the task is done or given up, call `finish_session`."
+    "Every call is judged by policy and recorded. A call can be refused, with reasons that you can act on. It can also "
+    "wait for a person: its result has `status: waiting`, and is marked as an error only so that nobody takes it for "
+    "done. It is not final. Do not try another way; tell your user, and later make exactly the same call again. "
+    "When the task is done or given up, call `finish_session`."
 )
 
 FINISH_SCHEMA: Final[dict[str, Any]] = {
@@ -64,8 +64,10 @@ NOT_DONE_SCHEMA: Final[dict[str, Any]] = {
 """What a call answers that was not done, or that the tool itself answered with an error."""
 
 
-def governed_server(calls_of: OpenCalls) -> Server[Any]:
-    """Return an MCP server that serves the tools of the sessions that `calls_of` opens.
+def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
+    """Return an MCP server that serves the tools of `sessions` to those whom `callers` names.
+
+    A session opens with its first call. Listing tools and asking for a task open none.
 
     Raises:
         InvalidSettings: the extra is not installed.
@@ -79,13 +81,15 @@ def governed_server(calls_of: OpenCalls) -> Server[Any]:
 
     from contextos import __version__
 
+    async def calls_of(context: Any) -> SessionCalls:
+        return await sessions.calls(await callers.client(context))
+
     async def list_tools(context: Any, _request: Any) -> types.ListToolsResult:
         try:
-            calls = await calls_of(context)
+            offered = await sessions.offered(await callers.visitor(context))
         except ContextOSError as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
-        listed = [_tool(one, calls.definitions[one.tool_id]) for one in calls.offered.values()]
-        return types.ListToolsResult(tools=[*listed, _finish_tool()])
+        return types.ListToolsResult(tools=[*(_tool(*one) for one in offered), _finish_tool()])
 
     async def call_tool(context: Any, request: types.CallToolRequestParams) -> Any:
         arguments = request.arguments or {}
@@ -104,6 +108,8 @@ def governed_server(calls_of: OpenCalls) -> Server[Any]:
 
     async def get_task(context: Any, request: TaskParams) -> dict[str, Any]:
         try:
+            if not await sessions.is_open(await callers.visitor(context)):
+                raise unknown_call(request.task_id)
             calls = await calls_of(context)
             answer = await calls.again(request.task_id)
         except ContextOSError as error:

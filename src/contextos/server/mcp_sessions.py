@@ -12,9 +12,12 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.errors import InvalidInput, Problem
+from contextos.frameworks.offers import OfferedTool, known_tools, offers_of
+from contextos.operations.gate.opening import open_session, recorded_request, session_tools
 from contextos.server.mcp_calls import SessionCalls
 
 if TYPE_CHECKING:
@@ -33,6 +36,29 @@ class Client:
     user: str
     delegation: str | None
     session: str
+
+
+class Callers(Protocol):
+    """Says who sent a request, from the SDK's context of it."""
+
+    async def client(self, context: Any) -> Client:
+        """Return who makes a call, with the delegation of their session."""
+
+    async def visitor(self, context: Any) -> Client:
+        """Return who sent a request that opens no session: nothing is kept of the name that it has for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneClient:
+    """The port `Callers` where the person who starts the server names the client."""
+
+    named: Client
+
+    async def client(self, _context: Any) -> Client:
+        return self.named
+
+    async def visitor(self, _context: Any) -> Client:
+        return self.named
 
 
 @dataclass(slots=True)
@@ -57,22 +83,39 @@ class ServedSessions:
             Unavailable: the store does not answer.
         """
         if client not in self._open:
-            gate = await self.app.gate(
-                session=client.session,
-                user=client.user,
-                agent=self.agent,
-                token=client.delegation,
-                tenant=self.tenant_id,
-                intent=self.intent,
-                pack=self.pack,
-                message=self.message,
-                context=self.context,
-            )
+            gate = await open_session(self.app.deployment, self.tenant_id, client.session, **self._stated(client))
             self._open[client] = await SessionCalls.of(gate)
             if len(self._open) > MAX_OPEN_SESSIONS:
                 self._open.popitem(last=False)
         self._open.move_to_end(client)
         return self._open[client]
+
+    async def offered(self, visitor: Client) -> list[tuple[OfferedTool, CapabilityDefinition]]:
+        """Return the tools of a session, or those that it would open with now. Opens no session.
+
+        Raises:
+            InvalidInput: as `session_tools` and `offers_of`.
+            Unavailable: the store does not answer.
+        """
+        tools = await session_tools(self.app.deployment, self.tenant_id, visitor.session, **self._stated(visitor))
+        known = known_tools(self.app.deployment, self.tenant_id)
+        return [(one, known[one.tool_id]) for one in offers_of(tools, known).values()]
+
+    async def is_open(self, visitor: Client) -> bool:
+        """Return whether there is a session of this name. Raises `Unavailable`."""
+        return await recorded_request(self.app.deployment, self.tenant_id, visitor.session) is not None
+
+    def _stated(self, client: Client) -> dict[str, Any]:
+        """What the request of a session says, but for its name."""
+        return {
+            "user": client.user,
+            "agent": self.agent,
+            "token": client.delegation,
+            "intent": self.intent,
+            "pack": self.pack,
+            "message": self.message,
+            "context": self.context,
+        }
 
 
 def session_of(user: str, name: str | None) -> str:

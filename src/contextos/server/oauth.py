@@ -64,12 +64,21 @@ class OAuthResource:
             SignatureInvalid: the token is not valid any more.
             Unavailable: the issuer or the store does not answer.
         """
-        token: AccessToken = context.request.user.access_token
-        assert token.subject is not None, "the verifier states it"
-        session = session_of(token.subject, context.request.query_params.get(SESSION_PARAMETER))
-        found = self._find(token.token, session) or await self._sign_in(token.token, session)
+        token, session = _said(context)
+        return await self._client(token, session, session)
+
+    async def visitor(self, context: Any) -> Client:
+        """Return who sent a request that opens no session, with the delegation of the token itself: of the name that
+        the URL has for a session nothing is kept. Raises as `client`.
+        """
+        token, session = _said(context)
+        return await self._client(token, session, "")
+
+    async def _client(self, token: AccessToken, session: str, renewed: str) -> Client:
+        found = self._find(token.token, renewed) or await self._sign_in(token.token, renewed)
         assert found.claims is not None, "it has the delegation"
-        return Client(token.subject, found.claims["delegation"], session)
+        assert found.subject is not None, "the verifier states it"
+        return Client(found.subject, found.claims["delegation"], session)
 
     def _find(self, token: str, session: str) -> AccessToken | None:
         until_us, kept = self._kept.get(_key(token, session), (0, None))
@@ -93,6 +102,13 @@ class OAuthResource:
         if len(self._kept) > MAX_KEPT_TOKENS:
             self._kept.popitem(last=False)
         return known
+
+
+def _said(context: Any) -> tuple[AccessToken, str]:
+    """The token of a request, and the session that its URL names. Raises `InvalidInput`."""
+    token: AccessToken = context.request.user.access_token
+    assert token.subject is not None, "the verifier states it"
+    return token, session_of(token.subject, context.request.query_params.get(SESSION_PARAMETER))
 
 
 def _key(token: str, session: str) -> str:

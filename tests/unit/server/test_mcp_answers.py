@@ -34,8 +34,12 @@ def test_whatever_a_session_waits_for_the_same_call_is_the_way_on(waits_for: str
     waits = call_result(Waiting("mcp_2", waits_for, "mcp_1", {}), "run_1")
     assert waits.is_error
     assert waits.structured_content["this_call"] is False
-    assert "make exactly the same call again" in waits.content[0].text
-    assert "{run}" not in waits.content[0].text
+    text = waits.content[0].text
+    assert "{run}" not in text
+    for told in ("which is not final", "no other call does the same", "make exactly the same call again"):
+        assert told in text
+    assert "make exactly the same call again" in waits.structured_content["remedy"]
+    assert ("nothing is done yet" in text) is (waits_for != "settlement"), "an uncertain effect may be done"
 
 
 def test_an_error_of_the_runtime_is_a_result_with_a_remedy() -> None:

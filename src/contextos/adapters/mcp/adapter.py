@@ -179,7 +179,7 @@ class McpAdapter(ServerAdapter[Operation]):
         redact = SecretRedactor(self._named.secrets(os.environ)).redact
         try:
             if isinstance(operation, ResourceOperation):
-                return _contents(await session.read_resource(args["uri"]), declared, redact)
+                return _contents(await session.read_resource(args["uri"]), args["uri"], declared, redact)
             if operation.key_argument is not None and context.idempotency_key is not None:
                 args[operation.key_argument] = context.idempotency_key
             return _reply(await session.call_tool(operation.tool, args), operation, declared, redact)
@@ -292,11 +292,12 @@ def _reply(
     return AdapterReply(output=output, cost_cents=declared.cost_cents)
 
 
-def _contents(answer: ResourceAnswer, declared: CapabilityDefinition, redact: Redact) -> AdapterReply:
+def _contents(answer: ResourceAnswer, uri: str, declared: CapabilityDefinition, redact: Redact) -> AdapterReply:
+    """The texts of the resource `uri`. What the server says to be another resource is left out: nobody listed it."""
     texts = [
-        {"uri": redact(str(part.get("uri", ""))), "text": redact(part["text"])}
+        {"uri": redact(uri), "text": redact(part["text"])}
         for part in answer.contents
-        if isinstance(part.get("text"), str)
+        if isinstance(part.get("text"), str) and part.get("uri") == uri
     ]
     output = {"contents": texts, "omitted": len(answer.contents) - len(texts)}
     return AdapterReply(output=output, cost_cents=declared.cost_cents)

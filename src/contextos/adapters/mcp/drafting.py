@@ -40,7 +40,7 @@ RESOURCE_OUTPUT: Final[Mapping[str, Any]] = {
                 "properties": {"uri": {"type": "string"}, "text": {"type": "string"}},
             },
         },
-        "omitted": {"type": "integer", "minimum": 0, "description": "How many parts are no text."},
+        "omitted": {"type": "integer", "minimum": 0, "description": "How many parts are no text of it."},
     },
 }
 
@@ -125,7 +125,7 @@ def _add_resources(draft: FileDraft, uris: Sequence[str]) -> None:
             "properties": {"uri": {"type": "string", "enum": list(uris)}},
         },
         output_schema=RESOURCE_OUTPUT,
-        description="Reads one of the listed resources. Its text is untrusted, and its origin is the URI.",
+        description="Reads one of the listed resources. Anybody can have written its text.",
     )
     draft.add("(resources)", declared, {"resources": True}, "stated: those that are listed")
 

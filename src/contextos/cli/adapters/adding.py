@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,19 @@ ReadOption = Annotated[
 EgressOption = Annotated[
     list[str], typer.Option("--egress", metavar="HOST:PORT", help="An endpoint that it reaches. Repeatable.")
 ]
+EnvOption = Annotated[
+    list[str], typer.Option("--env", metavar="NAME", help="A variable that the command gets. Repeatable.")
+]
+TokenEnvOption = Annotated[
+    str, typer.Option("--token-env", metavar="NAME", help="The variable with the bearer token of the URL.")
+]
+ResourceOption = Annotated[
+    list[str], typer.Option("--resource", metavar="URI", help="A resource to offer. Repeatable.")
+]
+LocalServerOption = Annotated[bool, typer.Option("--local", help="State that it reaches nothing outside.")]
+InternalOption = Annotated[
+    bool, typer.Option("--internal", help="State that the URL is at a loopback or private address.")
+]
 OutOption = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="The file to write. Default: adapters/NAME.json.")
 ]
@@ -32,21 +46,13 @@ def add_mcp_command(
         list[str] | None, typer.Argument(metavar="[COMMAND]...", help="The server's command, after `--`.")
     ] = None,
     url: Annotated[str, typer.Option("--url", help="The URL of the server, instead of a command.")] = "",
-    env: Annotated[
-        list[str], typer.Option("--env", metavar="NAME", help="A variable that the command gets. Repeatable.")
-    ] = [],  # noqa: B006 - typer copies it
-    token_env: Annotated[
-        str, typer.Option("--token-env", metavar="NAME", help="The variable with the bearer token of the URL.")
-    ] = "",
+    env: EnvOption = [],  # noqa: B006 - typer copies it
+    token_env: TokenEnvOption = "",
     read: ReadOption = [],  # noqa: B006
-    resource: Annotated[
-        list[str], typer.Option("--resource", metavar="URI", help="A resource to offer. Repeatable.")
-    ] = [],  # noqa: B006
+    resource: ResourceOption = [],  # noqa: B006
     egress: EgressOption = [],  # noqa: B006
-    local: Annotated[bool, typer.Option("--local", help="State that it reaches nothing outside.")] = False,
-    internal: Annotated[
-        bool, typer.Option("--internal", help="State that the URL is at a loopback or private address.")
-    ] = False,
+    local: LocalServerOption = False,
+    internal: InternalOption = False,
     out: OutOption = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -60,13 +66,21 @@ def add_mcp_command(
     from contextos.app.adapter_files import draft_mcp
 
     root = find_workspace(workspace)
-    said: dict[str, Any] = {"kind": "mcp", "command": list(command or ()), "env": env, "url": url}
+    said = mcp_connection(command or (), env, url, token_env, internal=internal)
+    drafted = asyncio.run(draft_mcp(root, name, said, reads=read, resources=resource, egress=egress, local=local))
+    return write_draft(root, out or Path("adapters") / f"{name}.json", *drafted, as_json=as_json)
+
+
+def mcp_connection(
+    command: Sequence[str], env: Sequence[str], url: str, token_env: str, *, internal: bool
+) -> dict[str, Any]:
+    """Return the connection to an MCP server as an adapter file says it."""
+    said: dict[str, Any] = {"kind": "mcp", "command": list(command), "env": list(env), "url": url}
     if internal:
         said["internal"] = True
     if token_env:
         said["token_env"] = token_env
-    drafted = asyncio.run(draft_mcp(root, name, said, reads=read, resources=resource, egress=egress, local=local))
-    return write_draft(root, out or Path("adapters") / f"{name}.json", *drafted, as_json=as_json)
+    return said
 
 
 def add_openapi_command(
@@ -131,7 +145,7 @@ def add_a2a_command(
     return write_draft(root, out or Path("adapters") / f"{name}.json", *drafted, as_json=as_json)
 
 
-def _reached(connection: dict[str, Any]) -> list[str]:
+def _reached(connection: Mapping[str, Any]) -> list[str]:
     """Where calls go, and which variables of the environment go with them."""
     where = connection.get("server") or connection.get("url") or " ".join(connection.get("command", ()))
     named = [*connection.get("env", ()), connection.get("token_env")]
@@ -140,21 +154,31 @@ def _reached(connection: dict[str, Any]) -> list[str]:
     return [f"calls go to {displayed(where)}{f', with {sent}' if sent else ''}"]
 
 
-def write_draft(root: Path, file: Path, content: dict[str, Any], rows: list[dict[str, str]], *, as_json: bool) -> int:
-    """Write a drafted file below the workspace `root` and print its rows: tool, kind, highest mode and why."""
-    place = root / file
-    if place.exists():
-        detail, remedy = f"`{displayed(file)}` exists", "name another with --out, compare them, and publish one"
-        raise InvalidInput(Problem("", "exists", detail, remedy))
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_new_file(place, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+def draft_text(content: Mapping[str, Any]) -> str:
+    """Return a drafted adapter as its file has it."""
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def draft_lines(content: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the table of a draft, with a row for each tool (kind, highest mode and why), and where calls go."""
     wide = max([len(displayed(row["tool"])) for row in rows], default=4)
     lines: list[str] = [Heading(f"{'tool':<{wide}}  kind   highest mode  why")]
     lines += [
         f"{displayed(row['tool']):<{wide}}  {row['kind']:<5}  {row['mode']:<12}  {displayed(row['why'])}"
         for row in rows
     ]
-    lines += _reached(content["connection"])
+    return lines + _reached(content["connection"])
+
+
+def write_draft(root: Path, file: Path, content: dict[str, Any], rows: list[dict[str, str]], *, as_json: bool) -> int:
+    """Write a drafted file below the workspace `root` and print its table."""
+    place = root / file
+    if place.exists():
+        detail, remedy = f"`{displayed(file)}` exists", "name another with --out, compare them, and publish one"
+        raise InvalidInput(Problem("", "exists", detail, remedy))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_new_file(place, draft_text(content))
+    lines = draft_lines(content, rows)
     lines.append(f"{displayed(file)} is drafted; review it, then `contextos adapters publish {displayed(file)}`")
     print_result({"file": str(file), "tools": rows}, lines, as_json=as_json)
     return 0

@@ -1,4 +1,4 @@
-"""`pack new`, `pack expand` and `pack diff`: the short form of packs, what it expands to, and what changed."""
+"""`pack expand` and `pack diff`: what the short form of a pack expands to, and what changed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ import typer
 from contextos.cli.command_context import (
     CommandContext,
     JsonOption,
-    TenantOption,
     WorkspaceOption,
     about,
     read_file,
     with_authors_context,
-    write_new_file,
 )
 from contextos.cli.terminal import print_result
 from contextos.contracts.encoding.display_escape import displayed
@@ -29,21 +27,6 @@ if TYPE_CHECKING:
 
 DIFFERENT = 1
 """The exit code of `pack diff` where the packs differ."""
-
-HEADER = """\
-# The short form of a pack. `contextos pack expand {file}` prints the whole pack, `--origins` where each field is from.
-# What is left out gets the strictest value: every write is asked of the approver, and who is not named may not.
-# A condition is like a Python expression:
-#   deny:
-#     - when: evidence.ci.green == False
-#       because: the build is red
-#   ask:
-#     - role: lead
-#       when: args.env == "prod"
-#   auto_approve:
-#     - tools: [scale]
-#       bounds: {{replicas: {{min: 1, max: 5}}}}
-"""
 
 
 def expand_command(
@@ -89,44 +72,6 @@ def diff_command(
         lines.append(f"{mark} {displayed(one.at)}: {' -> '.join(json.dumps(value) for value in there.values())}")
     print_result({"changes": documents}, lines or ["the packs are equal"], as_json=as_json)
     return DIFFERENT if changes else 0
-
-
-def new_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the pack, for example acme.deploy.")],
-    who: Annotated[list[str], typer.Option("--who", metavar="ROLE", help="A role that may use it. Repeatable.")],
-    approver: Annotated[
-        str, typer.Option("--approver", metavar="ROLE", help="The role that is asked about each write.")
-    ] = "approver",
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The file; by default NAME.yaml.")] = None,
-    workspace: WorkspaceOption = None,
-    tenant: TenantOption = "",
-    as_json: JsonOption = False,
-) -> int:
-    """Write the short form of a new pack, with all tools of the workspace. An agent chooses their calls."""
-    from contextos.contracts.encoding.codec import parse
-    from contextos.packs.declaration import PackDeclaration
-    from contextos.packs.reading import write_declaration
-
-    async def operation(context: CommandContext) -> str:
-        return context.tenant_id
-
-    definitions = workspace_definitions(workspace)
-    tools = {f"{one.adapter_id}.{tool.name}": tool for one in definitions.values() for tool in one.capabilities}
-    body: dict[str, Any] = {
-        "name": name,
-        "version": "0.1.0",
-        "tenant": with_authors_context(workspace, tenant, operation),
-        "who": who,
-        "approver": approver,
-        "tools": list(tools),
-    }
-    if dearest := max((tool.cost_cents for tool in tools.values()), default=0):
-        body["budget"] = {"max_cost_cents": dearest}
-    path = out or Path(f"{name}.yaml")
-    text = HEADER.format(file=displayed(str(path))) + write_declaration(parse(PackDeclaration, body))
-    write_new_file(path, text)
-    print_result({"file": str(path)}, [f"{displayed(str(path))} is written"], as_json=as_json)
-    return 0
 
 
 def workspace_definitions(workspace: Path | None) -> Mapping[str, AdapterDefinition]:

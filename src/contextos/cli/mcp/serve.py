@@ -89,15 +89,11 @@ async def _serve_one_user(
 
     from contextos.cli.slots.serve import read_token
     from contextos.server.mcp_server import governed_server
-    from contextos.server.mcp_sessions import Client
+    from contextos.server.mcp_sessions import Client, OneClient
     from contextos.server.serving import PATH, address_of, listen, serve_http, serve_stdio
 
     client = Client(user, delegation or None, session)
-
-    async def calls_of(_context: Any) -> Any:
-        return await sessions.calls(client)
-
-    server = governed_server(calls_of)
+    server = governed_server(sessions, OneClient(client))
     # Before a client connects: what cannot be opened is said on stderr, with its remedy.
     opened = await sessions.calls(client)
     print_note(f"session {session} is run {opened.gate.run_id}; tools: {', '.join(opened.gate.tools) or 'none'}")
@@ -120,12 +116,9 @@ async def _serve_tokens(context: CommandContext, sessions: ServedSessions, agent
 
     resource = oauth_resource(context.app, context.tenant_id, agent)
 
-    async def calls_of(request: Any) -> Any:
-        return await sessions.calls(await resource.client(request))
-
     with listen(http) as bound:
         print_note(f"listening on {address_of(bound)}; clients use {resource.url}?{SESSION_PARAMETER}=NAME")
-        await serve_oauth(governed_server(calls_of), bound, resource)
+        await serve_oauth(governed_server(sessions, resource), bound, resource)
 
 
 def _usage(detail: str, remedy: str) -> InvalidInput:

@@ -5,7 +5,7 @@ Source: How It Works, steps 1, 3 and 4.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, Strict
 
@@ -81,7 +81,9 @@ class PlanStep(Model):
     """The gates at which a person has to approve the call, beside those that rules name."""
 
 
-Steps = Annotated[tuple[PlanStep, ...], Strict(False), Field(max_length=64), ListOnly(at_least=1)]
+MAX_TEMPLATE_STEPS: Final = 64
+
+Steps = Annotated[tuple[PlanStep, ...], Strict(False), Field(max_length=MAX_TEMPLATE_STEPS), ListOnly(at_least=1)]
 
 
 class DecisionCheckpoint(Model):

@@ -11,15 +11,18 @@ from typing import Any
 
 from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims, UserDelegation
 from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
+from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import name_remedy, tool_remedy
 from contextos.contracts.journal import Entry
-from contextos.errors import InvalidInput, Problem
+from contextos.errors import ConflictingRequest, InvalidInput, Problem
 from contextos.operations.acts.checks import checked_text
 from contextos.operations.deployment import Deployment
 from contextos.operations.gate.gate import MAX_CALL_ID_CHARS, NO_TOOLS, REMEDIES, Gate
+from contextos.operations.preview import preview
 from contextos.queries.run_view import RunView
 
 
@@ -52,13 +55,114 @@ async def open_session(
             before the session is open.
         Unavailable: the store does not answer; open it again.
     """
-    known = await _recorded_request(deployment, tenant_id, session)
+    request = await _request(
+        deployment,
+        tenant_id,
+        session,
+        user=user,
+        agent=agent,
+        token=token,
+        intent=intent,
+        pack=pack,
+        message=message,
+        context=context,
+        runtime=(hints or RuntimeHints()).model_copy(update={"tools": tuple(tools)} if tools is not None else {}),
+    )
+    view = await deployment.invoke(request)
+    entries = await deployment.ports.stores.tenant(tenant_id).read(view.run_id)
+    opened = _opened_tools(entries)
+    if opened is None:
+        raise _not_a_session(view, request["input"]["intent"])
+    if unknown := _unknown_tools(tools or (), opened):
+        raise InvalidInput(*unknown)
+    return Gate(deployment, tenant_id, view.run_id, session, opened)
+
+
+async def session_tools(
+    deployment: Deployment,
+    tenant_id: str,
+    session: str,
+    *,
+    user: str,
+    agent: str,
+    token: str | None = None,
+    intent: str | None = None,
+    pack: str | None = None,
+    message: str = "",
+    context: Mapping[str, Any] | None = None,
+) -> tuple[str, ...]:
+    """Return the tools of the session of this name, or, if it is not open, those that it would open with now.
+
+    Opens no session and stores nothing. The arguments are those of `open_session`.
+
+    Raises:
+        ConflictingRequest: the name belongs to a session of another user or agent.
+        InvalidInput: as `open_session`; or the session ended before it had tools.
+        Overloaded: too many callers.
+        Unavailable: the store does not answer.
+    """
+    known = await recorded_request(deployment, tenant_id, session)
+    if known is not None:
+        return await _tools_of(deployment, tenant_id, session, known, (user, agent))
+    with deployment.ports.admission.caller(tenant_id):
+        request = await _request(
+            deployment,
+            tenant_id,
+            session,
+            user=user,
+            agent=agent,
+            token=token,
+            intent=intent,
+            pack=pack,
+            message=message,
+            context=context,
+            runtime=RuntimeHints(),
+        )
+        found = await preview(deployment, canonical(request))
+    if found.failures:
+        raise InvalidInput(*_problems(found.failures))
+    if found.tools is None:
+        raise _chosen_by_template(request["input"]["intent"])
+    return found.tools
+
+
+async def _tools_of(
+    deployment: Deployment, tenant_id: str, session: str, known: InvokeRequest, who: tuple[str, str]
+) -> tuple[str, ...]:
+    """The tools with which an open session of these was opened."""
+    if (known.user.user_id, known.agent.agent_id) != who:
+        detail = f"the session `{session}` is one of another user or agent"
+        raise ConflictingRequest(Problem("/session", "conflicting_request", detail, "open one of another name"))
+    store = deployment.ports.stores.tenant(tenant_id)
+    claim = await REQUESTS.one(store, session)
+    tools = _opened_tools(await store.read(claim.body.run_id)) if claim else None
+    if tools is None:
+        detail = "the session has ended, or waits, before it had tools"
+        raise InvalidInput(Problem("/session", "not_opened", detail, "make a call, whose answer says why"))
+    return tools
+
+
+async def _request(
+    deployment: Deployment,
+    tenant_id: str,
+    session: str,
+    *,
+    user: str | UserClaims,
+    agent: str | AgentIdentity,
+    token: str | None,
+    intent: str | None,
+    pack: str | None,
+    message: str,
+    context: Mapping[str, Any] | None,
+    runtime: RuntimeHints,
+) -> dict[str, Any]:
+    """The request of the run that a session is. Raises `InvalidInput`."""
+    known = await recorded_request(deployment, tenant_id, session)
     if known is not None:
         intent, pack = intent or known.input.intent, pack or known.context_pack_refs[0]
     intent, pack = await _pinned(deployment, tenant_id, intent, pack)
     identity = await _agent(deployment, tenant_id, user, agent)
-    wanted = hints or RuntimeHints()
-    request = {
+    return {
         "request_id": session,
         "session_id": session,
         "tenant_id": tenant_id,
@@ -67,24 +171,16 @@ async def open_session(
         "context_pack_refs": [pack],
         "input": {"intent": intent, "message": message, "context": dict(context or {})},
         "mode": "stream",
-        "runtime": wanted.model_copy(update={"tools": tuple(tools)} if tools is not None else {}).to_json(),
+        "runtime": runtime.to_json(),
         "trace": {
             "trace_id": deployment.ports.entropy.take(16).hex(),
             "span_id": deployment.ports.entropy.take(8).hex(),
         },
     }
-    view = await deployment.invoke(request)
-    entries = await deployment.ports.stores.tenant(tenant_id).read(view.run_id)
-    opened = _opened_tools(entries)
-    if opened is None:
-        raise _not_a_session(view, intent)
-    if unknown := _unknown_tools(tools or (), opened):
-        raise InvalidInput(*unknown)
-    return Gate(deployment, tenant_id, view.run_id, session, opened)
 
 
-async def _recorded_request(deployment: Deployment, tenant_id: str, session: str) -> InvokeRequest | None:
-    """The request with which this session was opened before, or None."""
+async def recorded_request(deployment: Deployment, tenant_id: str, session: str) -> InvokeRequest | None:
+    """Return the request with which this session was opened before, or None."""
     store = deployment.ports.stores.tenant(tenant_id)
     claim = await REQUESTS.one(store, checked_text(session, "/session", MAX_CALL_ID_CHARS))
     received = await store.read(claim.body.run_id, limit=1) if claim else ()
@@ -153,17 +249,24 @@ def _not_a_session(view: RunView, intent: str) -> InvalidInput:
     """Why a run has no session: it ended before, a person has to choose first, or a template chooses its calls."""
     failures = ((view.record or {}).get("rationale") or {}).get("failures") or []
     if view.ended and failures:
-        problems = [Problem("", one["code"], one["detail"], REMEDIES[one["code"]]) for one in failures]
-        return InvalidInput(*problems)
+        return InvalidInput(*_problems([Failure.model_validate(one) for one in failures]))
     if (view.waiting or {}).get("for") == "slot":
         assert view.waiting is not None, "it has what the run waits for"
         detail = f"`{view.waiting['principal_id']}` has to choose the slot `{view.waiting['slot_id']}` first"
         remedy = f"answer it for the run `{view.run_id}`, then open the session again"
         return InvalidInput(Problem("/session", "slot_waits", detail, remedy))
+    return _chosen_by_template(intent)
+
+
+def _chosen_by_template(intent: str) -> InvalidInput:
     remedy = "use an intent whose template has `chosen_by: agent`, or send a request for this one"
     return InvalidInput(
         Problem("/intent", "no_session", f"the calls of `{intent[:64]}` are chosen by a template", remedy)
     )
+
+
+def _problems(failures: Sequence[Failure]) -> list[Problem]:
+    return [Problem("", one.code, one.detail, REMEDIES[one.code]) for one in failures]
 
 
 def _opened_tools(entries: Sequence[Entry]) -> tuple[str, ...] | None:

@@ -174,7 +174,7 @@ def test_no_secret_of_the_connection_comes_back_in_an_answer() -> None:
         for operation in (SAY, SAY.model_copy(update={"output": "structured"})):
             assert TOKEN not in str(_reply(ToolAnswer.model_validate(body), operation, WRITES, redact))
     found = ResourceAnswer.model_validate({"contents": [{"uri": f"x://{TOKEN}", "text": TOKEN}]})
-    assert TOKEN not in str(_contents(found, READS, redact))
+    assert TOKEN not in str(_contents(found, f"x://{TOKEN}", READS, redact))
 
 
 def test_the_secrets_of_a_connection_are_its_token_and_what_its_names_say_is_secret() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_a_workspace_is_not_made_twice(say, tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in (tmp_path / "w").rglob("*") if path.is_file()} == before
 
 
-def test_an_empty_workspace_has_one_person_who_can_publish(
+def test_an_empty_workspace_has_a_publisher_and_an_approver_with_keys(
     say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -49,3 +50,6 @@ def test_an_empty_workspace_has_one_person_who_can_publish(
     monkeypatch.chdir(tmp_path / "w")
     said = say("apply", "--by", "dev", "--key", "keys/dev.key")
     assert (said.code, said.out) == (0, "put 0 policies in force\n")
+    approvers = json.loads(Path("directory.json").read_text())["tenant_dev"]["approvers"]
+    assert [(one["approver_id"], len(one["keys"])) for one in approvers] == [("dev", 1), ("lead", 1)]
+    assert Path("keys/lead.key").is_file()

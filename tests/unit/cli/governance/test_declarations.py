@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -98,17 +96,6 @@ def test_what_differs_is_shown_by_field(shop, short: Path) -> None:
     assert shop.say("pack", "diff", str(shop.path / "pack.json"), str(shop.path / "packs" / "support.json")).code == 0
 
 
-def test_a_new_pack_has_the_tools_of_the_workspace_and_expands(shop) -> None:
-    path = shop.path / "new.yaml"
-    made = ("pack", "new", "mini.new", "--who", "support_agent", "--approver", "finance_lead", "--out", str(path))
-    assert shop.say(*made).code == 0
-    assert "adp_payments.issue_refund" in path.read_text()
-    said = shop.say("pack", "expand", str(path))
-    assert said.code == 0, said.err
-    assert json.loads(said.out)["decision_layer"]["task_templates"][0]["chosen_by"] == "agent"
-    assert shop.say(*made).code == 2, "a file that is there is left alone"
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -128,17 +115,3 @@ def test_a_faulty_short_form_is_one_sentence(shop, text: str, says: str) -> None
     assert said.code == 2
     assert says in said.err
     assert "Traceback" not in said.err
-
-
-def test_a_file_that_cannot_be_written_whole_is_not_left_behind(
-    shop, short: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    out = tmp_path / "new.yaml"
-    said = shop.say("pack", "new", "mini.new", "--who", "support_agent", "--out", str(out))
-    assert said.code == 2
-    assert "no space left on device" in said.err
-    assert list(tmp_path.glob("*new*")) == []

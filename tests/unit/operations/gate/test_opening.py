@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from contextos.contracts.documents.runs import REQUESTS
 from contextos.errors import ConflictingRequest, InvalidInput
 from contextos.operations.gate.gate import Refused
+from contextos.operations.gate.opening import open_session, session_tools
 from tests.sessions import EVAL, LOOKUP, REFUND, in_world, read_first, refund_args, refund_session
-from tests.world import TestWorld, request
+from tests.world import TENANT, TestWorld, request
 
 
 def test_another_session_of_the_name_is_refused(tmp_path: Path) -> None:
@@ -61,3 +64,51 @@ def test_a_template_of_steps_is_no_session(tmp_path: Path) -> None:
             await refund_session(world, "ses_steps", 900)
 
     in_world(tmp_path, play, pack=None)
+
+
+WHO: dict[str, Any] = {"user": "usr_771", "token": "tok_usr_771", "agent": "agt_support"}
+
+
+async def runs_of(world: TestWorld) -> int:
+    """How many requests were received."""
+    return len(await world.deployment.ports.stores.tenant(TENANT).scan(REQUESTS.name))
+
+
+@pytest.mark.requirement("R-LISTING")
+def test_the_tools_of_a_session_are_known_before_it_is_open_and_nothing_is_stored(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        context = request(900, "ses_new")["input"]["context"]
+        before = await session_tools(world.deployment, TENANT, "ses_new", **WHO, context=context)
+        assert await runs_of(world) == 0
+        gate = await open_session(world.deployment, TENANT, "ses_new", **WHO, context=context)
+        assert before == gate.tools
+        assert await session_tools(world.deployment, TENANT, "ses_new", **WHO) == gate.tools
+        with pytest.raises(ConflictingRequest, match="another user or agent"):
+            await session_tools(world.deployment, TENANT, "ses_new", **{**WHO, "user": "usr_772"})
+        assert await runs_of(world) == 1
+
+    in_world(tmp_path, play)
+
+
+def test_to_ask_for_the_tools_of_a_template_of_steps_plans_and_calls_nothing(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        context = request(900, "ses_steps")["input"]["context"]
+        with pytest.raises(InvalidInput, match="chosen by a template"):
+            await session_tools(world.deployment, TENANT, "ses_steps", **WHO, context=context)
+        assert world.refunds() == []
+        assert await runs_of(world) == 0
+        view = await world.deployment.invoke(request(900, "req_steps"))
+        assert (view.state, len(world.refunds())) == ("completed", 1), "the test can fail"
+
+    in_world(tmp_path, play, pack=None)
+
+
+def test_to_ask_for_the_tools_without_a_delegation_lists_the_reads_and_of_nobody_is_refused(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        reads = await session_tools(world.deployment, TENANT, "ses_none", **{**WHO, "token": None})
+        assert reads == (LOOKUP, EVAL), "nobody delegated the refund"
+        with pytest.raises(InvalidInput, match="does not know"):
+            await session_tools(world.deployment, TENANT, "ses_none", **{**WHO, "agent": "agt_nobody"})
+        assert await runs_of(world) == 0
+
+    in_world(tmp_path, play)

@@ -1,0 +1,211 @@
+"""`pack new`: the first draft of a pack, over the tools of the workspace or over those of an MCP server.
+
+With `--from-mcp` the adapter of the server is drafted beside it, every tool at its strictest. Nothing is active before
+a person published both.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from contextos.cli.adapters.adding import (
+    EgressOption,
+    EnvOption,
+    InternalOption,
+    LocalServerOption,
+    ReadOption,
+    ResourceOption,
+    TokenEnvOption,
+    draft_lines,
+    draft_text,
+    mcp_connection,
+)
+from contextos.cli.command_context import (
+    CommandContext,
+    JsonOption,
+    TenantOption,
+    WorkspaceOption,
+    with_authors_context,
+    write_new_file,
+    write_new_files,
+)
+from contextos.cli.governance.declarations import workspace_definitions
+from contextos.cli.terminal import print_result
+from contextos.cli.workspace_search import find_workspace
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from contextos.contracts.envelopes.tool import AdapterDefinition
+
+HEADER: Final = """\
+# The short form of a pack. `contextos pack expand {file}` prints the whole pack, `--origins` where each field is from.
+# What is left out gets the strictest value: every write is asked of the approver, and who is not named may not.
+# A condition is like a Python expression:
+#   deny:
+#     - when: evidence.ci.green == False
+#       because: the build is red
+#   ask:
+#     - role: lead
+#       when: args.env == "prod"
+#   auto_approve:
+#     - tools: [scale]
+#       bounds: {{replicas: {{min: 1, max: 5}}}}
+# A call whose argument does not fit is refused, and nobody is asked:
+#   permissions:
+#     write_file: {{arg_constraints: {{path: {{pattern: 'notes/[a-z]+[.]txt'}}}}}}
+"""
+
+SERVE: Final = "contextos mcp serve --agent AGENT --user USER --delegation TOKEN --session NAME"
+
+
+def new_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the pack, for example acme.deploy.")],
+    who: Annotated[list[str], typer.Option("--who", metavar="ROLE", help="A role that may use it. Repeatable.")],
+    approver: Annotated[
+        str, typer.Option("--approver", metavar="ROLE", help="The role that is asked about each write.")
+    ] = "approver",
+    observe: Annotated[
+        bool, typer.Option("--observe", help="The pack stops no call, and records what it would have done.")
+    ] = False,
+    from_mcp: Annotated[
+        str,
+        typer.Option(
+            "--from-mcp", metavar="URL|COMMAND", help="An MCP server; its adapter is drafted beside the pack."
+        ),
+    ] = "",
+    read: ReadOption = [],  # noqa: B006 - typer copies it
+    env: EnvOption = [],  # noqa: B006
+    token_env: TokenEnvOption = "",
+    resource: ResourceOption = [],  # noqa: B006
+    egress: EgressOption = [],  # noqa: B006
+    local: LocalServerOption = False,
+    internal: InternalOption = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The file. Default: NAME.yaml, with --from-mcp packs/NAME.yaml."),
+    ] = None,
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Write the short form of a new pack, with all tools of the workspace, or of an MCP server. An agent chooses their
+    calls.
+
+    With --from-mcp the adapter of the server is drafted too, as `adapters add mcp` does: the server is started and
+    asked for its tools, and no tool is called.
+    """
+    stated = {"--read": read, "--env": env, "--token-env": token_env, "--resource": resource, "--egress": egress}
+    given = [option for option, value in {**stated, "--local": local, "--internal": internal}.items() if value]
+    if given and not from_mcp:
+        detail = f"{given[0]} says something of an MCP server, and none is named"
+        raise InvalidInput(Problem("", "usage", detail, "add --from-mcp, or leave it out"))
+    body: dict[str, Any] = {"name": name, "version": "0.1.0", "tenant": _tenant(workspace, tenant), "who": who}
+    body |= {"approver": approver, **({"mode": "observe"} if observe else {})}
+    if not from_mcp:
+        path = out or Path(f"{name}.yaml")
+        write_new_file(path, _pack_text(path, body, workspace_definitions(workspace).values()))
+        print_result({"file": str(path)}, [f"{displayed(str(path))} is written"], as_json=as_json)
+        return 0
+    url, command = (from_mcp, []) if re.match(r"https?://", from_mcp) else ("", _words(from_mcp))
+    said = mcp_connection(command, env, url, token_env, internal=internal)
+    return _draft_both(
+        body,
+        find_workspace(workspace),
+        said,
+        {"reads": read, "resources": resource, "egress": egress, "local": local},
+        out,
+        as_json=as_json,
+    )
+
+
+def _draft_both(
+    body: dict[str, Any],
+    root: Path,
+    connection: Mapping[str, Any],
+    stated: Mapping[str, Any],
+    out: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Draft the adapter of a server and the pack over its tools, and print what a person does next."""
+    import asyncio
+
+    from contextos.app.adapter_files import draft_mcp
+    from contextos.contracts.encoding.codec import parse
+    from contextos.contracts.envelopes.plan import MAX_TEMPLATE_STEPS
+    from contextos.contracts.envelopes.tool import AdapterDefinition
+    from contextos.packs.building import expand_content
+
+    name = str(body["name"])
+    adapter_id = re.sub(r"[^A-Za-z0-9_]", "_", name.rpartition(".")[2])
+    adapter_file, pack_file = Path("adapters") / f"{adapter_id}.json", Path("packs") / f"{name}.yaml"
+    place = out or root / pack_file
+    for file in (root / adapter_file, place):
+        if file.exists():
+            detail, remedy = f"`{displayed(file)}` exists", "name another pack, or remove the file"
+            raise InvalidInput(Problem("", "exists", detail, remedy))
+    content, rows = asyncio.run(draft_mcp(root, adapter_id, connection, **stated))
+    definition = parse(AdapterDefinition, content["definition"])
+    body = body | ({"egress": list(definition.egress)} if definition.egress else {})
+    text = _pack_text(out or pack_file, body, [definition])
+    # What a person reviews can be published: lint refuses it here, or never.
+    expand_content(text.encode(), [definition])
+    for file in (root / adapter_file, place):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    write_new_files({root / adapter_file: draft_text(content), place: text})
+    files = [displayed(str(file)) for file in (adapter_file, out or pack_file)]
+    following = [f"contextos adapters publish {files[0]}", "contextos apply --by PUBLISHER --key FILE", SERVE]
+    lines = draft_lines(content, rows)
+    if left := max(0, len(definition.capabilities) - MAX_TEMPLATE_STEPS):
+        lines.append(f"{left} tools are not in the pack, which can have {MAX_TEMPLATE_STEPS}; its file lists them")
+    lines.append(f"{' and '.join(files)} are drafted, and nothing is active; review both, then:")
+    if definition.egress:
+        lines.append(
+            f"  let `{displayed(body['tenant'])}` reach {', '.join(definition.egress)}: `[egress]` in contextos.toml"
+        )
+    lines += [f"  {one}" for one in following]
+    document = {"file": files[1], "adapter": files[0], "tools": rows, "next": following}
+    print_result(document, lines, as_json=as_json)
+    return 0
+
+
+def _pack_text(path: Path, body: dict[str, Any], definitions: Iterable[AdapterDefinition]) -> str:
+    """The short form of a pack over all tools of these definitions."""
+    from contextos.contracts.encoding.codec import parse
+    from contextos.contracts.envelopes.plan import MAX_TEMPLATE_STEPS
+    from contextos.packs.declaration import PackDeclaration
+    from contextos.packs.reading import write_declaration
+
+    tools = {f"{one.adapter_id}.{tool.name}": tool for one in definitions for tool in one.capabilities}
+    told = {**body, "tools": list(tools)[:MAX_TEMPLATE_STEPS]}
+    if dearest := max((tool.cost_cents for tool in tools.values()), default=0):
+        told["budget"] = {"max_cost_cents": dearest}
+    text = HEADER.format(file=displayed(str(path))) + write_declaration(parse(PackDeclaration, told))
+    if left := list(tools)[MAX_TEMPLATE_STEPS:]:
+        text += f"# A pack has at most {MAX_TEMPLATE_STEPS} tools. Not in it:\n" + "".join(
+            f"# - {one}\n" for one in left
+        )
+    return text
+
+
+def _words(command: str) -> list[str]:
+    """The words of a command, as a shell splits them. Raises `InvalidInput` for a quote that does not end."""
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        detail = f"the command is not one: {str(error).lower()}"
+        raise InvalidInput(Problem("", "usage", detail, "close the quotation marks")) from None
+
+
+def _tenant(workspace: Path | None, tenant: str) -> str:
+    async def operation(context: CommandContext) -> str:
+        return context.tenant_id
+
+    return with_authors_context(workspace, tenant, operation)

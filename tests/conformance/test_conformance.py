@@ -102,7 +102,7 @@ RAN = {"a": frozenset({"x", "y"}), "b": frozenset[str]()}
         (["a", "c"], ["does not fail: c"]),
     ],
 )
-def test_an_entry_stands_for_a_failure_and_each_failure_for_an_entry(entries: list[str], found: list[str]) -> None:
+def test_each_entry_is_a_failure_and_each_failure_an_entry(entries: list[str], found: list[str]) -> None:
     assert differences(dict.fromkeys(entries, "reason"), RAN) == found
 
 

@@ -35,7 +35,7 @@ class Resource(Protocol):
     async def verify_token(self, token: str) -> AccessToken | None: ...
 
 
-log = logging.getLogger(__name__)
+_LOG: Final = logging.getLogger(__name__)
 
 Message = MutableMapping[str, Any]
 Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
@@ -91,7 +91,7 @@ class _TryAgain:
         try:
             await self._app(scope, receive, send)
         except Unavailable as error:
-            log.warning("an access token could not be checked: %s", error)
+            _LOG.warning("an access token could not be checked: %s", error)
             retry_after_s = str(max(1, error.retry_after_ms // 1000)).encode()
             headers = [(b"retry-after", retry_after_s), (b"content-length", b"0")]
             await send({"type": "http.response.start", "status": 503, "headers": headers})

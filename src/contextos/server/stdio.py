@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
     from mcp.shared.message import SessionMessage
 
-CHUNK_BYTES: Final = 65_536
+_CHUNK_BYTES: Final = 65_536
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 
@@ -135,7 +135,7 @@ def _write_all(fd: int, data: bytes) -> None:
 def lines_of(fd: int) -> Iterator[bytes | None]:
     """Yield each line that is not blank, and None for one that has more than `MAX_REQUEST_BYTES` and is not kept."""
     line, too_long = bytearray(), False
-    while chunk := os.read(fd, CHUNK_BYTES):
+    while chunk := os.read(fd, _CHUNK_BYTES):
         *ended, rest = chunk.split(b"\n")
         for one in ended:
             too_long = too_long or len(line) + len(one) > MAX_REQUEST_BYTES

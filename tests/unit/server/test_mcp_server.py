@@ -175,7 +175,7 @@ async def ask_about(client: Client, method: str, task_id: str) -> TaskState:
     return await client.session.send_request(request, TaskState)
 
 
-def test_a_client_that_declares_no_tasks_is_told_so(origin: Path) -> None:
+def test_a_client_that_declares_no_tasks_learns_it(origin: Path) -> None:
     async def play(client: Client) -> None:
         for method in ("tasks/get", "tasks/cancel", "tasks/update"):
             with pytest.raises(MCPError, match="make the same call again") as refused:

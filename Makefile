@@ -9,13 +9,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate --quiet
 
-.PHONY: demo test agentspec mcp-servers check simulate bench bench-agentdojo docs soak lock clean
+.PHONY: demo test agentspec mcp-servers mcp-conformance check simulate bench bench-agentdojo docs soak lock clean
 
 demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
 
 test: .venv/installed
-	$(BIN)/python -m pytest -q -m "not soak" --numprocesses 3 --dist loadfile
+	$(BIN)/python -m pytest -q -m "not soak" --ignore tests/conformance --numprocesses 3 --dist loadfile
 
 # Agents on WayFlow: its dependencies exclude ours, so it has an environment of its own (600 MB).
 agentspec: .venv-agentspec/locked
@@ -82,14 +82,13 @@ clean:
 	$(@D)/bin/python -m pip --disable-pip-version-check --quiet --quiet install --no-deps --require-hashes -r $<
 	@touch $@
 
-# Servers that nobody here wrote, for tests: each set in an environment of its own. npm checks what it installs.
-mcp-servers: .venv/installed .venv-mcp-servers/locked .venv-mcp-server-sqlite/locked .venv-mcp-servers/npm
+# Servers that nobody here wrote, for tests: each set of PyPI in an environment of its own. Those of npm: `tests/npm.py`.
+mcp-servers: .venv/installed .venv-mcp-servers/locked .venv-mcp-server-sqlite/locked
 	$(BIN)/python -m pytest -q tests/e2e/test_stock_mcp_servers.py
 
-.venv-mcp-servers/npm: requirements/mcp-servers.json .venv-mcp-servers/locked
-	mkdir -p $@.part && cp $< $@.part/package.json
-	cd $@.part && npm install --no-audit --no-fund --no-package-lock --ignore-scripts --loglevel error
-	rm -rf $@ && mv $@.part $@
+# The conformance suite of MCP, from npm, against our server and our client.
+mcp-conformance: .venv/installed
+	$(BIN)/python -m pytest -q tests/conformance
 
 .venv/installed: .venv/locked pyproject.toml
 	$(PIP) install --no-deps --no-build-isolation -e .

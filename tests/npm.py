@@ -16,6 +16,7 @@ PINNED: Final = (
     "node@22.23.3",
     "@modelcontextprotocol/conformance@0.2.0-alpha.12",
     "@modelcontextprotocol/inspector@2.12.0",
+    "@modelcontextprotocol/server-filesystem@2026.8.31",
 )
 """The conformance suite needs Node 22 or newer, which is a package itself."""
 

@@ -102,6 +102,25 @@ def test_a_token_that_was_not_made_for_this_server_opens_nothing(place: Place, c
     assert token not in cli(place.path, "runs", "list", "--json").stdout
 
 
+def test_an_issuer_that_is_down_costs_nobody_their_token(tmp_path: Path) -> None:
+    """A client throws its token away after a 401, so that is said only of a token that was checked."""
+    port = free_port()
+    with issuer() as made:
+        workspace = oauth_workspace(tmp_path / "shop", made.url, port)
+        place = Place(workspace, port)
+        with served(serve_tokens_words(workspace, port)):
+            good = {"Authorization": f"Bearer {access_token(port)}"}
+            works, made.answer = made.answer, lambda: (500, b"", {})
+            for _ in range(2):
+                refused = ask(place, good)
+                assert (refused.status_code, refused.content) == (503, b"")
+                assert int(refused.headers["retry-after"]) >= 1
+            assert ask(place, {}).status_code == 401
+            made.answer = works
+            assert LOOKUP in place.client(lists)
+            assert ask(place, good).status_code != 503
+
+
 def test_a_token_in_the_url_or_of_a_shared_secret_opens_nothing(place: Place) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     good = access_token(place.port)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -29,11 +28,8 @@ from tests.npm import npm_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 PYPI, SQLITE = ROOT / ".venv-mcp-servers", ROOT / ".venv-mcp-server-sqlite"
-FILES = PYPI / "npm" / "node_modules" / "@modelcontextprotocol" / "server-filesystem" / "dist" / "index.js"
 
-pytestmark = pytest.mark.skipif(
-    not (FILES.exists() and (SQLITE / "locked").exists()), reason="`make mcp-servers` installs the servers"
-)
+pytestmark = pytest.mark.skipif(not (SQLITE / "locked").exists(), reason="`make mcp-servers` installs the servers")
 
 DIRECTORY = json.loads((ROOT / "examples" / "deploy_rollback" / "directory.json").read_text("utf-8"))
 
@@ -112,19 +108,20 @@ def refused_as_drift(workspace: Path, adapter: Any, tool: str, args: dict[str, A
 
 def test_a_reader_of_the_readme_governs_the_filesystem_server_for_the_inspector(tmp_path: Path) -> None:
     programs = npm_folder() / "node_modules" / ".bin"
-    installed = {"mcp-server-filesystem": FILES, "mcp-inspector": programs / "mcp-inspector"}
+    installed = {name: programs / name for name in ("mcp-server-filesystem", "mcp-inspector")}
     # The Node of the same folder comes first: the inspector needs a new one.
     desk = type_section(tmp_path, installed, programs)
     assert (desk / "files" / "notes" / "plan.txt").read_text("utf-8") == "Repot the fern."
     assert not (desk / "files" / "budget.txt").exists()
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_the_filesystem_server_of_npm_is_bounded_by_path(workspace: Path) -> None:
     (workspace / "data" / "a.txt").write_text("hello", encoding="utf-8")
     (workspace / "data" / "secret.key").write_text("s3cret", encoding="utf-8")
     data = str(workspace / "data")
-    files = published(workspace, "files", ["node", str(FILES), data], ["read_text_file"])
+    modules = npm_folder() / "node_modules"
+    server = modules / "@modelcontextprotocol" / "server-filesystem" / "dist" / "index.js"
+    files = published(workspace, "files", [str(modules / ".bin" / "node"), str(server), data], ["read_text_file"])
     inside = {"path": {"pattern": rf"{data}/[a-z]+\.txt"}}
     with session(files, {"read_text_file": inside, "write_file": inside}) as (app, gate):
         read = gate.call("files.read_text_file", {"path": f"{data}/a.txt"}, call_id="1")

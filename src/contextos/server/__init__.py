@@ -7,7 +7,7 @@ which the gate of a session or `slots` gives. The process that starts a server p
   `mcp_answers`: what the gate answers, as results. `mcp_sessions`: whose session is which run.
 - `oauth`: who a request over HTTP is from, by its access token.
 - `mcp_slots`: the tool `context_resolve`.
-- `serving`: MCP over stdin and stdout, or over HTTP on this machine.
+- `serving`: MCP over HTTP on this machine. `stdio`: MCP over stdin and stdout.
 
 Invariants, with the tests that prove them (`tests/unit/server/test_mcp_slots.py`):
 
@@ -15,4 +15,6 @@ Invariants, with the tests that prove them (`tests/unit/server/test_mcp_slots.py
 - A client approves nothing, and acts for nobody but its user (`tests/attacks/test_d37_mcp_clients_approve_nothing.py`,
   `tests/attacks/test_d38_mcp_users_and_tokens.py`).
 - HTTP serves only a loopback address, and only requests with a token.
+- Nothing but the protocol reads stdin or writes stdout, and every line of a client is bounded and answered
+  (`tests/unit/server/test_stdio.py`).
 """

@@ -112,7 +112,12 @@ class SessionCalls:
             body = read_body(_asked(await _entries(self.gate), call_id))
             if body is None:
                 raise unknown_call(call_id)
-            return await self.gate.call(body["tool"], body["args"], call_id=call_id)
+            answer = await self.gate.call(body["tool"], body["args"], call_id=call_id)
+            same = canonical(body)
+            if not isinstance(answer, Waiting) and self._ids.get(same) == call_id:
+                # The client reads it here, so what `call` makes anew afterwards it makes anew.
+                self._noted(same, body["tool"], call_id, answer)
+            return answer
 
     async def times_of(self, call_id: str) -> tuple[int, int]:
         """Return when a call was asked for, and when the session changed last (Unix time in microseconds).

@@ -106,7 +106,21 @@ def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
             return {"resultType": "task", **await _task(calls, answer.call_id, "working", _told(answer, calls))}
         return _result(answer, calls)
 
+    def check_task_request(context: Any, task_id: str) -> None:
+        """Refuse a client that does not declare tasks, and an HTTP request whose header names another task.
+
+        A request without that header is served, because clients of the SDK send none for a task.
+        """
+        if not _takes_tasks(context):
+            detail = f"the client does not declare the extension `{TASKS}`; make the same call again instead"
+            needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+            raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, detail, needed)
+        if context.request is not None and context.request.headers.get("mcp-name", task_id) != task_id:
+            detail = "the header `Mcp-Name` names another task than `taskId`; send the same in both"
+            raise MCPError(types.HEADER_MISMATCH, detail)
+
     async def get_task(context: Any, request: TaskParams) -> dict[str, Any]:
+        check_task_request(context, request.task_id)
         try:
             if not await sessions.is_open(await callers.visitor(context)):
                 raise unknown_call(request.task_id)
@@ -120,7 +134,8 @@ def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
         task = await _task(calls, request.task_id, "completed", "answered")
         return {**task, "result": {**result, "resultType": "complete"}}
 
-    async def change_task(_context: Any, _request: TaskParams) -> dict[str, Any]:
+    async def change_task(context: Any, request: TaskParams) -> dict[str, Any]:
+        check_task_request(context, request.task_id)
         detail = "a task here waits for a person who is asked elsewhere; its client can neither answer nor cancel it"
         raise MCPError(types.INVALID_PARAMS, f"{detail}; an operator can (`contextos runs cancel`)")
 

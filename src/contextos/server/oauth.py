@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from contextos.contracts.encoding.jcs import digest
-from contextos.errors import ContextOSError, InvalidSettings, Problem
+from contextos.errors import ContextOSError, InvalidSettings, Problem, Unavailable
 from contextos.port_settings import OidcDirectorySetting
 from contextos.server.mcp_sessions import SESSION_PARAMETER, Client, session_of
 from contextos.server.serving import PATH
@@ -47,11 +47,17 @@ class OAuthResource:
     _kept: OrderedDict[str, tuple[int, AccessToken]] = field(default_factory=OrderedDict)
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return what a token says, or None if it is refused for any reason. The log has the reason, not the token."""
+        """Return what a token says, or None if it is refused for any reason. The log has the reason, not the token.
+
+        Raises:
+            Unavailable: nobody knows what the token says, because the issuer or the store does not answer.
+        """
         found = self._find(token, "")
         if found is None:
             try:
                 found = await self._sign_in(token, "")
+            except Unavailable:
+                raise
             except ContextOSError as error:
                 log.warning("an access token was refused: %s", error)
         return found

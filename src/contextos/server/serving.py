@@ -1,6 +1,6 @@
-"""Serve an MCP server over stdin and stdout, or over HTTP on this machine with a bearer token.
+"""Serve an MCP server over HTTP on this machine with a bearer token.
 
-Over HTTP every request needs a token, because every local program and every web page can reach the loopback address.
+Every request needs a token, because every local program and every web page can reach the loopback address.
 The headers `Host` and `Origin` are checked too. Only a loopback address is served, because there is no TLS here; to
 serve other machines, put a TLS proxy in front.
 """
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from contextos.errors import InvalidSettings, Problem
+from contextos.errors import InvalidSettings, Problem, Unavailable
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
@@ -34,16 +35,10 @@ class Resource(Protocol):
     async def verify_token(self, token: str) -> AccessToken | None: ...
 
 
+_LOG: Final = logging.getLogger(__name__)
+
 Message = MutableMapping[str, Any]
 Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
-
-
-async def serve_stdio(server: Server[Any]) -> None:
-    """Serve one client on stdin and stdout until it closes stdin."""
-    from mcp.server.stdio import stdio_server
-
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
 
 
 async def serve_http(server: Server[Any], bound: socket.socket, token: str) -> None:
@@ -54,7 +49,8 @@ async def serve_http(server: Server[Any], bound: socket.socket, token: str) -> N
 async def serve_oauth(server: Server[Any], bound: socket.socket, resource: Resource) -> None:
     """Serve HTTP on a bound socket until SIGINT or SIGTERM. Every request needs an access token for `resource`.
 
-    The metadata of the resource (RFC 9728) needs none, and every 401 says where it is.
+    The metadata of the resource (RFC 9728) needs none, and every 401 says where it is. A request whose token cannot be
+    checked now gets a 503: a client throws its token away after a 401.
     """
     from mcp.server.auth.settings import AuthSettings
 
@@ -63,7 +59,9 @@ async def serve_oauth(server: Server[Any], bound: socket.socket, resource: Resou
     )
     # A proxy with TLS in front passes on the host that the client named.
     named = urlsplit(resource.url).netloc
-    await _serve(_http_app(server, bound, also=(named,), auth=auth, token_verifier=resource), bound)
+    app = _http_app(server, bound, also=(named,), auth=auth, token_verifier=resource)
+    app.add_middleware(_TryAgain)
+    await _serve(app, bound)
 
 
 def _http_app(server: Server[Any], bound: socket.socket, also: Sequence[str] = (), **auth: Any) -> Any:
@@ -81,6 +79,23 @@ def _http_app(server: Server[Any], bound: socket.socket, also: Sequence[str] = (
         transport_security=security,
         **auth,
     )
+
+
+class _TryAgain:
+    """Answers a request with 503 and `Retry-After` where the check of its token raises `Unavailable`."""
+
+    def __init__(self, app: Asgi) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except Unavailable as error:
+            _LOG.warning("an access token could not be checked: %s", error)
+            retry_after_s = str(max(1, error.retry_after_ms // 1000)).encode()
+            headers = [(b"retry-after", retry_after_s), (b"content-length", b"0")]
+            await send({"type": "http.response.start", "status": 503, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
 
 
 async def _serve(app: Asgi, bound: socket.socket) -> None:

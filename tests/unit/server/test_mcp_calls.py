@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
+from contextos.contracts.envelopes.tool import CallContext
 from contextos.errors import InvalidInput
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.server.mcp_calls import SessionCalls
@@ -106,5 +108,32 @@ def test_what_is_no_call_is_refused_and_not_on_record(tmp_path: Path) -> None:
         for asks in (calls.again("mcp_1"), calls.times_of("mcp_1")):
             with pytest.raises(InvalidInput, match="the session has no call"):
                 await asks
+
+    in_world(tmp_path, play)
+
+
+def test_a_write_that_failed_is_made_anew_by_a_client_that_polled_its_task(tmp_path: Path) -> None:
+    def fail(_args: Any, _context: CallContext) -> Any:
+        raise BusinessError("closed", "the till is closed")
+
+    async def play(world: TestWorld) -> None:
+        payments = world.adapters["adp_payments"].describe()
+        world.adapters["adp_payments"] = FunctionAdapter(payments, {"issue_refund": fail})
+        calls = await opened(world)
+        await read_first(calls)
+        ids = []
+        for _ in range(2):
+            waits = await calls.call(REFUND, refund_args())
+            assert isinstance(waits, Waiting), waits
+            await world.approve(calls.gate.run_id)
+            for _ in range(2):
+                polled = await calls.again(waits.call_id)
+                assert isinstance(polled, Done)
+                assert polled.error is not None
+            ids.append(waits.call_id)
+        newest = await calls.call(REFUND, refund_args())
+        assert isinstance(await calls.again(ids[0]), Done)
+        assert (await calls.call(REFUND, refund_args())).call_id == newest.call_id, "an old task changes no newer call"
+        assert len({*ids, newest.call_id}) == 3
 
     in_world(tmp_path, play)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx2
 import pytest
 from mcp import Client, MCPError, types
 from mcp.client.extension import ClientExtension, ResultClaim
@@ -16,9 +17,12 @@ from tests.mcp_face import (
     ORDER,
     PAY,
     REFUND,
+    TOKEN,
     answer,
     refund_workspace,
     refunds,
+    serve_words,
+    served,
     stdio,
     with_client,
 )
@@ -171,6 +175,39 @@ async def ask_about(client: Client, method: str, task_id: str) -> TaskState:
     return await client.session.send_request(request, TaskState)
 
 
+def test_a_client_that_declares_no_tasks_learns_it(origin: Path) -> None:
+    async def play(client: Client) -> None:
+        for method in ("tasks/get", "tasks/cancel", "tasks/update"):
+            with pytest.raises(MCPError, match="make the same call again") as refused:
+                await ask_about(client, method, "mcp_1")
+            assert refused.value.code == types.MISSING_REQUIRED_CLIENT_CAPABILITY
+            needed = {"requiredCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+            assert refused.value.data == needed
+
+    with_client(stdio(origin, "undeclared"), play, mode="2026-07-28")
+
+
+@pytest.mark.parametrize(("named", "code"), [("mcp_1", types.INVALID_PARAMS), ("mcp_2", types.HEADER_MISMATCH)])
+def test_a_header_that_names_another_task_is_refused(named: str, code: int, origin: Path, tmp_path: Path) -> None:
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"taskId": "mcp_1", "_meta": meta}}
+    headers = {
+        "Authorization": f"Bearer {TOKEN}",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tasks/get",
+        "Mcp-Name": named,
+    }
+    (tmp_path / "token").write_text(TOKEN)
+    words = serve_words(origin, f"header_{named}", "--http", "127.0.0.1:0", "--token-file", str(tmp_path / "token"))
+    with served(words) as address:
+        answer = httpx2.post(f"http://{address}/mcp", json=body, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+
+
 def test_with_the_tasks_extension_a_call_that_waits_is_a_task(tmp_path: Path) -> None:
     workspace, polling = refund_workspace(tmp_path / "shop"), Polling()
 
@@ -196,5 +233,5 @@ def test_with_the_tasks_extension_a_call_that_waits_is_a_task(tmp_path: Path) ->
     before, after = with_client(stdio(workspace), later, extensions=[Polling()])
     assert (before.status, after.status) == ("working", "completed")
     assert after.result is not None
-    assert after.result["isError"] is False
+    assert after.result["isError"] is False, after.result
     assert refunds(workspace) == [4200]

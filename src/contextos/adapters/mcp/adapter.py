@@ -33,7 +33,6 @@ from contextos.adapters.mcp.definitions import (
     tool_digest,
 )
 from contextos.contracts.encoding.codec import parse
-from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, CapabilityDefinition
 from contextos.errors import InvalidInput, LostReply, Overloaded, Problem, Unavailable
 
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 ReturnT = TypeVar("ReturnT")
 Redact = Callable[[Any], Any]
 
-MAX_STDERR_CHARS: Final = 300
 LIST_TIMEOUT_S: Final = 60
 END_TIMEOUT_S: Final = 12
 BAD_ARGUMENTS: Final = -32602
@@ -223,7 +221,8 @@ async def listed_tools(named: McpConnection, folder: Path) -> list[dict[str, Any
     """Return the tools that a server lists now, for the person who drafts its adapter.
 
     Raises:
-        Unavailable: it does not answer, or lists too many; says what its process wrote last to stderr.
+        Unavailable: it does not answer, or lists too many; says what its process wrote last to stderr, or the status
+            with which it refuses.
     """
     from contextos.adapters.mcp.connection import THREAD_NAME, McpSessions, silence_sdk
 
@@ -243,10 +242,8 @@ async def listed_tools(named: McpConnection, folder: Path) -> list[dict[str, Any
         if done and error is None:
             return listing.result()
         await asyncio.wrap_future(thread.submit(sessions.close()))
-        tail = sessions.transport.stderr_tail.decode(errors="replace") if sessions.transport else ""
-        last = displayed(tail.strip().rpartition("\n")[2])[:MAX_STDERR_CHARS]
-        why = f": it wrote `{last}`" if last else ""
-        raise Unavailable("the server", f"it does not list its tools{why}")
+        why = sessions.transport.last_words() if sessions.transport else ""
+        raise Unavailable("the server", f"it does not list its tools{why and f': {why}'}")
 
 
 def _end(thread: LoopThread, sessions: McpSessions) -> None:

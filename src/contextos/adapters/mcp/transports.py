@@ -26,6 +26,7 @@ from mcp.types import JSONRPCRequest, jsonrpc_message_adapter
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.outbound import UNSENT_HEADERS, OutboundClient, OutboundRequest
 from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 MAX_MCP_BYTES: Final = 2 << 20
 MAX_STDERR_BYTES: Final = 4096
+MAX_WROTE_CHARS: Final = 300
 CHUNK_BYTES: Final = 65_536
 EXIT_GRACE_S: Final = 1.0
 EXIT_POLL_S: Final = 0.005
@@ -44,8 +46,7 @@ KEPT_HEADERS: Final = frozenset({"content-type", "mcp-session-id"})
 class StdioTransport:
     """The transport to a server that is a process: one JSON-RPC message a line, on its stdin and stdout.
 
-    The process gets the environment `env` and nothing else. `stderr_tail` is the end of what it wrote to stderr, for
-    the person who starts it by hand.
+    The process gets the environment `env` and nothing else. `stderr_tail` is the end of what it wrote to stderr.
     """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], folder: Path) -> None:
@@ -86,6 +87,11 @@ class StdioTransport:
             group.start_soon(self._write, process, from_session)
             group.start_soon(self._watch, process, watched)
             yield incoming, outgoing
+
+    def last_words(self) -> str:
+        """Return the last line that the process wrote to stderr, for the person who starts it by hand; "" for none."""
+        last = displayed(self.stderr_tail.decode(errors="replace").strip().rpartition("\n")[2])[:MAX_WROTE_CHARS]
+        return f"it wrote `{last}`" if last else ""
 
     def kill(self) -> None:
         """Kill the process and its group, if it was not ended in order."""
@@ -150,7 +156,6 @@ class HttpTransport:
     def __init__(self, named: McpConnection, token: str = "") -> None:
         self._bridge = _Bridge(named)
         self._url, self._token = named.url, token
-        self.stderr_tail = b""
 
     @property
     def received_bytes(self) -> int:
@@ -167,6 +172,15 @@ class HttpTransport:
         ):
             yield streams
 
+    def last_words(self) -> str:
+        """Return the last answer as far as it is a refusal, for the person who looks for the reason; else "".
+
+        The text is ours: what else a server says is not shown."""
+        if self._bridge.last_status in (401, 403):
+            needs = "another token" if self._token else "a token: name its variable with `--token-env`"
+            return f"it answers {self._bridge.last_status}, and needs {needs}"
+        return f"it answers {self._bridge.last_status}" if self._bridge.last_status >= 400 else ""
+
     def kill(self) -> None:
         """Do nothing: there is no process."""
 
@@ -176,6 +190,7 @@ class _Bridge(httpx2.AsyncBaseTransport):
 
     def __init__(self, named: McpConnection) -> None:
         self.received_bytes = 0
+        self.last_status = 0
         self._endpoint = named.endpoint()
         internal = [self._endpoint] if named.internal else []
         self._client = OutboundClient(internal=internal, max_response_bytes=MAX_MCP_BYTES)
@@ -187,6 +202,7 @@ class _Bridge(httpx2.AsyncBaseTransport):
         sent = OutboundRequest(request.method, str(request.url), headers, await request.aread() or None)
         answer = await self._client.send(sent, egress=[self._endpoint], timeout_s=REQUEST_TIMEOUT_S)
         self.received_bytes += len(answer.body)
+        self.last_status = answer.status
         kind = answer.headers.get("content-type", "")
         if 300 <= answer.status < 400 or not _is_json(kind, answer.body):
             return httpx2.Response(502)

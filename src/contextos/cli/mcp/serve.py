@@ -16,7 +16,8 @@ from contextos.cli.terminal import print_note
 from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from contextos.server.mcp_sessions import ServedSessions
+    from contextos.server.mcp_sessions import Client, ServedSessions
+    from contextos.server.stdio import Wire
 
 
 def mcp_serve_command(
@@ -47,8 +48,11 @@ def mcp_serve_command(
     tenant: TenantOption = "",
 ) -> int:
     """Serve the tools of a pack over MCP: every call is governed."""
+    from contextlib import nullcontext
+
     from contextos.contracts.encoding.codec import loads
-    from contextos.server.mcp_sessions import ServedSessions
+    from contextos.server.mcp_sessions import Client, ServedSessions
+    from contextos.server.stdio import private_stdio
 
     _check_options(user, session, delegation, http, token_file)
     stated: Any = {}
@@ -61,11 +65,12 @@ def mcp_serve_command(
     async def operation(context: CommandContext) -> None:
         sessions = ServedSessions(context.app, context.tenant_id, agent, intent or None, pack or None, message, stated)
         if user:
-            await _serve_one_user(sessions, user, delegation, session, http, token_file)
+            await _serve_one_user(sessions, Client(user, delegation or None, session), wire, http, token_file)
         else:
             await _serve_tokens(context, sessions, agent, http)
 
-    with_context(workspace, tenant, operation)
+    with nullcontext() if http else private_stdio() as wire:
+        with_context(workspace, tenant, operation)
     return 0
 
 
@@ -83,22 +88,22 @@ def _check_options(user: str, session: str, delegation: str, http: str, token_fi
 
 
 async def _serve_one_user(
-    sessions: ServedSessions, user: str, delegation: str, session: str, http: str, token_file: Path | None
+    sessions: ServedSessions, client: Client, wire: Wire | None, http: str, token_file: Path | None
 ) -> None:
     import secrets
 
     from contextos.cli.slots.serve import read_token
     from contextos.server.mcp_server import governed_server
-    from contextos.server.mcp_sessions import Client, OneClient
-    from contextos.server.serving import PATH, address_of, listen, serve_http, serve_stdio
+    from contextos.server.mcp_sessions import OneClient
+    from contextos.server.serving import PATH, address_of, listen, serve_http
+    from contextos.server.stdio import serve_stdio
 
-    client = Client(user, delegation or None, session)
     server = governed_server(sessions, OneClient(client))
     # Before a client connects: what cannot be opened is said on stderr, with its remedy.
     opened = await sessions.calls(client)
-    print_note(f"session {session} is run {opened.gate.run_id}; tools: {', '.join(opened.gate.tools) or 'none'}")
-    if not http:
-        await serve_stdio(server)
+    print_note(f"session {client.session} is run {opened.gate.run_id}; tools: {', '.join(opened.gate.tools) or 'none'}")
+    if wire:
+        await serve_stdio(server, wire)
         return
     token = read_token(token_file) if token_file else secrets.token_urlsafe(32)
     with listen(http) as bound:

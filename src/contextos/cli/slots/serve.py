@@ -32,11 +32,13 @@ def slots_serve_command(
 ) -> int:
     """Serve `context_resolve` over MCP for one actor."""
     import secrets
+    from contextlib import nullcontext
 
     from contextos.contracts.encoding.codec import parse
     from contextos.contracts.envelopes.slots import SlotActor
     from contextos.server.mcp_slots import slots_server
-    from contextos.server.serving import PATH, address_of, listen, serve_http, serve_stdio
+    from contextos.server.serving import PATH, address_of, listen, serve_http
+    from contextos.server.stdio import private_stdio, serve_stdio
 
     with about(actor):
         known = parse(SlotActor, read_file(actor))
@@ -45,8 +47,8 @@ def slots_serve_command(
     async def operation(context: CommandContext) -> None:
         artifacts = context.app.stores.artifacts(context.tenant_id)
         server = slots_server(known, artifacts, artifacts)
-        if not http:
-            await serve_stdio(server)
+        if wire:
+            await serve_stdio(server, wire)
             return
         token = kept if token_file else secrets.token_urlsafe(32)
         bound = listen(http)
@@ -55,7 +57,8 @@ def slots_serve_command(
             print_note(f"bearer token: {token}")
         await serve_http(server, bound, token)
 
-    with_context(workspace, tenant, operation)
+    with nullcontext() if http else private_stdio() as wire:
+        with_context(workspace, tenant, operation)
     return 0
 
 

@@ -171,3 +171,18 @@ def test_no_proxy_of_the_environment_is_used(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delenv("NO_PROXY", raising=False)
     with against(Server(), tmp_path) as adapter:
         assert call(adapter).error is None
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_person_who_drafts_learns_that_the_server_needs_a_token(
+    status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_asked: Asked) -> Answer:
+        return status, json.dumps({"error": SECRET}).encode(), JSON
+
+    monkeypatch.setenv("LAB_TOKEN", "the-token-of-the-lab")
+    with serving(refuse) as address:
+        for more, said in (({}, "name its variable with `--token-env`"), ({"token_env": "LAB_TOKEN"}, "another token")):
+            with pytest.raises(Unavailable, match=f"it answers {status}.*{said}") as refused:
+                asyncio.run(drafted({"kind": "mcp", "url": f"{address}/mcp", "internal": True, **more}, tmp_path))
+            assert SECRET not in str(refused.value)

@@ -1,0 +1,188 @@
+"""The stdio transport of an MCP server: one JSON-RPC message a line, bounded, and no line without an answer.
+
+The SDK's own transport reads a line of any length and drops what is no message, so its client waits for ever. Here a
+line that is too long or no message gets the error of JSON-RPC 2.0, with its id where it has one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import CancelledError
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from contextos.errors import InvalidSettings, Problem
+from contextos.server.serving import MAX_REQUEST_BYTES
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.server.lowlevel import Server
+    from mcp.shared.message import SessionMessage
+
+_CHUNK_BYTES: Final = 65_536
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """The descriptors of the process's own stdin and stdout, which only the protocol reads and writes."""
+
+    reads: int
+    writes: int
+
+
+@contextmanager
+def private_stdio() -> Iterator[Wire]:
+    """Keep stdin and stdout for the protocol. Until the block ends, other code reads an empty stdin, and what it prints
+    goes to stderr.
+
+    Enter it before any code of the workspace is loaded.
+
+    Raises:
+        InvalidSettings: stdin, stdout or stderr is closed.
+    """
+    try:
+        wire = Wire(os.dup(0), os.dup(1))
+        os.dup2(2, 1)
+    except OSError as error:
+        remedy = "start it as a client does, with all three open"
+        raise InvalidSettings(Problem("", "no_stdio", f"stdin, stdout or stderr is closed: {error}", remedy)) from None
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    try:
+        yield wire
+    finally:
+        # What was printed into Python's buffer goes to stderr too.
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os.dup2(wire.writes, 1)
+        os.dup2(wire.reads, 0)
+
+
+async def serve_stdio(server: Server[Any], wire: Wire) -> None:
+    """Serve one client on its `wire` until it closes its end."""
+    async with stdio_streams(wire) as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+@asynccontextmanager
+async def stdio_streams(
+    wire: Wire,
+) -> AsyncGenerator[
+    tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+]:
+    """Yield the streams of the one client, as a server of the SDK takes them."""
+    import anyio
+    from mcp.shared.message import SessionMessage
+
+    to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)
+    loop = asyncio.get_running_loop()
+    # A daemon, because nothing can interrupt its read when the server is to end before its client.
+    reader = threading.Thread(target=_read, args=(wire.reads, loop, to_server, outgoing.clone()), daemon=True)
+    async with anyio.create_task_group() as group:
+        group.start_soon(_write, wire.writes, from_server)
+        reader.start()
+        yield incoming, outgoing
+        await outgoing.aclose()
+
+
+def _read(fd: int, loop: asyncio.AbstractEventLoop, to_server: Any, to_client: Any) -> None:
+    """Send each message on, and answer each line that is none. Ends with the client or with the server."""
+    import anyio
+
+    def wait(work: Any) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    # Nobody receives any more, or the loop is closed: the server ended.
+    ended = (anyio.BrokenResourceError, anyio.ClosedResourceError, CancelledError, RuntimeError)
+    with suppress(*ended):
+        try:
+            # A terminal that hangs up ends its lines with an error.
+            with suppress(OSError):
+                for line in lines_of(fd):
+                    message, answer = read_line(line)
+                    wait(to_server.send(message) if message is not None else to_client.send(answer))
+        finally:
+            wait(to_client.aclose())
+            wait(to_server.aclose())
+
+
+async def _write(fd: int, from_server: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    import anyio
+
+    async with from_server:
+        # A client that is gone reads no answer; its closed stdin ends the server.
+        with suppress(OSError):
+            async for sent in from_server:
+                line = sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+                await anyio.to_thread.run_sync(_write_all, fd, line)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def lines_of(fd: int) -> Iterator[bytes | None]:
+    """Yield each line that is not blank, and None for one that has more than `MAX_REQUEST_BYTES` and is not kept."""
+    line, too_long = bytearray(), False
+    while chunk := os.read(fd, _CHUNK_BYTES):
+        *ended, rest = chunk.split(b"\n")
+        for one in ended:
+            too_long = too_long or len(line) + len(one) > MAX_REQUEST_BYTES
+            if too_long:
+                yield None
+            elif (line + one).strip():
+                yield bytes(line + one)
+            line, too_long = bytearray(), False
+        too_long = too_long or len(line) + len(rest) > MAX_REQUEST_BYTES
+        if too_long:
+            line.clear()
+        else:
+            line += rest
+    if too_long or line.strip():
+        yield None if too_long else bytes(line)
+
+
+def read_line(line: bytes | None) -> tuple[SessionMessage | None, SessionMessage | None]:
+    """Return the message of a line, or else the error that answers it."""
+    from mcp.shared.message import SessionMessage
+    from mcp.types import JSONRPCNotification, jsonrpc_message_adapter
+    from pydantic import ValidationError
+
+    if line is None:
+        return None, _error(
+            None, INVALID_REQUEST, f"a message has at most {MAX_REQUEST_BYTES} bytes; send a shorter one"
+        )
+    message: Any = None
+    with suppress(ValidationError):
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+    if message is not None and not isinstance(message, JSONRPCNotification):
+        return SessionMessage(message), None
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return None, _error(None, PARSE_ERROR, "the line is no JSON; write one message a line")
+    # The SDK takes a request with a bad id for a notification, which nobody answers.
+    if message is not None and "id" not in said:
+        return SessionMessage(message), None
+    asked = said.get("id") if isinstance(said, dict) and "method" in said else None
+    known = asked if isinstance(asked, str | int) and not isinstance(asked, bool) else None
+    detail = "the line is no JSON-RPC 2.0 message, or is nested too deep; send one object with `jsonrpc` and `method`"
+    return None, _error(known, INVALID_REQUEST, detail)
+
+
+def _error(asked: str | int | None, code: int, message: str) -> SessionMessage:
+    from mcp.shared.message import SessionMessage
+    from mcp.types import ErrorData, JSONRPCError
+
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=asked, error=ErrorData(code=code, message=message)))

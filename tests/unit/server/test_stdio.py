@@ -1,0 +1,177 @@
+"""MCP over stdin and stdout: every line is bounded and answered, and only the protocol reads and writes there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.errors import InvalidSettings
+from contextos.server.serving import MAX_REQUEST_BYTES
+from contextos.server.stdio import lines_of, private_stdio, read_line
+from tests.conformance.workspace import session_words, tools_workspace
+from tests.mcp_face import ENVIRONMENT
+from tests.processes import ended
+
+PING = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
+PACK = "tools: [look]\n"
+NOISY_TOOLS = '''
+import os, subprocess, sys
+import contextos
+
+def say(when):
+    print("printed", when)
+    os.write(1, f"written {when}".encode())
+    subprocess.run([sys.executable, "-c", "print('from a child')"])
+    print("read", os.read(0, 100), when)
+
+say("at load")
+
+@contextos.read(produces="look")
+def look() -> str:
+    """Look."""
+    say("in a call")
+    return "seen"
+
+TOOLS = contextos.toolset("suite", [look])
+'''
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tools_workspace(tmp_path_factory.mktemp("stdio") / "shop", NOISY_TOOLS, PACK)
+
+
+@pytest.fixture
+def server(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-W", "error", "-m", "contextos.cli", *session_words(workspace)]
+    pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with ended(subprocess.Popen(command, env=ENVIRONMENT, **pipes)) as process:
+        yield process
+
+
+def ask(server: subprocess.Popen[bytes], line: bytes) -> dict[str, Any]:
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.write(line + b"\n")
+    server.stdin.flush()
+    answer: dict[str, Any] = json.loads(server.stdout.readline())
+    return answer
+
+
+def initialised(server: subprocess.Popen[bytes]) -> None:
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    answer = ask(server, json.dumps({**PING, "method": "initialize", "params": params}).encode())
+    assert answer["result"]["serverInfo"]["name"] == "contextos"
+
+
+def deep(levels: int) -> bytes:
+    return b'{"jsonrpc":"2.0","id":9,"method":"ping","params":' + b"[" * levels + b"]" * levels + b"}"
+
+
+LINES: dict[str, tuple[bytes, int, int | None]] = {
+    "no json": (b"hello", -32700, None),
+    "half a message": (b'{"jsonrpc":"2.0","id":1', -32700, None),
+    "no utf-8": (b'{"jsonrpc":"2.0","id":1,"method":"\xff"}', -32700, None),
+    "deeper than any reader": (b"[" * 500_000, -32700, None),
+    "deep": (deep(201), -32600, 9),
+    "no object": (b'"hello"', -32600, None),
+    "a batch": (b"[" + json.dumps(PING).encode() + b"]", -32600, None),
+    "of another protocol": (b'{"jsonrpc":"1.0","id":4,"method":"ping"}', -32600, 4),
+    "an id that is none": (b'{"jsonrpc":"2.0","id":{"a":1},"method":"ping"}', -32600, None),
+    "an answer that is none": (b'{"jsonrpc":"2.0","id":5,"result":3}', -32600, None),
+    "too long": (b'{"jsonrpc":"2.0","id":6,"method":"ping","params":{"a":"' + b"x" * MAX_REQUEST_BYTES, -32600, None),
+}
+
+
+def test_each_line_that_is_no_message_is_answered_and_the_next_message_too(server: subprocess.Popen[bytes]) -> None:
+    initialised(server)
+    for name, (line, code, asked) in LINES.items():
+        answer = ask(server, line)
+        assert (answer["error"]["code"], answer["id"]) == (code, asked), name
+        assert ask(server, json.dumps(PING).encode()) == {"jsonrpc": "2.0", "id": 7, "result": {}}, name
+
+
+def test_nothing_of_the_workspace_reaches_the_protocol(server: subprocess.Popen[bytes]) -> None:
+    initialised(server)
+    params = {"name": "suite__look", "arguments": {}}
+    answer = ask(server, json.dumps({**PING, "method": "tools/call", "params": params}).encode())
+    assert answer["result"]["structuredContent"] == {"result": "seen"}
+    written, noted = server.communicate()
+    assert (server.returncode, written) == (0, b"")
+    said = noted.decode()
+    for when in ("at load", "in a call"):
+        assert f"printed {when}" in said
+        assert f"written {when}" in said
+        assert f"read b'' {when}" in said
+    assert said.count("from a child") == 2
+
+
+def test_a_client_that_does_not_read_and_goes_ends_the_server(server: subprocess.Popen[bytes]) -> None:
+    initialised(server)
+    assert server.stdout is not None
+    server.stdout.close()
+    server.stdout = None
+    _, noted = server.communicate((json.dumps(PING).encode() + b"\nhello\n") * 3)
+    assert server.returncode == 0
+    assert b"Traceback" not in noted
+
+
+def read(data: bytes) -> list[bytes | None]:
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reads)
+        with open(writes, "wb") as pipe:
+            pipe.write(data)
+        os._exit(0)
+    os.close(writes)
+    try:
+        return list(lines_of(reads))
+    finally:
+        os.close(reads)
+        os.waitpid(pid, 0)
+
+
+def test_lines_are_what_is_between_line_ends_up_to_the_limit() -> None:
+    most = b"x" * MAX_REQUEST_BYTES
+    assert read(b"a\n\n \r\nb\r\n\nc") == [b"a", b"b\r", b"c"]
+    assert read(most + b"\n" + most + b"y\n" + b"z" * 3 * MAX_REQUEST_BYTES + b"\nafter\n") == [
+        most,
+        None,
+        None,
+        b"after",
+    ]
+    assert read(most + b"y") == [None]
+    assert read(b"") == []
+
+
+def test_a_message_is_passed_on_as_it_is() -> None:
+    message, answer = read_line(json.dumps(PING).encode())
+    assert answer is None
+    assert message is not None
+    assert message.message.model_dump(exclude_unset=True) == PING
+
+
+def test_stdin_and_stdout_are_as_before_when_the_block_ends(capfd: pytest.CaptureFixture[str]) -> None:
+    with private_stdio() as wire:
+        os.write(1, b"inside\n")
+        os.write(wire.writes, b"protocol\n")
+    os.write(1, b"after\n")
+    shown = capfd.readouterr()
+    assert (shown.out, shown.err) == ("protocol\nafter\n", "inside\n")
+
+
+def test_a_closed_stdin_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dup(_fd: int) -> int:
+        raise OSError("bad file descriptor")
+
+    monkeypatch.setattr(os, "dup", dup)
+    with pytest.raises(InvalidSettings, match="is closed"), private_stdio():
+        pass

@@ -14,7 +14,7 @@ from contextos.action.registry import Registry
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.display_escape import hidden_character
 from contextos.contracts.encoding.pointer import pointer
-from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.contracts.envelopes.tool import AdapterDefinition, Authentication
 from contextos.contracts.model import Map, Model, OpenObject
 from contextos.errors import InvalidInput, Problem
 
@@ -69,6 +69,24 @@ def read_adapter_file(raw: bytes) -> AdapterFile:
         raise InvalidInput(Problem("/definition/egress", "no_egress_list", detail, remedy))
     Registry().register((definition,))
     return file
+
+
+def with_auth(definition: AdapterDefinition, modes: Mapping[str, Authentication]) -> AdapterDefinition:
+    """Return the definition with how each capability authenticates, as the connection of its file says.
+
+    Raises:
+        InvalidInput: the definition itself states something else, or a token would have no scopes.
+    """
+    capabilities = []
+    for one in definition.capabilities:
+        mode = modes.get(one.name, Authentication(mode="none"))
+        if "auth" in one.model_fields_set and one.auth != mode:
+            detail = f"`{one.name}` states `{one.auth.mode}`, and its connection says `{mode.mode}`"
+            remedy = "remove `auth` from the definition; the connection says it"
+            raise InvalidInput(Problem(f"/definition/capabilities/{one.name}/auth", "another_auth", detail, remedy))
+        stated = {} if mode.mode == "none" else {"auth": mode.to_json()}
+        capabilities.append({**one.to_json(), **stated})
+    return parse(AdapterDefinition, {**definition.to_json(), "capabilities": capabilities})
 
 
 def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:

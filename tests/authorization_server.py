@@ -1,5 +1,5 @@
-"""A real authorization server on the loopback that exchanges tokens (RFC 8693), unless a test makes it do otherwise, and
-an API behind it that verifies what it issues.
+"""A real authorization server on the loopback that exchanges tokens (RFC 8693), unless a test makes it do otherwise,
+and an API behind it that verifies what it issues.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def token_of(claims: Mapping[str, Any]) -> str:
 
 @dataclass
 class AuthorizationServer:
-    """`public_key` returns the key of the runtime for claims. `claims` and `answer` are what a test changes in the token
-    and in the answer (None leaves a member out); `instead` replaces the whole answer. `forms` are the verified requests.
+    """`public_key` returns the key of the runtime for claims. `claims` and `answer` are what a test changes in the
+    token and in the answer (None leaves a member out); `instead` replaces the whole answer. `forms` are the verified
+    requests.
     """
 
     public_key: Callable[[str], bytes | None] = lambda _kid: None

@@ -74,9 +74,9 @@ class TokenExchange:
         sent_us = self._clock.now_us()
         try:
             answer = await self._client.send(self._request(request), egress=[self._endpoint], timeout_s=self._timeout_s)
-        except LostReply as lost:
+        except LostReply:
             # A token that nobody received is used by nobody.
-            raise Unavailable(self._endpoint, f"it issued no token: {lost}") from None
+            raise Unavailable(self._endpoint, "it gave no whole answer in time") from None
         if answer.status == 200:
             return issued_credential(answer.body, request, sent_us)
         raise self._refusal(answer)

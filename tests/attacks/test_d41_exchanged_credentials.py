@@ -19,15 +19,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import httpx2
 import pytest
 
 import contextos
+from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.oauth.token_exchange import TokenExchange
+from contextos.adapters.outbound import destination
 from contextos.app import make_keys
 from contextos.audit.export import export_runs
 from contextos.audit.replay import replay
 from contextos.contracts.entries.reading import read_body
-from contextos.errors import InvalidSettings
+from contextos.errors import InvalidInput, InvalidSettings, Unavailable
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
@@ -49,8 +52,9 @@ from tests.authorization_server import (
     shop,
     trusts,
 )
-from tests.loopback import Answer, Asked
+from tests.loopback import Answer, Asked, serving
 from tests.raw_http import raw_server
+from tests.servers.adapters import call_context, drafted, opened, shop_connection
 
 READ, PAY = ("shop.read", {"id": "ord_1"}), ("shop.pay", {"body": {"amount": 5}})
 
@@ -502,3 +506,78 @@ def test_no_token_is_in_the_database_the_log_a_replay_or_an_export(
         for content in _decompressed(raw):
             assert not any(needle in content for needle in needles), name
     assert any(b"credential.exchanged" in raw for raw in files.values()), "the search can find"
+
+
+@contextmanager
+def behind_a_proxy(url: str, heard: list[str], echo: bool = False) -> Iterator[str]:
+    """An MCP server that asks for a token, and says it again in each order if `echo`."""
+
+    def forward(asked: Asked) -> Answer:
+        token = asked.headers.get("Authorization", "")
+        heard.append(token)
+        if not token.startswith("Bearer token-"):
+            return 401, b"{}", JSON
+        passed = {name: asked.headers[name] for name in ("Accept", "Content-Type", "Mcp-Session-Id", "Mcp-Method")}
+        rest = {name: value for name, value in asked.headers.items() if name.lower().startswith("mcp-")}
+        sent = {name: value for name, value in {**passed, **rest}.items() if value is not None}
+        answer = httpx2.post(url, content=asked.body, headers=sent)
+        body = answer.content.replace(b"ord_881", token.encode()) if echo else answer.content
+        kept = {name: value for name, value in answer.headers.items() if name in ("content-type", "mcp-session-id")}
+        return answer.status_code, body, kept
+
+    with serving(forward) as place:
+        yield f"{place}/mcp"
+
+
+def test_a_session_with_an_mcp_server_belongs_to_the_call_for_which_its_token_was_issued(tmp_path: Path) -> None:
+    heard: list[str] = []
+    with shop_connection("http", tmp_path) as connection, behind_a_proxy(connection["url"], heard, echo=True) as url:
+        file = asyncio.run(drafted(connection, tmp_path, reads=["lookup"], egress=[destination(url).endpoint]))
+        file["connection"] = {"kind": "mcp", "url": url, "internal": True, "audience": AUDIENCE}
+        file["definition"]["external"] = True
+        for one in file["definition"]["capabilities"]:
+            one["required_scopes"] = ["orders:read"]
+        with opened(file, tmp_path) as adapter:
+            assert {one.auth.mode for one in adapter.describe().capabilities} == {"exchange"}
+            with pytest.raises(Unavailable):
+                asyncio.run(adapter.call("lookup", {"order_id": "ord_881"}, call_context()))
+            assert heard == []
+
+            async def called(token: str) -> Any:
+                context = replace(call_context(), access_token=token)
+                return await adapter.call("lookup", {"order_id": "ord_881"}, context)
+
+            async def both() -> Any:
+                return await asyncio.gather(called("token-of-ana-0001"), called("token-of-bob-0002"))
+
+            replies = asyncio.run(both())
+            spoken = repr(replies)
+            assert "[credential]" in spoken
+            assert "token-of" not in spoken
+            counted = {token: heard.count(token) for token in set(heard)}
+            assert set(counted) == {"Bearer token-of-ana-0001", "Bearer token-of-bob-0002"}
+            assert len(set(counted.values())) == 1, "each made the whole way of its own"
+
+
+def test_a_file_that_says_two_things_of_its_credentials_is_refused(tmp_path: Path) -> None:
+    for change in ({"token_env": "T"}, {"url": "", "command": ["server"], "internal": False}):
+        with pytest.raises(InvalidInput, match="audience"):
+            McpConnection.model_validate(
+                {"kind": "mcp", "url": "http://127.0.0.1:9/mcp", "internal": True, "audience": AUDIENCE, **change}
+            ).check()
+    for edit in (
+        lambda file: file["connection"]["credentials"]["user"].update(env="SHOP_TOKEN"),
+        lambda file: file["connection"]["credentials"]["user"].update(place="basic"),
+        lambda file: file["definition"]["capabilities"][0].update(required_scopes=[]),
+        lambda file: file["definition"]["capabilities"][0].update(auth={"mode": "none"}),
+        lambda file: file["definition"]["capabilities"][0].update(auth={"mode": "exchange", "audience": "other"}),
+        lambda file: (
+            file["connection"]["credentials"].update(other={"place": "bearer", "audience": "other"})
+            or file["operations"]["read"]["credentials"].append("other")
+        ),
+    ):
+        file = file_of("http://127.0.0.1:9")
+        edit(file)
+        with pytest.raises((InvalidInput, InvalidSettings)):
+            adapter_of(file)
+    adapter_of(file_of("http://127.0.0.1:9"))

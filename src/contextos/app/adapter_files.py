@@ -110,9 +110,11 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
 
 
 async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
-    """Return each adapter of the settings: its id, kind, egress and tools, and the tools whose definition changed.
+    """Return each adapter of the settings: its id, kind, egress and tools, how each tool authenticates, and the tools
+    whose definition changed.
 
-    `state` is `matches`, `changed`, `unavailable`, or `pinned code` for a function adapter.
+    `state` is `matches`, `changed`, `unavailable`, `not asked` for a server that answers a user only, or `pinned code`
+    for a function adapter.
 
     Raises:
         InvalidSettings: an adapter does not load.
@@ -122,7 +124,10 @@ async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
         for adapter in loaded.adapters:
             definition = describe_adapter(type(adapter).__name__, adapter)
             state, drifted = "pinned code", frozenset[str]()
-            if isinstance(adapter, PinnedAdapter):
+            auth = {one.name: one.auth.to_json() for one in definition.capabilities}
+            if isinstance(adapter, PinnedAdapter) and all(one["mode"] == "exchange" for one in auth.values()):
+                state = "not asked"
+            elif isinstance(adapter, PinnedAdapter):
                 try:
                     drifted = await adapter.drifted()
                     state = "changed" if drifted else "matches"
@@ -133,7 +138,8 @@ async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
                     "adapter_id": definition.adapter_id,
                     "kind": definition.type,
                     "egress": list(definition.egress),
-                    "tools": [one.name for one in definition.capabilities],
+                    "tools": list(auth),
+                    "auth": auth,
                     "state": state,
                     "drifted": sorted(drifted),
                 }

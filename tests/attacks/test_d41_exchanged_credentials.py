@@ -251,6 +251,17 @@ def test_a_write_that_got_no_credential_did_certainly_not_happen() -> None:
         assert isinstance(here.pay(gate, "again"), Done), "its key is free, and nobody has to settle it"
 
 
+def test_a_write_with_a_key_waits_an_outage_of_the_issuer_out_and_happens_once() -> None:
+    left = [GONE["overloaded"], GONE["broken"]]
+    with place(edit=_keyed) as here:
+        here.server.instead = lambda asked: left.pop()(asked) if left else None
+        gate = here.gate()
+        assert isinstance(here.pay(gate), Done)
+        assert len(here.api.served) == 1
+        codes = [one.get("failure", {}).get("code") for one in here.exchanged(gate.run_id)]
+        assert codes == ["tool_failed", "tool_failed", None]
+
+
 def test_an_issuer_that_hangs_or_never_ends_holds_nothing_up() -> None:
     async def attack(parts: Any, hangs: bool) -> None:
         async with raw_server(parts=parts, hangs=hangs) as raw:

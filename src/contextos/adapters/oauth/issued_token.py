@@ -20,7 +20,7 @@ from contextos.errors import InvalidInput, Problem, SignatureInvalid
 from contextos.trust.seal import decode_base64
 
 ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
-MAX_ANSWER_BYTES: Final = 65_536
+MAX_TOKEN_ANSWER_BYTES: Final = 65_536
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]{16,8000}=*")
 """A bearer token that a header can carry, long enough to be found in answers."""
 
@@ -77,7 +77,7 @@ def _read(body: bytes) -> TokenAnswer:
 
 def _json(body: bytes) -> Any:
     try:
-        return loads(body, max_bytes=MAX_ANSWER_BYTES)
+        return loads(body, max_bytes=MAX_TOKEN_ANSWER_BYTES)
     except InvalidInput as error:
         code = error.problems[0].code
         raise _refused("bad_answer", f"it is no JSON ({code})", "check the URL of the token endpoint") from None

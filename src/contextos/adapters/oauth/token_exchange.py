@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote_plus, urlencode
 
-from contextos.adapters.oauth.issued_token import ACCESS_TOKEN, MAX_ANSWER_BYTES, issued_credential
+from contextos.adapters.oauth.issued_token import ACCESS_TOKEN, MAX_TOKEN_ANSWER_BYTES, issued_credential
 from contextos.adapters.outbound import OutboundClient, OutboundRequest, OutboundResponse, destination
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.ports.credentials import Credential, CredentialRequest
@@ -21,7 +21,7 @@ from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
 
 GRANT_TYPE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
-REMEDIES: Final = {
+EXCHANGE_REMEDIES: Final = {
     "invalid_client": "check `client_id` and the secret in `[credentials]`",
     "invalid_grant": "let the issuer trust the key for claims of this runtime",
     "invalid_request": "let the issuer trust the key for claims of this runtime, and know the user and the agent",
@@ -56,7 +56,7 @@ class TokenExchange:
         self._client_id, self._secret, self._clock, self._timeout_s = client_id, secret, clock, timeout_s
         self._issuer = issuer or url
         self._client = client or OutboundClient(
-            internal=[self._endpoint] if internal else [], max_response_bytes=MAX_ANSWER_BYTES
+            internal=[self._endpoint] if internal else [], max_response_bytes=MAX_TOKEN_ANSWER_BYTES
         )
 
     @property
@@ -105,16 +105,16 @@ class TokenExchange:
         if status in (408, 429) or status >= 500:
             return Unavailable(self._endpoint, f"it issued no token, and answered {status}")
         code = _error_code(answer)
-        remedy = REMEDIES.get(code, "check the URL of the token endpoint")
-        said = f"`{code}`" if code in REMEDIES else f"the status {status}"
+        remedy = EXCHANGE_REMEDIES.get(code, "check the URL of the token endpoint")
+        said = f"`{code}`" if code in EXCHANGE_REMEDIES else f"the status {status}"
         return InvalidInput(Problem("", code or "refused", f"the token endpoint refuses with {said}", remedy))
 
 
 def _error_code(answer: OutboundResponse) -> str:
     """The error code of an answer, if it is one that is known: any other text could hold what was sent."""
     try:
-        value = loads(answer.body, max_bytes=MAX_ANSWER_BYTES)
+        value = loads(answer.body, max_bytes=MAX_TOKEN_ANSWER_BYTES)
     except InvalidInput:
         return ""
     code = value.get("error") if isinstance(value, dict) else None
-    return code if isinstance(code, str) and code in REMEDIES else ""
+    return code if isinstance(code, str) and code in EXCHANGE_REMEDIES else ""

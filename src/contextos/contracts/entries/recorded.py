@@ -277,9 +277,9 @@ class ExpiredSession(Model):
 
 
 class IssuedCredential(Model):
-    """A token that was issued for one attempt of a call, and that is kept nowhere: who issued it for whom, to which
-    service, with which scopes, until when (Unix microseconds). `reference` is the hash of its id, or of the token if it
-    has none.
+    """What is recorded of a token that was issued for one attempt of a call: who issued it, for which user and agent,
+    for which service, with which scopes, and when it expires (Unix microseconds). `reference` is the hash of its id, or
+    of the token if it has none. The token itself is kept nowhere.
     """
 
     issuer: Name

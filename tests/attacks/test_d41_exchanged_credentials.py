@@ -101,6 +101,7 @@ def place(*, tenants: tuple[str, ...] = ("acme",), **more: Any) -> Iterator[Plac
             yield Place(app, server, api, directory)
 
 
+@pytest.mark.requirement("A-CREDENTIAL-OWN")
 def test_the_api_hears_the_user_through_the_agent_and_each_call_has_a_token_of_its_own() -> None:
     with place() as here:
         gate = here.gate()
@@ -152,6 +153,7 @@ LIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.requirement("A-CREDENTIAL-NO-MORE")
 @pytest.mark.parametrize("lie", LIES)
 def test_an_answer_that_nobody_asked_for_is_refused_and_nothing_is_sent(lie: str) -> None:
     with place() as here:
@@ -377,8 +379,9 @@ def test_without_a_delegation_or_a_scope_there_is_no_such_tool() -> None:
             given: dict[str, Any] = {"credentials": port_of(server), "egress": egress_of(api.url)}
             with in_memory(packs=[pack_of(adapter)], directory=directory, **given) as app:
                 trusts(server, app)
-                gate = app.gate(session="s1", user="ana", token=token, agent="agt_shop")
-                assert isinstance(gate.call(*READ, call_id="1"), Refused)
+                answer = app.gate(session="s1", user="ana", token=token, agent="agt_shop").call(*READ, call_id="1")
+                assert isinstance(answer, Refused), answer
+                assert answer.reasons[0].code == "tool_not_in_manifest"
         assert server.asked == []
 
 
@@ -419,6 +422,7 @@ def _keyed(file: dict[str, Any]) -> None:
             one["idempotency"] = {"strategy": "keyed"}
 
 
+@pytest.mark.requirement("A-CREDENTIAL-OWN")
 @pytest.mark.parametrize(("kind", "edit"), [("read", None), ("pay", _keyed), ("pay", None)])
 def test_a_call_that_was_taken_over_gets_a_token_of_its_own_and_each_is_on_record(kind: str, edit: Any) -> None:
     """The process is gone after the dispatch. Its token is gone with it, and what is sent then has another one."""
@@ -469,6 +473,7 @@ def _decompressed(raw: bytes) -> Iterator[bytes]:
             at = raw.find(head, at + 1)
 
 
+@pytest.mark.requirement("A-CREDENTIAL-RECORD")
 def test_no_token_is_in_the_database_the_log_a_replay_or_an_export(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -176,6 +176,32 @@ def test_what_any_issuer_gives_is_checked_before_it_is_used_or_recorded(tmp_path
     run(go())
 
 
+def test_who_was_changed_since_the_run_began_gets_no_token_for_another_attempt(tmp_path: Path) -> None:
+    """Of a read in a plan nobody looks again before its next attempt, except the exchange."""
+
+    async def go() -> None:
+        world, issuer = await world_with(tmp_path)
+        orders: Any = world.adapters["adp_orders"]
+
+        async def gone(*_: Any) -> Any:
+            def change(tenant: dict[str, Any]) -> None:
+                next(one for one in tenant["users"] if one["user_id"] == "usr_771")["scopes"].append("more")
+
+            world.edit_directory(change)
+            raise Unavailable("orders", "it is gone")
+
+        orders._inner.call = gone
+        view = await world.invoke(request(900, "req_1"))
+        recorded = await exchanged(world, view.run_id)
+        assert len(issuer.asked) == len(GROUP), "once for each read, and never again"
+        failures = [one["failure"]["detail"] for one in recorded.values() if "failure" in one]
+        assert failures
+        assert all("the user or the agent changed" in one for one in failures)
+        await world.aclose()
+
+    run(go())
+
+
 def test_a_text_of_an_issuer_holds_no_token_of_the_runtime(tmp_path: Path) -> None:
     async def go() -> None:
         world, issuer = await world_with(tmp_path)

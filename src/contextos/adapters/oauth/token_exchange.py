@@ -106,7 +106,7 @@ class TokenExchange:
             return Unavailable(self._endpoint, f"it issued no token, and answered {status}")
         code = _error_code(answer)
         remedy = EXCHANGE_REMEDIES.get(code, "check the URL of the token endpoint")
-        said = f"`{code}`" if code in EXCHANGE_REMEDIES else f"the status {status}"
+        said = f"`{code}`" if code else f"the status {status}"
         return InvalidInput(Problem("", code or "refused", f"the token endpoint refuses with {said}", remedy))
 
 

@@ -58,6 +58,13 @@ def test_a_jwt_for_anybody_else_is_refused(audience: Any) -> None:
         issued_credential(jwt(aud=audience), ASKED, NOW_US)
 
 
+@pytest.mark.parametrize("scope", ["a b c", "c", "", " a", "a  b", "A"])
+def test_scopes_that_nobody_asked_for_are_refused(scope: str) -> None:
+    for body in (answer(scope=scope), jwt(scope=scope)):
+        with pytest.raises(InvalidInput, match="scopes that nobody asked for"):
+            issued_credential(body, ASKED, NOW_US)
+
+
 @pytest.mark.parametrize("token", ["aaaaaaaa.bbbbbbbb.cccccccc", "e30.e30.c2lnbmF0dXJl", "W10.e30.c2lnbmF0dXJl00"])
 def test_a_token_that_is_no_jwt_is_opaque(token: str) -> None:
     reference = issued_credential(answer(access_token=token), ASKED, NOW_US).reference

@@ -16,8 +16,8 @@ from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.model import Model
 from contextos.contracts.ports.credentials import Credential, CredentialRequest
-from contextos.errors import InvalidInput, Problem, SignatureInvalid
-from contextos.trust.seal import decode_base64
+from contextos.errors import InvalidInput, Problem
+from contextos.trust.identity.jws import unverified_payload
 
 ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
 MAX_TOKEN_ANSWER_BYTES: Final = 65_536
@@ -52,7 +52,7 @@ def issued_credential(body: bytes, request: CredentialRequest, now_us: int) -> C
     granted = tuple(request.scopes) if answer.scope is None else tuple(answer.scope.split(" "))
     _check_scopes(granted, request)
     expires_at_us = now_us + answer.expires_in * 1_000_000
-    reference, claims = _hashed("token_hash", answer.access_token), _claims(answer.access_token)
+    reference, claims = _hashed("token_hash", answer.access_token), unverified_payload(answer.access_token)
     if claims is not None:
         _check_claims(claims, request, now_us)
         if isinstance(claims.get("jti"), str):
@@ -86,18 +86,6 @@ def _json(body: bytes) -> Any:
 def _check_scopes(granted: tuple[str, ...], request: CredentialRequest) -> None:
     if not granted or not set(granted) <= set(request.scopes):
         raise _refused("other_scopes", "its token has scopes that nobody asked for", "correct them at the issuer")
-
-
-def _claims(token: str) -> dict[str, Any] | None:
-    """The claims of a token that is a JWT, or None if it is opaque."""
-    parts = token.split(".")
-    if len(parts) != 3:
-        return None
-    try:
-        header, claims = loads(decode_base64(parts[0])), loads(decode_base64(parts[1]))
-    except (InvalidInput, SignatureInvalid):
-        return None
-    return claims if isinstance(header, dict) and "alg" in header and isinstance(claims, dict) else None
 
 
 def _check_claims(claims: dict[str, Any], request: CredentialRequest, now_us: int) -> None:

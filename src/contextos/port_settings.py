@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from contextos.contracts.facts import name_remedy
+from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.errors import InvalidSettings, Problem
 from contextos.trust.identity.oidc import MAX_AUTH_AGE_S, TrustedIssuer
 from contextos.trust.seal import PURPOSES
@@ -260,6 +261,8 @@ class TokenExchangeSetting:
         _one_source(self.secret_file, self.secret_env, at, "secret")
         if self.issuer != "":
             _text(self.issuer, f"{at}/issuer")
+        if len(self.issuer or self.url) > MAX_NAME_CHARS:
+            raise _bad(f"{at}/issuer", "the identifier is too long", f"give one of at most {MAX_NAME_CHARS} characters")
         if type(self.internal) is not bool:
             raise _bad(f"{at}/internal", "this is neither true nor false", "state whether its address is internal")
         _timeout(self.timeout_s, at)

@@ -585,6 +585,7 @@ def test_a_file_that_says_two_things_of_its_credentials_is_refused(tmp_path: Pat
         lambda file: file["connection"]["credentials"]["user"].update(env="SHOP_TOKEN"),
         lambda file: file["connection"]["credentials"]["user"].update(place="basic"),
         lambda file: file["definition"]["capabilities"][0].update(required_scopes=[]),
+        lambda file: file["definition"]["capabilities"][0].update(required_scopes=["orders:read admin"]),
         lambda file: file["definition"]["capabilities"][0].update(auth={"mode": "none"}),
         lambda file: file["definition"]["capabilities"][0].update(auth={"mode": "exchange", "audience": "other"}),
         lambda file: (

@@ -252,6 +252,7 @@ def test_the_issuer_of_credentials(tmp_path: Path) -> None:
         (EXCHANGE.replace('"contextos"', "5"), "/credentials/client_id"),
         (EXCHANGE + 'internal = "yes"', "/credentials/internal"),
         (EXCHANGE + "issuer = 5", "/credentials/issuer"),
+        (EXCHANGE + f'issuer = "{"i" * 2_000}"', "too long"),
         (EXCHANGE + "timeout_s = 61", "/credentials/timeout_s"),
         ("credentials = 1", "write `[credentials]`"),
     ],

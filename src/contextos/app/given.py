@@ -24,6 +24,7 @@ from contextos.adapters.signed_directory import SignedDirectory
 from contextos.app.foreign_adapters import load_adapter_file
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
+from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import Adapter, Clock, Directory, Keys, Witness
 from contextos.contracts.ports.planning import Planner
@@ -101,8 +102,9 @@ class GivenPorts:
         if self.planner is not None and not isinstance(getattr(self.planner, "name", None), str):
             detail = f"`{type(self.planner).__name__[:80]}` has no `name`"
             raise invalid_setting("/planner", "no_such_port", detail, "name it and its version: `acme.planner@1.2.0`")
-        if self.credentials is not None and not isinstance(getattr(self.credentials, "issuer", None), str):
-            detail = f"`{type(self.credentials).__name__[:80]}` has no `issuer`"
+        issuer = getattr(self.credentials, "issuer", None)
+        if self.credentials is not None and not (isinstance(issuer, str) and 0 < len(issuer) <= MAX_NAME_CHARS):
+            detail = f"`{type(self.credentials).__name__[:80]}` has no `issuer` of at most {MAX_NAME_CHARS} characters"
             raise invalid_setting("/credentials", "no_such_port", detail, "say who issues its credentials")
 
 

@@ -5,6 +5,7 @@ Source: API Contracts, "ToolCallEnvelope", "ToolResultEnvelope"; docs/design/con
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
@@ -52,6 +53,9 @@ AuthRef = Annotated[str, AUTH_REF]
 
 _WRITES: Final = ("local_write", "destructive")
 """The modes that only a write can declare; a read can be `network` or `delegated`."""
+
+_SCOPE_TOKEN: Final = re.compile(r"[!#-\[\]-~]+")
+"""One scope, as a list with blanks between can hold it (RFC 6749, section 3.3)."""
 
 ToolStatus = Literal["ok", "completed", "paused", "blocked", "rejected", "failed", "error"]
 CapabilityKind = Literal["read", "write"]
@@ -144,8 +148,11 @@ class CapabilityDefinition(Model):
 
     @model_validator(mode="after")
     def _refuse_tokens_without_scopes(self) -> Self:
-        if self.auth.mode == "exchange" and not self.required_scopes:
-            raise ValueError("a token is issued for the `required_scopes` of a tool, and there are none; state them")
+        if self.auth.mode == "exchange":
+            if not self.required_scopes:
+                raise ValueError("a token is issued for the `required_scopes` of a tool; state them")
+            if not all(map(_SCOPE_TOKEN.fullmatch, self.required_scopes)):
+                raise ValueError("a scope of a token is one word of printable ASCII; correct `required_scopes`")
         return self
 
     @model_validator(mode="after")

@@ -54,7 +54,16 @@ from tests.authorization_server import (
 )
 from tests.loopback import Answer, Asked, serving
 from tests.raw_http import raw_server
-from tests.servers.adapters import call_context, drafted, opened, shop_connection
+from tests.servers.adapters import (
+    agent_adapter,
+    agent_at,
+    call_context,
+    drafted,
+    drafted_agent,
+    opened,
+    shop_connection,
+)
+from tests.servers.hostile_agent import hostile_agent
 
 READ, PAY = ("shop.read", {"id": "ord_1"}), ("shop.pay", {"body": {"amount": 5}})
 
@@ -598,3 +607,26 @@ def test_a_file_that_says_two_things_of_its_credentials_is_refused(tmp_path: Pat
         with pytest.raises((InvalidInput, InvalidSettings)):
             adapter_of(file)
     adapter_of(file_of("http://127.0.0.1:9"))
+
+
+def test_an_a2a_agent_gets_the_token_of_each_call_and_its_answers_do_not_hold_it() -> None:
+    with hostile_agent() as agent:
+        file = asyncio.run(drafted_agent(agent_at(agent.url), "say"))
+        file["connection"]["audience"] = AUDIENCE
+        for one in file["definition"]["capabilities"]:
+            one["required_scopes"] = ["tickets:read"]
+        adapter = agent_adapter(file)
+        assert adapter.describe().capabilities[0].auth.audience == AUDIENCE
+        agent.seen.clear()
+        with pytest.raises(Unavailable):
+            asyncio.run(adapter.call("say", {"text": "hello"}, call_context()))
+        assert agent.seen == []
+        for token in ("token-of-ana-0001", "token-of-bob-0002"):
+            agent.seen.clear()
+            context = replace(call_context(), access_token=token)
+            reply = asyncio.run(adapter.call("say", {"text": f"it is {token}"}, context))
+            assert reply.output == {"texts": ["it is [credential]"], "omitted": 0}
+            assert {one["authorization"] for one in agent.seen} == {f"Bearer {token}"}
+        file["connection"]["token_env"] = "LAB_TOKEN"
+        with pytest.raises(InvalidInput, match="audience"):
+            agent_adapter(file)

@@ -8,7 +8,13 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from contextos.adapters.foreign.server_url import VariableName, bad_connection, check_server_url, is_remote_url
+from contextos.adapters.foreign.server_url import (
+    VariableName,
+    authentication,
+    bad_connection,
+    check_server_url,
+    is_remote_url,
+)
 from contextos.adapters.outbound import destination
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import Authentication, CapabilityDefinition
@@ -50,7 +56,8 @@ class McpConnection(Model):
         if self.command and self.token_env:
             raise bad_connection("/token_env", "a command gets no token", "name the variable in `env`")
         if self.audience and (self.command or self.token_env):
-            raise bad_connection("/audience", "a command, or a server with a token of its own, has no `audience`", "remove it")
+            detail = "a command, or a server with a token of its own, has no `audience`"
+            raise bad_connection("/audience", detail, "remove it")
         if self.command and not self.command[0]:
             raise bad_connection("/command", "the command is empty", "name a program")
         if self.command and self.internal:
@@ -71,9 +78,7 @@ class McpConnection(Model):
     @property
     def auth(self) -> Authentication:
         """How calls authenticate. A command has its secrets in its environment."""
-        if self.audience is not None:
-            return Authentication(mode="exchange", audience=self.audience)
-        return Authentication(mode="static" if self.token_env or self.secret_names else "none")
+        return authentication(self.audience, has_secret=bool(self.token_env or self.secret_names))
 
     @property
     def is_remote(self) -> bool:

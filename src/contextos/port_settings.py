@@ -1,4 +1,5 @@
-"""The settings of the keys and of the directory, where they are tables: which implementation, and what it needs.
+"""The settings of the ports, where they are tables: which implementation of the keys, the directory and the credentials
+is used, and what it needs.
 
 Refuses an unknown kind or name, a missing or mistyped value, and a secret in the settings: a passphrase or token is
 named by its file or environment variable.
@@ -7,18 +8,19 @@ named by its file or environment variable.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from ipaddress import ip_address
 from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from contextos.contracts.facts import name_remedy
+from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.errors import InvalidSettings, Problem
 from contextos.trust.identity.oidc import MAX_AUTH_AGE_S, TrustedIssuer
 from contextos.trust.seal import PURPOSES
 
-MAX_KEY_TIMEOUT_S: Final = 60
+MAX_PORT_TIMEOUT_S: Final = 60
 _HEX_KEY: Final = re.compile(r"[0-9a-f]{64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -81,9 +83,7 @@ class RemoteKeysSetting:
         check_https(self.url, f"{at}/url")
         if self.token_file or self.token_env:
             _one_source(self.token_file, self.token_env, at, "token")
-        if type(self.timeout_s) is not int or not 1 <= self.timeout_s <= MAX_KEY_TIMEOUT_S:
-            detail = f"this is not a whole number of seconds from 1 to {MAX_KEY_TIMEOUT_S}"
-            raise _bad(f"{at}/timeout_s", detail, "give one within these bounds")
+        _timeout(self.timeout_s, at)
         if not isinstance(self.keys, tuple) or not self.keys:
             raise _bad(f"{at}/keys", "no key is listed", "list the keys with `[[keys.keys]]`")
         for number, one in enumerate(self.keys):
@@ -236,6 +236,52 @@ def check_approval_logins(value: Any) -> None:
     value.check("/approval_logins")
 
 
+@dataclass(frozen=True, slots=True)
+class TokenExchangeSetting:
+    """The authorization server that issues credentials for calls (RFC 8693): the `url` of its token endpoint.
+
+    `issuer` is its identifier, if that is not the URL. `internal`: a person said that it is at a loopback or private
+    address. `timeout_s` bounds each request, in seconds.
+    """
+
+    kind: ClassVar[str] = "token_exchange"
+
+    url: str
+    client_id: str
+    secret_file: str = ""
+    secret_env: str = ""
+    issuer: str = ""
+    internal: bool = False
+    timeout_s: int = 5
+
+    def check(self, at: str) -> None:
+        """Refuse wrong values. Raises `InvalidSettings`."""
+        check_https(self.url, f"{at}/url")
+        _text(self.client_id, f"{at}/client_id")
+        _one_source(self.secret_file, self.secret_env, at, "secret")
+        if self.issuer != "":
+            _text(self.issuer, f"{at}/issuer")
+        if len(self.issuer or self.url) > MAX_NAME_CHARS:
+            raise _bad(f"{at}/issuer", "the identifier is too long", f"give one of at most {MAX_NAME_CHARS} characters")
+        if type(self.internal) is not bool:
+            raise _bad(f"{at}/internal", "this is neither true nor false", "state whether its address is internal")
+        _timeout(self.timeout_s, at)
+
+
+def read_credentials(value: Any) -> TokenExchangeSetting:
+    """Return the table `credentials` of `contextos.toml`. Raises `InvalidSettings`."""
+    if not isinstance(value, dict):
+        raise _bad("/credentials", "this is not a table", "write `[credentials]`")
+    return TokenExchangeSetting(**_kind(value, {TokenExchangeSetting.kind: TokenExchangeSetting}, "/credentials"))
+
+
+def check_credentials(value: Any) -> None:
+    """Check the setting `credentials`, however it was made. Raises `InvalidSettings`."""
+    if not isinstance(value, TokenExchangeSetting):
+        raise _bad("/credentials", "this is not a `TokenExchangeSetting`", "give one, or None")
+    value.check("/credentials")
+
+
 KeysSetting: TypeAlias = "str | Pkcs8KeysSetting | RemoteKeysSetting"
 _KEYS: Final = {one.kind: one for one in (Pkcs8KeysSetting, RemoteKeysSetting)}
 
@@ -259,6 +305,15 @@ def check_keys(value: Any) -> None:
         value.check("/keys")
     else:
         _text(value, "/keys")
+
+
+PORT_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "keys": read_keys,
+    "approval_logins": read_approval_logins,
+    "directory": read_directory,
+    "credentials": read_credentials,
+}
+"""How each of these settings is read from `contextos.toml`."""
 
 
 def check_https(url: Any, at: str) -> None:
@@ -314,6 +369,12 @@ def _one_source(file: Any, variable: Any, at: str, what: str) -> None:
         _text(file, f"{at}/{what}_file")
     elif not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
         raise _bad(f"{at}/{what}_env", "this is not the name of an environment variable", "write it like `KEYS_SECRET`")
+
+
+def _timeout(value: Any, at: str) -> None:
+    if type(value) is not int or not 1 <= value <= MAX_PORT_TIMEOUT_S:
+        detail = f"this is not a whole number of seconds from 1 to {MAX_PORT_TIMEOUT_S}"
+        raise _bad(f"{at}/timeout_s", detail, "give one within these bounds")
 
 
 def _public_key(value: Any, at: str) -> None:

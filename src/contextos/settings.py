@@ -24,16 +24,16 @@ from contextos.contracts.model import MAX_CENTS, MAX_COUNT
 from contextos.errors import InvalidSettings, Problem
 from contextos.files import read_regular_file
 from contextos.port_settings import (
+    PORT_READERS,
     ApprovalLoginsSetting,
     DirectorySetting,
     KeysSetting,
+    TokenExchangeSetting,
     check_approval_logins,
+    check_credentials,
     check_directory,
     check_keys,
     is_loopback,
-    read_approval_logins,
-    read_directory,
-    read_keys,
 )
 from contextos.runtime.environment import RunLimits
 from contextos.trust.identity.claims import MAX_TTL_S
@@ -137,7 +137,8 @@ class Settings:
 
     `egress` lists, by tenant, the endpoints that calls may reach, and `redaction` the rules that redact
     besides those of its packs. `approval_logins` names the OIDC issuer whose logins can answer approvals; None: only
-    keys can.
+    keys can. `credentials` names who issues the credentials of calls; None: no adapter can have the auth mode
+    `exchange`.
     """
 
     workspace: Path
@@ -159,6 +160,7 @@ class Settings:
     egress: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     redaction: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     approval_logins: ApprovalLoginsSetting | None = None
+    credentials: TokenExchangeSetting | None = None
 
     @classmethod
     def read(cls, workspace: Path) -> Settings:
@@ -199,12 +201,7 @@ class Settings:
             if not isinstance(made[name], dict):
                 raise invalid_setting(f"/{name}", "bad_setting", f"`/{name}` is not a table", remedy)
             made[name] = {tenant: _list(one, f"/{name}/{tenant}") for tenant, one in made[name].items()}
-        if "keys" in made:
-            made["keys"] = read_keys(made["keys"])
-        if "approval_logins" in made:
-            made["approval_logins"] = read_approval_logins(made["approval_logins"])
-        if "directory" in made:
-            made["directory"] = read_directory(made["directory"])
+        made |= {name: read(made[name]) for name, read in PORT_READERS.items() if name in made}
         for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
             if name in made:
                 made[name] = kind(**_named(kind, made[name], f"/{name}"))
@@ -237,6 +234,8 @@ def check_settings(settings: Settings) -> None:
     check_keys(settings.keys)
     if settings.approval_logins is not None:
         check_approval_logins(settings.approval_logins)
+    if settings.credentials is not None:
+        check_credentials(settings.credentials)
     if "://" in settings.store and not is_postgres_url(settings.store):
         detail = "the URL in `/store` is not a PostgreSQL URL"
         raise invalid_setting("/store", "bad_setting", detail, "write `postgresql://…`, or name a file for SQLite")

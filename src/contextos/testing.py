@@ -22,6 +22,7 @@ from contextos.app.application import App
 from contextos.app.given import GivenPorts
 from contextos.app.opening import Opening
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.planning import Planner
 from contextos.control.artifacts import PACK_TYPE
@@ -138,6 +139,7 @@ def in_memory(
     directory: Mapping[str, Any],
     facts: Mapping[str, Any] | None = None,
     planner: Planner | None = None,
+    credentials: Credentials | None = None,
     clock: MovableClock | None = None,
     limits: RunLimits | None = None,
     egress: Mapping[str, Sequence[str]] | None = None,
@@ -146,7 +148,8 @@ def in_memory(
 
     `packs` are whole packs, or packs that `contextos.pack` declared, which bring their adapters. `directory` has the
     form of the directory file. `facts` has `nodes` and `edges`, which are written in each tenant. Another call begins
-    with nothing. `egress` lists the endpoints that the calls of a tenant may reach.
+    with nothing. `egress` lists the endpoints that the calls of a tenant may reach. `credentials` issues the
+    credentials of calls.
 
     Raises:
         InvalidInput: the directory is malformed; or, on entering, a fact is.
@@ -159,6 +162,7 @@ def in_memory(
         keys=KeyRing.from_seed(hashlib.sha256(b"contextos.testing").digest()),
         adapters=(*adapters, *(adapter for one in packs if isinstance(one, DeclaredPack) for adapter in one.adapters)),
         planner=planner,
+        credentials=credentials,
         stores=MemoryStores(clock=moved),
         clock=moved,
         dev=True,

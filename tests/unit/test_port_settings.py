@@ -1,4 +1,4 @@
-"""The tables `keys` and `directory` of the settings: typed, bounded, and without a secret in them."""
+"""The tables `keys`, `directory` and `credentials` of the settings: typed, bounded, and without a secret in them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from contextos.port_settings import (
     RemoteKeySetting,
     RemoteKeysSetting,
     SignedDirectorySetting,
+    TokenExchangeSetting,
     check_https,
     is_loopback,
 )
@@ -215,6 +216,48 @@ def test_the_issuer_of_logins(tmp_path: Path) -> None:
     ids=["zero", "float", "shared", "none", "text", "number", "http", "typo", "missing", "empty", "scalar"],
 )
 def test_an_issuer_that_cannot_be_trusted_is_refused_by_name(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        read(tmp_path, text)
+    assert says in str(refused.value)
+
+
+EXCHANGE = """
+    [credentials]
+    kind = "token_exchange"
+    url = "https://login.acme.example/token"
+    client_id = "contextos"
+    secret_env = "CLIENT_SECRET"
+"""
+
+
+def test_the_issuer_of_credentials(tmp_path: Path) -> None:
+    named = read(tmp_path, EXCHANGE + '    issuer = "https://login.acme.example"\n    timeout_s = 9\n').credentials
+    url = "https://login.acme.example"
+    assert named == TokenExchangeSetting(
+        f"{url}/token", "contextos", secret_env="CLIENT_SECRET", issuer=url, timeout_s=9
+    )
+    assert read(tmp_path, "").credentials is None
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (EXCHANGE.replace("token_exchange", "token_echange"), "did you mean `token_exchange`"),
+        (EXCHANGE.replace("https:", "http:"), "not encrypted"),
+        (EXCHANGE.replace("/token", "/token?x=1"), "/credentials/url"),
+        (EXCHANGE.replace("secret_env", "secret"), "/credentials/secret"),
+        (EXCHANGE.replace("    secret_env", "    # "), "exactly one of `secret_file` and `secret_env`"),
+        (EXCHANGE + 'secret_file = "a"', "exactly one of `secret_file` and `secret_env`"),
+        (EXCHANGE.replace("CLIENT_SECRET", "hunter2!"), "/credentials/secret_env"),
+        (EXCHANGE.replace('"contextos"', "5"), "/credentials/client_id"),
+        (EXCHANGE + 'internal = "yes"', "/credentials/internal"),
+        (EXCHANGE + "issuer = 5", "/credentials/issuer"),
+        (EXCHANGE + f'issuer = "{"i" * 2_000}"', "too long"),
+        (EXCHANGE + "timeout_s = 61", "/credentials/timeout_s"),
+        ("credentials = 1", "write `[credentials]`"),
+    ],
+)
+def test_an_issuer_of_credentials_that_is_none_is_refused_by_name(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(InvalidSettings) as refused:
         read(tmp_path, text)
     assert says in str(refused.value)

@@ -14,7 +14,7 @@ from contextos.action.registry import Registry
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.display_escape import hidden_character
 from contextos.contracts.encoding.pointer import pointer
-from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
+from contextos.contracts.envelopes.tool import AdapterDefinition, Authentication, CapabilityDefinition
 from contextos.contracts.model import Map, Model, OpenObject
 from contextos.errors import InvalidInput, Problem
 
@@ -89,6 +89,24 @@ def output_misfit(capability: CapabilityDefinition, *members: str) -> tuple[str,
     unlisted = unlisted_member(capability.output_schema, members)
     detail = f"it has `{unlisted}` in its output, which its output schema does not list"
     return (detail, "use `structured`, or correct the schema") if unlisted else None
+
+
+def with_auth(definition: AdapterDefinition, modes: Mapping[str, Authentication]) -> AdapterDefinition:
+    """Return the definition with how each capability authenticates, as the connection of its file says.
+
+    Raises:
+        InvalidInput: the definition itself states something else, or a token would have no scopes.
+    """
+    capabilities = []
+    for one in definition.capabilities:
+        mode = modes.get(one.name, Authentication(mode="none"))
+        if "auth" in one.model_fields_set and one.auth != mode:
+            detail = f"`{one.name}` states `{one.auth.mode}`, and its connection says `{mode.mode}`"
+            remedy = "remove `auth` from the definition; the connection says it"
+            raise InvalidInput(Problem(f"/definition/capabilities/{one.name}/auth", "another_auth", detail, remedy))
+        stated = {} if mode.mode == "none" else {"auth": mode.to_json()}
+        capabilities.append({**one.to_json(), **stated})
+    return parse(AdapterDefinition, {**definition.to_json(), "capabilities": capabilities})
 
 
 def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -110,10 +110,11 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
 
 
 async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
-    """Return each adapter of the settings: its id, kind, egress and tools, and the tools whose definition changed.
+    """Return each adapter of the settings: its id, kind, egress and tools, how each tool authenticates, and the tools
+    whose definition changed.
 
-    `state` is `matches`, `changed` or `unavailable` where the server is asked; `pinned file` for another adapter of a
-    file, and `pinned code` for a function adapter.
+    `state` is `matches`, `changed` or `unavailable` where the server is asked, and `not asked` for one that answers a
+    user only; `pinned file` for another adapter of a file, and `pinned code` for a function adapter.
 
     Raises:
         InvalidSettings: an adapter does not load.
@@ -124,7 +125,10 @@ async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
         for adapter in loaded.adapters:
             definition = describe_adapter(type(adapter).__name__, adapter)
             state, drifted = "pinned file" if is_adapter_file(named) else "pinned code", frozenset[str]()
-            if isinstance(adapter, PinnedAdapter):
+            auth = {one.name: one.auth.to_json() for one in definition.capabilities}
+            if isinstance(adapter, PinnedAdapter) and all(one["mode"] == "exchange" for one in auth.values()):
+                state = "not asked"
+            elif isinstance(adapter, PinnedAdapter):
                 try:
                     drifted = await adapter.drifted()
                     state = "changed" if drifted else "matches"
@@ -135,7 +139,8 @@ async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
                     "adapter_id": definition.adapter_id,
                     "kind": definition.type,
                     "egress": list(definition.egress),
-                    "tools": [one.name for one in definition.capabilities],
+                    "tools": list(auth),
+                    "auth": auth,
                     "state": state,
                     "drifted": sorted(drifted),
                 }

@@ -21,11 +21,13 @@ from contextos.app.given import (
     adapters_by_id,
     adapters_of,
     approval_logins_of,
+    credentials_of,
     directory_of,
     keys_of,
     kind_of_directory,
     lineage,
     no_postgres,
+    refuse_without_issuer,
     stores_of,
     witness_of,
 )
@@ -90,7 +92,9 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
             owned.append(one)
             on_failure.callback(one.close)
         adapters = adapters_by_id(loaded, given.adapters)
-        in_use = (people, keys, clock, given.stores, given.planner, *adapters.values())
+        credentials = given.credentials if given.credentials is not None else credentials_of(settings, clock)
+        refuse_without_issuer(adapters, credentials)
+        in_use = (people, keys, clock, given.stores, given.planner, credentials, *adapters.values())
         unsafe = lineage(settings, in_use, dev=given.dev)
         witness, place = witness_of(settings, keys, read_only=read_only)
         stores, owner = await stores_of(settings, given, read_only=read_only)
@@ -116,6 +120,7 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
             admission=AdmissionController(settings.pressure, clock),
             concurrency=AsyncioConcurrency(),
             planner=None if given.planner is None else LoggedPlanner(given.planner),
+            credentials=credentials,
             report_fault=log_fault,
             approval_logins=approval_logins_of(settings, clock),
         )

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,8 @@ from contextos.adapters.signed_directory import SignedDirectory
 from contextos.app.foreign_adapters import load_adapter_file
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
+from contextos.contracts.model import MAX_NAME_CHARS
+from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import Adapter, Clock, Directory, Keys, Witness
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.storage import Stores
@@ -56,6 +59,7 @@ _METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "keys": ("sign", "verify", "kids", "public_key"),
     "adapters": ("describe", "call", "lookup"),
     "planner": ("propose",),
+    "credentials": ("exchange",),
 }
 _UNSAFE_NAME: Final = re.compile(r"unsafe_[a-z0-9_]{1,64}")
 
@@ -71,6 +75,7 @@ class GivenPorts:
     keys: Keys | None = None
     adapters: Sequence[Adapter] = ()
     planner: Planner | None = None
+    credentials: Credentials | None = None
     stores: Stores | None = None
     clock: Clock = field(default_factory=SystemClock)
     dev: bool = False
@@ -80,7 +85,12 @@ class GivenPorts:
         if not isinstance(self.adapters, list | tuple):
             detail = f"`{type(self.adapters).__name__[:80]}` is not a list of adapters"
             raise invalid_setting("/adapters", "no_such_port", detail, "give a list, also of one adapter")
-        one_each = {"directory": self.directory, "keys": self.keys, "planner": self.planner}
+        one_each = {
+            "directory": self.directory,
+            "keys": self.keys,
+            "planner": self.planner,
+            "credentials": self.credentials,
+        }
         given = {name: () if port is None else (port,) for name, port in one_each.items()}
         for name, ports in {**given, "adapters": self.adapters}.items():
             for port in ports:
@@ -92,6 +102,10 @@ class GivenPorts:
         if self.planner is not None and not isinstance(getattr(self.planner, "name", None), str):
             detail = f"`{type(self.planner).__name__[:80]}` has no `name`"
             raise invalid_setting("/planner", "no_such_port", detail, "name it and its version: `acme.planner@1.2.0`")
+        issuer = getattr(self.credentials, "issuer", None)
+        if self.credentials is not None and not (isinstance(issuer, str) and 0 < len(issuer) <= MAX_NAME_CHARS):
+            detail = f"`{type(self.credentials).__name__[:80]}` has no `issuer` of at most {MAX_NAME_CHARS} characters"
+            raise invalid_setting("/credentials", "no_such_port", detail, "say who issues its credentials")
 
 
 class SystemEntropy:
@@ -238,6 +252,49 @@ def approval_logins_of(settings: Settings, clock: Clock) -> ApprovalLogins | Non
         detail = f"`{missing.name}` is not installed"
         raise invalid_setting("/approval_logins", "missing_extra", detail, "install `contextos[http]`") from None
     return ApprovalLogins(named.trusted(), HttpJwks(named.jwks_url, clock).with_key, named.max_auth_age_s)
+
+
+def credentials_of(settings: Settings, clock: Clock) -> Credentials | None:
+    """Return who issues the credentials of calls, or None.
+
+    Raises:
+        InvalidSettings: the secret or the URL is wrong, or the extra `http` is not installed.
+    """
+    named, root = settings.credentials, settings.workspace
+    if named is None:
+        return None
+    from contextos.adapters.encrypted_keys import read_secret
+
+    try:
+        from contextos.adapters.oauth.token_exchange import TokenExchange
+    except ModuleNotFoundError as missing:
+        detail = f"`{missing.name}` is not installed"
+        raise invalid_setting("/credentials", "missing_extra", detail, "install `contextos[http]`") from None
+    file = root / named.secret_file if named.secret_file else None
+    secret = partial(read_secret, file, named.secret_env, "/credentials")
+    secret()
+    try:
+        return TokenExchange(
+            named.url,
+            named.client_id,
+            secret,
+            clock,
+            issuer=named.issuer,
+            internal=named.internal,
+            timeout_s=named.timeout_s,
+        )
+    except InvalidInput as error:
+        first = error.problems[0]
+        raise invalid_setting("/credentials/url", first.code, first.detail, first.remedy) from None
+
+
+def refuse_without_issuer(adapters: Mapping[str, Adapter], credentials: Credentials | None) -> None:
+    """Refuse an adapter whose calls need a credential that nobody issues here. Raises `InvalidSettings`."""
+    for adapter_id, adapter in adapters.items():
+        for one in describe_adapter(adapter_id, adapter).capabilities if credentials is None else ():
+            if one.auth.mode == "exchange":
+                detail = f"`{adapter_id}.{one.name}` is called with exchanged credentials, and nobody issues them here"
+                raise invalid_setting("/credentials", "no_issuer", detail, "name the issuer in `[credentials]`")
 
 
 def adapters_of(settings: Settings) -> list[LoadedAdapters]:

@@ -14,6 +14,7 @@ from contextos.app.application import App, publish_heads
 from contextos.app.blocking import BlockingApp
 from contextos.app.build import open_app
 from contextos.app.given import GivenPorts
+from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import Adapter, Directory, Keys
 from contextos.contracts.ports.planning import Planner
 from contextos.errors import Integrity, InvalidInput, Problem, Unavailable
@@ -30,15 +31,16 @@ def open(
     keys: Keys | None = None,
     adapters: Sequence[Adapter] = (),
     planner: Planner | None = None,
+    credentials: Credentials | None = None,
     dev: bool = False,
 ) -> Opening:
     """Return a context that is a running deployment: `async with open(…) as app`, or `with open(…) as app` without an
     event loop.
 
-    `settings` are a `Settings`, or the workspace's directory with `contextos.toml`. `directory` and `keys` are used
-    instead of those that the settings name, `adapters` beside them; these objects are not closed here. `planner` plans
-    the runs that begin here; None fills task templates. `dev` allows development stand-ins that the settings do not
-    name; records name each of them, and the profile `service` has none.
+    `settings` are a `Settings`, or the workspace's directory with `contextos.toml`. `directory`, `keys` and
+    `credentials` are used instead of those that the settings name, `adapters` beside them; these objects are not closed
+    here. `planner` plans the runs that begin here; None fills task templates. `dev` allows development stand-ins that
+    the settings do not name; records name each of them, and the profile `service` has none.
 
     On entering, the engine starts and drives what is due. On leaving, also after an error, it stops, the heads are
     published to the witness, and everything that was opened is closed.
@@ -50,8 +52,7 @@ def open(
         StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
         Unavailable: the store does not answer.
     """
-    given = GivenPorts(directory=directory, keys=keys, adapters=adapters, planner=planner, dev=dev)
-    return Opening(settings, given)
+    return Opening(settings, GivenPorts(directory, keys, adapters, planner, credentials, dev=dev))
 
 
 class Opening(AbstractAsyncContextManager[App], AbstractContextManager[BlockingApp]):

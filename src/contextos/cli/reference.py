@@ -143,6 +143,7 @@ def _ports() -> Iterator[str]:
         RemoteKeySetting,
         RemoteKeysSetting,
         SignedDirectorySetting,
+        TokenExchangeSetting,
     )
 
     yield from ("", "## `[directory]`", "", "Beside a plain file; see [Operations](../operations.md#the-directory).")
@@ -160,6 +161,8 @@ def _ports() -> Iterator[str]:
     yield from ("", "Each entry of `[[keys.keys]]`:", "", *_port_table(RemoteKeySetting))
     yield from ("", "## `[approval_logins]`", "", "See [Logins](../application.md#logins).", "")
     yield from _port_table(ApprovalLoginsSetting)
+    yield from ("", "## `[credentials]`", "", "See [Credentials](../adapters.md#credentials).")
+    yield from _kind(TokenExchangeSetting)
 
 
 def _kind(setting: Any) -> Iterator[str]:

@@ -79,6 +79,7 @@ KINDS: Final[dict[str, Kind]] = {
     "act.looked_up": Kind(EFFECT, True),
     "history.read": Kind(EFFECT, True),
     "arguments.traced": Kind(EFFECT, False),
+    "credential.exchanged": Kind(EFFECT, True),
     "tool.refused": Kind(EFFECT, False),
     "tool.dispatching": Kind(EFFECT, False),
     "tool.returned": Kind(EFFECT, True),

@@ -141,7 +141,8 @@ def withheld_from(
 ) -> str | None:
     """Return why a run with these scopes cannot have a tool, apart from what its pack says; None if it can.
 
-    A write that is declared `delegated` or above acts for a user: it needs their delegation (`acts_for_user`).
+    A call that acts for a user, by its declared mode or with a token issued for them, needs their delegation
+    (`acts_for_user`).
     `asked_for` are the only tools that the request asks for; None: all.
     """
     if not scopes.issuperset(capability.definition.required_scopes):

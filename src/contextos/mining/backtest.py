@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from contextos.app.application import App
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.identity import Principals
-from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, Authentication, CallContext, ToolError
 from contextos.errors import InvalidInput, Problem
 from contextos.operations.gate.opening import open_session
 from contextos.queries.observations import RecordedSession, SessionCall, rules_of, session_calls
@@ -47,7 +47,9 @@ class RecordedAnswers:
     unsafe = ("unsafe_recorded_answers",)
 
     def __init__(self, definition: AdapterDefinition) -> None:
-        self._definition = definition
+        # Nothing outside is called, so nobody issues a credential.
+        bare = [one.model_copy(update={"auth": Authentication(mode="none")}) for one in definition.capabilities]
+        self._definition = definition.model_copy(update={"capabilities": tuple(bare)})
         self.answer: Mapping[str, Any] = {}
 
     def describe(self) -> AdapterDefinition:

@@ -276,6 +276,7 @@ class Deployment:
                 directory=ports.directory,
                 adapters=BreakerAdapters(adapters, outbound),
                 code={RUNTIME: ports.code.runtime(), **code},
+                credentials=ports.credentials,
                 concurrency=ports.concurrency,
             ),
             sources=ContextSources(

@@ -10,6 +10,7 @@ from typing import Any
 from contextos.action.foreign_code import ReportFault, ignore_fault
 from contextos.contracts.admission_limits import YieldedTurn
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
+from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import Adapter, Admission, Clock, Code, Directory, Entropy, Estimator, Keys
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import SlotSteps
@@ -68,6 +69,7 @@ class Ports:
     slots: Callable[[str], SlotSteps] | None = None
     concurrency: Concurrency = field(default_factory=Sequential)
     planner: Planner | None = None
+    credentials: Credentials | None = None
     report_fault: ReportFault = ignore_fault
     approval_logins: ApprovalLogins | None = None
 

@@ -13,6 +13,7 @@ from contextos.action.seen_content import SeenContent
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
+from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import Adapter, Clock, Directory, Estimator, Keys
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import Journal, Knowledge, Memory, ProvedCancels, SlotSteps
@@ -43,6 +44,7 @@ class RunLimits:
 class RunPorts:
     """The external systems that a run uses. `adapters` maps adapter ids to adapters, and `code` maps the pins of code
     (`runtime`, `code:<adapter id>`) to the digests of the code that this process runs. Both are empty in a replay.
+    `credentials` exchanges identities for credentials; None if the deployment has no issuer.
     """
 
     store: Store
@@ -51,6 +53,7 @@ class RunPorts:
     directory: Directory
     adapters: Mapping[str, Adapter]
     code: Mapping[str, str | None]
+    credentials: Credentials | None = None
     concurrency: Concurrency = field(default_factory=Sequential)
 
 

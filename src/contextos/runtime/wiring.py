@@ -37,6 +37,7 @@ from contextos.control.vocabulary import pack_vocabulary
 from contextos.errors import LostReply, Unavailable
 from contextos.intelligence.retrieval import drop_stale_names
 from contextos.runtime.code_pins import ChangedAdapter, code_now, pinned_adapters
+from contextos.runtime.credentials import credentials_for_evidence, exchange_or_failure
 from contextos.runtime.environment import RunEnvironment, cancels_of
 from contextos.runtime.redaction import cleanse_output, cleanse_text, redacted_items
 from contextos.trust.approvals.gate_approvals import Recheck, RunApprovals
@@ -219,6 +220,7 @@ def build_gateway(
         partial(operation_fault, environment.ports.store, scope.run.tenant_id, environment.ports.keys),
         cancels_of(environment),
         partial(recheck_preconditions, environment, scope),
+        partial(exchange_or_failure, environment, scope),
     )
     approvals = RunApprovals(
         environment.journal,
@@ -299,8 +301,9 @@ def _view(tools: ToolAccess, name: str) -> CapabilityView:
     return CapabilityView(name, capability.definition.approval_mode, capability_facts(capability))
 
 
-def _recheck(environment: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action) -> Recheck:
+async def _recheck(environment: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action) -> Recheck:
     """Everything that an approval was bound to, as it is now: pins, adapters, graph evidence and repeated reads."""
+    tokens = await credentials_for_evidence(environment, scope, action)
 
     async def look() -> dict[str, str | None]:
         definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
@@ -316,14 +319,14 @@ def _recheck(environment: RunEnvironment, scope: RunScope, query: RetrievalQuery
         for fact in action.evidence:
             of_tool = fact.evidence_ref.startswith("tool:")
             now[f"{fact.evidence_ref}#{fact.name}"] = (
-                await _ask_again(environment, scope, fact) if of_tool else known.get(fact.name)
+                await _ask_again(environment, scope, fact, tokens) if of_tool else known.get(fact.name)
             )
         return now
 
     return look
 
 
-async def _ask_again(environment: RunEnvironment, scope: RunScope, fact: Fact) -> str | None:
+async def _ask_again(environment: RunEnvironment, scope: RunScope, fact: Fact, tokens: Mapping[str, str]) -> str | None:
     """The digest of what a read returns now, for the arguments of the call that the evidence came from."""
     call_id = fact.evidence_ref.rsplit(":", 1)[1]
     sent = [
@@ -335,10 +338,20 @@ async def _ask_again(environment: RunEnvironment, scope: RunScope, fact: Fact) -
     adapter = pinned_adapters(environment, scope.pinned.pins).get(capability.adapter.adapter_id)
     if not sent or adapter is None or isinstance(adapter, ChangedAdapter) or capability.definition.kind != "read":
         return None
+    token = tokens.get(fact.evidence_ref, "")
+    if capability.definition.auth.mode == "exchange" and not token:
+        return None
     now_us, timeout_ms = environment.ports.clock.now_us(), capability.definition.timeout_s * 1_000
     until_us = now_us + timeout_ms * 1_000
     context = CallContext(
-        scope.run.tenant_id, scope.run.run_id, call_id, None, until_us, timeout_ms, egress=capability.adapter.egress
+        scope.run.tenant_id,
+        scope.run.run_id,
+        call_id,
+        None,
+        until_us,
+        timeout_ms,
+        egress=capability.adapter.egress,
+        access_token=token,
     )
     try:
         reply = await adapter.call(capability.definition.name, own_copy(sent[-1]["envelope"]["args"]), context)

@@ -164,3 +164,31 @@ def test_a_deployment_opens_with_its_published_adapter_and_refuses_another_file(
     place.write_text(place.read_text("utf-8") + " ", encoding="utf-8")
     with pytest.raises(InvalidSettings, match="digest"):
         asyncio.run(adapters())
+
+
+def test_the_list_says_how_calls_authenticate_and_asks_no_server_that_needs_a_user(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = write(workspace, name="static")
+    file = json.loads(place.read_text("utf-8"))
+    file["connection"]["env"] = ["SHOP_TOKEN"]
+    place.write_text(json.dumps(file), encoding="utf-8")
+    publish_adapter_file(workspace, place)
+    publish_adapter_file(workspace, write(workspace, name="none"))
+    place = write(workspace, name="exchange")
+    file = json.loads(place.read_text("utf-8"))
+    url = {"url": "https://tools.example/mcp", "audience": "https://tools.example"}
+    file["connection"] = {"kind": "mcp", **url}
+    file["definition"] |= {"external": True, "egress": ["tools.example:443"]}
+    for one in file["definition"]["capabilities"]:
+        one["required_scopes"] = ["tools:use"]
+    place.write_text(json.dumps(file), encoding="utf-8")
+    publish_adapter_file(workspace, place)
+    monkeypatch.setenv("SHOP_TOKEN", "0123456789abcdef")
+    found = {one["adapter_id"]: one for one in asyncio.run(list_adapters(workspace))}
+    assert {name: next(iter(one["auth"].values())) for name, one in found.items()} == {
+        "static": {"mode": "static"},
+        "none": {"mode": "none"},
+        "exchange": {"mode": "exchange", "audience": "https://tools.example"},
+    }
+    assert found["exchange"]["state"] == "not asked"

@@ -12,10 +12,10 @@ import pytest
 
 from contextos.adapters.directory import FileDirectory
 from contextos.app import GivenPorts, open_unchecked
-from contextos.app.given import approval_logins_of
+from contextos.app.given import approval_logins_of, credentials_of
 from contextos.cli.demo.workspace import make_workspace
 from contextos.errors import InvalidSettings
-from contextos.port_settings import ApprovalLoginsSetting
+from contextos.port_settings import ApprovalLoginsSetting, TokenExchangeSetting
 from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.seal import PURPOSES, KeyRing
@@ -106,6 +106,10 @@ def test_a_directory_that_lists_no_tenants_is_named_where_they_are_needed(settin
     app.close()
 
 
+class Nobody:
+    async def exchange(self, _request: object) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("given", "pointer"),
     [
@@ -121,6 +125,8 @@ def test_a_directory_that_lists_no_tenants_is_named_where_they_are_needed(settin
         (GivenPorts(adapters=(Undescribed(lambda: 1 / 0),)), "/adapters"),
         (GivenPorts(planner=object()), "/planner"),  # type: ignore[arg-type]
         (GivenPorts(planner=Nameless()), "/planner"),  # type: ignore[arg-type]
+        (GivenPorts(credentials=object()), "/credentials"),  # type: ignore[arg-type]
+        (GivenPorts(credentials=Nobody()), "/credentials"),  # type: ignore[arg-type]
     ],
     ids=[
         "no directory",
@@ -135,6 +141,8 @@ def test_a_directory_that_lists_no_tenants_is_named_where_they_are_needed(settin
         "an adapter that raises",
         "no planner",
         "a planner without a name",
+        "no issuer of credentials",
+        "an issuer without a name",
     ],
 )
 def test_what_is_no_port_is_refused(settings: Settings, given: GivenPorts, pointer: str) -> None:
@@ -157,3 +165,26 @@ def test_the_issuer_of_logins_is_that_of_the_settings(settings: Settings) -> Non
     made = approval_logins_of(replace(settings, approval_logins=named), clock)
     assert made is not None
     assert (made.issuer, made.max_auth_age_s) == (named.trusted(), 9)
+
+
+def test_the_issuer_of_credentials_is_that_of_the_settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SystemClock()
+    assert credentials_of(settings, clock) is None
+    named = TokenExchangeSetting("https://login.example/token", "contextos", secret_env="SHOP_CLIENT_SECRET")
+    with pytest.raises(InvalidSettings, match="`SHOP_CLIENT_SECRET` holds no secret"):
+        credentials_of(replace(settings, credentials=named), clock)
+    monkeypatch.setenv("SHOP_CLIENT_SECRET", "s3cret")
+    made = credentials_of(replace(settings, credentials=named), clock)
+    assert made is not None
+    assert made.issuer == "https://login.example/token"
+    (settings.workspace / "client").write_text("s3cret\n")
+    (settings.workspace / "client").chmod(0o644)
+    of_file = replace(named, secret_env="", secret_file="client", issuer="https://login.example")
+    with pytest.raises(InvalidSettings, match="can be read by others"):
+        credentials_of(replace(settings, credentials=of_file), clock)
+    (settings.workspace / "client").chmod(0o600)
+    made = credentials_of(replace(settings, credentials=of_file), clock)
+    assert made is not None
+    assert made.issuer == "https://login.example"
+    with pytest.raises(InvalidSettings, match="/credentials/url"):
+        credentials_of(replace(settings, credentials=replace(named, url="https://login.example/a/../token")), clock)

@@ -1,11 +1,13 @@
-"""Data classes for sending one call: the checked call, the progress of its delivery, and the ports that may be used."""
+"""Data classes for sending one call: the checked call, the progress of its delivery, and the ports that may be used;
+and the credential that an attempt is sent with.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from contextos.action.budget import BudgetUsed, CallTime
 from contextos.action.gateway.result_validation import Cleanse
@@ -15,12 +17,27 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import Write
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter, Clock
-from contextos.contracts.ports.seams import ProvedCancels
+from contextos.contracts.ports.seams import Journal, ProvedCancels, RecordRequest
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import Capability, Redeemed
 
+TOKEN_LOST: Final = Failure(code="tool_failed", detail="the credential of this attempt ended with the process")
+"""An attempt that another process began cannot be sent: its token is on no record."""
+
 OperationFault = Callable[[str, OperationDocument], Awaitable[str | None]]
 """(document key, row of the idempotency table) -> why the row is not believed, or None."""
+
+
+@final_fields
+class Exchanged:
+    """What an exchange of identity for a credential came to: the answer that is recorded, and the secret token."""
+
+    answer: Mapping[str, Any]
+    token: str = field(default="", repr=False)
+
+
+Exchange = Callable[[Capability, str], Awaitable[Exchanged]]
+"""(tool, tool call id) -> the credential of one attempt, or why there is none. Raises nothing that a port does."""
 
 CheckSettlement = Callable[[str, ToolCallEnvelope, Mapping[str, Any]], Awaitable[str | None]]
 """(key, tool call id, recorded settlement) -> why the settlement is refused, or None."""
@@ -44,7 +61,7 @@ class DispatchPorts:
 
     `headers` takes a tool call id and whether the adapter is external. `deferred` builds the decision record of a
     waiting run, for the reason named. `spent` returns what the run has used so far. `recheck` takes the key of an
-    attempt and checks identities and pinned artifacts again.
+    attempt and checks identities and pinned artifacts again. `exchange` obtains the credential of one attempt.
     """
 
     store: Store
@@ -60,6 +77,7 @@ class DispatchPorts:
     operation_fault: OperationFault
     proved_cancels: ProvedCancels
     recheck: Callable[[str], Awaitable[PreconditionResult]]
+    exchange: Exchange
 
 
 @final_fields
@@ -84,7 +102,8 @@ class Delivery:
 
     `first_us` is when the call was first sent, and `first_clock_us` that time by the clock; `claimed` is the write that
     reserves its idempotency key. `recovered`: another process recorded the current attempt. `grouped`: the attempt is
-    sent together with other calls. `time`: how long the current attempt can take.
+    sent together with other calls. `time`: how long the current attempt can take. `token`: the secret credential of the
+    current attempt; `lacking`: why it has none.
     """
 
     call: ClearedCall
@@ -99,6 +118,8 @@ class Delivery:
     claimed: Write | None = None
     grouped: bool = False
     checks: tuple[Write, ...] = ()
+    token: str = field(default="", repr=False)
+    lacking: Failure | None = None
 
     @property
     def key(self) -> str:
@@ -110,25 +131,50 @@ class Delivery:
         return self.call.capability.definition.kind == "write"
 
 
-def call_context(
-    tenant_id: str,
-    ports: DispatchPorts,
-    envelope: ToolCallEnvelope,
-    capability: Capability,
-    not_after_us: int,
-    timeout_ms: int,
-    is_late: Callable[[], bool],
-) -> CallContext:
+async def obtain_credentials(journal: Journal, exchange: Exchange, deliveries: Sequence[Delivery]) -> None:
+    """Obtain a credential for each attempt whose tool needs one, at the same time, before any of them is dispatched.
+
+    The journal records of each who issued it for whom, or why nobody did, and never the token. A process that takes an
+    attempt over from the journal has no token, and so sends nothing: the next attempt obtains another.
+    """
+    asking = [one for one in deliveries if one.call.capability.definition.auth.mode == "exchange"]
+    for one in asking:
+        one.token, one.lacking = "", TOKEN_LOST
+
+    async def obtain(delivery: Delivery) -> dict[str, Any]:
+        made = await exchange(delivery.call.capability, delivery.call.envelope.tool_call_id)
+        delivery.token = made.token
+        return dict(made.answer)
+
+    if not asking:
+        return
+    requests = [
+        RecordRequest("credential.exchanged", one.key, exchange_question(one.call.capability), partial(obtain, one))
+        for one in asking
+    ]
+    for one, answer in zip(asking, await journal.record_all(requests), strict=True):
+        failure = answer.get("failure")
+        one.lacking = Failure.model_validate(failure) if failure else None if one.token else TOKEN_LOST
+
+
+def exchange_question(capability: Capability) -> dict[str, Any]:
+    """Return what is asked for in an exchange; a replay compares it."""
+    return {"audience": capability.definition.auth.audience, "scopes": list(capability.definition.required_scopes)}
+
+
+def call_context(tenant_id: str, ports: DispatchPorts, delivery: Delivery, is_late: Callable[[], bool]) -> CallContext:
     """Build what an adapter receives with the arguments of one attempt."""
+    envelope, capability = delivery.call.envelope, delivery.call.capability
     return CallContext(
         tenant_id=tenant_id,
         run_id=envelope.run_id,
         tool_call_id=envelope.tool_call_id,
         idempotency_key=envelope.idempotency_key,
-        not_after_us=not_after_us,
-        timeout_ms=timeout_ms,
+        not_after_us=delivery.not_after_us,
+        timeout_ms=delivery.time.timeout_ms,
         headers=partial(ports.headers, envelope.tool_call_id, capability.adapter.external),
         claim=partial(ports.claim_token, capability, envelope.tool_call_id),
         is_late=is_late,
         egress=capability.adapter.egress,
+        access_token=delivery.token,
     )

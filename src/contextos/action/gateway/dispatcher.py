@@ -17,7 +17,7 @@ from contextos.action.breaker_adapter import BreakerAdapter
 from contextos.action.budget import call_time, exceeded_limit
 from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency, retries
-from contextos.action.gateway.delivery import ClearedCall, Delivery, DispatchPorts, call_context
+from contextos.action.gateway.delivery import ClearedCall, Delivery, DispatchPorts, call_context, obtain_credentials
 from contextos.action.gateway.result_validation import result_of_settlement, validate_reply, why_inconclusive
 from contextos.action.registry import Registry
 from contextos.contracts.encoding.codec import own_copy
@@ -53,6 +53,9 @@ class Dispatcher:
         """
         deliveries = [self._begin(call) for call in calls]
         for delivery in deliveries:
+            delivery.attempt += 1
+        await obtain_credentials(self.journal, self.ports.exchange, deliveries)
+        for delivery in deliveries:
             assert not delivery.writes, "an effect is sent alone"
             self._dispatch(delivery)
         if any(call.capability.leaves for call in calls):
@@ -81,6 +84,8 @@ class Dispatcher:
         while True:
             if delivery.attempt and delivery.mode == "send" and delivery.writes and not self.journal.on_tape:
                 await idempotency.require_same_epoch(self.journal.run_id, self.ports.store, call.operation)
+            delivery.attempt += 1
+            await obtain_credentials(self.journal, self.ports.exchange, [delivery])
             self._dispatch(delivery)
             if delivery.writes or call.capability.leaves:
                 await self.journal.commit()
@@ -94,7 +99,6 @@ class Dispatcher:
     def _dispatch(self, delivery: Delivery) -> None:
         """Record the dispatch of the next attempt, and stage the checks that must hold in its commit."""
         call = delivery.call
-        delivery.attempt += 1
         delivery.on_tape = self.journal.on_tape
         # Finding out what an earlier attempt did is not limited by the run: its outcome has to be known.
         budget = self.scope.run.run_budget if delivery.mode == "send" else None
@@ -171,7 +175,9 @@ class Dispatcher:
             now_us=self.journal.now_us if on_tape else self.ports.clock.now_us(),
         )
         lookup_checks = idempotency.lookup_preconditions(run_id, call.capability, key, call.operation)
-        self.journal.stage(claimed, *_redemption(call.approval), *lookup_checks, *call.preconditions)
+        # The commit that dispatches the call fails if the approval was consumed.
+        redeemed = (call.approval.consume,) if call.approval else ()
+        self.journal.stage(claimed, *redeemed, *lookup_checks, *call.preconditions)
         return claimed
 
     def _derive_dispatch(self, delivery: Delivery) -> None:
@@ -255,12 +261,13 @@ class Dispatcher:
                 return outcome(found, None, detail, code="budget_exhausted")
             return outcome(found, None, str(error))
 
-        context = call_context(
-            self.scope.run.tenant_id, self.ports, envelope, capability, not_after_us, time.timeout_ms, is_late
-        )
+        context = call_context(self.scope.run.tenant_id, self.ports, delivery, is_late)
         if is_late():
             # A worker that was stopped here must not send the call after somebody settled that it was not sent.
             return outcome("not_sent", None, "its time was over before it was sent")
+        if delivery.lacking is not None:
+            found = "not_sent" if mode == "send" else "unknown"
+            return outcome(found, None, delivery.lacking.detail, code=delivery.lacking.code)
         try:
             if mode == "send" or (rule.strategy == "keyed" and self._key_is_remembered(delivery)):
                 # The adapter gets a copy: the arguments are shared with the request, the pack and other steps.
@@ -374,10 +381,3 @@ class Dispatcher:
         self.journal.stage(idempotency.complete_key(claimed, result, happened=result.status == "completed"))
         await self.journal.commit()
         return result
-
-
-def _redemption(approval: Redeemed | None) -> tuple[Write, ...]:
-    """Return the write that consumes the approval. The commit that dispatches the call fails if it was consumed."""
-    if approval is None:
-        return ()
-    return (approval.consume,)

@@ -117,7 +117,7 @@ def _how(delivery: Delivery, answer: Mapping[str, Any]) -> How | None:
     if outcome == "returned":
         return None
     if outcome == "not_sent":
-        if error is not None and error["code"] == "budget_exhausted":
+        if error is not None and error["code"] in ("budget_exhausted", "identity_refused"):
             return None
         return "send" if strategy == "keyed" or circuit_open(answer) else None
     if strategy == "keyed":
@@ -142,7 +142,9 @@ def admitted(deliveries: Sequence[Delivery], answers: Sequence[Mapping[str, Any]
 
 def reads_again(delivery: Delivery, answer: Mapping[str, Any]) -> bool:
     """Return whether a read can be sent again at once: a caller waits for it, and nothing is at stake."""
-    again = answer["outcome"] != "returned" and delivery.attempt < READ_ATTEMPTS
+    error = answer["envelope"]["error"]
+    refused = error is not None and error["code"] == "identity_refused"
+    again = answer["outcome"] != "returned" and delivery.attempt < READ_ATTEMPTS and not refused
     return again and (delivery.grouped or not circuit_open(answer))
 
 

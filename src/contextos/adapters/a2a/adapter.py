@@ -25,6 +25,7 @@ from contextos.action.foreign_code import LOOKUP_PASSES, ForeignFaults
 from contextos.action.secret_redactor import SecretRedactor
 from contextos.adapters.a2a.definitions import A2aConnection, SkillOperation, is_pinned, skill_misfit
 from contextos.adapters.a2a.tasks import ACTIVE, REFUSED_CALLERS, AgentAnswer, AgentRefusal, BadAnswer, reply_of
+from contextos.adapters.adapter_file import with_auth
 from contextos.adapters.foreign.replies import stated_error
 from contextos.adapters.foreign.server_adapter import ServerAdapter
 from contextos.contracts.encoding.codec import parse
@@ -75,7 +76,7 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
         with self._faults(capability, context, is_read=declared.kind == "read") as faults:
             try:
                 async with asyncio.timeout_at(over_at):
-                    reply = await self._sent(agent, request, operation, declared)
+                    reply = await self._sent(agent, request, operation, declared, context)
             except TimeoutError:
                 faults.uncertain(f"its task did not end in {context.timeout_ms} ms")
             except BadAnswer as bad:
@@ -106,7 +107,7 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
             try:
                 async with asyncio.timeout_at(over_at):
                     answer = await _ended(agent, await agent.only_task(idempotency_key))
-                    reply = reply_of(answer, operation, declared, self._redactor().redact)
+                    reply = reply_of(answer, operation, declared, self._redactor(context).redact)
             except TimeoutError:
                 faults.uncertain(f"its task did not end in {context.timeout_ms} ms")
             except BadAnswer as bad:
@@ -139,16 +140,21 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
 
         try:
             async with asyncio.timeout_at(over_at):
-                agent = AgentConnection(self._named, os.environ, context.headers())
+                agent = AgentConnection(self._named, os.environ, context.headers(), context.access_token)
                 return agent, await agent.card()
         except TimeoutError:
             faults.uncertain(f"it did not send its card in {context.timeout_ms} ms")
 
     async def _sent(
-        self, agent: AgentConnection, request: Any, operation: SkillOperation, declared: CapabilityDefinition
+        self,
+        agent: AgentConnection,
+        request: Any,
+        operation: SkillOperation,
+        declared: CapabilityDefinition,
+        context: CallContext,
     ) -> AdapterReply:
         """Send the message, and return the reply when its task ended."""
-        redact = self._redactor().redact
+        redact = self._redactor(context).redact
         try:
             first = await agent.send(request)
         except AgentRefusal as refusal:
@@ -160,8 +166,8 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
             raise BadAnswer("the agent answered in the context of another call")
         return reply_of(await _ended(agent, first), operation, declared, redact)
 
-    def _redactor(self) -> SecretRedactor:
-        return SecretRedactor(self._named.secrets(os.environ))
+    def _redactor(self, context: CallContext) -> SecretRedactor:
+        return SecretRedactor([*self._named.secrets(os.environ), context.access_token])
 
 
 def a2a_adapter(file: AdapterFile) -> A2aAdapter:
@@ -174,7 +180,7 @@ def a2a_adapter(file: AdapterFile) -> A2aAdapter:
     require_a2a()
     connection = parse(A2aConnection, file.connection)
     connection.check()
-    if connection.is_remote and connection.endpoint() not in file.definition.egress:
+    if (connection.is_remote or connection.audience) and connection.endpoint() not in file.definition.egress:
         remedy = f"add `{connection.endpoint()}` to `egress`, and set `external` to true"
         raise InvalidInput(Problem("/definition/egress", "no_egress_list", "it lacks the agent itself", remedy))
     operations: dict[str, SkillOperation] = {}
@@ -183,7 +189,8 @@ def a2a_adapter(file: AdapterFile) -> A2aAdapter:
         if (fault := skill_misfit(operation, capability)) is not None:
             raise InvalidInput(Problem(f"/operations/{capability.name}", "misfit", *fault))
         operations[capability.name] = operation
-    return A2aAdapter(file.definition, connection, operations)
+    definition = with_auth(file.definition, dict.fromkeys(operations, connection.auth))
+    return A2aAdapter(definition, connection, operations)
 
 
 def require_a2a() -> None:

@@ -48,15 +48,18 @@ MEDIA_TYPES: Final[Mapping[str, str]] = {
 
 
 class AgentConnection:
-    """The connection to one agent. `environment` holds its token, and `trace` are the headers of the caller's trace.
+    """The connection to one agent. `environment` holds its token, unless `access_token` was issued for the call, and
+    `trace` are the headers of the caller's trace.
 
     Raises:
-        Unavailable: the variable of the token does not exist.
+        Unavailable: there is no token where one is needed.
     """
 
-    def __init__(self, named: A2aConnection, environment: Mapping[str, str], trace: Mapping[str, str]) -> None:
+    def __init__(
+        self, named: A2aConnection, environment: Mapping[str, str], trace: Mapping[str, str], access_token: str = ""
+    ) -> None:
         self._named = named
-        self._headers = _authorization(named, environment)
+        self._headers = _authorization(named, environment, access_token)
         self._bridge = _Bridge(named)
         interface = AgentInterface(
             url=named.url,
@@ -160,7 +163,11 @@ class _Bridge(httpx.AsyncBaseTransport):
         return httpx.Response(200, json=body)
 
 
-def _authorization(named: A2aConnection, environment: Mapping[str, str]) -> dict[str, str]:
+def _authorization(named: A2aConnection, environment: Mapping[str, str], access_token: str) -> dict[str, str]:
+    if named.audience is not None:
+        if not access_token:
+            raise Unavailable(named.endpoint(), "it is asked for a user only, with a token that is issued for a call")
+        return {"authorization": f"Bearer {access_token}"}
     if named.token_env is None:
         return {}
     if named.token_env not in environment:

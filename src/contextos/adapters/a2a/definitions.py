@@ -8,10 +8,16 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from contextos.adapters.adapter_file import output_misfit
-from contextos.adapters.foreign.server_url import VariableName, bad_connection, check_server_url, is_remote_url
+from contextos.adapters.foreign.server_url import (
+    VariableName,
+    authentication,
+    bad_connection,
+    check_server_url,
+    is_remote_url,
+)
 from contextos.adapters.outbound import destination
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.envelopes.tool import Authentication, CapabilityDefinition
 from contextos.contracts.ids import Digest
 from contextos.contracts.model import Model, Name
 
@@ -36,7 +42,8 @@ class A2aConnection(Model):
     """How an A2A agent is reached: the URL of its JSON-RPC interface, and that of its card, at the same endpoint.
 
     `tenant` is that of the interface, if it has one. `token_env` names the environment variable that holds the bearer
-    token. `internal`: a person said that the agent is at a loopback or private address.
+    token, which is the same for every user; or a token is issued for each call to `audience`. `internal`: a person said
+    that the agent is at a loopback or private address.
     """
 
     kind: Literal["a2a"]
@@ -44,6 +51,7 @@ class A2aConnection(Model):
     card_url: Url
     tenant: str = Field(default="", max_length=256)
     token_env: VariableName | None = None
+    audience: Name | None = None
     internal: bool = False
 
     def check(self) -> None:
@@ -56,10 +64,17 @@ class A2aConnection(Model):
         if destination(self.card_url).endpoint != self.endpoint():
             raise bad_connection("/card_url", f"the card is not at `{self.endpoint()}`", "name the card of that agent")
         check_server_url(self.card_url, internal=self.internal)
+        if self.audience and self.token_env:
+            raise bad_connection("/audience", "an agent with a token of its own has no `audience`", "remove it")
 
     def secrets(self, environment: Mapping[str, str]) -> list[str]:
         """Return the token of the connection, if it has one."""
         return [environment[self.token_env]] if self.token_env and self.token_env in environment else []
+
+    @property
+    def auth(self) -> Authentication:
+        """How calls authenticate."""
+        return authentication(self.audience, has_secret=self.token_env is not None)
 
     @property
     def is_remote(self) -> bool:

@@ -1,4 +1,6 @@
-"""What the URL of a foreign server can be: encrypted and public, unless a person said that it is internal."""
+"""What the URL of a foreign server can be (encrypted and public, unless a person said that it is internal), and how
+calls to it authenticate.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from contextos.adapters.outbound import destination, is_internal, is_public
+from contextos.contracts.envelopes.tool import Authentication
 from contextos.errors import InvalidInput, Problem
 from contextos.port_settings import is_loopback
 
@@ -39,3 +42,10 @@ def is_remote_url(url: str) -> bool:
 def bad_connection(where: str, detail: str, remedy: str) -> InvalidInput:
     """Return the error for the member `where` of the connection of an adapter file."""
     return InvalidInput(Problem(f"/connection{where}", "bad_connection", detail, remedy))
+
+
+def authentication(audience: str | None, *, has_secret: bool) -> Authentication:
+    """Return how calls authenticate: with a token that is issued for each to `audience`, with a secret, or not."""
+    if audience is not None:
+        return Authentication(mode="exchange", audience=audience)
+    return Authentication(mode="static" if has_secret else "none")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from contextos.action.secret_redactor import SecretRedactor
+from contextos.adapters.adapter_file import with_auth
 from contextos.adapters.foreign.replies import stated_error
 from contextos.adapters.foreign.server_adapter import ServerAdapter
 from contextos.adapters.loop_thread import LoopThread
@@ -125,27 +126,33 @@ class McpAdapter(ServerAdapter[Operation]):
     ) -> AdapterReply:
         assert self._open is not None, "it is made before anything runs on the thread"
         over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
-        session, listed = await self._listed(operation, declared, context, over_at)
-        if isinstance(operation, ToolOperation) and not is_as_published(operation, listed):
-            self._quarantine.add(declared.name)
-            return self._quarantine.reply(declared.name)
-        if context.is_late():
-            raise Overloaded(self._definition.adapter_id, "its time was over before it had its turn")
-        reply: AdapterReply | None = None
-        with self._faults(declared.name, context, is_read=declared.kind == "read") as faults:
-            try:
-                async with asyncio.timeout_at(over_at):
-                    reply = await self._send(session, operation, declared, args, context)
-            except TimeoutError:
-                faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
-        assert reply is not None, "a fault raises"
-        return reply
+        with ExitStack() as after:
+            session, listed = await self._listed(operation, declared, context, over_at, after)
+            if isinstance(operation, ToolOperation) and not is_as_published(operation, listed):
+                self._quarantine.add(declared.name)
+                return self._quarantine.reply(declared.name)
+            if context.is_late():
+                raise Overloaded(self._definition.adapter_id, "its time was over before it had its turn")
+            reply: AdapterReply | None = None
+            with self._faults(declared.name, context, is_read=declared.kind == "read") as faults:
+                try:
+                    async with asyncio.timeout_at(over_at):
+                        reply = await self._send(session, operation, declared, args, context)
+                except TimeoutError:
+                    faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
+            assert reply is not None, "a fault raises"
+            return reply
 
     async def _listed(
-        self, operation: Operation, declared: CapabilityDefinition, context: CallContext, over_at: float
+        self,
+        operation: Operation,
+        declared: CapabilityDefinition,
+        context: CallContext,
+        over_at: float,
+        after: ExitStack,
     ) -> tuple[McpSession, list[dict[str, Any]]]:
         """Return the session, and the tools that it lists. Nothing was sent yet: a fault is `Unavailable`, also for a
-        write.
+        write. `after` retires a session that is for this call alone.
         """
         assert self._open is not None, "it is made before anything runs on the thread"
         session: McpSession | None = None
@@ -153,7 +160,9 @@ class McpAdapter(ServerAdapter[Operation]):
         with self._faults(declared.name, context, is_read=True) as faults:
             try:
                 async with asyncio.timeout_at(over_at):
-                    session = await self._open.session()
+                    session = await self._open.session(context.access_token)
+                    if context.access_token:
+                        after.callback(session.retire)
                     if isinstance(operation, ToolOperation):
                         listed = await session.list_tools()
             except TimeoutError:
@@ -174,7 +183,7 @@ class McpAdapter(ServerAdapter[Operation]):
     ) -> AdapterReply:
         from mcp import MCPError
 
-        redact = SecretRedactor(self._named.secrets(os.environ)).redact
+        redact = SecretRedactor([*self._named.secrets(os.environ), context.access_token]).redact
         try:
             if isinstance(operation, ResourceOperation):
                 return _contents(await session.read_resource(args["uri"]), args["uri"], declared, redact)
@@ -197,7 +206,7 @@ def mcp_adapter(file: AdapterFile, folder: Path) -> McpAdapter:
     require_mcp()
     connection = parse(McpConnection, file.connection)
     connection.check()
-    if connection.is_remote and connection.endpoint() not in file.definition.egress:
+    if (connection.is_remote or connection.audience) and connection.endpoint() not in file.definition.egress:
         remedy = f"add `{connection.endpoint()}` to `egress`, and set `external` to true"
         raise InvalidInput(Problem("/definition/egress", "no_egress_list", "it lacks the server itself", remedy))
     operations: dict[str, Operation] = {}
@@ -208,7 +217,8 @@ def mcp_adapter(file: AdapterFile, folder: Path) -> McpAdapter:
         fault = misfit(operations[capability.name], capability)
         if fault is not None:
             raise InvalidInput(Problem(f"/operations/{capability.name}", "misfit", *fault))
-    return McpAdapter(file.definition, connection, operations, folder)
+    definition = with_auth(file.definition, dict.fromkeys(operations, connection.auth))
+    return McpAdapter(definition, connection, operations, folder)
 
 
 def require_mcp() -> None:

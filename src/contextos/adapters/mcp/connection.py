@@ -172,16 +172,19 @@ class McpSessions:
         """The transport of the newest session."""
         return self._current.transport if self._current else None
 
-    async def session(self) -> McpSession:
-        """Return the session that is used, or a new one after it ended; it may not be open yet.
+    async def session(self, access_token: str = "") -> McpSession:
+        """Return the session that is used, or a new one after it ended; it may not be open yet. With a token that was
+        issued for one call, return a session for that call alone, which the caller retires.
 
         Raises:
-            Unavailable: the program or a variable that it needs does not exist.
+            Unavailable: the program or a variable that it needs does not exist, or a token is needed.
         """
+        if self._named.audience is not None:
+            if not access_token:
+                raise Unavailable("the server", "it is asked for a user only, with a token that is issued for a call")
+            return self._made(access_token)
         if self._current is None or not self._current.is_usable:
-            self._all = {one for one in self._all if not one.task.done()}
-            self._current = McpSession(self._transport())
-            self._all.add(self._current)
+            self._current = self._made("")
         return self._current
 
     async def close(self) -> None:
@@ -196,13 +199,19 @@ class McpSessions:
         for one in self._all:
             one.transport.kill()
 
-    def _transport(self) -> StdioTransport | HttpTransport:
+    def _made(self, access_token: str) -> McpSession:
+        self._all = {one for one in self._all if not one.task.done()}
+        made = McpSession(self._transport(access_token))
+        self._all.add(made)
+        return made
+
+    def _transport(self, access_token: str) -> StdioTransport | HttpTransport:
         named = self._named
         env = {name: os.environ.get(name) for name in (*named.env, *([named.token_env] if named.token_env else []))}
         if missing := [name for name, value in env.items() if value is None]:
             raise Unavailable(f"${missing[0]}", "the environment has no such variable; set it")
         if named.url:
-            return HttpTransport(named, env.get(named.token_env or "") or "")
+            return HttpTransport(named, access_token or env.get(named.token_env or "") or "")
         given = {name: value or "" for name, value in env.items()}
         program = named.command[0]
         found = (

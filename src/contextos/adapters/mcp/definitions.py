@@ -9,10 +9,16 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from contextos.adapters.adapter_file import output_misfit
-from contextos.adapters.foreign.server_url import VariableName, bad_connection, check_server_url, is_remote_url
+from contextos.adapters.foreign.server_url import (
+    VariableName,
+    authentication,
+    bad_connection,
+    check_server_url,
+    is_remote_url,
+)
 from contextos.adapters.outbound import destination
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.envelopes.tool import Authentication, CapabilityDefinition
 from contextos.contracts.ids import Digest
 from contextos.contracts.model import Model, Name, Seq
 
@@ -26,7 +32,8 @@ class McpConnection(Model):
     """How an MCP server is reached: a command that speaks stdio, or the URL of streamable HTTP.
 
     `env` names the environment variables that the command gets, and it gets no other. `token_env` names the one that
-    holds the bearer token of the URL. `internal`: a person said that the URL is at a loopback or private address.
+    holds the bearer token of the URL, which is the same for every user; or a token is issued for each call to
+    `audience`. `internal`: a person said that the URL is at a loopback or private address.
     """
 
     kind: Literal["mcp"]
@@ -34,6 +41,7 @@ class McpConnection(Model):
     env: Seq[VariableName] = ()
     url: str = Field(default="", max_length=2048)
     token_env: VariableName | None = None
+    audience: Name | None = None
     internal: bool = False
 
     def check(self) -> None:
@@ -48,6 +56,9 @@ class McpConnection(Model):
             raise bad_connection("/env", "a server at a URL gets no environment", "remove `env`")
         if self.command and self.token_env:
             raise bad_connection("/token_env", "a command gets no token", "name the variable in `env`")
+        if self.audience and (self.command or self.token_env):
+            detail = "a command, or a server with a token of its own, has no `audience`"
+            raise bad_connection("/audience", detail, "remove it")
         if self.command and not self.command[0]:
             raise bad_connection("/command", "the command is empty", "name a program")
         if self.command and self.internal:
@@ -57,8 +68,18 @@ class McpConnection(Model):
 
     def secrets(self, environment: Mapping[str, str]) -> list[str]:
         """Return the values of the token, and of the variables of the command whose names say that they are secret."""
-        named = [name for name in self.env if _SECRET_NAME.search(name)] + [self.token_env or ""]
+        named = [*self.secret_names, self.token_env or ""]
         return [environment[name] for name in named if name in environment]
+
+    @property
+    def secret_names(self) -> list[str]:
+        """Return the variables of the command whose names say that they are secret."""
+        return [name for name in self.env if _SECRET_NAME.search(name)]
+
+    @property
+    def auth(self) -> Authentication:
+        """How calls authenticate. A command has its secrets in its environment."""
+        return authentication(self.audience, has_secret=bool(self.token_env or self.secret_names))
 
     @property
     def is_remote(self) -> bool:

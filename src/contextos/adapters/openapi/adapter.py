@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from contextos.adapters.adapter_file import unlisted_member
+from contextos.adapters.adapter_file import unlisted_member, with_auth
 from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation
 from contextos.adapters.openapi.keywords import plain_text
 from contextos.adapters.openapi.requests import build_request
@@ -56,7 +56,9 @@ class OpenApiAdapter:
         client: OutboundClient | None = None,
     ) -> None:
         _refuse_misfit(connection, definition, operations)
-        self._server, self._definition, self._operations = connection.server, definition, dict(operations)
+        modes = {name: credentials.auth(one.credentials) for name, one in operations.items()}
+        self._definition = definition = with_auth(definition, modes)
+        self._server, self._operations = connection.server, dict(operations)
         self._declared = {capability.name: capability for capability in definition.capabilities}
         self._credentials = credentials
         internal = [destination(connection.server).endpoint] if connection.internal else []
@@ -76,12 +78,15 @@ class OpenApiAdapter:
         declared, operation = self._declared.get(capability), self._operations.get(capability)
         if declared is None or operation is None:
             raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")
+        credentials = self._credentials.for_call(context.access_token)
+        if credentials.lacks(operation.credentials):
+            raise Unavailable(self._definition.adapter_id, "no credential was issued for this call")
         try:
             request = build_request(
                 self._server,
                 operation,
                 args,
-                self._credentials,
+                credentials,
                 idempotency_key=context.idempotency_key,
                 trace=context.headers(),
             )
@@ -94,18 +99,22 @@ class OpenApiAdapter:
             return AdapterReply(error=error)
         except LostReply as lost:
             raise self._uncertain(declared, str(lost)) from None
-        return self._reply(declared, operation, response)
+        return self._reply(declared, operation, response, credentials.redact)
 
     async def lookup(self, capability: str, _idempotency_key: str, _context: CallContext) -> AdapterReply | None:
         """Raise `LostReply`: an API that only has a document cannot be asked what a key did."""
         raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
 
     def _reply(
-        self, declared: CapabilityDefinition, operation: OpenApiOperation, response: OutboundResponse
+        self,
+        declared: CapabilityDefinition,
+        operation: OpenApiOperation,
+        response: OutboundResponse,
+        redact: Callable[[Any], Any],
     ) -> AdapterReply:
         status = response.status
         if 400 <= status < 500 and status not in (408, 429):
-            return AdapterReply(error=self._business_error(response), cost_cents=declared.cost_cents)
+            return AdapterReply(error=_business_error(response, redact), cost_cents=declared.cost_cents)
         wait = response.headers.get("retry-after", "")
         # A proxy can answer 503 after the server behind it acted.
         if status == 429 or (status == 503 and wait and declared.kind == "read"):
@@ -119,7 +128,7 @@ class OpenApiAdapter:
         output: dict[str, Any] = {"status": status}
         if kind != "none":
             try:
-                output["body"] = self._credentials.redact(_body(kind, response))
+                output["body"] = redact(_body(kind, response))
             except InvalidInput as error:
                 why = f"`{declared.name}` was answered with a body that is no {kind} ({error.problems[0].code})"
                 raise self._uncertain(declared, why) from None
@@ -128,16 +137,6 @@ class OpenApiAdapter:
             if not isinstance(output, dict):
                 raise self._uncertain(declared, f"`{declared.name}` was answered with a body that is no object")
         return AdapterReply(output=output, cost_cents=declared.cost_cents)
-
-    def _business_error(self, response: OutboundResponse) -> ToolError:
-        """The error of a 4xx: its text on one line, cut and without credentials."""
-        try:
-            # Redacted as a value: an escape in its text could hide a secret.
-            text = canonical(self._credentials.redact(loads(response.body))).decode()
-        except InvalidInput:
-            text = self._credentials.redact(response.body.decode(errors="replace"))
-        message = plain_text(text, MAX_ERROR_CHARS) or f"the server answered {response.status}"
-        return ToolError(code=f"http_{response.status}", message=message)
 
     def _uncertain(self, declared: CapabilityDefinition, why: str) -> Unavailable | LostReply:
         if declared.kind == "read":
@@ -160,6 +159,17 @@ def openapi_adapter(
     calls = {name: parse(OpenApiOperation, dict(one)) for name, one in operations.items()}
     credentials = ConnectionSecrets(reached.credentials, os.environ, folder)
     return OpenApiAdapter(reached, definition, calls, credentials)
+
+
+def _business_error(response: OutboundResponse, redact: Callable[[Any], Any]) -> ToolError:
+    """The error of a 4xx: its text on one line, cut and without credentials."""
+    try:
+        # Redacted as a value: an escape in its text could hide a secret.
+        text = canonical(redact(loads(response.body))).decode()
+    except InvalidInput:
+        text = redact(response.body.decode(errors="replace"))
+    message = plain_text(text, MAX_ERROR_CHARS) or f"the server answered {response.status}"
+    return ToolError(code=f"http_{response.status}", message=message)
 
 
 def _body(kind: str, response: OutboundResponse) -> Any:
@@ -213,6 +223,8 @@ def _refuse_misfit(
         own |= {(connection.credentials[one].name or "").lower() for one in operation.credentials if one not in unknown}
         placed = {(place.place, place.name) for place in operation.parameters}
         secrets = [connection.credentials[one] for one in operation.credentials if one not in unknown]
+        if sum(one.place in ("bearer", "basic") for one in secrets) > 1 and any(one.audience for one in secrets):
+            wrong.append((capability.name, "has a token of its own and another one", "name one of its credentials"))
         if any((one.place, one.name) in placed for one in secrets):
             wrong.append((capability.name, "takes its own credential as an argument", "remove the argument"))
         if len(set(headers)) < len(headers) or own.intersection(headers):

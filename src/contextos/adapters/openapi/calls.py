@@ -18,7 +18,11 @@ Style = Literal["simple", "label", "matrix", "form", "spaceDelimited", "pipeDeli
 
 
 class CredentialSource(Model):
-    """A secret of the connection and where it goes. `name` is that of the header, query parameter or cookie."""
+    """A secret of the connection and where it goes. `name` is that of the header, query parameter or cookie.
+
+    It comes from the environment or a file and is the same for every user; or it is a token that is issued for each
+    call to `audience`.
+    """
 
     place: Literal["bearer", "basic", "header", "query", "cookie"]
     name: HeaderName | None = None
@@ -26,11 +30,15 @@ class CredentialSource(Model):
     """The environment variable that holds it; for `basic` as `user:password`."""
     file: Name | None = None
     """The file that holds it, relative to the workspace."""
+    audience: Name | None = None
+    """The service for which a token is issued for each call; it goes into the place `bearer`."""
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:
-        if (self.env is None) == (self.file is None):
-            raise ValueError("a credential comes from `env` or from `file`; state one of them")
+        if sum(one is not None for one in (self.env, self.file, self.audience)) != 1:
+            raise ValueError("a credential comes from `env` or from `file`, or is issued to `audience`; state one")
+        if self.audience is not None and self.place != "bearer":
+            raise ValueError("a token that is issued to `audience` is a bearer token; set `place` to `bearer`")
         if (self.name is None) != (self.place in ("bearer", "basic")):
             raise ValueError("a header, query parameter or cookie has a `name`, and nothing else has one")
         return self

@@ -1,7 +1,8 @@
-"""The secrets of a connection: read once, put into requests, and taken out of whatever comes back.
+"""The secrets of a connection: put into requests, and taken out of whatever comes back.
 
-A secret comes from an environment variable or a file, for development. It is in no representation of an object here,
-and an answer that holds one is redacted before anybody else sees it, in each of the forms in which it was sent.
+A secret comes from an environment variable or a file, for development, and is read once; or it is a token that was
+issued for one call. It is in no representation of an object here. An answer that holds one is redacted before anybody
+else sees it, in each of the forms in which it was sent.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +18,7 @@ from urllib.parse import quote
 
 from contextos.action.secret_redactor import MIN_SECRET_CHARS, SecretRedactor
 from contextos.adapters.openapi.calls import CredentialSource
+from contextos.contracts.envelopes.tool import Authentication
 from contextos.errors import InvalidSettings, Problem
 from contextos.files import read_regular_file
 
@@ -41,9 +44,33 @@ class ConnectionSecrets:
 
     def __init__(self, sources: Mapping[str, CredentialSource], env: Mapping[str, str], folder: Path) -> None:
         self._sources = dict(sources)
-        self._secrets = {name: _read(name, source, env, folder) for name, source in sources.items()}
+        read = {name: one for name, one in sources.items() if one.audience is None}
         self.query_names = frozenset(str(one.name) for one in sources.values() if one.place == "query")
-        told = (one for name, secret in self._secrets.items() for one in _told(self._sources[name], secret))
+        self._hold({name: _read(name, source, env, folder) for name, source in read.items()})
+
+    def for_call(self, access_token: str) -> ConnectionSecrets:
+        """Return the secrets of one call, for which `access_token` was issued; "" if none was."""
+        if not access_token:
+            return self
+        own = copy(self)
+        issued = {name: access_token for name, one in self._sources.items() if one.audience is not None}
+        own._hold({**self._secrets, **issued})
+        return own
+
+    def lacks(self, names: Sequence[str]) -> bool:
+        """Return whether one of these credentials is a token that was not issued."""
+        return any(name not in self._secrets for name in names)
+
+    def auth(self, names: Sequence[str]) -> Authentication:
+        """Return how a call with these credentials authenticates."""
+        audiences = [one for name in names if (one := self._sources[name].audience) is not None]
+        if audiences:
+            return Authentication(mode="exchange", audience=audiences[0])
+        return Authentication(mode="static" if names else "none")
+
+    def _hold(self, secrets: dict[str, str]) -> None:
+        self._secrets = secrets
+        told = (one for name, secret in secrets.items() for one in _told(self._sources[name], secret))
         self._redactor = SecretRedactor(told)
 
     def __repr__(self) -> str:

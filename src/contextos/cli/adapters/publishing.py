@@ -32,9 +32,10 @@ def publish_adapter_command(
 
 
 def list_adapters_command(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> int:
-    """List the adapters: what they reach, their tools, and whether their definitions still match.
+    """List the adapters: what they reach, their tools, how calls authenticate, and whether definitions still match.
 
-    Each server is started or asked. The exit code is 1 if a definition changed.
+    Each server is started or asked, except one that answers a user only (`not asked`). The exit code is 1 if a
+    definition changed.
     """
     import asyncio
 
@@ -47,6 +48,11 @@ def list_adapters_command(workspace: WorkspaceOption = None, as_json: JsonOption
         lines.append(f"{name:<20}  {one['kind']:<8}  {one['state']:<12}  {tools}")
         if one["egress"]:
             lines.append(f"{'':<20}  reaches {', '.join(one['egress'])}")
+        modes = {tool: " for ".join(auth.values()) for tool, auth in one["auth"].items()}
+        for mode in sorted(set(modes.values())):
+            alike = ", ".join(tool for tool in modes if modes[tool] == mode)
+            which = "" if len(set(modes.values())) == 1 else f": {alike}"
+            lines.append(f"{'':<20}  auth {displayed(mode)}{which}")
         lines += [f"{'':<20}  {tool} changed; nothing is sent to it" for tool in one["drifted"]]
     if not found:
         lines = ["the workspace has no adapters"]

@@ -56,6 +56,7 @@ BODIES: Final[dict[str, Any]] = {
     "act.looked_up": recorded.OperationLookup,
     "history.read": recorded.HistoryRead,
     "arguments.traced": derived.TracedArguments,
+    "credential.exchanged": recorded.ExchangedCredential,
     "tool.refused": derived.RefusedCall,
     "tool.dispatching": derived.DispatchedCall,
     "tool.returned": recorded.ReturnedCall,

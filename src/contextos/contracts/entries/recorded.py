@@ -11,10 +11,10 @@ from contextos.contracts.envelopes.artifacts import PinnedContent
 from contextos.contracts.envelopes.identity import Approver, IdentityClaim, Principals, SignerAssertion
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.slots import SelectionAct
-from contextos.contracts.envelopes.tool import ToolResultEnvelope
-from contextos.contracts.envelopes.verdicts import SessionOutcome
+from contextos.contracts.envelopes.tool import AuthRef, ToolResultEnvelope
+from contextos.contracts.envelopes.verdicts import Failure, SessionOutcome
 from contextos.contracts.ids import RunId, ToolCallId
-from contextos.contracts.model import Amount, Count, Map, Model, Name, Number, OpenObject, Positive, Seq, Text
+from contextos.contracts.model import Amount, Count, Map, Model, Name, NonEmpty, Number, OpenObject, Positive, Seq, Text
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
 
@@ -274,6 +274,34 @@ class ExpiredSession(Model):
     """Body of `session.expired`: the agent did not finish its session before the deadline."""
 
     expired: Literal[True]
+
+
+class IssuedCredential(Model):
+    """What is recorded of a token that was issued for one attempt of a call: who issued it, for which user and agent,
+    for which service, with which scopes, and when it expires (Unix microseconds). `reference` is the hash of its id, or
+    of the token if it has none. The token itself is kept nowhere.
+    """
+
+    issuer: Name
+    subject: Name
+    actor: Name
+    audience: Name
+    scopes: NonEmpty[Name]
+    expires_at_us: Count
+    reference: AuthRef
+
+
+class ExchangedCredential(Model):
+    """Body of `credential.exchanged`: the credential that was issued for an attempt of a call, or the reason why none
+    was.
+    """
+
+    credential: IssuedCredential | None = None
+    failure: Failure | None = None
+
+    @model_validator(mode="after")
+    def _refuse_both(self) -> ExchangedCredential:
+        return _exactly_one(self, "credential", "failure")
 
 
 class ReturnedCall(Model):

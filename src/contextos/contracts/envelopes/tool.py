@@ -5,8 +5,9 @@ Source: API Contracts, "ToolCallEnvelope", "ToolResultEnvelope"; docs/design/con
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, Strict, model_validator
@@ -53,6 +54,9 @@ AuthRef = Annotated[str, AUTH_REF]
 _WRITES: Final = ("local_write", "destructive")
 """The modes that only a write can declare; a read can be `network` or `delegated`."""
 
+_SCOPE_TOKEN: Final = re.compile(r"[!#-\[\]-~]+")
+"""One scope, as a list with blanks between can hold it (RFC 6749, section 3.3)."""
+
 ToolStatus = Literal["ok", "completed", "paused", "blocked", "rejected", "failed", "error"]
 CapabilityKind = Literal["read", "write"]
 RiskLevel = Literal["read", "write_reversible", "write_irreversible"]
@@ -76,6 +80,23 @@ class Idempotency(Model):
     identity_args: Seq[Name] | None = None
 
 
+class Authentication(Model):
+    """How a call of a tool proves to its server who calls.
+
+    `none`: not at all, or in code of its own. `static`: with a secret of the deployment, the same for every user.
+    `exchange`: with a token that is issued for this one call to `audience`, for the user, through the agent.
+    """
+
+    mode: Literal["none", "static", "exchange"]
+    audience: Name | None = None
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> Self:
+        if (self.mode == "exchange") != (self.audience is not None):
+            raise ValueError("an `exchange` names the `audience` of its tokens, and nothing else has one")
+        return self
+
+
 class CapabilityDefinition(Model):
     """One tool of an adapter (a capability): its schemas, risk and the names of the evidence that it `produces`.
     `approval_mode` is the highest mode that a call can reach. `output_repeats` maps a required argument to a JSON
@@ -85,6 +106,8 @@ class CapabilityDefinition(Model):
     is, and that of any other adapter is not. `output_classification` is how confidential it is; by default as the pack
     says. `destinations` are the arguments of a write that say where something goes (a recipient, an account, a URL, a
     path); by default all of them. A person is asked where only untrusted content has the value of one.
+
+    `auth` is how a call authenticates. With `exchange`, the token has exactly the `required_scopes`.
 
     Refuses a kind, risk and mode that contradict each other: a write declared as a read would pass every gate.
     """
@@ -104,13 +127,16 @@ class CapabilityDefinition(Model):
     output_integrity: IntegrityLevel | None = None
     output_classification: Classification | None = None
     destinations: Seq[Name] | None = None
+    auth: Authentication = Authentication(mode="none")
     description: str = Field(default="", max_length=2000)
 
     @property
     def acts_for_user(self) -> bool:
-        """Return whether this is a write on behalf of a user, by its declared mode."""
+        """Return whether a call acts on behalf of a user: a write, by its declared mode, or with a token issued for
+        them.
+        """
         above = APPROVAL_MODES.index(self.approval_mode) >= APPROVAL_MODES.index("delegated")
-        return self.kind == "write" and above
+        return (self.kind == "write" and above) or self.auth.mode == "exchange"
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:
@@ -118,6 +144,15 @@ class CapabilityDefinition(Model):
             raise ValueError("a write is neither `read_only` nor of risk `read`; declare what it can do")
         if self.kind == "read" and (self.approval_mode in _WRITES or self.risk_level != "read"):
             raise ValueError("a read is of risk `read` and reaches no mode of a write; declare it as a write")
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_tokens_without_scopes(self) -> Self:
+        if self.auth.mode == "exchange":
+            if not self.required_scopes:
+                raise ValueError("a token is issued for the `required_scopes` of a tool; state them")
+            if not all(map(_SCOPE_TOKEN.fullmatch, self.required_scopes)):
+                raise ValueError("a scope of a token is one word of printable ASCII; correct `required_scopes`")
         return self
 
     @model_validator(mode="after")
@@ -154,7 +189,8 @@ class AdapterDefinition(Model):
 
     def leaves(self, capability: CapabilityDefinition) -> bool:
         """Return whether a call of one of its capabilities leaves the machine, as declared."""
-        return self.external or bool(self.egress) or capability.approval_mode == "network"
+        reaches = capability.approval_mode == "network" or capability.auth.mode == "exchange"
+        return self.external or bool(self.egress) or reaches
 
     def trusts_output(self, capability: CapabilityDefinition) -> bool:
         """Return whether what one of its capabilities answers is trusted content."""
@@ -203,7 +239,8 @@ class CallContext:
     made when the adapter calls them and are never recorded.
     `is_late()` is true if a write waited in the adapter until after `not_after_us` by the runtime's clock: it must not
     be sent any more. It is never true for a lookup, or for a call that is sent again under its key. `egress` lists the
-    endpoints that the call may reach.
+    endpoints that the call may reach. `access_token` is the secret bearer token that was issued for this call, if the
+    capability's `auth` is `exchange`; it must reach no other call and no answer.
     """
 
     tenant_id: str
@@ -216,6 +253,7 @@ class CallContext:
     claim: Callable[[], str] = str
     is_late: Callable[[], bool] = bool
     egress: tuple[str, ...] = ()
+    access_token: str = field(default="", repr=False)
 
 
 class ToolCallEnvelope(Model):

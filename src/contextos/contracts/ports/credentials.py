@@ -1,4 +1,4 @@
-"""The `Credentials` port: a run's identity claim for a token that one external service accepts (RFC 8693)."""
+"""The `Credentials` port: what a run's user and agent are, for a token that one external service accepts (RFC 8693)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class CredentialRequest:
-    """A request to exchange a run's signed identity token, `claim` (compact JWS), for a token of an external service.
+    """A request to exchange two tokens of this runtime for one that an external service accepts.
 
-    `audience` names the service. `scopes` are the rights wanted, at most those of the claim. `ttl_s` is the longest
-    lifetime wanted, in seconds.
+    `subject_token` says for whom the service is called (the user), and `actor_token` who calls it (the agent); both are
+    a compact JWS for the issuer alone. `audience` names the service. `scopes` are the rights wanted; both the user and
+    the agent have them. `ttl_s` is the longest lifetime, in seconds, that is accepted.
     """
 
     tenant_id: str
     run_id: str
-    claim: str = field(repr=False)
+    subject_token: str = field(repr=False)
+    actor_token: str = field(repr=False)
     audience: str
     scopes: tuple[str, ...]
     ttl_s: int
@@ -24,27 +26,33 @@ class CredentialRequest:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A secret token for one external service, valid until `expires_at_us` (Unix microseconds). Never recorded or
-    logged.
+    """A secret bearer token for one external service, valid until `expires_at_us` (Unix microseconds). It is never
+    recorded or logged.
 
-    `reference` identifies the exchange for auditors (`claim_hash:...` or an issuer's `jti`) and is not secret.
+    `reference` is the hash by which auditors find it at the issuer, such as `jti_hash:sha256:…`. It is not secret.
     """
 
     token: str = field(repr=False)
-    token_type: str
     scopes: tuple[str, ...]
     expires_at_us: int
     reference: str
 
 
 class Credentials(Protocol):
-    """Exchanges the signed identity token of a run for a token that one external service accepts."""
+    """Exchanges the identity of a run's user and agent for a token that one external service accepts.
+
+    `issuer` is who issues it: the audience of the tokens in a request, and what the journal records.
+    """
+
+    @property
+    def issuer(self) -> str: ...
 
     async def exchange(self, request: CredentialRequest) -> Credential:
         """Return a token with at most the scopes and the lifetime that `request` asks for.
 
         Raises:
-            InvalidInput: the issuer refuses the claim, the audience or a scope; a retry has the same result.
-            Unavailable: the issuer did not answer and issued nothing; retry.
+            InvalidInput: the issuer refuses the request, or its answer is not what was asked for; a retry has the same
+                result.
+            Unavailable: the issuer did not answer; retry.
         """
         ...

@@ -46,7 +46,7 @@ class RunApprovals:
     scope: RunScope
     directory: Directory
     deferred: Callable[[str, str], dict[str, Any]]
-    recheck: Callable[[Action], Recheck]
+    recheck: Callable[[Action], Awaitable[Recheck]]
     unsafe: tuple[str, ...]
     proved_cancels: ProvedCancels
 
@@ -191,7 +191,7 @@ class RunApprovals:
         if people.get("late"):
             return "its deadline has passed"
         now = await self.journal.record(
-            "evidence.rechecked", action.key, {"binding_digest": question["binding_digest"]}, self.recheck(action)
+            "evidence.rechecked", action.key, {"binding_digest": question["binding_digest"]}, await self.recheck(action)
         )
         if answer["binding_digest"] != question["binding_digest"]:
             return "the answer is bound to another call"

@@ -27,6 +27,7 @@ from contextos.trust.seal import decode_base64
 
 ALGORITHM: Final = "Ed25519"
 TOKEN_TYPE: Final = "ctxid+jwt"
+SUBJECT_TYPE: Final = "ctxsub+jwt"
 CLAIM_VERSION: Final = "ctxid/1"
 MAX_TTL_S: Final = 3600
 
@@ -85,14 +86,54 @@ def mint_claim(
         body["session_id"] = session_id
     if jti is not None:
         body["jti"] = jti
+    token = _signed(keys, TOKEN_TYPE, body)
+    return MintedClaim(_claim(body, token), token)
+
+
+def mint_subject_token(
+    *,
+    keys: Keys,
+    issuer: str,
+    audience: str,
+    tenant_id: str,
+    run_id: str,
+    user_id: str,
+    agent_urn: str,
+    scopes: frozenset[str],
+    now_us: int,
+    ttl_s: int,
+    jti: str,
+) -> str:
+    """Sign a statement about a user for a token exchange (RFC 8693): the user is the subject, and only the agent can
+    act for them (`may_act`), with these scopes. The claim of the agent (`mint_claim`) is the token of the actor.
+
+    Its `typ` is another one than that of a claim, so neither passes for the other.
+    """
+    issued_s = now_us // 1_000_000
+    body: dict[str, Any] = {
+        "iss": issuer,
+        "sub": user_id,
+        "aud": audience,
+        "run_id": run_id,
+        "tenant_id": tenant_id,
+        "scope": " ".join(sorted(scopes)),
+        "may_act": {"sub": agent_urn},
+        "iat": issued_s,
+        "nbf": issued_s,
+        "exp": issued_s + ttl_s,
+        "jti": jti,
+    }
+    return _signed(keys, SUBJECT_TYPE, body)
+
+
+def _signed(keys: Keys, token_type: str, body: dict[str, Any]) -> str:
+    """Return the compact JWS of `body` under the current `claim` key, whose id is then in `body`."""
     while True:
         kid = body["kid"] = next(iter(keys.kids("claim")), "")
-        signed = f"{_segment({'alg': ALGORITHM, 'kid': kid, 'typ': TOKEN_TYPE})}.{_segment(body)}"
+        signed = f"{_segment({'alg': ALGORITHM, 'kid': kid, 'typ': token_type})}.{_segment(body)}"
         signed_with, signature = keys.sign("claim", signed.encode())
         if signed_with == kid:  # otherwise the key was rotated in between
-            break
-    token = f"{signed}.{_base64url(signature)}"
-    return MintedClaim(_claim(body, token), token)
+            return f"{signed}.{_base64url(signature)}"
 
 
 def verify_claim(token: str, keys: Keys, *, issuer: str, audience: str, now_us: int) -> IdentityClaim:

@@ -1,11 +1,13 @@
-"""The progress of a delivery: its key follows the attempt."""
+"""The progress of a delivery: its key follows the attempt, and an attempt of another process has no token."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from contextos.action.gateway.delivery import Delivery
+from contextos.action.gateway.delivery import TOKEN_LOST, Delivery, Exchanged, obtain_credentials
+from contextos.contracts.envelopes.tool import Authentication
 
 
 def delivery(kind: str) -> Delivery:
@@ -24,3 +26,41 @@ def test_each_attempt_has_a_key_of_its_own() -> None:
 @pytest.mark.parametrize(("kind", "writes"), [("write", True), ("read", False)])
 def test_only_a_write_capability_writes(kind: str, writes: bool) -> None:
     assert delivery(kind).writes is writes
+
+
+class Recorded:
+    """A journal that has the answers already, or asks."""
+
+    def __init__(self, answer: dict[str, Any] | None) -> None:
+        self.answer, self.kinds = answer, list[tuple[str, str]]()
+
+    async def record_all(self, group: Any) -> list[Any]:
+        self.kinds += [(one.kind, one.key) for one in group]
+        return [self.answer or await one.call() for one in group]
+
+
+def exchanging() -> Delivery:
+    auth = Authentication(mode="exchange", audience="api")
+    definition = SimpleNamespace(kind="read", auth=auth, required_scopes=("read",))
+    capability = SimpleNamespace(definition=definition)
+    call: Any = SimpleNamespace(key="0/read", capability=capability, envelope=SimpleNamespace(tool_call_id="tool_1"))
+    return Delivery(call, "send", 1, 1, attempt=1, token="of the attempt before")
+
+
+async def issue(_capability: Any, _call_id: str) -> Exchanged:
+    return Exchanged({"credential": {}}, "secret-token")
+
+
+def test_only_the_process_that_exchanged_has_the_token() -> None:
+    mine, taken_over, refused = exchanging(), exchanging(), exchanging()
+    live, tape = Recorded(None), Recorded({"credential": {}})
+    asyncio.run(obtain_credentials(live, issue, [mine]))  # type: ignore[arg-type]
+    asyncio.run(obtain_credentials(tape, issue, [taken_over]))  # type: ignore[arg-type]
+    said = Recorded({"failure": {"code": "identity_refused", "detail": "no"}})
+    asyncio.run(obtain_credentials(said, issue, [refused]))  # type: ignore[arg-type]
+    assert (mine.token, mine.lacking) == ("secret-token", None)
+    assert (taken_over.token, taken_over.lacking) == ("", TOKEN_LOST)
+    assert refused.lacking is not None
+    assert (refused.token, refused.lacking.code) == ("", "identity_refused")
+    assert live.kinds == [("credential.exchanged", "0/read/1")]
+    assert "secret-token" not in repr(mine)

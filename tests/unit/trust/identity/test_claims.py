@@ -11,7 +11,7 @@ from joserfc import jws
 from joserfc.jwk import OKPKey
 
 from contextos.errors import InvalidEnvelope, InvalidSettings, SignatureInvalid
-from contextos.trust.identity.claims import MAX_TTL_S, MintedClaim, mint_claim, verify_claim
+from contextos.trust.identity.claims import MAX_TTL_S, MintedClaim, mint_claim, mint_subject_token, verify_claim
 from contextos.trust.identity.principals import principal_chain
 from contextos.trust.seal import KeyRing
 from tests.unit.trust.identity.directory_answers import KNOWN, TENANT, URN, request
@@ -254,3 +254,29 @@ def test_a_claim_is_short_lived_and_well_formed_or_not_minted() -> None:
         minted(keys=KeyRing({"head": b"\x05" * 32}))
     with pytest.raises(InvalidEnvelope):
         minted(run_id="run_short")
+
+
+def test_a_token_about_the_user_says_who_may_act_and_is_no_claim() -> None:
+    token = mint_subject_token(
+        keys=RING,
+        issuer="contextos",
+        audience="tools",
+        tenant_id=TENANT,
+        run_id="run_a1b2c3d4e5f60718",
+        user_id="ana",
+        agent_urn=URN,
+        scopes=frozenset({"payments.refund", "orders.read"}),
+        now_us=NOW_US,
+        ttl_s=60,
+        jti="tool_1.1",
+    )
+    header, body, _ = parts(token)
+    assert header == {"alg": "Ed25519", "kid": KID, "typ": "ctxsub+jwt"}
+    said = (body["sub"], body["may_act"], body["scope"], body["tenant_id"], body["exp"] - body["iat"])
+    assert said == ("ana", {"sub": URN}, "orders.read payments.refund", TENANT, 60)
+    public = RING.public_key("claim", KID)
+    assert public is not None
+    key = OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": b64(public)})
+    assert json.loads(jws.deserialize_compact(token, key, algorithms=["Ed25519"]).payload) == body
+    with pytest.raises(SignatureInvalid, match="header"):
+        verified(token)

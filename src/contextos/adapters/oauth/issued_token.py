@@ -1,0 +1,110 @@
+"""What of a token endpoint's answer is accepted as a credential: exactly what was asked for, and never more.
+
+A token is opaque to a client. But if it is a JWT, then what it says of its audience, scope and lifetime must not
+contradict what was asked for. Its signature is for the service that it is sent to.
+Source: RFC 8693, section 2.2; RFC 6749, section 5.1; RFC 6750, section 2.1; RFC 9068 (access tokens that are JWTs).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from pydantic import Field
+
+from contextos.contracts.encoding.codec import loads, parse
+from contextos.contracts.encoding.jcs import digest
+from contextos.contracts.model import Model
+from contextos.contracts.ports.credentials import Credential, CredentialRequest
+from contextos.errors import InvalidInput, Problem
+from contextos.trust.identity.jws import unverified_payload
+
+ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
+MAX_TOKEN_ANSWER_BYTES: Final = 65_536
+_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]{16,8000}=*")
+"""A bearer token that a header can carry, long enough to be found in answers."""
+
+
+class TokenAnswer(Model):
+    """The members of an answer that count. Others are dropped before it is read (RFC 6749, section 5.1)."""
+
+    access_token: str = Field(max_length=8_192)
+    issued_token_type: str = Field(max_length=256)
+    token_type: str = Field(max_length=64)
+    expires_in: int = Field(ge=1, le=1 << 31)
+    scope: str | None = Field(default=None, max_length=4_096)
+
+
+def issued_credential(body: bytes, request: CredentialRequest, now_us: int) -> Credential:
+    """Return the credential that a successful answer holds. `now_us` is when the request was sent (Unix microseconds).
+
+    Raises:
+        InvalidInput: the answer is malformed, or it is not exactly what was asked for. Nothing of it is quoted.
+    """
+    answer = _read(body)
+    if answer.issued_token_type != ACCESS_TOKEN or answer.token_type.lower() != "bearer":
+        raise _refused("another_token_type", "it is no bearer access token", "have the issuer issue one")
+    if not _TOKEN.fullmatch(answer.access_token):
+        raise _refused("bad_token", "its token is short, or no header can carry it", "have it issue longer ones")
+    if answer.expires_in > request.ttl_s:
+        remedy = "shorten the lifetime of its access tokens at the issuer, or raise `claim_ttl_s`"
+        raise _refused("long_lived", f"its token lives longer than {request.ttl_s} s", remedy)
+    granted = tuple(request.scopes) if answer.scope is None else tuple(answer.scope.split(" "))
+    _check_scopes(granted, request)
+    expires_at_us = now_us + answer.expires_in * 1_000_000
+    reference, claims = _hashed("token_hash", answer.access_token), unverified_payload(answer.access_token)
+    if claims is not None:
+        _check_claims(claims, request, now_us)
+        if isinstance(claims.get("jti"), str):
+            reference = _hashed("jti_hash", claims["jti"])
+    return Credential(answer.access_token, granted, expires_at_us, reference)
+
+
+def _read(body: bytes) -> TokenAnswer:
+    value = _json(body)
+    if not isinstance(value, dict):
+        raise _refused("bad_answer", "it is no JSON object", "check the URL of the token endpoint")
+    if "refresh_token" in value:
+        raise _refused("long_lived", "it brings a refresh token", "have the issuer issue none for this client")
+    known = {name: one for name, one in value.items() if name in TokenAnswer.model_fields}
+    try:
+        return parse(TokenAnswer, known)
+    except InvalidInput as error:
+        # Only the name of a member: a message could quote the token.
+        wrong = error.problems[0].pointer.strip("/")
+        raise _refused("bad_answer", f"its `{wrong}` is missing or wrong", "have the issuer state it") from None
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return loads(body, max_bytes=MAX_TOKEN_ANSWER_BYTES)
+    except InvalidInput as error:
+        code = error.problems[0].code
+        raise _refused("bad_answer", f"it is no JSON ({code})", "check the URL of the token endpoint") from None
+
+
+def _check_scopes(granted: tuple[str, ...], request: CredentialRequest) -> None:
+    if not granted or not set(granted) <= set(request.scopes):
+        raise _refused("other_scopes", "its token has scopes that nobody asked for", "correct them at the issuer")
+
+
+def _check_claims(claims: dict[str, Any], request: CredentialRequest, now_us: int) -> None:
+    """Refuse a JWT that says something else than its answer. A claim that is absent says nothing."""
+    audience, until, scope = claims.get("aud", request.audience), claims.get("exp"), claims.get("scope")
+    audiences = audience if isinstance(audience, list) else [audience]
+    if audiences != [request.audience]:
+        raise _refused("another_audience", "its token is for another service", "correct the audience at the issuer")
+    latest_s = now_us // 1_000_000 + request.ttl_s + 1
+    if until is not None and (isinstance(until, bool) or not isinstance(until, int | float) or until > latest_s):
+        remedy = "shorten the lifetime of its access tokens at the issuer, or raise `claim_ttl_s`"
+        raise _refused("long_lived", f"its token lives longer than {request.ttl_s} s", remedy)
+    if scope is not None:
+        _check_scopes(tuple(scope.split(" ")) if isinstance(scope, str) else (), request)
+
+
+def _hashed(kind: str, value: str) -> str:
+    return f"{kind}:{digest(value.encode())}"
+
+
+def _refused(code: str, detail: str, remedy: str) -> InvalidInput:
+    return InvalidInput(Problem("", code, f"the answer of the token endpoint is refused: {detail}", remedy))

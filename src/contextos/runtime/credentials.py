@@ -1,0 +1,146 @@
+"""Exchange the identity of a run's user and agent for a credential that one service accepts (RFC 8693).
+
+Both are looked up again before each exchange, so nobody who was revoked gets a credential. The subject is the user and
+the actor is the agent, each in a token of this runtime that names the tenant and is for the issuer alone. No token of
+the user is ever sent: the runtime has only references to them. The scopes are those that the tool requires; the user
+and the agent have all of them, or nothing is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from contextos.action.gateway.delivery import Exchanged, exchange_question
+from contextos.action.secret_redactor import MIN_SECRET_CHARS, SecretRedactor
+from contextos.contracts.envelopes.tool import AUTH_REF
+from contextos.contracts.envelopes.verdicts import Failure, FailureCode
+from contextos.contracts.ports.credentials import Credential, CredentialRequest
+from contextos.contracts.scope import Action, Capability, RunScope
+from contextos.errors import InvalidInput, Unavailable
+from contextos.runtime.environment import RunEnvironment
+from contextos.trust.identity.claims import mint_claim, mint_subject_token
+from contextos.trust.identity.principals import look_up
+
+EXCHANGE_TTL_S: Final = 60
+"""How long the tokens count that the issuer gets: it checks them at once."""
+
+
+async def exchange_or_failure(
+    environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str
+) -> Exchanged:
+    """As `exchange_credential`; that the issuer does not answer is a failure too: the call is not sent."""
+    try:
+        return await exchange_credential(environment, scope, capability, tool_call_id)
+    except Unavailable as error:
+        return _failed("tool_failed", f"no credential was issued, so nothing was sent: {error}")
+
+
+async def exchange_credential(
+    environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str
+) -> Exchanged:
+    """Return the credential for one call, or the reason why nobody issues one.
+
+    Raises:
+        Unavailable: the issuer did not answer.
+    """
+    port, required = environment.ports.credentials, frozenset(capability.definition.required_scopes)
+    if port is None:
+        return _failed("identity_refused", "this deployment has no issuer of credentials; name one in `[credentials]`")
+    request, now_us = scope.received.request, environment.journal.time_us
+    known = await look_up(environment.ports.directory, request, now_us)
+    if known is None or not known.same_as(scope.identity.principals):
+        return _failed("identity_refused", "since the run was admitted the user or the agent changed")
+    if known.agent.lifecycle != "active" or known.delegation is None or not known.user.delegation_live:
+        return _failed("identity_refused", "the user's delegation is not live; ask for it again")
+    if not required or not required <= scope.identity.scopes:
+        return _failed("identity_refused", "the user and the agent have not all scopes that the tool requires")
+    wanted = _request(environment, scope, capability, tool_call_id)
+    try:
+        issued = await port.exchange(wanted)
+    except InvalidInput as refused:
+        said = SecretRedactor((wanted.subject_token, wanted.actor_token)).redact(str(refused))
+        return _failed("identity_refused", f"`{port.issuer}` issued no credential: {said}"[:2_000])
+    if fault := _fault(issued, wanted, environment.ports.clock.now_us()):
+        return _failed("identity_refused", f"`{port.issuer}` issued a credential that is refused: {fault}")
+    credential = {
+        "issuer": port.issuer,
+        "subject": known.user.user_id,
+        "actor": known.agent.agent_urn,
+        "audience": wanted.audience,
+        "scopes": sorted(issued.scopes),
+        "expires_at_us": issued.expires_at_us,
+        "reference": issued.reference,
+    }
+    return Exchanged({"credential": credential}, issued.token)
+
+
+async def credentials_for_evidence(environment: RunEnvironment, scope: RunScope, action: Action) -> dict[str, str]:
+    """Obtain a credential for each read that is repeated before an approval is used, and record it as that of a call.
+    Returns the secret tokens by evidence reference; one that nobody issues is missing.
+
+    Raises:
+        Unavailable: the issuer did not answer.
+    """
+    tokens: dict[str, str] = {}
+    for fact in action.evidence:
+        capability = scope.tools.capabilities.get(fact.subject)
+        if capability is None or capability.definition.auth.mode != "exchange":
+            continue
+
+        async def obtain(capability: Capability = capability, ref: str = fact.evidence_ref) -> dict[str, Any]:
+            made = await exchange_credential(environment, scope, capability, ref.rsplit(":", 1)[1])
+            tokens[ref] = made.token
+            return dict(made.answer)
+
+        asked = exchange_question(capability)
+        await environment.journal.record("credential.exchanged", f"recheck/{action.key}/{fact.name}", asked, obtain)
+    return tokens
+
+
+def _request(
+    environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str
+) -> CredentialRequest:
+    port, identity, limits = environment.ports.credentials, scope.identity, environment.deployment.limits
+    assert port is not None and capability.definition.auth.audience is not None, "both were checked"
+    now_us, scopes = environment.ports.clock.now_us(), frozenset(capability.definition.required_scopes)
+    # An issuer that accepts each token once must accept the next attempt.
+    common: dict[str, Any] = {
+        "keys": environment.ports.keys,
+        "issuer": identity.claim.iss or "",
+        "audience": port.issuer,
+        "tenant_id": scope.run.tenant_id,
+        "run_id": scope.run.run_id,
+        "agent_urn": identity.principals.agent.agent_urn,
+        "scopes": scopes,
+        "now_us": now_us,
+        "ttl_s": min(EXCHANGE_TTL_S, limits.claim_ttl_s),
+        "jti": f"{tool_call_id}.{now_us}",
+    }
+    return CredentialRequest(
+        tenant_id=scope.run.tenant_id,
+        run_id=scope.run.run_id,
+        subject_token=mint_subject_token(user_id=identity.principals.user.user_id, **common),
+        actor_token=mint_claim(session_id=scope.run.session_id, chain=identity.chain, **common).token,
+        audience=capability.definition.auth.audience,
+        scopes=tuple(sorted(scopes)),
+        ttl_s=limits.claim_ttl_s,
+    )
+
+
+def _fault(issued: Any, wanted: CredentialRequest, now_us: int) -> str | None:
+    """Return what a credential has that nobody asked for, or lacks. A port can be anybody's code."""
+    if not isinstance(issued, Credential):
+        return f"it is a `{type(issued).__name__[:80]}`"
+    if not isinstance(issued.token, str) or len(issued.token) < MIN_SECRET_CHARS:
+        return "its token is too short to be kept out of answers"
+    if set(issued.scopes) != set(wanted.scopes):
+        return "its scopes are not those that the tool requires"
+    if not now_us < issued.expires_at_us <= now_us + wanted.ttl_s * 1_000_000:
+        return f"it counts for no time, or for longer than {wanted.ttl_s} s"
+    if not isinstance(issued.reference, str) or not AUTH_REF.fits(issued.reference, sealed=True):
+        return f"its reference is not of the form `{AUTH_REF.example}`"
+    return None
+
+
+def _failed(code: FailureCode, detail: str) -> Exchanged:
+    return Exchanged({"failure": Failure(code=code, detail=detail).to_json()})

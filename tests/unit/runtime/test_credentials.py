@@ -1,0 +1,243 @@
+"""A whole run whose tools are called with exchanged credentials: reads at the same time, an approval whose evidence is
+read again, a payment; and issuers of a program's own, which are checked like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.audit.replay import replay
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.contracts.ports.credentials import Credential, CredentialRequest
+from contextos.errors import InvalidInput, Problem, Unavailable
+from tests.e2e.test_parallel_reads import GROUP, reading_more
+from tests.world import TENANT, TestWorld, open_world, request, run
+
+ENDPOINT = "api.shop.example:443"
+CHECKED = "recheck/"
+
+
+class Issuer:
+    """A `Credentials` port in the process. `change` is what a test makes of each credential."""
+
+    issuer = "https://issuer.example"
+
+    def __init__(self, clock: Any, change: Callable[[Credential], Any] = lambda it: it) -> None:
+        self.clock, self.change = clock, change
+        self.asked: list[CredentialRequest] = []
+        self.at_once = self.most_at_once = 0
+
+    async def exchange(self, request: CredentialRequest) -> Credential:
+        self.asked.append(request)
+        token = f"token-number-{len(self.asked):04}"
+        self.at_once += 1
+        self.most_at_once = max(self.at_once, self.most_at_once)
+        await asyncio.sleep(0.01)
+        self.at_once -= 1
+        self.answering = request
+        reference = f"jti_hash:sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+        until_us = self.clock.now_us() + 60_000_000
+        made: Credential = self.change(Credential(token, request.scopes, until_us, reference))
+        return made
+
+
+class Guarded:
+    """An adapter of the example that is called with an exchanged credential."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.heard: list[tuple[str, str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def describe(self) -> AdapterDefinition:
+        stated: dict[str, Any] = self._inner.describe().to_json()
+        auth = {"mode": "exchange", "audience": "https://api.shop.example"}
+        capabilities = [{**one, "auth": auth} if one.get("required_scopes") else one for one in stated["capabilities"]]
+        return AdapterDefinition.model_validate(
+            {**stated, "capabilities": capabilities, "external": True, "egress": [ENDPOINT]}
+        )
+
+    async def call(self, capability: str, args: Any, context: Any) -> Any:
+        self.heard.append((capability, context.access_token))
+        assert context.access_token not in repr(context)
+        return await self._inner.call(capability, args, context)
+
+
+def reaching(body: dict[str, Any]) -> None:
+    reading_more(body)
+    body["tooling_layer"]["egress"] = [ENDPOINT]
+
+
+async def world_with(path: Path, change: Callable[[Credential], Any] = lambda it: it) -> tuple[TestWorld, Issuer]:
+    world = await open_world(path, pack=reaching, egress={TENANT: (ENDPOINT,)})
+    issuer = Issuer(world.clock, change)
+    for name, adapter in list(world.adapters.items()):
+        if any(one.required_scopes for one in adapter.describe().capabilities):
+            world.adapters[name] = Guarded(adapter)  # type: ignore[assignment]
+    world.deployment.ports = replace(world.deployment.ports, credentials=issuer)
+    return world, issuer
+
+
+async def exchanged(world: TestWorld, run_id: str) -> dict[str, dict[str, Any]]:
+    entries = await world.stores.tenant(TENANT).read(run_id)
+    return {one.key: read_body(one) for one in entries if one.kind == "credential.exchanged"}
+
+
+def test_every_call_of_a_run_has_a_token_of_its_own_and_a_replay_asks_nobody(tmp_path: Path) -> None:
+    async def go() -> None:
+        world, issuer = await world_with(tmp_path)
+        view = await world.invoke(request(4200, "req_1"))
+        assert view.state == "waiting", view
+        assert issuer.most_at_once == len(GROUP), "reads at the same time are exchanged for at the same time"
+        view = await world.approve(view.run_id)
+        assert view.state == "completed", view
+        heard = [one for adapter in world.adapters.values() for one in getattr(adapter, "heard", [])]
+        tokens = [token for _, token in heard]
+        assert len(set(tokens)) == len(tokens) == len(issuer.asked)
+        recorded = await exchanged(world, view.run_id)
+        assert len(recorded) == len(tokens)
+        again = [key for key in recorded if key.startswith(CHECKED)]
+        assert again, "the evidence was read again before the approval was used, with a token of its own"
+        assert {one["credential"]["subject"] for one in recorded.values()} == {"usr_771"}
+        assert ("issue_refund", tokens[-1]) in heard
+        result = await replay(world.deployment, TENANT, view.run_id)
+        assert result.compared == len(await world.stores.tenant(TENANT).read(view.run_id))
+        assert len(issuer.asked) == len(tokens)
+        await world.aclose()
+
+    run(go())
+
+
+@pytest.mark.parametrize("gone", ["refused", "unavailable"])
+def test_evidence_that_cannot_be_read_again_pays_nothing(tmp_path: Path, gone: str) -> None:
+    async def go() -> None:
+        world, issuer = await world_with(tmp_path)
+        view = await world.invoke(request(4200, "req_1"))
+        await world.answer(view.run_id)
+
+        def fails(_: Credential) -> Credential:
+            if gone == "refused":
+                raise InvalidInput(Problem("", "invalid_target", "nobody knows the audience", "correct it"))
+            raise Unavailable("issuer", "it is gone")
+
+        issuer.change = fails
+        if gone == "unavailable":
+            with pytest.raises(Unavailable):
+                await world.deployment.advance(TENANT, view.run_id)
+            issuer.change = lambda it: it
+        await world.deployment.advance(TENANT, view.run_id)
+        after = await world.deployment.view(TENANT, view.run_id)
+        assert (after.state, len(world.refunds())) == (
+            ("completed", 1) if gone == "unavailable" else ("escalated", 0)
+        ), after
+        await world.aclose()
+
+    run(go())
+
+
+def _later(it: Credential) -> Credential:
+    return replace(it, expires_at_us=it.expires_at_us + 4_000_000_000)
+
+
+WRONG: dict[str, Callable[[Credential], Any]] = {
+    "more scopes": lambda it: replace(it, scopes=(*it.scopes, "admin")),
+    "fewer scopes": lambda it: replace(it, scopes=()),
+    "a longer life": _later,
+    "no life": lambda it: replace(it, expires_at_us=0),
+    "a short token": lambda it: replace(it, token="abc"),
+    "the token as its reference": lambda it: replace(it, reference=it.token),
+    "something else": lambda it: {"access_token": it.token},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_any_issuer_gives_is_checked_before_it_is_used_or_recorded(tmp_path: Path, wrong: str) -> None:
+    async def go() -> None:
+        world, _ = await world_with(tmp_path, WRONG[wrong])
+        view = await world.invoke(request(900, "req_1"))
+        assert view.state != "completed"
+        assert world.refunds() == []
+        assert all(adapter.heard == [] for adapter in world.adapters.values() if isinstance(adapter, Guarded))
+        recorded = await exchanged(world, view.run_id)
+        assert {one["failure"]["code"] for one in recorded.values()} == {"identity_refused"}
+        assert "token-number" not in str(recorded)
+        await world.aclose()
+
+    run(go())
+
+
+def test_who_was_changed_since_the_run_began_gets_no_token_for_another_attempt(tmp_path: Path) -> None:
+    """Of a read in a plan nobody looks again before its next attempt, except the exchange."""
+
+    async def go() -> None:
+        world, issuer = await world_with(tmp_path)
+        orders: Any = world.adapters["adp_orders"]
+
+        async def gone(*_: Any) -> Any:
+            def change(tenant: dict[str, Any]) -> None:
+                next(one for one in tenant["users"] if one["user_id"] == "usr_771")["scopes"].append("more")
+
+            world.edit_directory(change)
+            raise Unavailable("orders", "it is gone")
+
+        orders._inner.call = gone
+        view = await world.invoke(request(900, "req_1"))
+        recorded = await exchanged(world, view.run_id)
+        assert len(issuer.asked) == len(GROUP), "once for each read, and never again"
+        failures = [one["failure"]["detail"] for one in recorded.values() if "failure" in one]
+        assert failures
+        assert all("the user or the agent changed" in one for one in failures)
+        await world.aclose()
+
+    run(go())
+
+
+def test_a_text_of_an_issuer_holds_no_token_of_the_runtime(tmp_path: Path) -> None:
+    async def go() -> None:
+        world, issuer = await world_with(tmp_path)
+
+        def tells(_: Credential) -> Credential:
+            said = f"{issuer.answering.subject_token} and {issuer.answering.actor_token}"
+            raise InvalidInput(Problem("", "invalid_request", said, "read it"))
+
+        issuer.change = tells
+        view = await world.invoke(request(900, "req_1"))
+        recorded = await exchanged(world, view.run_id)
+        assert recorded
+        assert "eyJ" not in str(recorded)
+        await world.aclose()
+
+    run(go())
+
+
+def test_without_a_port_nothing_is_sent(tmp_path: Path) -> None:
+    async def go() -> None:
+        world, _ = await world_with(tmp_path)
+        world.deployment.ports = replace(world.deployment.ports, credentials=None)
+        view = await world.invoke(request(900, "req_1"))
+        assert world.refunds() == []
+        assert "`[credentials]`" in str(await exchanged(world, view.run_id))
+        await world.aclose()
+
+    run(go())
+
+
+def test_a_run_without_exchanges_records_none(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        view = await world.invoke(request(900, "req_1"))
+        assert view.state == "completed"
+        assert "credential.exchanged" not in await world.kinds(view.run_id)
+        await world.aclose()
+
+    run(go())

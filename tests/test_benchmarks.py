@@ -284,6 +284,7 @@ def test_postgres_workers_on_one_backlog(database: Database, tmp_path, capsys, m
     )
 
 
+@pytest.mark.soak
 def test_postgres_slow_commits(postgres: Server, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(queues, "WARM_RUNS", 1)
     databases = [postgres.database() for _ in range(3)]

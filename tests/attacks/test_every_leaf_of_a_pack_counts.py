@@ -71,7 +71,7 @@ REQUESTS: Final = [
     asking("req_five", 5, order_id="ord_895"),
 ]
 
-SLOW: Final = {"policy_layer", "decision_layer", "pack_meta", "intelligence_refs"}
+SLOW: Final = {"policy_layer", "decision_layer", "pack_meta", "intelligence_refs", "tooling_layer"}
 LAYERS: Final = [
     pytest.param(
         name, layer, id=f"{name}-{layer}", marks=pytest.mark.soak if name == "second" and layer in SLOW else ()

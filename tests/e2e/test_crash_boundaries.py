@@ -3,8 +3,8 @@
 The list of boundaries is not written here: it is what a run that nobody kills passes (every commit of its store, every
 call of its adapters; before and after each), and the tests below hold it against the run's own journal.
 
-On PostgreSQL, with the local engine and with the durable one, the approval's leg is killed around its payment by
-default; everything else runs there with the soak runs.
+By default the leg with the approval is killed everywhere on SQLite, and around its payment on PostgreSQL. The other
+legs and places run with the soak runs.
 """
 
 from __future__ import annotations
@@ -67,15 +67,23 @@ ASKING = Leg("invoke", 4200, "published")
 APPROVING = Leg("approve", 4200, "asked")
 LEGS = (UNGATED, ASKING, APPROVING)
 PLACES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)]
-BY_DEFAULT = [
-    *(("sqlite", leg, "everywhere") for leg in (UNGATED, APPROVING)),
-    ("postgresql", APPROVING, "around the payment"),
+BY_DEFAULT = [("sqlite", APPROVING, "everywhere"), ("postgresql", APPROVING, "around the payment")]
+WITH_SOAK = [
+    *(("sqlite", leg, "everywhere") for leg in (UNGATED, ASKING)),
+    *(("postgresql", leg, "everywhere") for leg in LEGS),
 ]
-WITH_SOAK = [("sqlite", ASKING, "everywhere"), *(("postgresql", leg, "everywhere") for leg in LEGS)]
+SOAKED = [pytest.param(leg, id=str(leg), marks=pytest.mark.soak) for leg in (UNGATED, ASKING)]
 KILLED = [
     pytest.param(*killed, id="-".join(map(str, killed)), marks=marks)
     for cases, marks in ((BY_DEFAULT, []), (WITH_SOAK, [pytest.mark.soak]))
     for killed in cases
+]
+
+
+NO_KEYS = [
+    pytest.param(UNGATED, "lookup", id="invoke-900-lookup"),
+    pytest.param(UNGATED, "none", id="invoke-900-none", marks=pytest.mark.soak),
+    pytest.param(APPROVING, "none", id="approve-4200-none"),
 ]
 
 
@@ -276,7 +284,7 @@ def test_kill_9_at_every_boundary_leaves_one_refund_a_legal_end_and_a_journal_th
     )
 
 
-@pytest.mark.parametrize("leg", LEGS, ids=str)
+@pytest.mark.parametrize("leg", [APPROVING, *SOAKED], ids=str)
 def test_a_recovery_that_is_killed_too_still_pays_once(leg: Leg, host: Machine, legs: dict[Leg, Recorded]) -> None:
     jobs = killed(host, leg, legs[leg], at=moving(legs[leg].boundaries))
     rehearsed = [host.job("finish", host.workspace(Path(job.workspace)), amount=leg.amount) for job in jobs]
@@ -292,7 +300,7 @@ def test_a_recovery_that_is_killed_too_still_pays_once(leg: Leg, host: Machine, 
 
 
 @pytest.mark.requirement("J-BARRIER")
-@pytest.mark.parametrize(("leg", "payments"), [(UNGATED, "lookup"), (UNGATED, "none"), (APPROVING, "none")], ids=str)
+@pytest.mark.parametrize(("leg", "payments"), NO_KEYS)
 def test_where_payments_have_no_keys_a_crash_never_pays_twice(
     leg: Leg, payments: str, host: Machine, legs: dict[Leg, Recorded]
 ) -> None:
@@ -330,7 +338,7 @@ def durable(job: Job, kind: str) -> bool:
 
 
 @pytest.mark.requirement("J-FENCED")
-@pytest.mark.parametrize("leg", [UNGATED, APPROVING], ids=str)
+@pytest.mark.parametrize("leg", [SOAKED[0], APPROVING], ids=str)
 def test_a_process_that_paused_past_its_lease_writes_nothing_more_and_pays_nothing_again(
     leg: Leg, host: Machine, legs: dict[Leg, Recorded]
 ) -> None:

@@ -118,7 +118,7 @@ async def check_nothing_is_lost_or_twice(world: TestWorld, seen: Seen, noisy: ra
 
 
 @pytest.mark.requirement("R-OVERLOADED", "R-FAIR")
-@pytest.mark.parametrize("stores", ["sqlite", "postgres"])
+@pytest.mark.parametrize("stores", [pytest.param("sqlite", marks=pytest.mark.soak), "postgres"])
 def test_ten_times_the_load_is_bounded_and_a_quiet_tenant_is_never_refused(
     tmp_path: Path, stores: str, request: pytest.FixtureRequest
 ) -> None:

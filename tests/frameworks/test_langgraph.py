@@ -32,6 +32,7 @@ def test_a_graph_that_is_killed_goes_on_with_one_run_one_record_and_one_effect(t
     assert in_the_docs(row)
 
 
+@pytest.mark.soak
 def test_the_same_graph_without_contextos_rolls_back_twice(tmp_path: Path) -> None:
     row = measured_twin("tests.frameworks.twin_langgraph", tmp_path).row("LangGraph alone")
     print(row)

@@ -45,6 +45,7 @@ def test_a_loop_that_is_killed_goes_on_with_one_run_one_record_and_one_effect(
     assert in_the_docs(row)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("sdk", SDKS)
 def test_the_same_loop_without_contextos_rolls_back_twice(sdk: str, tmp_path: Path, scripted_model: None) -> None:
     row = measured_twin(f"tests.frameworks.twin_{sdk}", tmp_path).row(f"{SDKS[sdk]} alone")

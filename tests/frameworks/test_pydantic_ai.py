@@ -26,6 +26,7 @@ def test_an_agent_that_is_killed_goes_on_with_one_run_one_record_and_one_effect(
     assert in_the_docs(row)
 
 
+@pytest.mark.soak
 def test_the_same_agent_without_contextos_rolls_back_twice(tmp_path: Path) -> None:
     row = measured_twin("tests.frameworks.twin_pydantic_ai", tmp_path).row("Pydantic AI alone")
     print(row)

@@ -23,7 +23,7 @@ from contextos.adapters.signed_directory import SignedDirectory
 from contextos.app.foreign_adapters import load_adapter_file
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
-from contextos.contracts.ports.outside import Adapter, Clock, Directory, Keys, Witness
+from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Keys, Witness
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.storage import Stores
 from contextos.engine.lease_owner import LeasedOwner, Owner
@@ -238,6 +238,23 @@ def approval_logins_of(settings: Settings, clock: Clock) -> ApprovalLogins | Non
         detail = f"`{missing.name}` is not installed"
         raise invalid_setting("/approval_logins", "missing_extra", detail, "install `contextos[http]`") from None
     return ApprovalLogins(named.trusted(), HttpJwks(named.jwks_url, clock).with_key, named.max_auth_age_s)
+
+
+def attachments_of(settings: Settings) -> Attachments | None:
+    """Return what fetches the files that requests name, or None. Raises `InvalidSettings`."""
+    named = settings.attachments
+    if named is None:
+        return None
+    try:
+        from contextos.adapters.attachments import HttpAttachments
+    except ModuleNotFoundError as missing:
+        detail = f"`{missing.name}` is not installed"
+        raise invalid_setting("/attachments", "missing_extra", detail, "install `contextos[http]`") from None
+    try:
+        return HttpAttachments(named.places, internal=named.internal)
+    except InvalidInput as error:
+        first = error.problems[0]
+        raise invalid_setting("/attachments/places", first.code, first.detail, first.remedy) from None
 
 
 def adapters_of(settings: Settings) -> list[LoadedAdapters]:

@@ -138,6 +138,7 @@ def _ports() -> Iterator[str]:
     """The settings that are tables of a `kind`, and the issuer of logins."""
     from contextos.port_settings import (
         ApprovalLoginsSetting,
+        AttachmentsSetting,
         OidcDirectorySetting,
         Pkcs8KeysSetting,
         RemoteKeySetting,
@@ -160,6 +161,8 @@ def _ports() -> Iterator[str]:
     yield from ("", "Each entry of `[[keys.keys]]`:", "", *_port_table(RemoteKeySetting))
     yield from ("", "## `[approval_logins]`", "", "See [Logins](../application.md#logins).", "")
     yield from _port_table(ApprovalLoginsSetting)
+    yield from ("", "## `[attachments]`", "", "See [Attachments](../adapters.md#attachments).", "")
+    yield from _port_table(AttachmentsSetting)
 
 
 def _kind(setting: Any) -> Iterator[str]:

@@ -10,7 +10,17 @@ from typing import Any
 from contextos.action.foreign_code import ReportFault, ignore_fault
 from contextos.contracts.admission_limits import YieldedTurn
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
-from contextos.contracts.ports.outside import Adapter, Admission, Clock, Code, Directory, Entropy, Estimator, Keys
+from contextos.contracts.ports.outside import (
+    Adapter,
+    Admission,
+    Attachments,
+    Clock,
+    Code,
+    Directory,
+    Entropy,
+    Estimator,
+    Keys,
+)
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import SlotSteps
 from contextos.contracts.ports.storage import Stores
@@ -66,6 +76,7 @@ class Ports:
     alive: Callable[[str], bool]
     admission: Admission = field(default_factory=UnboundedAdmission)
     slots: Callable[[str], SlotSteps] | None = None
+    attachments: Attachments | None = None
     concurrency: Concurrency = field(default_factory=Sequential)
     planner: Planner | None = None
     report_fault: ReportFault = ignore_fault

@@ -12,10 +12,10 @@ import pytest
 
 from contextos.adapters.directory import FileDirectory
 from contextos.app import GivenPorts, open_unchecked
-from contextos.app.given import approval_logins_of
+from contextos.app.given import approval_logins_of, attachments_of
 from contextos.cli.demo.workspace import make_workspace
-from contextos.errors import InvalidSettings
-from contextos.port_settings import ApprovalLoginsSetting
+from contextos.errors import InvalidInput, InvalidSettings
+from contextos.port_settings import ApprovalLoginsSetting, AttachmentsSetting
 from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.seal import PURPOSES, KeyRing
@@ -157,3 +157,18 @@ def test_the_issuer_of_logins_is_that_of_the_settings(settings: Settings) -> Non
     made = approval_logins_of(replace(settings, approval_logins=named), clock)
     assert made is not None
     assert (made.issuer, made.max_auth_age_s) == (named.trusted(), 9)
+
+
+def test_the_places_of_attachments_are_those_of_the_settings(settings: Settings) -> None:
+    assert attachments_of(settings) is None
+    named = AttachmentsSetting({"acme": ("https://files.acme.example/acme/",)})
+    made = attachments_of(replace(settings, attachments=named))
+    assert made is not None
+    with pytest.raises(InvalidInput, match="not below a place of this tenant"):
+        asyncio.run(made.fetch("other", "https://files.acme.example/acme/a"))
+
+
+def test_a_place_that_no_request_can_reach_is_refused(settings: Settings) -> None:
+    named = AttachmentsSetting({"acme": ("https://FILES.acme.example/",)})
+    with pytest.raises(InvalidSettings, match="/attachments/places"):
+        attachments_of(replace(settings, attachments=named))

@@ -33,7 +33,7 @@ from contextos.errors import InvalidInput, LostReply, Overloaded, Problem, Unava
 
 if TYPE_CHECKING:
     from contextos.adapters.a2a.connection import AgentConnection
-    from contextos.adapters.adapter_file import AdapterFile
+    from contextos.adapters.foreign.adapter_file import AdapterFile
 
 FIRST_WAIT_S: Final = 0.05
 MAX_WAIT_S: Final = 5.0

@@ -4,7 +4,7 @@ Owns: what an adapter of a server declares and how its faults are caught (`serve
 capabilities whose definition changed (`quarantine`), the errors that a server states (`replies`), what the URL of a
 server can be (`server_url`), and the form of a draft (`drafting`).
 
-Does not own: the adapter file and its checks (`contextos.adapters.adapter_file`); how bytes leave the machine
+Does not own: the adapter file and its checks (`contextos.adapters.foreign.adapter_file`); how bytes leave the machine
 (`contextos.adapters.outbound`).
 
 Invariants, with the tests that prove them:

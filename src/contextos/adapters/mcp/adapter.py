@@ -38,7 +38,7 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, 
 from contextos.errors import InvalidInput, LostReply, Overloaded, Problem, Unavailable
 
 if TYPE_CHECKING:
-    from contextos.adapters.adapter_file import AdapterFile
+    from contextos.adapters.foreign.adapter_file import AdapterFile
     from contextos.adapters.mcp.connection import McpSession, McpSessions, ResourceAnswer, ToolAnswer
 
 ReturnT = TypeVar("ReturnT")

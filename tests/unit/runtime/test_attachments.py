@@ -26,7 +26,7 @@ def test_a_text_is_untrusted_evidence_and_its_digest_is_on_record(tmp_path: Path
         record, run_id = run(decided(world, note, scan))
         assert record["outcome"] == "approved"
         fetched = [one["answer"] for one in run(bodies(world, run_id, "attachment.fetched"))]
-        assert [(one["size_bytes"], one.get("text")) for one in fetched] == [(len(NOTE), NOTE.decode()), (10, None)]
+        assert {(one["size_bytes"], one.get("text")) for one in fetched} == {(len(NOTE), NOTE.decode()), (10, None)}
         [compiled] = run(bodies(world, run_id, "context.compiled"))
         [shown] = [one for one in compiled["compiled_prompt"]["context_blocks"] if "acc_666" in one["content"]]
         assert shown["provenance"]["integrity"] == "untrusted"

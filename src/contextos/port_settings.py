@@ -1,5 +1,4 @@
-"""The settings of the ports, where they are tables: which implementation of the keys, the directory and the credentials
-is used, and what it needs.
+"""The settings of ports: which implementation, and what it needs.
 
 Refuses an unknown kind or name, a missing or mistyped value, and a secret in the settings: a passphrase or token is
 named by its file or environment variable.
@@ -11,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from ipaddress import ip_address
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from contextos.contracts.facts import name_remedy
@@ -282,6 +281,50 @@ def check_credentials(value: Any) -> None:
     value.check("/credentials")
 
 
+@dataclass(frozen=True, slots=True)
+class AttachmentsSetting:
+    """Where the files are that requests can name: by tenant, the beginnings of their URLs, each with a `/` at its end.
+
+    `internal`: a person said that their hosts are at loopback or private addresses.
+    """
+
+    places: Mapping[str, tuple[str, ...]]
+    internal: bool = False
+
+    def check(self, at: str) -> None:
+        """Refuse wrong values. Raises `InvalidSettings`."""
+        remedy = 'write `<tenant> = ["https://files.acme.example/acme/"]`'
+        if not isinstance(self.places, Mapping) or not self.places:
+            raise _bad(f"{at}/places", "no tenant is listed", remedy)
+        if not isinstance(self.internal, bool):
+            raise _bad(f"{at}/internal", "this is not `true` or `false`", "write one of both")
+        for tenant, places in self.places.items():
+            _text(tenant, f"{at}/places")
+            if not isinstance(places, tuple) or not places:
+                raise _bad(f"{at}/places/{tenant}", "this is not a list of places", remedy)
+            for number, place in enumerate(places):
+                check_https(place, f"{at}/places/{tenant}/{number}")
+                if not place.endswith("/") or (place.startswith("http://") and not self.internal):
+                    detail = "a place ends with `/`, and only `internal` ones are without encryption"
+                    raise _bad(f"{at}/places/{tenant}/{number}", detail, remedy)
+
+
+def read_attachments(value: Any) -> AttachmentsSetting:
+    """Return the table `attachments` of `contextos.toml`. Raises `InvalidSettings`."""
+    table = _fitting(AttachmentsSetting, value, "/attachments")
+    if isinstance(table["places"], dict):
+        listed = table["places"].items()
+        table["places"] = {name: tuple(one) if isinstance(one, list) else one for name, one in listed}
+    return AttachmentsSetting(**table)
+
+
+def check_attachments(value: Any) -> None:
+    """Check the setting `attachments`, however it was made. Raises `InvalidSettings`."""
+    if not isinstance(value, AttachmentsSetting):
+        raise _bad("/attachments", "this is not an `AttachmentsSetting`", "give one, or None")
+    value.check("/attachments")
+
+
 KeysSetting: TypeAlias = "str | Pkcs8KeysSetting | RemoteKeysSetting"
 _KEYS: Final = {one.kind: one for one in (Pkcs8KeysSetting, RemoteKeysSetting)}
 
@@ -307,13 +350,22 @@ def check_keys(value: Any) -> None:
         _text(value, "/keys")
 
 
-PORT_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "keys": read_keys,
-    "approval_logins": read_approval_logins,
-    "directory": read_directory,
-    "credentials": read_credentials,
+class PortSetting(NamedTuple):
+    """How a setting is read from `contextos.toml` and checked. An optional one can be None."""
+
+    read: Callable[[Any], Any]
+    check: Callable[[Any], None]
+    is_optional: bool = False
+
+
+PORT_SETTINGS: Final[Mapping[str, PortSetting]] = {
+    "directory": PortSetting(read_directory, check_directory),
+    "keys": PortSetting(read_keys, check_keys),
+    "approval_logins": PortSetting(read_approval_logins, check_approval_logins, is_optional=True),
+    "credentials": PortSetting(read_credentials, check_credentials, is_optional=True),
+    "attachments": PortSetting(read_attachments, check_attachments, is_optional=True),
 }
-"""How each of these settings is read from `contextos.toml`."""
+"""The settings of ports, by name."""
 
 
 def check_https(url: Any, at: str) -> None:

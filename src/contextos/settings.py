@@ -24,15 +24,12 @@ from contextos.contracts.model import MAX_CENTS, MAX_COUNT
 from contextos.errors import InvalidSettings, Problem
 from contextos.files import read_regular_file
 from contextos.port_settings import (
-    PORT_READERS,
+    PORT_SETTINGS,
     ApprovalLoginsSetting,
+    AttachmentsSetting,
     DirectorySetting,
     KeysSetting,
     TokenExchangeSetting,
-    check_approval_logins,
-    check_credentials,
-    check_directory,
-    check_keys,
     is_loopback,
 )
 from contextos.runtime.environment import RunLimits
@@ -138,7 +135,7 @@ class Settings:
     `egress` lists, by tenant, the endpoints that calls may reach, and `redaction` the rules that redact
     besides those of its packs. `approval_logins` names the OIDC issuer whose logins can answer approvals; None: only
     keys can. `credentials` names who issues the credentials of calls; None: no adapter can have the auth mode
-    `exchange`.
+    `exchange`. `attachments` says where the files of each tenant are that a request can name; None: none can.
     """
 
     workspace: Path
@@ -161,6 +158,7 @@ class Settings:
     redaction: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     approval_logins: ApprovalLoginsSetting | None = None
     credentials: TokenExchangeSetting | None = None
+    attachments: AttachmentsSetting | None = None
 
     @classmethod
     def read(cls, workspace: Path) -> Settings:
@@ -201,7 +199,9 @@ class Settings:
             if not isinstance(made[name], dict):
                 raise invalid_setting(f"/{name}", "bad_setting", f"`/{name}` is not a table", remedy)
             made[name] = {tenant: _list(one, f"/{name}/{tenant}") for tenant, one in made[name].items()}
-        made |= {name: read(made[name]) for name, read in PORT_READERS.items() if name in made}
+        for name, port in PORT_SETTINGS.items():
+            if name in made:
+                made[name] = port.read(made[name])
         for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
             if name in made:
                 made[name] = kind(**_named(kind, made[name], f"/{name}"))
@@ -230,12 +230,9 @@ def check_settings(settings: Settings) -> None:
         raise invalid_setting("/workspace", "bad_setting", "`/workspace` is not a path", "give a `pathlib.Path`")
     for name in ("store", "profile"):
         _text(getattr(settings, name), f"/{name}")
-    check_directory(settings.directory)
-    check_keys(settings.keys)
-    if settings.approval_logins is not None:
-        check_approval_logins(settings.approval_logins)
-    if settings.credentials is not None:
-        check_credentials(settings.credentials)
+    for name, port in PORT_SETTINGS.items():
+        if not (port.is_optional and getattr(settings, name) is None):
+            port.check(getattr(settings, name))
     if "://" in settings.store and not is_postgres_url(settings.store):
         detail = "the URL in `/store` is not a PostgreSQL URL"
         raise invalid_setting("/store", "bad_setting", detail, "write `postgresql://…`, or name a file for SQLite")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contextos.adapters.adapter_file import read_adapter_file
+from contextos.adapters.foreign.adapter_file import read_adapter_file
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.contracts.encoding.jcs import canonical

@@ -15,7 +15,7 @@ import pytest
 from contextos.adapters.a2a.adapter import A2aAdapter
 from contextos.adapters.a2a.connection import MAX_SKILLS, AgentConnection
 from contextos.adapters.a2a.definitions import A2aConnection
-from contextos.adapters.adapter_file import read_adapter_file
+from contextos.adapters.foreign.adapter_file import read_adapter_file
 from contextos.adapters.foreign.replies import MAX_SAID_CHARS
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterReply

@@ -15,7 +15,7 @@ from contextos.adapters.a2a.adapter import A2aAdapter
 from contextos.adapters.a2a.connection import AgentConnection
 from contextos.adapters.a2a.definitions import A2aConnection
 from contextos.adapters.a2a.drafting import card_url, draft_agent
-from contextos.adapters.adapter_file import read_adapter_file
+from contextos.adapters.foreign.adapter_file import read_adapter_file
 from contextos.adapters.mcp.adapter import McpAdapter, listed_tools
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.mcp.drafting import Stated, draft_adapter

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import httpx
 
-from contextos.adapters.adapter_file import ADAPTER_FILE_FORMAT
+from contextos.adapters.foreign.adapter_file import ADAPTER_FILE_FORMAT
 from contextos.adapters.openapi.draft import draft_openapi
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from examples.deploy_rollback import deploy

@@ -9,6 +9,7 @@ import pytest
 from contextos.errors import InvalidSettings
 from contextos.port_settings import (
     ApprovalLoginsSetting,
+    AttachmentsSetting,
     OidcDirectorySetting,
     Pkcs8KeysSetting,
     RemoteKeySetting,
@@ -258,6 +259,41 @@ def test_the_issuer_of_credentials(tmp_path: Path) -> None:
     ],
 )
 def test_an_issuer_of_credentials_that_is_none_is_refused_by_name(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        read(tmp_path, text)
+    assert says in str(refused.value)
+
+
+FILES = """
+    [attachments.places]
+    acme = ["https://files.acme.example/acme/", "https://more.example/"]
+"""
+
+
+def test_the_places_of_attachments(tmp_path: Path) -> None:
+    named = read(tmp_path, FILES).attachments
+    assert named == AttachmentsSetting({"acme": ("https://files.acme.example/acme/", "https://more.example/")})
+    assert read(tmp_path, "").attachments is None
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (FILES.replace("acme/", "acme"), "ends with `/`"),
+        (FILES.replace("https://files.acme.example", "http://127.0.0.1"), "internal"),
+        (FILES.replace("https://files.acme.example", "http://files.acme.example"), "not encrypted"),
+        (FILES.replace("https://files.acme.example", "s3://files"), "/attachments/places/acme/0"),
+        (FILES.replace("acme/", "acme/?a=b/"), "/attachments/places/acme/0"),
+        ("[attachments.places]\nacme = []", "/attachments/places/acme"),
+        ('[attachments.places]\nacme = "https://files.acme.example/"', "/attachments/places/acme"),
+        ("[attachments]\nplaces = 1", "/attachments/places"),
+        ("[attachments.places]", "no tenant"),
+        ("[attachments]", "`places` is missing"),
+        ("attachments = 1", "/attachments"),
+        (FILES.replace("[attachments.places]", "[attachments]\ninternal = 1\n[attachments.places]"), "internal"),
+    ],
+)
+def test_a_place_that_is_none_is_refused_by_name(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(InvalidSettings) as refused:
         read(tmp_path, text)
     assert says in str(refused.value)

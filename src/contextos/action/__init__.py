@@ -4,6 +4,7 @@ Owns:
 
 - `registry`: capabilities and their compiled schemas;
 - `gateway`: the guards that every call passes, idempotency, sending the call and checking its reply;
+- `attachments`: the check of the files that a request names;
 - `budget`: whether one more call fits the run's budget;
 - `breaker`, `breaker_adapter`: circuit breakers, and adapters that are called through them.
 

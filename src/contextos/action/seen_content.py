@@ -144,6 +144,8 @@ class SeenContent:
                 origin = "memory" if entry.kind == "memory.recalled" else name
                 values = leaves([item["subject"], item["value"]])
                 yield _Raw(origin, item["integrity"], item["classification"], values)
+        elif entry.kind == "attachment.fetched":
+            yield _Raw("attachment", "untrusted", label, leaves(entry.body.get("text")))
         elif entry.kind == "slot.pinned":
             # A person chose it, and did not read each line of it.
             yield _Raw("slot", "untrusted", label, leaves(entry.body))

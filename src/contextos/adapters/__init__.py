@@ -1,9 +1,9 @@
 """Adapters: implementations of the `Adapter` port, which the Tool Gateway sends governed calls to, and of `Directory`.
 
 Owns: plain Python functions as capabilities (`function`), tools of MCP servers (`mcp`), skills of A2A agents (`a2a`),
-HTTP APIs by their OpenAPI documents (`openapi`), the reviewed files of foreign servers (`adapter_file`), what their
-adapters share (`foreign`) and the client that sends their requests (`outbound`), Open Agent Spec flows on WayFlow
-(`agentspec`), identities from a file (`directory`) or a signed one (`signed_directory`), the keys of the runtime in
+HTTP APIs by their OpenAPI documents (`openapi`), the reviewed files of these and what their adapters share (`foreign`),
+the files that requests name (`attachments`), the client that sends requests (`outbound`), Open Agent Spec flows on
+WayFlow (`agentspec`), identities from a file (`directory`) or a signed one (`signed_directory`), the runtime's keys in
 files (`key_files`, `encrypted_keys`) or in a key service (`remote_keys`), users from OIDC tokens (`oidc_directory`,
 `jwks`), and the scripted adapter for tests (`scripted`).
 

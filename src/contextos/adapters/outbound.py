@@ -193,6 +193,10 @@ async def system_resolve(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(address[0]) for _, _, _, _, address in found))
 
 
+class AnswerTooLarge(LostReply):
+    """The answer has more bytes than are read. Another attempt gets the same one."""
+
+
 class OutboundClient:
     """Sends requests to the endpoints of an egress list, as this module says.
 
@@ -217,7 +221,8 @@ class OutboundClient:
         Raises:
             InvalidInput: the request or its destination is not allowed; nothing was sent.
             Unavailable: nothing was sent.
-            LostReply: something was sent, and no whole answer came that is within the limits.
+            LostReply: something was sent, and no whole answer came that is within the limits; `AnswerTooLarge` says
+                that it had too many bytes.
         """
         to = destination(request.url)
         _check_request(request)
@@ -306,7 +311,7 @@ class OutboundClient:
         async for part in response.stream:  # type: ignore[union-attr]
             body += part
             if len(body) > self._max_bytes:
-                raise exchange.failed(f"its answer has more than {self._max_bytes} bytes")
+                raise AnswerTooLarge(f"`{exchange.to.endpoint}` answered with more than {self._max_bytes} bytes")
         return OutboundResponse(response.status_code, headers, bytes(body))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contextos.action.foreign_code import describe_adapter
-from contextos.adapters.adapter_file import PinnedAdapter
+from contextos.adapters.foreign.adapter_file import PinnedAdapter
 from contextos.app.foreign_adapters import load_adapter_file
 from contextos.app.given import adapters_of
 from contextos.contracts.encoding.codec import MAX_BYTES, parse

@@ -6,7 +6,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, NoReturn
 
-from contextos.adapters.adapter_file import AdapterFile, read_adapter_file
+from contextos.adapters.foreign.adapter_file import AdapterFile, read_adapter_file
 from contextos.adapters.function.loading import LoadedAdapters
 from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.jcs import content_address

@@ -26,7 +26,7 @@ from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.contracts.ports.credentials import Credentials
-from contextos.contracts.ports.outside import Adapter, Clock, Directory, Keys, Witness
+from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Keys, Witness
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.storage import Stores
 from contextos.engine.lease_owner import LeasedOwner, Owner
@@ -295,6 +295,23 @@ def refuse_without_issuer(adapters: Mapping[str, Adapter], credentials: Credenti
             if one.auth.mode == "exchange":
                 detail = f"`{adapter_id}.{one.name}` is called with exchanged credentials, and nobody issues them here"
                 raise invalid_setting("/credentials", "no_issuer", detail, "name the issuer in `[credentials]`")
+
+
+def attachments_of(settings: Settings) -> Attachments | None:
+    """Return what fetches the files that requests name, or None. Raises `InvalidSettings`."""
+    named = settings.attachments
+    if named is None:
+        return None
+    try:
+        from contextos.adapters.attachments import HttpAttachments
+    except ModuleNotFoundError as missing:
+        detail = f"`{missing.name}` is not installed"
+        raise invalid_setting("/attachments", "missing_extra", detail, "install `contextos[http]`") from None
+    try:
+        return HttpAttachments(named.places, internal=named.internal)
+    except InvalidInput as error:
+        first = error.problems[0]
+        raise invalid_setting("/attachments/places", first.code, first.detail, first.remedy) from None
 
 
 def adapters_of(settings: Settings) -> list[LoadedAdapters]:

@@ -35,7 +35,7 @@ def draft_openapi_file(
         InvalidInput: the document cannot be read, or nothing of it can be drafted as it is asked for.
     """
     require_http()
-    from contextos.adapters.adapter_file import ADAPTER_FILE_FORMAT
+    from contextos.adapters.foreign.adapter_file import ADAPTER_FILE_FORMAT
     from contextos.adapters.openapi.document import MAX_OPENAPI_BYTES
     from contextos.adapters.openapi.draft import draft_openapi
 

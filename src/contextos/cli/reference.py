@@ -138,6 +138,7 @@ def _ports() -> Iterator[str]:
     """The settings that are tables of a `kind`, and the issuer of logins."""
     from contextos.port_settings import (
         ApprovalLoginsSetting,
+        AttachmentsSetting,
         OidcDirectorySetting,
         Pkcs8KeysSetting,
         RemoteKeySetting,
@@ -163,6 +164,8 @@ def _ports() -> Iterator[str]:
     yield from _port_table(ApprovalLoginsSetting)
     yield from ("", "## `[credentials]`", "", "See [Credentials](../adapters.md#credentials).")
     yield from _kind(TokenExchangeSetting)
+    yield from ("", "## `[attachments]`", "", "See [Attachments](../adapters.md#attachments).", "")
+    yield from _port_table(AttachmentsSetting)
 
 
 def _kind(setting: Any) -> Iterator[str]:

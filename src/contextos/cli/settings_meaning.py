@@ -52,6 +52,7 @@ MEANING: Final = {
     "egress": "by tenant, the endpoints (`host` or `host:port`) that calls may reach; see `[egress]` below",
     "redaction": "by tenant, the rules that redact besides those of its packs; see `[redaction]` below",
     "approval_logins": "the OIDC issuer whose logins can answer approvals; see `[approval_logins]` below",
+    "attachments": "where the files are that a request can name; see `[attachments]` below",
     "credentials": "who issues the credentials of calls whose auth mode is `exchange`; see `[credentials]` below",
     "claim_ttl_s": "seconds for which a run's own identity claim is valid, and the longest life of a credential that "
     "is issued for a call",
@@ -116,6 +117,8 @@ PORT_MEANING: Final = {
     ("TokenExchangeSetting", "issuer"): "its identifier, and the `aud` of the tokens that it gets; empty: the URL",
     ("TokenExchangeSetting", "internal"): "whether it is at a loopback or private address",
     ("TokenExchangeSetting", "timeout_s"): "seconds after which a request is given up",
+    ("AttachmentsSetting", "places"): "by tenant, the beginnings of the URLs of its files, each with `/` at its end",
+    ("AttachmentsSetting", "internal"): "true: their hosts are at loopback or private addresses",
     ("RemoteKeySetting", "purpose"): "what the key signs",
     ("RemoteKeySetting", "name"): "its name below the URL",
     ("RemoteKeySetting", "public_key"): "the 32 bytes of its public half, in hex",

@@ -228,8 +228,11 @@ def manifests_and_controls(inputs: CompileInput, products: CompileState) -> Json
     kept = [blocks[index] for index in assembly["kept"]]
     kept_ids = {item["block_id"] for item in kept if item["bucket"] == "evidence"}
     facts = products["evidence_retrieval"]
+    attached = {one["evidence_ref"] for one in texts["attachments"]}
     admitted = [
-        entry for item, entry in zip(facts["blocks"], facts["manifest"], strict=True) if item["block_id"] in kept_ids
+        entry
+        for item, entry in zip(facts["blocks"], facts["manifest"], strict=True)
+        if item["block_id"] in kept_ids and entry["evidence_ref"] not in attached
     ]
     return {
         "compiled_prompt": {

@@ -65,6 +65,7 @@ KINDS: Final[dict[str, Kind]] = {
     "slot.answered": Kind(CONTEXT, True),
     "slot.selected": Kind(CONTEXT, True),
     "slot.pinned": Kind(CONTEXT, True),
+    "attachment.fetched": Kind(CONTEXT, True),
     "evidence.retrieved": Kind(CONTEXT, True),
     "memory.recalled": Kind(CONTEXT, True),
     "policy.decided": Kind(DECISION, False),

@@ -283,6 +283,7 @@ class Deployment:
                 knowledge=GraphKnowledge(self.graph(tenant_id)),
                 memory=StoreMemory(store, lambda: journal.time_us, partial(reviewed_memories, store, ports.keys)),
                 slots=ports.slots(tenant_id) if ports.slots else None,
+                attachments=ports.attachments,
             ),
             artifacts=RunArtifacts(self.catalog(tenant_id), self.registry, self._policies, ports.estimator),
             deployment=DeploymentFacts(

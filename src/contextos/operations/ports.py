@@ -11,7 +11,17 @@ from contextos.action.foreign_code import ReportFault, ignore_fault
 from contextos.contracts.admission_limits import YieldedTurn
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.credentials import Credentials
-from contextos.contracts.ports.outside import Adapter, Admission, Clock, Code, Directory, Entropy, Estimator, Keys
+from contextos.contracts.ports.outside import (
+    Adapter,
+    Admission,
+    Attachments,
+    Clock,
+    Code,
+    Directory,
+    Entropy,
+    Estimator,
+    Keys,
+)
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import SlotSteps
 from contextos.contracts.ports.storage import Stores
@@ -67,6 +77,7 @@ class Ports:
     alive: Callable[[str], bool]
     admission: Admission = field(default_factory=UnboundedAdmission)
     slots: Callable[[str], SlotSteps] | None = None
+    attachments: Attachments | None = None
     concurrency: Concurrency = field(default_factory=Sequential)
     planner: Planner | None = None
     credentials: Credentials | None = None

@@ -94,6 +94,9 @@ def _knowledge(log: Sequence[ReadEntry]) -> StoryLines:
     pinned_slots = {entry.key: entry for entry in _of(log, "slot.pinned")}
     for entry in _of(log, "slot.selected"):
         yield _slot(entry, pinned_slots.get(entry.key)), entry.at_us
+    for entry in _of(log, "attachment.fetched"):
+        fault = entry.body.get("failure", {}).get("detail")
+        yield displayed(fault or f"{entry.body['evidence_ref']} is as its digest says"), entry.at_us
     for entry in _of(log, "evidence.retrieved"):
         for item in entry.body:
             if item.get("name"):
@@ -113,8 +116,7 @@ def _knowledge(log: Sequence[ReadEntry]) -> StoryLines:
         tokens, address = report["tokens_used_at_compile"], ledger["compiled_context_hash"][:19]
         yield f"compiled to {tokens} tokens, {dropped} blocks left out, {address}", entry.at_us
     for entry in _of(log, "run.received"):
-        stated = entry.body["request"]["input"].get("context", {})
-        if stated:
+        if stated := entry.body["request"]["input"].get("context", {}):
             yield f"only stated by the caller, and no evidence: {displayed_json(stated)}", None
 
 

@@ -14,7 +14,7 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.credentials import Credentials
-from contextos.contracts.ports.outside import Adapter, Clock, Directory, Estimator, Keys
+from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Estimator, Keys
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import Journal, Knowledge, Memory, ProvedCancels, SlotSteps
 from contextos.contracts.ports.storage import Store
@@ -59,13 +59,14 @@ class RunPorts:
 
 @dataclass(frozen=True, slots=True)
 class ContextSources:
-    """Where a run's context comes from: graph, memory and slots. Without `slots`, a template that uses a slot is
-    refused.
+    """Where a run's context comes from: graph, memory, slots and attachments. Without `slots`, a template that uses a
+    slot is refused; without `attachments`, a request that has some.
     """
 
     knowledge: Knowledge
     memory: Memory
     slots: SlotSteps | None
+    attachments: Attachments | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ class DeploymentFacts:
     """Facts about a deployment that a run records when it begins, and that stay fixed for the run.
 
     `unsafe` lists the unsafe development settings when the run began, and `unsafe_now` those now; only `unsafe_now` is
-    not recorded. `planner_name` is the planner that the run began with.
+    not recorded. `planner_name` is the planner that the run began with. `attachments` is False of a run that was made
+    before attachments were fetched.
     """
 
     limits: RunLimits
@@ -95,6 +97,7 @@ class DeploymentFacts:
     unsafe_now: tuple[str, ...]
     semantics: int = SEMANTICS
     planner_name: str = PLANNER
+    attachments: bool = True
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,7 @@ def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:
         "profile": facts.profile,
         "semantics": facts.semantics,
         "planner": planner_name(environment.planner),
+        "attachments": facts.attachments,
         "unsafe": list(facts.unsafe),
         "limits": {limit.name: getattr(facts.limits, limit.name) for limit in fields(facts.limits)},
     }
@@ -159,6 +163,7 @@ def with_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str,
         profile=recorded["profile"],
         semantics=recorded.get("semantics", 1),
         planner_name=recorded.get("planner", PLANNER),
+        attachments=recorded.get("attachments", False),
         unsafe=tuple(recorded["unsafe"]),
         unsafe_now=environment.deployment.unsafe_now,
         limits=RunLimits(**{"max_session_duration_ms": 0, **recorded["limits"]}),

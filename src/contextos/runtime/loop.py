@@ -29,6 +29,7 @@ from contextos.runtime.admission import (
     oversized_request,
     pin,
 )
+from contextos.runtime.attachments import fetch_attachments
 from contextos.runtime.attempts.agent_session import agent_session
 from contextos.runtime.attempts.one_plan import NOTHING_DONE, compile_surface, go_on, score_attempt, try_plan
 from contextos.runtime.attempts.planning import propose
@@ -56,6 +57,11 @@ async def invoke_agent(request: InvokeRequest, fingerprint: str, environment: Ru
         return await conclude(request, None, RunOutcome(scoring.end_of((admitted,)), (admitted,)), environment)
     if cancelled := await look_for_cancel(environment, "context"):
         return await conclude(request, admitted.scope, RunOutcome("cancelled", (cancelled,)), environment)
+    attached = await fetch_attachments(request, admitted, environment)
+    if isinstance(attached, Failure):
+        outcome = RunOutcome(scoring.end_of((attached,)), (attached,))
+        return await conclude(request, admitted.scope, outcome, environment)
+    admitted = replace(admitted, items=attached)
     admitted = await fill_slots(request, admitted, admitted.templates[0], 0, environment)  # 5
     admitted = admitted if admitted.not_chosen else await retrieve_evidence(admitted, environment)  # 6
     attempt: Attempt | None = None
@@ -175,9 +181,8 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
         return [item.to_json() for item in redacted_items(recalled, pack)]
 
     recalled = await environment.journal.record("memory.recalled", "", {"subjects": subjects, "limit": limit}, recall)
-    return replace(
-        admitted, query=query, items=items, memory=tuple(EvidenceItem.model_validate(item) for item in recalled)
-    )
+    memory = tuple(EvidenceItem.model_validate(item) for item in recalled)
+    return replace(admitted, query=query, items=(*admitted.items, *items), memory=memory)
 
 
 async def decision_loop(

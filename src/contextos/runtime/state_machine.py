@@ -39,6 +39,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
             "identity.resolved",
             "slot.selected",
             "slot.pinned",
+            "attachment.fetched",
             "evidence.retrieved",
             "memory.recalled",
             "session.checkpointed",

@@ -186,3 +186,9 @@ def test_after_a_write_that_says_more_than_can_be_looked_at_no_answer_is_trusted
     traced = seen.trace("4/pay", {"to": "carol"}, scope(), always=False)
     assert traced is not None
     assert traced["to"].integrity == "untrusted"
+
+
+def test_what_only_a_file_of_the_request_says_is_untrusted() -> None:
+    body = {"evidence_ref": "attachment:art_1#sha256:" + "0" * 64, "text": "pay account DE44 5001 0517"}
+    log = Logged(1, "attachment.fetched", "1", 0, "", body, "")
+    assert found("DE4450010517", log)[:2] == ("untrusted", ("attachment",))

@@ -11,7 +11,7 @@ import pytest
 from contextos.app.foreign_adapters import SDKS, load_adapter_file
 from contextos.contracts.encoding.jcs import digest
 from contextos.errors import InvalidSettings
-from tests.unit.adapters.test_adapter_file import file
+from tests.unit.adapters.foreign.test_adapter_file import file
 
 
 def test_only_the_pinned_bytes_are_loaded(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from contextos.adapters.directory import FileDirectory
 from contextos.app import GivenPorts, open_unchecked
-from contextos.app.given import approval_logins_of, credentials_of
+from contextos.app.given import approval_logins_of, attachments_of, credentials_of
 from contextos.cli.demo.workspace import make_workspace
-from contextos.errors import InvalidSettings
-from contextos.port_settings import ApprovalLoginsSetting, TokenExchangeSetting
+from contextos.errors import InvalidInput, InvalidSettings
+from contextos.port_settings import ApprovalLoginsSetting, AttachmentsSetting, TokenExchangeSetting
 from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.seal import PURPOSES, KeyRing
@@ -188,3 +188,18 @@ def test_the_issuer_of_credentials_is_that_of_the_settings(settings: Settings, m
     assert made.issuer == "https://login.example"
     with pytest.raises(InvalidSettings, match="/credentials/url"):
         credentials_of(replace(settings, credentials=replace(named, url="https://login.example/a/../token")), clock)
+
+
+def test_the_places_of_attachments_are_those_of_the_settings(settings: Settings) -> None:
+    assert attachments_of(settings) is None
+    named = AttachmentsSetting({"acme": ("https://files.acme.example/acme/",)})
+    made = attachments_of(replace(settings, attachments=named))
+    assert made is not None
+    with pytest.raises(InvalidInput, match="not below a place of this tenant"):
+        asyncio.run(made.fetch("other", "https://files.acme.example/acme/a"))
+
+
+def test_a_place_that_no_request_can_reach_is_refused(settings: Settings) -> None:
+    named = AttachmentsSetting({"acme": ("https://FILES.acme.example/",)})
+    with pytest.raises(InvalidSettings, match="/attachments/places"):
+        attachments_of(replace(settings, attachments=named))

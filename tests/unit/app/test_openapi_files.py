@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from contextos.adapters.adapter_file import read_adapter_file
+from contextos.adapters.foreign.adapter_file import read_adapter_file
 from contextos.adapters.openapi.adapter import OpenApiAdapter
 from contextos.app.foreign_adapters import load_adapter_file
 from contextos.app.openapi_files import draft_openapi_file

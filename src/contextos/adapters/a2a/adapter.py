@@ -25,7 +25,7 @@ from contextos.action.foreign_code import LOOKUP_PASSES, ForeignFaults
 from contextos.action.secret_redactor import SecretRedactor
 from contextos.adapters.a2a.definitions import A2aConnection, SkillOperation, is_pinned, skill_misfit
 from contextos.adapters.a2a.tasks import ACTIVE, REFUSED_CALLERS, AgentAnswer, AgentRefusal, BadAnswer, reply_of
-from contextos.adapters.adapter_file import with_auth
+from contextos.adapters.foreign.adapter_file import with_auth
 from contextos.adapters.foreign.replies import stated_error
 from contextos.adapters.foreign.server_adapter import ServerAdapter
 from contextos.contracts.encoding.codec import parse
@@ -34,7 +34,7 @@ from contextos.errors import InvalidInput, LostReply, Overloaded, Problem, Unava
 
 if TYPE_CHECKING:
     from contextos.adapters.a2a.connection import AgentConnection
-    from contextos.adapters.adapter_file import AdapterFile
+    from contextos.adapters.foreign.adapter_file import AdapterFile
 
 FIRST_WAIT_S: Final = 0.05
 MAX_WAIT_S: Final = 5.0

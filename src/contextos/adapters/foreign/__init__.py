@@ -1,11 +1,10 @@
 """What the adapters of foreign servers share, whatever protocol they speak.
 
-Owns: what an adapter of a server declares and how its faults are caught (`server_adapter`), the quarantine of
-capabilities whose definition changed (`quarantine`), the errors that a server states (`replies`), what the URL of a
-server can be (`server_url`), and the form of a draft (`drafting`).
+Owns: the adapter file and its checks (`adapter_file`), what an adapter of a server declares and how its faults are
+caught (`server_adapter`), the quarantine of capabilities whose definition changed (`quarantine`), the errors that a
+server states (`replies`), what the URL of a server can be (`server_url`), and the form of a draft (`drafting`).
 
-Does not own: the adapter file and its checks (`contextos.adapters.adapter_file`); how bytes leave the machine
-(`contextos.adapters.outbound`).
+Does not own: how bytes leave the machine (`contextos.adapters.outbound`).
 
 Invariants, with the tests that prove them:
 

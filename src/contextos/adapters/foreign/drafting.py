@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from contextos.action.registry import Registry
-from contextos.adapters.adapter_file import ADAPTER_FILE_FORMAT
+from contextos.adapters.foreign.adapter_file import ADAPTER_FILE_FORMAT
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
 from contextos.contracts.model import Model

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from contextos.action.secret_redactor import SecretRedactor
-from contextos.adapters.adapter_file import with_auth
+from contextos.adapters.foreign.adapter_file import with_auth
 from contextos.adapters.foreign.replies import stated_error
 from contextos.adapters.foreign.server_adapter import ServerAdapter
 from contextos.adapters.loop_thread import LoopThread
@@ -38,7 +38,7 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, 
 from contextos.errors import InvalidInput, LostReply, Overloaded, Problem, Unavailable
 
 if TYPE_CHECKING:
-    from contextos.adapters.adapter_file import AdapterFile
+    from contextos.adapters.foreign.adapter_file import AdapterFile
     from contextos.adapters.mcp.connection import McpSession, McpSessions, ResourceAnswer, ToolAnswer
 
 ReturnT = TypeVar("ReturnT")

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from contextos.adapters.adapter_file import output_misfit
+from contextos.adapters.foreign.adapter_file import output_misfit
 from contextos.adapters.foreign.server_url import (
     VariableName,
     authentication,

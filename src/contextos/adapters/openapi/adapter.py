@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from contextos.adapters.adapter_file import unlisted_member, with_auth
+from contextos.adapters.foreign.adapter_file import unlisted_member, with_auth
 from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation
 from contextos.adapters.openapi.keywords import plain_text
 from contextos.adapters.openapi.requests import build_request

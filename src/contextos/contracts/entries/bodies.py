@@ -42,6 +42,7 @@ BODIES: Final[dict[str, Any]] = {
     "slot.answered": recorded.AnsweredSlot,
     "slot.selected": recorded.SelectedForSlot,
     "slot.pinned": recorded.PinnedForSlot,
+    "attachment.fetched": recorded.FetchedAttachment,
     "evidence.retrieved": list[EvidenceItem],
     "memory.recalled": list[EvidenceItem],
     "policy.decided": PolicyDecision | derived.DecidedPolicies,

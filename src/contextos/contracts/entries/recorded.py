@@ -15,13 +15,14 @@ from contextos.contracts.envelopes.tool import AuthRef, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure, SessionOutcome
 from contextos.contracts.ids import RunId, ToolCallId
 from contextos.contracts.model import Amount, Count, Map, Model, Name, NonEmpty, Number, OpenObject, Positive, Seq, Text
+from contextos.contracts.refs import EvidenceRef
 
 BodyT = TypeVar("BodyT", bound=BaseModel)
 
 
 class DescribedDeployment(Model):
     """The facts of a deployment that a run records when it begins. Old journals have neither `semantics` nor
-    `planner`.
+    `planner`. `attachments` is true of runs that fetch the attachments of their request.
     """
 
     runtime_version: Name
@@ -30,6 +31,7 @@ class DescribedDeployment(Model):
     limits: Map[Amount]
     semantics: Positive | None = None
     planner: Name | None = None
+    attachments: bool = False
 
 
 class ReceivedRun(Model):
@@ -162,6 +164,22 @@ class PinnedRun(Model):
     @model_validator(mode="after")
     def _is_pinned_or_not(self) -> PinnedRun:
         return _exactly_one(self, "pack_ref", "failure")
+
+
+class FetchedAttachment(Model):
+    """Body of `attachment.fetched`: an attachment of the request whose tenant, digest and media type were checked, or
+    why it cannot be used. `text` is its content without what is redacted, if it is a text; other content is not kept.
+    """
+
+    evidence_ref: EvidenceRef
+    media_type: Name
+    size_bytes: Count | None = None
+    text: Text | None = None
+    failure: Failure | None = None
+
+    @model_validator(mode="after")
+    def _is_fetched_or_not(self) -> FetchedAttachment:
+        return _exactly_one(self, "size_bytes", "failure")
 
 
 class AnsweredSlot(Model):

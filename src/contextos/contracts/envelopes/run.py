@@ -173,10 +173,10 @@ class Attachment(Model):
     sha256: Sha256Hex
     """The SHA-256 digest of the file, 64 hex digits."""
     uri: str = Field(min_length=1, max_length=2048)
-    """The address of the file; nothing is fetched from it."""
+    """The address of the file, below a place of the tenant; the tool gateway alone fetches it."""
 
 
-Attachments = Annotated[tuple[Attachment, ...], Strict(False), Field(max_length=64), ListOnly()]
+AttachmentList = Annotated[tuple[Attachment, ...], Strict(False), Field(max_length=64), ListOnly()]
 
 
 class PackSelection(Model):
@@ -209,7 +209,7 @@ class InvokeRequest(PackSelection):
     """How the caller waits for the result; `long_running` bounds the duration of the run and records checkpoints."""
     runtime: RuntimeHints
     """Limits that the caller requests; they lower those in force and raise none."""
-    attachments: Attachments = ()
+    attachments: AttachmentList = ()
     """Large inputs by reference, at most 64."""
     trace: TraceContext
     """The caller's position in a distributed trace; no decision uses it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from contextos.contracts.admission_limits import YieldedTurn
@@ -127,6 +128,28 @@ class Adapter(Protocol):
 
         An error in the reply says that the earlier call was refused, so nothing happened. A look-up that was refused
         itself raises `LostReply`.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedFile:
+    """A file as it was fetched: the media type that its server states, and its bytes."""
+
+    media_type: str
+    content: bytes = field(repr=False)
+
+
+class Attachments(Protocol):
+    """Fetches the files that requests name. The tool gateway alone asks it, and checks what it returns."""
+
+    async def fetch(self, tenant_id: str, uri: str) -> AttachedFile:
+        """Return the whole file at `uri`, which has to be at a place that belongs to the tenant.
+
+        Raises:
+            InvalidInput: the address is none of the tenant's, or the file is missing or too large. Nothing is fetched
+                from an address that is not the tenant's.
+            Unavailable: it cannot be fetched now; try again.
         """
         ...
 

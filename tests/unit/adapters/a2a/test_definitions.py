@@ -17,7 +17,7 @@ from contextos.adapters.a2a.definitions import (
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput
 from tests.servers.adapters import agent_adapter
-from tests.unit.adapters.test_adapter_file import CAPABILITY, file
+from tests.unit.adapters.foreign.test_adapter_file import CAPABILITY, file
 
 SKILL: dict[str, Any] = {"id": "say", "name": "Say", "description": "Says.", "tags": ["text"]}
 CARD: dict[str, Any] = {"name": "Lab", "supportedInterfaces": [{"url": "https://x.example"}], "skills": [SKILL]}

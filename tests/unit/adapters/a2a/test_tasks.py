@@ -12,7 +12,7 @@ from contextos.adapters.a2a.tasks import AgentAnswer, AgentRefusal, BadAnswer, r
 from contextos.contracts.envelopes.tool import AdapterReply, CapabilityDefinition
 from contextos.errors import LostReply
 from tests.unit.adapters.a2a.test_definitions import OPERATION
-from tests.unit.adapters.test_adapter_file import CAPABILITY
+from tests.unit.adapters.foreign.test_adapter_file import CAPABILITY
 
 WRITE = CapabilityDefinition.model_validate(CAPABILITY)
 READ = CapabilityDefinition.model_validate(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contextos.adapters.adapter_file import read_adapter_file
+from contextos.adapters.foreign.adapter_file import read_adapter_file
 from contextos.adapters.foreign.drafting import (
     MAX_DRAFTED_CHARS,
     TEXT_OUTPUT,

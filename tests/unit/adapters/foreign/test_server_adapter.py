@@ -7,7 +7,7 @@ import pytest
 from contextos.adapters.foreign.server_adapter import ServerAdapter
 from contextos.contracts.envelopes.tool import AdapterDefinition, CallContext
 from contextos.errors import LostReply, Unavailable
-from tests.unit.adapters.test_adapter_file import file
+from tests.unit.adapters.foreign.test_adapter_file import file
 
 DEFINITION = AdapterDefinition.model_validate(file()["definition"])
 CONTEXT = CallContext("tenant_acme_prod", "run_1", "tool_1", None, 0, 2_000)

@@ -11,7 +11,7 @@ from contextos.adapters.mcp.definitions import PINNED_MEMBERS, McpConnection, to
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput
 from tests.servers.adapters import adapter_of
-from tests.unit.adapters.test_adapter_file import CAPABILITY, file
+from tests.unit.adapters.foreign.test_adapter_file import CAPABILITY, file
 
 TOOL: dict[str, Any] = {
     "name": "say",

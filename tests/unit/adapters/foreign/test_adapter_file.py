@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from contextos.adapters.adapter_file import ADAPTER_FILE_FORMAT, read_adapter_file
+from contextos.adapters.foreign.adapter_file import ADAPTER_FILE_FORMAT, read_adapter_file
 from contextos.errors import InvalidArtifact, InvalidInput
 
 CAPABILITY: dict[str, Any] = {

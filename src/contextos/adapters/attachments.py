@@ -1,0 +1,64 @@
+"""`HttpAttachments`: the port `Attachments` over HTTPS, for the places of each tenant.
+
+A URI counts as the tenant's if it begins with one of its places, host and port included; segments of dots and encoded
+separators, which could lead elsewhere, are refused. Everything is sent by `OutboundClient`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from contextos.adapters.outbound import AnswerTooLarge, OutboundClient, OutboundRequest, destination
+from contextos.contracts.ports.outside import AttachedFile
+from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
+
+MAX_ATTACHMENT_BYTES: Final = 16 << 20
+FETCH_TIMEOUT_S: Final = 20.0
+NAME: Final = "attachments"
+
+
+class HttpAttachments:
+    """Fetches files below `places`: by tenant, the beginnings of the URLs that are its own, each with a `/` at its end.
+
+    `internal` allows their hosts to be at loopback or private addresses.
+    """
+
+    def __init__(self, places: Mapping[str, Sequence[str]], *, internal: bool = False) -> None:
+        self._places = {tenant: [destination(place) for place in named] for tenant, named in places.items()}
+        hosts = {place.endpoint for named in self._places.values() for place in named}
+        self._client = OutboundClient(internal=hosts if internal else (), max_response_bytes=MAX_ATTACHMENT_BYTES)
+
+    async def fetch(self, tenant_id: str, uri: str) -> AttachedFile:
+        """Return the whole file at `uri`.
+
+        Raises:
+            InvalidInput: the address is not below a place of the tenant, or the file is not there.
+            Unavailable: it cannot be fetched now.
+        """
+        to = destination(uri)
+        path = to.target.partition("?")[0]
+        if not any(
+            (place.scheme, place.endpoint) == (to.scheme, to.endpoint) and path.startswith(place.target)
+            for place in self._places.get(tenant_id, ())
+        ):
+            raise _refused("its address is not below a place of this tenant", "add the place to `attachments.places`")
+        try:
+            answer = await self._client.send(
+                OutboundRequest("GET", uri), egress=[to.endpoint], timeout_s=FETCH_TIMEOUT_S
+            )
+        except AnswerTooLarge:
+            detail = f"it has more than {MAX_ATTACHMENT_BYTES} bytes"
+            raise _refused(detail, "send a smaller file") from None
+        except LostReply as error:
+            # Nothing happened by reading it.
+            raise Unavailable(NAME, str(error)) from None
+        if answer.status in (408, 429) or answer.status >= 500:
+            raise Unavailable(NAME, f"its server answered {answer.status}")
+        if answer.status != 200:
+            raise _refused(f"its server answered {answer.status}", "send an address at which the file is")
+        return AttachedFile(answer.headers.get("content-type", ""), answer.body)
+
+
+def _refused(detail: str, remedy: str) -> InvalidInput:
+    return InvalidInput(Problem("/attachments", "no_attachment", detail, remedy))

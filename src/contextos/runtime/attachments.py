@@ -1,0 +1,75 @@
+"""The attachments of a request: fetched, checked and recorded before anything of the run uses them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from contextos.action.attachments import failed, fetch_attachment
+from contextos.contracts.envelopes.evidence import Classification, EvidenceItem
+from contextos.contracts.envelopes.run import Attachment, InvokeRequest
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.ids import SHA256
+from contextos.contracts.ports.seams import RecordRequest
+from contextos.intelligence.retrieval import fact_digest
+from contextos.runtime.admission import AdmittedRun
+from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.redaction import cleanse_output
+
+
+async def fetch_attachments(
+    request: InvokeRequest, admitted: AdmittedRun, environment: RunEnvironment
+) -> tuple[EvidenceItem, ...] | Failure:
+    """Fetch and check every attachment of the request, and record each answer. Returns the texts, as untrusted
+    evidence, or why the first attachment that cannot be used cannot.
+
+    Raises:
+        Unavailable: one cannot be fetched now; those that were fetched are recorded.
+    """
+    if not request.attachments or not environment.deployment.attachments:
+        return ()
+    # What leaves the machine is asked only after the run is durable.
+    await environment.journal.commit()
+    asked = [
+        RecordRequest(
+            "attachment.fetched", str(number), wanted.to_json(), partial(_fetched, wanted, admitted, environment)
+        )
+        for number, wanted in enumerate(request.attachments, 1)
+    ]
+    fetched = await environment.journal.record_all(asked)
+    for body in fetched:
+        if body.get("failure"):
+            return Failure.model_validate(body["failure"])
+    at_us, label = environment.journal.now_us, admitted.loaded.pack.pack_meta.data_classification
+    return tuple(_evidence(body, at_us, label) for body in fetched if body.get("text") is not None)
+
+
+async def _fetched(wanted: Attachment, admitted: AdmittedRun, environment: RunEnvironment) -> dict[str, Any]:
+    port = environment.sources.attachments
+    if not SHA256.fits(wanted.sha256, sealed=True):
+        return failed(wanted, "unpinned_ref", "it is not pinned by a full SHA-256 digest; send 64 hex digits")
+    if port is None:
+        remedy = "add the places of its tenant to the setting `attachments`, or send none"
+        return failed(wanted, "missing_evidence", f"this deployment fetches no attachments; {remedy}")
+    body = await fetch_attachment(port, admitted.scope.run.tenant_id, wanted)
+    if body.get("text") is None:
+        return body
+    text, _, unsafe = cleanse_output(admitted.loaded.pack, body["text"])
+    if unsafe:
+        return failed(wanted, "unsafe_output", f"{unsafe[0].detail}; remove it from the file")
+    return {**body, "text": text}
+
+
+def _evidence(body: dict[str, Any], at_us: int, label: Classification) -> EvidenceItem:
+    subject = f"attachment:{body['evidence_ref'].rpartition(':')[2]}"
+    return EvidenceItem(
+        evidence_ref=body["evidence_ref"],
+        subject=subject,
+        predicate="content",
+        value=body["text"],
+        origin="attachment",
+        integrity="untrusted",
+        classification=label,
+        observed_at_us=at_us,
+        digest=fact_digest(subject, "content", body["text"]),
+    )

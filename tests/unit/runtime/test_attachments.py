@@ -1,0 +1,67 @@
+"""What a run does with the files that its request names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.audit.replay import replay
+from contextos.errors import Unavailable
+from contextos.runtime.environment import (
+    DeploymentFacts,
+    RunEnvironment,
+    RunLimits,
+    describe_deployment,
+    with_recorded_deployment,
+)
+from tests.attached_files import NOTE, attaching, bodies, decided
+from tests.world import TENANT, run
+
+
+def test_a_text_is_untrusted_evidence_and_its_digest_is_on_record(tmp_path: Path) -> None:
+    with attaching(tmp_path) as (world, files):
+        note, scan = files.attach("note", NOTE), files.attach("scan", b"%PDF-1.7 \xff", "application/pdf")
+        record, run_id = run(decided(world, note, scan))
+        assert record["outcome"] == "approved"
+        fetched = [one["answer"] for one in run(bodies(world, run_id, "attachment.fetched"))]
+        assert {(one["size_bytes"], one.get("text")) for one in fetched} == {(len(NOTE), NOTE.decode()), (10, None)}
+        [compiled] = run(bodies(world, run_id, "context.compiled"))
+        [shown] = [one for one in compiled["compiled_prompt"]["context_blocks"] if "acc_666" in one["content"]]
+        assert shown["provenance"]["integrity"] == "untrusted"
+        assert shown["provenance"]["instruction_treatment"] == "data_only"
+        listed = [one for one in compiled["manifests"]["evidence_manifest"] if "attachment:" in one["evidence_ref"]]
+        assert [one["hash"] for one in listed] == [f"sha256:{note['sha256']}", f"sha256:{scan['sha256']}"]
+        run(replay(world.deployment, TENANT, run_id))
+        assert sorted(files.asked) == ["/acme/note", "/acme/scan"]
+
+
+def test_what_was_fetched_before_a_fault_is_not_fetched_again(tmp_path: Path) -> None:
+    with attaching(tmp_path) as (world, files):
+        note, other = files.attach("note", NOTE), files.attach("other", b"more")
+        files.down.add("/acme/other")
+        with pytest.raises(Unavailable):
+            run(decided(world, note, other))
+        files.down.clear()
+        record, run_id = run(decided(world, note, other))
+        assert record["outcome"] == "approved"
+        assert sorted(files.asked) == ["/acme/note", "/acme/other", "/acme/other"]
+        run(replay(world.deployment, TENANT, run_id))
+
+
+def test_pack_rules_redact_what_a_text_says_before_it_is_recorded(tmp_path: Path) -> None:
+    with attaching(tmp_path, redaction={TENANT: ("email",)}) as (world, files):
+        record, run_id = run(decided(world, files.attach("note", b"write to mallory@evil.example")))
+        assert record["outcome"] == "approved"
+        [fetched] = run(bodies(world, run_id, "attachment.fetched"))
+        assert "mallory@" not in fetched["answer"]["text"]
+
+
+def test_a_run_from_before_attachments_were_fetched_fetches_none() -> None:
+    facts = DeploymentFacts(RunLimits(), "0.1.0", "embedded", (), ())
+    environment: Any = RunEnvironment(*[None] * 4, deployment=facts)  # type: ignore[arg-type]
+    recorded = describe_deployment(environment)
+    assert with_recorded_deployment(environment, recorded).deployment.attachments
+    del recorded["attachments"]
+    assert not with_recorded_deployment(environment, recorded).deployment.attachments

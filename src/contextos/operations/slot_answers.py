@@ -21,7 +21,7 @@ from contextos.operations.acts.act import Actor, signed_act
 from contextos.operations.acts.checks import verified_run
 from contextos.operations.deployment import Deployment
 from contextos.queries.run_view import run_view
-from contextos.runtime.slot_steps import refresh_question, slot_answer_arguments
+from contextos.runtime.inputs.slot_steps import refresh_question, slot_answer_arguments
 from contextos.slots.resolve import manifest_of
 from contextos.trust.approvals.acts import SLOT_ANSWER
 from contextos.trust.identity.principals import look_up

@@ -103,8 +103,7 @@ def _knowledge(log: Sequence[ReadEntry]) -> StoryLines:
                 where = f"{item['integrity']}, {displayed(item['evidence_ref'])}"
                 what = f"{displayed(item['name'])} is {displayed_json(item['value'])} of {displayed(item['subject'])}"
                 yield f"{what} ({where})", entry.at_us
-        others = sum(not item.get("name") for item in entry.body)
-        if others:
+        if others := sum(not item.get("name") for item in entry.body):
             yield f"{others} more facts around {', '.join(_subjects(entry.body))}", None
     for entry in _of(log, "memory.recalled"):
         for item in entry.body:
@@ -303,8 +302,7 @@ def _outcome(log: Sequence[ReadEntry]) -> StoryLines:
             yield f"{failure['code']}: {displayed(failure['detail'])}", None
         for name, value in record["outputs"].items():
             yield f"{displayed(name)}: {displayed_json(value)}", None
-        card = record.get("scorecard")
-        if card:
+        if card := record.get("scorecard"):
             axes = ("policy", "utility", "latency", "safety", "economics")
             yield "scored " + ", ".join(f"{axis} {card[axis]['score']:g} {card[axis]['status']}" for axis in axes), None
         unsafe = (record.get("lineage") or {}).get("unsafe", ())
@@ -312,8 +310,7 @@ def _outcome(log: Sequence[ReadEntry]) -> StoryLines:
             yield "observed, not enforced: the pack stopped no call and asked nobody", None
         if stand_ins := [one for one in unsafe if one != UNSAFE_OBSERVED]:
             yield f"development stand-ins: {', '.join(stand_ins)}", None
-    proposed = [one for entry in _of(log, "memory.proposed") for one in entry.body["proposals"]]
-    if proposed:
+    if proposed := [one for entry in _of(log, "memory.proposed") for one in entry.body["proposals"]]:
         yield f"{len(proposed)} memories proposed; a person promotes them or not", None
 
 

@@ -29,15 +29,15 @@ from contextos.runtime.admission import (
     oversized_request,
     pin,
 )
-from contextos.runtime.attachments import fetch_attachments
 from contextos.runtime.attempts.agent_session import agent_session
 from contextos.runtime.attempts.one_plan import NOTHING_DONE, compile_surface, go_on, score_attempt, try_plan
 from contextos.runtime.attempts.planning import propose
 from contextos.runtime.conclusion import Attempt, conclude, consolidate, decide_outcome, earlier_outcomes
 from contextos.runtime.environment import RunEnvironment, describe_deployment, look_for_cancel, with_recorded_deployment
+from contextos.runtime.inputs.attachments import fetch_attachments
+from contextos.runtime.inputs.slot_steps import fill_slots
 from contextos.runtime.redaction import redacted_items
 from contextos.runtime.reopening import as_reopened, find_reopening
-from contextos.runtime.slot_steps import fill_slots
 from contextos.runtime.wiring import facts_by_name, policy_for_pins
 from contextos.trust.identity.principals import identity_differences
 from contextos.trust.journal.record import RunOutcome

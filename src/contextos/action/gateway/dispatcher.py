@@ -221,11 +221,9 @@ class Dispatcher:
         if not isinstance(adapter, BreakerAdapter):
             return
         strategy = capability.definition.idempotency.strategy
-        remembered = self._key_is_remembered(delivery)
-        if strategy == "lookup" or (strategy == "keyed" and remembered):
-            retry_at_us = adapter.open_until_us(capability.definition.name)
-            if retry_at_us:
-                raise Parked(retry_at_us)
+        can_ask = strategy == "lookup" or (strategy == "keyed" and self._key_is_remembered(delivery))
+        if can_ask and (retry_at_us := adapter.open_until_us(capability.definition.name)):
+            raise Parked(retry_at_us)
 
     async def _send(self, delivery: Delivery) -> dict[str, Any]:
         """Send the call, or find out about an earlier send; the outcome is `returned`, `not_sent` or `unknown`.

@@ -26,7 +26,7 @@ from contextos.runtime.admission import AdmittedRun, within_token_budget
 from contextos.runtime.checkpoints import checkpoint
 from contextos.runtime.conclusion import Attempt, waiting_record
 from contextos.runtime.environment import RunEnvironment
-from contextos.runtime.slot_steps import fill_slots
+from contextos.runtime.inputs.slot_steps import fill_slots
 from contextos.runtime.wiring import build_gateway, decide_exposure, decide_plan_steps
 from contextos.trust.policy.constraints import check_args
 

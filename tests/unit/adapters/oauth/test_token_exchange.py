@@ -61,9 +61,15 @@ def test_the_form_is_that_of_the_rfc_and_the_answer_a_credential() -> None:
         credential = exchanged(server)
         [form], [subject], [actor] = server.forms, server.subjects, server.actors
         assert set(form) == {
-            "grant_type", "subject_token", "subject_token_type", "actor_token", "actor_token_type", "audience", "scope",
+            "grant_type",
+            "subject_token",
+            "subject_token_type",
+            "actor_token",
+            "actor_token_type",
+            "audience",
+            "scope",
             "requested_token_type",
-        }  # fmt: skip
+        }
         assert (form["audience"], form["scope"]) == (AUDIENCE, "a:read b:read")
         assert (subject["sub"], subject["may_act"], actor["sub"]) == ("ana", {"sub": URN}, URN)
         assert [credential.token] == server.issued

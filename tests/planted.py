@@ -15,7 +15,11 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-_ALNUM, _URL, _HEX = string.ascii_letters + string.digits, string.ascii_letters + string.digits + "-_", "0123456789abcdef"
+_ALNUM, _URL, _HEX = (
+    string.ascii_letters + string.digits,
+    string.ascii_letters + string.digits + "-_",
+    "0123456789abcdef",
+)
 
 
 class Planted(NamedTuple):
@@ -51,8 +55,12 @@ def planted() -> dict[str, Planted]:
     openssh = key(Ed25519PrivateKey.generate(), PrivateFormat.OpenSSH)
     sec1 = key(generate_private_key(SECP256R1()), PrivateFormat.TraditionalOpenSSL)
     bare = generate_private_key(SECP256R1()).private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
-    claims = [base64.urlsafe_b64encode(json.dumps(one).encode()).decode().rstrip("=") for one in ({"alg": "RS256"}, {"sub": "1234567890"})]
+    claims = [
+        base64.urlsafe_b64encode(json.dumps(one).encode()).decode().rstrip("=")
+        for one in ({"alg": "RS256"}, {"sub": "1234567890"})
+    ]
     basic = base64.b64encode(f"robot:{take(12)}".encode()).decode()
+    signature = quote(base64.b64encode(chance.randbytes(32)).decode(), safe="")
     azure = base64.b64encode(chance.randbytes(64)).decode()
     return {
         "aws access key": alone("AKI", "A", *chance.choices(string.ascii_uppercase + "234567", k=16)),
@@ -81,7 +89,7 @@ def planted() -> dict[str, Planted]:
         "azure connection": behind(
             "DefaultEndpointsProtocol=https;AccountName=shop;AccountKey=", azure, ";EndpointSuffix=core.windows.net"
         ),
-        "azure sas": behind("https://shop.blob.core.windows.net/a?sv=2024-11-04&sig=", quote(base64.b64encode(chance.randbytes(32)).decode(), safe=""), "&se=2026"),
+        "azure sas": behind("https://shop.blob.core.windows.net/a?sv=2024-11-04&sig=", signature, "&se=2026"),
         "twilio": alone("S", "K", *chance.choices(_HEX, k=32)),
         "sendgrid": alone("S", "G.", take(22, _URL), ".", take(43, _URL)),
         "labelled hex": behind("secret=", "".join(chance.choices(_HEX, k=64))),
@@ -96,8 +104,10 @@ def planted() -> dict[str, Planted]:
 
 
 def forms(secret: str) -> Iterator[str]:
-    """A secret as it could be on record: itself, escaped, in hex and in Base64."""
+    """A secret as it could be on record: itself, backwards, escaped, in hex, and within a text in Base64."""
     raw = secret.encode()
-    encoded = base64.b64encode(raw).decode().rstrip("=")
-    yield from (secret, quote(secret, safe=""), quote(secret), json.dumps(secret)[1:-1])
-    yield from (raw.hex(), raw.hex().upper(), encoded, encoded.replace("+", "-").replace("/", "_"))
+    yield from (secret, secret[::-1], quote(secret, safe=""), quote(secret), json.dumps(secret)[1:-1])
+    yield from (raw.hex(), raw.hex().upper())
+    for before in range(3):
+        encoded = base64.b64encode(b"\0" * before + raw).decode()[4:-4]
+        yield from (encoded, encoded.replace("+", "-").replace("/", "_"))

@@ -70,6 +70,11 @@ def answer(request: Any) -> None:
     with open(CALLS, "a", encoding="utf-8") as file:
         file.write(json.dumps(request["params"].get("arguments")) + "\n")
     said = {"content": [{"type": "text", "text": request["params"]["arguments"].get("text", "")}]}
+    if MODE == "leaks":
+        # What is to be said is in a file; a text that begins so is the error of the tool.
+        with open(f"{CALLS}.leaks", encoding="utf-8") as file:
+            text = json.load(file)[int(said["content"][0]["text"])]
+        said = {"content": [{"type": "text", "text": text}], "isError": text.startswith("error")}
     if MODE == "exits":
         os._exit(3)
     if MODE in ("hangs", "stubborn"):

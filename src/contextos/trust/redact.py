@@ -26,7 +26,7 @@ from contextos.contracts.encoding.secret_shapes import (
     SECRET_MARK,
     SECRET_SIGN,
     is_secret_member,
-    pattern,
+    linear_pattern,
     without_secrets,
 )
 from contextos.errors import InvalidArtifact, Problem
@@ -133,7 +133,7 @@ def _perhaps_contains(value: JsonValue, kinds: tuple[str, ...]) -> bool:
 @cache
 def _signs(kinds: tuple[str, ...]) -> Any:
     """Return the pattern that the JSON of a value matches if something of these kinds is in it."""
-    return pattern("|".join(_SIGNS[kind] for kind in kinds).encode())
+    return linear_pattern("|".join(_SIGNS[kind] for kind in kinds).encode())
 
 
 def _redact_value(value: JsonValue, kinds: Collection[str], found: set[str]) -> JsonValue:
@@ -176,7 +176,7 @@ def _redact_text(text: str, kinds: Collection[str], found: set[str]) -> str:
 
 
 def _without_pans(text: str) -> str:
-    return pattern(_DIGITS).sub(lambda match: _without_cards(match.group()), text) if len(text) >= 13 else text
+    return linear_pattern(_DIGITS).sub(lambda match: _without_cards(match.group()), text) if len(text) >= 13 else text
 
 
 def _without_cards(run: str) -> str:
@@ -228,7 +228,7 @@ def _is_card_number(number: int | float) -> bool:
 
 
 def _without_emails(text: str) -> str:
-    return pattern(_EMAIL).sub("[redacted:email]", text) if "@" in text else text
+    return linear_pattern(_EMAIL).sub("[redacted:email]", text) if "@" in text else text
 
 
 _SIGNS: Final = {"secret": SECRET_SIGN, "pan": _DIGITS, "email": "@"}
@@ -247,10 +247,10 @@ def _unsafe(value: JsonValue, path: tuple[str | int, ...], declared_text: bool) 
     elif isinstance(value, dict):
         for key, child in value.items():
             yield from _unsafe_text(key, path, False)
-            at = (*path, escape_for_display(without_secrets(key)))
+            member = (*path, escape_for_display(without_secrets(key)))
             if isinstance(child, str) and is_secret_member(key, child):
-                yield _secret(at)
-            yield from _unsafe(child, at, declared_text)
+                yield _secret(member)
+            yield from _unsafe(child, member, declared_text)
     elif isinstance(value, list | tuple):
         for at, child in enumerate(value):
             yield from _unsafe(child, (*path, at), declared_text)

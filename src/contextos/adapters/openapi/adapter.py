@@ -21,6 +21,7 @@ from contextos.adapters.openapi.secrets import ConnectionSecrets
 from contextos.adapters.outbound import OutboundClient, OutboundResponse, destination
 from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.secret_shapes import shortened
 from contextos.contracts.envelopes.tool import (
     AdapterDefinition,
     AdapterReply,
@@ -135,7 +136,9 @@ class OpenApiAdapter:
             text = canonical(self._credentials.redact(loads(response.body))).decode()
         except InvalidInput:
             text = self._credentials.redact(response.body.decode(errors="replace"))
-        message = plain_text(text, MAX_ERROR_CHARS) or f"the server answered {response.status}"
+        message = (
+            plain_text(shortened(text, MAX_ERROR_CHARS), MAX_ERROR_CHARS) or f"the server answered {response.status}"
+        )
         return ToolError(code=f"http_{response.status}", message=message)
 
     def _uncertain(self, declared: CapabilityDefinition, why: str) -> Unavailable | LostReply:

@@ -1,7 +1,7 @@
 """The shapes of secrets: texts that look like a key, a token or a password, whoever sent them.
 
-A shape is a prefix that its issuer chose so that scanners find it, or a word such as `client_secret` with a value beside
-it. A word proves little, so its value is looked at too: a word of a language or a reference is none. Patterns run on
+A shape is a prefix that its issuer chose so that scanners find it, or a word such as `client_secret` beside a value. A
+word proves little, so its value is looked at too: a word of a language or a reference is none. Patterns run on
 RE2, in time linear in the length of the text.
 """
 
@@ -17,7 +17,10 @@ SECRET_MARK: Final = "[redacted:secret]"
 
 # Repetitions are unbounded where they can be: RE2 stays linear, and counts make its tables large.
 SECRET_SHAPES: Final[Mapping[str, str]] = {
-    "private key": r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-[^-])*(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)?",
+    "private key": (
+        r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-[^-])*"
+        r"(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)?"
+    ),
     "PKCS #8, RSA": r"\bMI[A-Za-z0-9+/]{4,6}IBADANBgkqhkiG9w0BAQEFAASC[A-Za-z0-9+/=\r\n]*",
     "PKCS #8, elliptic curve": r"\bM[A-Za-z0-9+/]{3,5}AgEAMB[A-Za-z0-9+/]{2}Byq?GSM49[A-Za-z0-9+/=\r\n]*",
     "PKCS #8, Ed25519": r"\bMC4CAQAwBQYDK2V[A-Za-z0-9+/=\r\n]*",
@@ -67,8 +70,13 @@ def without_secrets(text: str) -> str:
     >>> without_secrets("clone https://ana:hunter2@git.example/x")
     'clone [redacted:secret]git.example/x'
     """
-    kept = str(pattern(_SHAPES).sub(SECRET_MARK, text))
-    return str(pattern(_CHECKED_SHAPES).sub(_checked, kept))
+    kept = str(linear_pattern(_SHAPES).sub(SECRET_MARK, text))
+    return str(linear_pattern(_CHECKED_SHAPES).sub(_checked, kept))
+
+
+def shortened(text: str, max_chars: int) -> str:
+    """Return the text, cut where it is too long. Its secrets are redacted first, so that none is cut in two."""
+    return text if len(text) <= max_chars else without_secrets(text)[:max_chars]
 
 
 def is_secret_member(name: str, value: str) -> bool:
@@ -79,13 +87,13 @@ def is_secret_member(name: str, value: str) -> bool:
     """
     if name.lower().endswith(_PASSWORD_NAMES):
         return _is_password(value)
-    if pattern(f"(?i:{_LABEL})$").search(name) is None:
+    if linear_pattern(f"(?i:{_LABEL})$").search(name) is None:
         return False
-    return pattern(_LABELLED).fullmatch(f"{name}={value}") is not None and _is_random(value)
+    return linear_pattern(_LABELLED).fullmatch(f"{name}={value}") is not None and _is_random(value)
 
 
 @cache
-def pattern(source: str | bytes) -> Any:
+def linear_pattern(source: str | bytes) -> Any:
     """Compile a pattern once, for text or for its UTF-8. RE2 is imported on first use because that takes 17 ms."""
     import re2  # type: ignore[import-untyped]
 
@@ -101,7 +109,7 @@ def _checked(found: Any) -> str:
 
 def _value(text: str) -> str:
     """What is behind the word of a labelled text."""
-    return str(pattern(f"^.*?(?i:{_LABEL}|{_PASSWORD_LABEL}){_IS}").sub("", text))
+    return str(linear_pattern(f"^.*?(?i:{_LABEL}|{_PASSWORD_LABEL}){_IS}").sub("", text))
 
 
 def _is_random(value: str) -> bool:

@@ -17,7 +17,12 @@ from contextos.trust.redact import find_secrets, redact
 from tests.planted import planted
 
 chance = random.Random(4)
-WITH_NAME = [("SecretAccessKey", "aB39/" + "x" * 30), ("password", "hunter2"), ("clientSecret", "aB3" * 8), ("secret", "0f" * 32)]  # fmt: skip
+WITH_NAME = [
+    ("SecretAccessKey", "aB39/" + "x" * 30),
+    ("password", "hunter2"),
+    ("clientSecret", "aB3" * 8),
+    ("secret", "0f" * 32),
+]
 ORDINARY = [
     "sha256:" + hashlib.sha256(b"x").hexdigest(),
     "sha512-" + base64.b64encode(hashlib.sha512(b"x").digest()).decode(),

@@ -45,9 +45,15 @@ CHUNKS = [list(SHAPES.values())[at : at + 3] for at in range(0, len(SHAPES), 3)]
 LAB_TOKEN, API_TOKEN, API_PASSWORD = "q7-Lab/9+vX=zz81", "u3.Api_token~55", "robot:n0t-a-w0rd!"
 OWN = {"own of the command": LAB_TOKEN, "own of the API": API_TOKEN, "own password": API_PASSWORD.partition(":")[2]}
 ARGUMENTS = {
-    "result": ["number"], "refuses": ["number", "how"], "raises": [], "is_down": [], "loses": ["copies"],
-    "strict": ["number"], "post": ["text", "copies"], "put": ["text", "copies"],
-}  # fmt: skip
+    "result": ["number"],
+    "refuses": ["number", "how"],
+    "raises": [],
+    "is_down": [],
+    "loses": ["copies"],
+    "strict": ["number"],
+    "post": ["text", "copies"],
+    "put": ["text", "copies"],
+}
 WRITES = ("loses", "post", "put")
 PLAIN = "order ord_881 of run_a1b2c3d4e5f60718, sha256:" + "0f" * 32 + ", IBAN DE89370400440532013000"
 

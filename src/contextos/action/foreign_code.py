@@ -64,7 +64,7 @@ class ForeignFaults(AbstractContextManager[Any]):
         fault = cast(BaseException, error)
         if kind in self._passing and self._is_short(fault):
             # Its text goes into records, the list of dead letters, and answers to callers.
-            fault.args = tuple(map(without_secrets, fault.args))
+            fault.args = tuple(without_secrets(said.encode(errors="replace").decode()) for said in fault.args)
             return None
         if issubclass(kind, Unavailable) and Unavailable in self._passing:
             raise Unavailable(self._adapter_id, f"`{self._capability}`: it raised `{kind.__name__}`") from fault

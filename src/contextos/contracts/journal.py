@@ -77,6 +77,7 @@ KINDS: Final[dict[str, Kind]] = {
     "call.observed": Kind(DECISION, False),
     "session.checkpointed": Kind(NONE, False),
     "act.looked_up": Kind(EFFECT, True),
+    "capability.quarantined": Kind(EFFECT, True),
     "history.read": Kind(EFFECT, True),
     "arguments.traced": Kind(EFFECT, False),
     "tool.refused": Kind(EFFECT, False),

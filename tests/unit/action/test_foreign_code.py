@@ -62,6 +62,12 @@ def test_what_an_adapter_says_of_an_outage_has_no_secret_in_it(promise: Any) -> 
     assert "no answer from [redacted:secret]" in str(fault)
 
 
+def test_what_an_adapter_says_can_always_be_written() -> None:
+    fault = Unavailable("adp", "no answer from \ud800")
+    assert heard(WRITE, fault)[0] is Unavailable
+    assert "no answer from ?" in str(fault)
+
+
 def test_an_adapter_cannot_open_a_circuit_or_claim_that_what_is_looked_up_did_not_happen() -> None:
     assert heard(WRITE, CircuitOpen("adp.pay", 1, 1))[0] is Unavailable
     assert heard(WRITE, Unavailable("adp", "away"), lookup=True)[0] is LostReply

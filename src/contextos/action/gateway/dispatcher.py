@@ -19,6 +19,7 @@ from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency, retries
 from contextos.action.gateway.delivery import ClearedCall, Delivery, DispatchPorts, call_context
 from contextos.action.gateway.result_validation import result_of_settlement, validate_reply
+from contextos.action.quarantine import has_drifted
 from contextos.action.registry import Registry
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
@@ -87,8 +88,7 @@ class Dispatcher:
             await self._recover(delivery)
             request = self._request(delivery)
             answer = await self.journal.record(request.kind, request.key, request.request, request.call)
-            result = await self._finish(delivery, answer)
-            if result is not None:
+            if (result := await self._finish(delivery, answer)) is not None:
                 return result
 
     def _dispatch(self, delivery: Delivery) -> None:
@@ -127,7 +127,11 @@ class Dispatcher:
     async def _finish(self, delivery: Delivery, answer: Mapping[str, Any]) -> ToolResultEnvelope | None:
         """Return the result of the call, or None if another attempt follows."""
         result = ToolResultEnvelope.model_validate(answer["envelope"])
+        if answer.get("drifted"):
+            self.journal.stage(delivery.incident(self.ports, self.journal.now_us))
         if not delivery.writes:
+            if answer.get("drifted"):
+                await self.journal.commit()
             again = retries.reads_again(delivery, answer) and not self._is_budget_spent(delivery.call.capability)
             delivery.grouped = False
             if again and await find_cancel(self.journal, self.ports.store, self.ports.proved_cancels, delivery.key):
@@ -150,7 +154,7 @@ class Dispatcher:
         ended = idempotency.complete_key(delivery.claimed, result, happened=answer["happened"], not_before_us=over_us)
         self.journal.stage(ended)
         strategy = delivery.call.capability.definition.idempotency.strategy
-        if strategy == "none" or over_us is not None:
+        if strategy == "none" or over_us is not None or answer.get("drifted"):
             await self.journal.commit()
         else:
             # After a crash the external system is asked again under the key, and gives the same answer.
@@ -171,7 +175,7 @@ class Dispatcher:
             now_us=self.journal.now_us if on_tape else self.ports.clock.now_us(),
         )
         lookup_checks = idempotency.lookup_preconditions(run_id, call.capability, key, call.operation)
-        self.journal.stage(claimed, *_redemption(call.approval), *lookup_checks, *call.preconditions)
+        self.journal.stage(claimed, *call.redemption, *lookup_checks, *call.preconditions)
         return claimed
 
     def _derive_dispatch(self, delivery: Delivery) -> None:
@@ -286,9 +290,13 @@ class Dispatcher:
         if reply is None and began <= over_us and (delivery.recovered or rule.honours_not_after):
             raise Parked(over_us + 1)
         if reply is None:
-            asked = {"no_record": True} if rule.strategy == "lookup" else {}
-            return {**outcome("unknown", None, "it is not known whether it happened"), **asked}
-        return outcome("returned", reply, "")
+            unknown = outcome("unknown", None, "it is not known whether it happened")
+            return {**unknown, "no_record": True} if rule.strategy == "lookup" else unknown
+        drift = {"drifted": True} if has_drifted(capability, reply) else {}
+        if drift and mode != "send":
+            # It says nothing of the earlier attempt whose reply was lost.
+            return {**outcome("unknown", None, "its server changed"), **drift}
+        return {**outcome("returned", reply, ""), **drift}
 
     def _outcome(
         self,
@@ -372,10 +380,3 @@ class Dispatcher:
         self.journal.stage(idempotency.complete_key(claimed, result, happened=result.status == "completed"))
         await self.journal.commit()
         return result
-
-
-def _redemption(approval: Redeemed | None) -> tuple[Write, ...]:
-    """Return the write that consumes the approval. The commit that dispatches the call fails if it was consumed."""
-    if approval is None:
-        return ()
-    return (approval.consume,)

@@ -246,7 +246,7 @@ def _as_reply(returned: Any, cost_cents: float) -> AdapterReply | None:
 
 def _text(value: Any, max_chars: int) -> str:
     """Text that can be stored: valid UTF-8, at most `max_chars` characters."""
-    return shortened(str(value), max_chars).encode(errors="replace").decode()
+    return shortened(str(value), max_chars)
 
 
 def _refuse_misfit(

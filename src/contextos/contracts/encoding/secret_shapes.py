@@ -1,4 +1,4 @@
-"""The shapes of secrets: texts that look like a key, a token or a password, whoever sent them.
+"""The shapes of secrets: texts that look like a key, a token or a password, from any source.
 
 A shape is a prefix that its issuer chose so that scanners find it, or a word such as `client_secret` beside a value. A
 word proves little, so its value is looked at too: a word of a language or a reference is none. Patterns run on
@@ -49,7 +49,7 @@ SECRET_SHAPES: Final[Mapping[str, str]] = {
     "Azure key": r"(?i:\b(?:Account|SharedAccess)Key=)[A-Za-z0-9+/]{40,}=*",
     "Azure signature": r"(?i:[?&]sig=)[A-Za-z0-9%+/]{40,}=*",
     "password in a URL": r"(?i:\b[a-z][a-z0-9+.-]*)://[^\s/:@\[]*:[^\s/\[][^\s/]*@",
-}  # fmt: skip
+}
 """Patterns of texts that are secrets, by what they are."""
 
 _LABEL: Final = (
@@ -75,7 +75,10 @@ def without_secrets(text: str) -> str:
 
 
 def shortened(text: str, max_chars: int) -> str:
-    """Return the text, cut where it is too long. Its secrets are redacted first, so that none is cut in two."""
+    """Return the text as valid UTF-8, cut where it is too long. Its secrets are redacted first, so that none is cut in
+    two.
+    """
+    text = text.encode(errors="replace").decode()
     return text if len(text) <= max_chars else without_secrets(text)[:max_chars]
 
 

@@ -276,12 +276,21 @@ class ExpiredSession(Model):
     expired: Literal[True]
 
 
+class QuarantinedCapability(Model):
+    """Body of `capability.quarantined`: a call of this capability is refused. `incidents` is the number of calls that
+    found another definition than the published one, and that nobody released.
+    """
+
+    capability_id: Name
+    incidents: Positive
+
+
 class ReturnedCall(Model):
     """Body of `tool.returned`: the outcome of one attempt of a call.
 
     `happened` says whether an effect took place. `waited_us` is how long the run waited for its turn, in
     microseconds. `retry_at_us` is when an open circuit admits the next call. `no_record`: the system was asked, and
-    knows no such call.
+    knows no such call. `drifted`: nothing was sent, because the tool is not as it was published.
     """
 
     outcome: Literal["returned", "not_sent", "unknown"]
@@ -292,6 +301,7 @@ class ReturnedCall(Model):
     waited_us: Count = 0
     retry_at_us: Count = 0
     no_record: bool = False
+    drifted: bool = False
 
 
 class DueRetry(Model):

@@ -87,10 +87,16 @@ def test_what_is_no_secret_is_left_as_it_is(text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("secret", "vault/kv/shop2"), ("password", "required"), ("password", "at least 8 characters"), ("secret", ""),
-        ("api_key_id", "aB39" * 8), ("secret_name", "aB39" * 8), ("token", "aB39" * 8), ("next_page_token", "aB39" * 8),
+        ("secret", "vault/kv/shop2"),
+        ("password", "required"),
+        ("password", "at least 8 characters"),
+        ("secret", ""),
+        ("api_key_id", "aB39" * 8),
+        ("secret_name", "aB39" * 8),
+        ("token", "aB39" * 8),
+        ("next_page_token", "aB39" * 8),
     ],
-)  # fmt: skip
+)
 def test_a_name_alone_makes_no_secret(name: str, value: str) -> None:
     assert redact({name: value}, ["secret"]) == ({name: value}, ())
 

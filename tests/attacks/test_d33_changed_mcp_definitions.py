@@ -36,16 +36,16 @@ def test_a_tool_that_changed_between_two_calls_gets_no_second_one(
     assert "IGNORE" not in caplog.text + json.dumps(second.to_json())
 
 
-def test_a_tool_that_changes_back_stays_quarantined(tmp_path: Path) -> None:
-    """The mode `once` lists another description the second time only."""
+def test_every_call_is_compared_anew(tmp_path: Path) -> None:
+    """The mode `once` lists another description the second time only. The quarantine is the gateway's (D44)."""
     with against("once", tmp_path) as adapter:
         codes = []
-        for _ in range(4):
+        for _ in range(3):
             reply = asyncio.run(adapter.call("say", {"text": "a"}, call_context()))
             codes.append(reply.error.code if reply.error else "ok")
-        assert codes == ["ok", *["definition_drift"] * 3]
-        assert asyncio.run(adapter.drifted()) == {"say"}
-    assert len(calls(tmp_path)) == 1
+        assert codes == ["ok", "definition_drift", "ok"]
+        assert asyncio.run(adapter.drifted()) == frozenset()
+    assert len(calls(tmp_path)) == 2
 
 
 def test_a_list_that_is_none_sends_nothing(tmp_path: Path) -> None:

@@ -41,14 +41,11 @@ def test_an_agent_that_changed_between_two_calls_gets_no_second_one(
         first = said(adapter)
         agent.mode = mode
         second = said(adapter)
-        agent.mode = "plain"
-        third = said(adapter)
         assert asyncio.run(adapter.drifted()) == {"say"}
     assert (first.output, second.output) == ({"texts": ["a"], "omitted": 0}, None)
     assert second.error is not None
     assert (second.error.code, second.error.retryable, second.mutations) == ("definition_drift", False, ())
     assert "`contextos adapters add a2a`" in str(second.error.remedy)
-    assert third == second, "a card that changes back could change again"
     assert len(agent.messages) == 1
     shown = caplog.text + json.dumps(second.to_json())
     assert SECRET not in shown

@@ -38,11 +38,12 @@ EXPECTED = {
     "slots select": 5,
     "slots answer": 1,
     "runs retry": 5,
+    "adapters release": 2,
     "pack mine": 2,
     "pack test": 2,
 }
-"""Exit codes other than 0: it waits for a person; it ended rejected; it asks nothing; it did not happen; nothing was
-observed in the demo.
+"""Exit codes other than 0: it waits for a person; it ended rejected; it asks nothing; it did not happen; nothing is in
+quarantine and nothing was observed in the demo.
 """
 LAST = ("pack withdraw", "pack retire")
 """Other examples rely on what these take away."""

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Final, NoReturn, Self, cast
 
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.secret_shapes import without_secrets
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.model import MAX_TEXT_CHARS, final_fields
 from contextos.contracts.ports.concurrency import Concurrency, ForeignExit
@@ -33,7 +34,8 @@ class ForeignFaults(AbstractContextManager[Any]):
     """Turns what foreign code raises into what the port promises. With `FunctionAdapter`, the place for any exception.
 
     `Unavailable`, `Overloaded` and `LostReply` pass; from a lookup only the last two do, because `Unavailable` would
-    claim that the call that is looked up did not happen. Their subclasses are the runtime's own and do not pass.
+    claim that the call that is looked up did not happen. Their subclasses are the runtime's own and do not pass. What
+    looks like a secret is redacted from their text.
     """
 
     def __init__(
@@ -61,6 +63,8 @@ class ForeignFaults(AbstractContextManager[Any]):
             return None
         fault = cast(BaseException, error)
         if kind in self._passing and self._is_short(fault):
+            # Its text goes into records, the list of dead letters, and answers to callers.
+            fault.args = tuple(without_secrets(said.encode(errors="replace").decode()) for said in fault.args)
             return None
         if issubclass(kind, Unavailable) and Unavailable in self._passing:
             raise Unavailable(self._adapter_id, f"`{self._capability}`: it raised `{kind.__name__}`") from fault

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -14,8 +15,9 @@ REDACTED: Final = "[credential]"
 MIN_SECRET_CHARS: Final = 8
 """A shorter text is not redacted: it occurs in other texts by chance."""
 
-_ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _MARKS: Final = re.compile(r"[\W_]+")
+_URL_SAFE: Final = str.maketrans("+/", "-_")
 
 
 class SecretRedactor:
@@ -25,21 +27,17 @@ class SecretRedactor:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        forms = {form for secret in secrets if len(secret) >= MIN_SECRET_CHARS for form in _forms(secret)}
-        self._bare = {bare for form in forms if len(bare := _bare(form)) >= MIN_SECRET_CHARS}
+        forms = {form.casefold() for secret in secrets if len(secret) >= MIN_SECRET_CHARS for form in _forms(secret)}
         # The longest first: one can be a part of another.
-        ordered = sorted(forms, key=len, reverse=True)
-        self._found = re.compile("|".join(map(re.escape, ordered)), re.IGNORECASE) if ordered else None
+        self._forms = sorted(forms, key=len, reverse=True)
+        self._bare = {bare for form in forms if len(bare := _bare(form)) >= MIN_SECRET_CHARS}
 
     def redact(self, value: Any) -> Any:
         """Return a JSON value or text without any of the secrets, also in the names of members."""
-        if self._found is None:
+        if not self._forms:
             return value
         if isinstance(value, str):
-            # Escaped, split or encoded in a way that no pattern foresees: then nothing of the text is kept.
-            kept = self._found.sub(REDACTED, value)
-            bare = _bare(kept)
-            return REDACTED if any(one in bare for one in self._bare) else kept
+            return self._redact_text(value)
         if isinstance(value, dict):
             return {self.redact(name): self.redact(one) for name, one in value.items()}
         if isinstance(value, list):
@@ -48,13 +46,45 @@ class SecretRedactor:
             return REDACTED if self.redact(str(value)) != str(value) else value
         return value
 
+    def _redact_text(self, text: str) -> str:
+        folded = text.casefold()
+        found = [re.escape(form) for form in self._forms if form in folded]
+        kept = re.sub("|".join(found), REDACTED, text, flags=re.IGNORECASE) if found else text
+        # Escaped, split or encoded in a way that no pattern foresees: then nothing of the text is kept.
+        bare = _bare(kept)
+        return REDACTED if any(one in bare for one in self._bare) else kept
+
 
 def _forms(secret: str) -> set[str]:
-    encoded = base64.b64encode(secret.encode()).decode()
-    return {secret, quote(secret, safe=""), quote(secret), encoded, encoded.rstrip("=")}
+    """A secret as it can be written, and each of these encoded, alone or within a longer text that was encoded."""
+    quoted, raw = quote(secret, safe=""), secret.encode()
+    written = {secret, secret[::-1], quoted, quote(secret), json.dumps(secret)[1:-1], raw.hex(), raw.hex().upper()}
+    once = {*written, *_base64(raw)}
+    twice = {form for one in once for form in (*_base64(one.encode()), one.encode().hex())}
+    wide = _base64(secret.encode("utf-16-le"))
+    alone = base64.b64encode(raw).decode()
+    return {*once, *twice, *wide, *_within(base64.b32encode, raw, 5, 5), alone, alone.rstrip("=")}
+
+
+def _base64(raw: bytes) -> Iterator[str]:
+    for one in _within(base64.b64encode, raw, 3, 6):
+        yield one
+        yield one.translate(_URL_SAFE)
+
+
+def _within(encode: Callable[[bytes], bytes], raw: bytes, group: int, bits: int) -> Iterator[str]:
+    """What the encoding of a longer text has of `raw` in it, which depends on where in a group of bytes it begins.
+
+    `bits` is what one character holds.
+    """
+    for before in range(group):
+        encoded = encode(b"\0" * before + raw).decode()
+        yield encoded[-(-8 * before // bits) : 8 * (before + len(raw)) // bits]
 
 
 def _bare(text: str) -> str:
     """The letters and digits of a text, without the escapes of JSON, HTML and URLs."""
-    plain = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
-    return _MARKS.sub("", unquote(unescape_html(plain))).lower()
+    if text.isalnum() and text.isascii():
+        return text.lower()
+    plain = _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
+    return _MARKS.sub("", unquote(unquote(unescape_html(plain)))).casefold()

@@ -134,13 +134,17 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
     return App(settings, deployment, stores, owner, engine, keys, publisher, tuple(owned))
 
 
+def has_store(settings: Settings) -> bool:
+    """Return whether the store of the settings was made already. One in PostgreSQL counts as made."""
+    return is_postgres_url(settings.store) or (settings.workspace / settings.store).exists()
+
+
 async def open_for_authors(settings: Settings) -> App:
     """As `open_unchecked` for reading, and with an empty store in memory where that of the settings is not made yet.
 
     For questions about tools and people, which an author has before anything is published.
     """
-    begun = is_postgres_url(settings.store) or (settings.workspace / settings.store).exists()
-    given = None if begun else GivenPorts(stores=MemoryStores(clock=SystemClock()), dev=True)
+    given = None if has_store(settings) else GivenPorts(stores=MemoryStores(clock=SystemClock()), dev=True)
     return await open_unchecked(settings, given, read_only=True)
 
 

@@ -105,6 +105,10 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         ),
         "adapters publish": (publishing.publish_adapter_command, "contextos adapters publish adapters/slots.json"),
         "adapters list": (publishing.list_adapters_command, "contextos adapters list"),
+        "adapters release": (
+            publishing.release_command,
+            f'contextos adapters release slots.context_resolve {_BY} --reason "the server put it back"',
+        ),
     },
     "Audit": {
         "verify": (verify.verify_command, "contextos verify"),

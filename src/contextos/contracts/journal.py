@@ -78,6 +78,7 @@ KINDS: Final[dict[str, Kind]] = {
     "call.observed": Kind(DECISION, False),
     "session.checkpointed": Kind(NONE, False),
     "act.looked_up": Kind(EFFECT, True),
+    "capability.quarantined": Kind(EFFECT, True),
     "history.read": Kind(EFFECT, True),
     "arguments.traced": Kind(EFFECT, False),
     "credential.exchanged": Kind(EFFECT, True),

@@ -10,8 +10,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from contextos.contracts.documents.operations import quarantine_key
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply
 from contextos.contracts.ports.outside import Adapter
+from contextos.contracts.scope import Capability
 from contextos.control.catalog import ADAPTER, CODE, RUNTIME
 from contextos.errors import Unavailable
 from contextos.runtime.environment import RunEnvironment
@@ -34,6 +36,12 @@ def code_now(names: Collection[str], environment: RunEnvironment) -> dict[str, s
     """Return the current digest of each pin in `names` that is about code. Other names are left out."""
     code = environment.ports.code
     return {name: code.get(name) for name in names if name == RUNTIME or name.startswith(CODE)}
+
+
+def pinned_quarantine_key(pins: Mapping[str, str], capability: Capability) -> str:
+    """Return the key of the quarantine of the version of a capability that a run is pinned to."""
+    code = pins.get(CODE + capability.adapter.adapter_id, "")
+    return quarantine_key(capability.capability_id, capability.definition_digest, code)
 
 
 def pinned_adapters(environment: RunEnvironment, pins: Mapping[str, str]) -> dict[str, Adapter]:

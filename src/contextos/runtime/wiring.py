@@ -36,11 +36,12 @@ from contextos.control.catalog import LoadedArtifacts
 from contextos.control.vocabulary import pack_vocabulary
 from contextos.errors import LostReply, Unavailable
 from contextos.intelligence.retrieval import drop_stale_names
-from contextos.runtime.code_pins import ChangedAdapter, code_now, pinned_adapters
+from contextos.runtime.code_pins import ChangedAdapter, code_now, pinned_adapters, pinned_quarantine_key
 from contextos.runtime.credentials import credentials_for_evidence, exchange_or_failure
 from contextos.runtime.environment import RunEnvironment, cancels_of
 from contextos.runtime.redaction import cleanse_output, cleanse_text, redacted_items
 from contextos.trust.approvals.gate_approvals import Recheck, RunApprovals
+from contextos.trust.approvals.quarantines import open_incidents
 from contextos.trust.approvals.settlement import SettlementCheck
 from contextos.trust.identity.claims import mint_claim
 from contextos.trust.identity.principals import look_up
@@ -221,6 +222,8 @@ def build_gateway(
         cancels_of(environment),
         partial(recheck_preconditions, environment, scope),
         partial(exchange_or_failure, environment, scope),
+        partial(pinned_quarantine_key, scope.pinned.pins),
+        partial(open_incidents, environment.ports.store, environment.ports.keys),
     )
     approvals = RunApprovals(
         environment.journal,
@@ -337,6 +340,9 @@ async def _ask_again(environment: RunEnvironment, scope: RunScope, fact: Fact, t
     capability = scope.tools.capabilities[fact.subject]
     adapter = pinned_adapters(environment, scope.pinned.pins).get(capability.adapter.adapter_id)
     if not sent or adapter is None or isinstance(adapter, ChangedAdapter) or capability.definition.kind != "read":
+        return None
+    quarantined = pinned_quarantine_key(scope.pinned.pins, capability)
+    if await open_incidents(environment.ports.store, environment.ports.keys, quarantined):
         return None
     token = tokens.get(fact.evidence_ref, "")
     if capability.definition.auth.mode == "exchange" and not token:

@@ -22,6 +22,13 @@ from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.display_escape import BIDI, INVISIBLE, TAGS, escape_for_display
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
+from contextos.contracts.encoding.secret_shapes import (
+    SECRET_MARK,
+    SECRET_SIGN,
+    is_secret_member,
+    linear_pattern,
+    without_secrets,
+)
 from contextos.errors import InvalidArtifact, Problem
 
 MAX_UNSAFE_FINDINGS: Final = 50
@@ -32,24 +39,6 @@ _ORDER: Final = ("secret", "pan", "email")
 
 # Repetitions are unbounded on purpose: RE2 stays linear, and counts over Unicode classes make its tables explode.
 _EMAIL: Final = r"[^\s@<>()\[\],;:\"\\]+@[\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)+"
-_SECRET: Final = "|".join(
-    [
-        r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:[^-]|-[^-])*(?:-----END [A-Z0-9 ]*PRIVATE KEY-----)?",
-        r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b",
-        r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
-        r"(?i:\bbearer)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*",
-        r"\bgh[pousr]_[A-Za-z0-9]{30,}",
-        r"\bgithub_pat_[A-Za-z0-9_]{22,}",
-        r"\bglpat-[A-Za-z0-9_-]{20,}",
-        r"\bxox[abeprs]-[A-Za-z0-9-]{10,}",
-        r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
-        r"\bsk-[A-Za-z0-9_-]{20,}",
-        r"\bAIza[A-Za-z0-9_-]{35}",
-        r"\bnpm_[A-Za-z0-9]{36}",
-        r"\bwhsec_[A-Za-z0-9+/=]{24,}",
-        r"\b[a-z][a-z0-9+.-]+://[^\s/:@]+:[^\s/@]+@",
-    ]
-)
 # Digits of any script, with at most two separators between two of them.
 _DIGITS: Final = r"\p{Nd}(?:[ .\x{00A0}\x{00AD}\x{2000}-\x{2015}\x{202F}\x{2060}\x{FEFF}-]{0,2}\p{Nd}){12,}"
 
@@ -67,14 +56,6 @@ _VISIBLE: Final = rf"[^\x00-\x7f{BIDI}{TAGS}{INVISIBLE}]"
 _WRITING: Final = re.compile(
     rf"(?<={_VISIBLE})(?:[\ufe0e\ufe0f]?[\u200c\u200d](?={_VISIBLE})|[\ufe0e\ufe0f])|(?<=[0-9#*])\ufe0f(?=\u20e3)"
 )
-
-
-@cache
-def _pattern(source: str | bytes) -> Any:
-    """Compile a pattern once, for text or for its UTF-8. RE2 is imported on first use because that takes 17 ms."""
-    import re2  # type: ignore[import-untyped]
-
-    return re2.compile(source)
 
 
 def redact(value: JsonValue, rules: Collection[str]) -> tuple[JsonValue, tuple[str, ...]]:
@@ -152,7 +133,7 @@ def _perhaps_contains(value: JsonValue, kinds: tuple[str, ...]) -> bool:
 @cache
 def _signs(kinds: tuple[str, ...]) -> Any:
     """Return the pattern that the JSON of a value matches if something of these kinds is in it."""
-    return _pattern("|".join(_SIGNS[kind] for kind in kinds).encode())
+    return linear_pattern("|".join(_SIGNS[kind] for kind in kinds).encode())
 
 
 def _redact_value(value: JsonValue, kinds: Collection[str], found: set[str]) -> JsonValue:
@@ -162,6 +143,10 @@ def _redact_value(value: JsonValue, kinds: Collection[str], found: set[str]) -> 
         redacted: dict[str, JsonValue] = {}
         for key, child in value.items():
             new_key = _unused_key(_redact_text(key, kinds, found), redacted, value)
+            if "secret" in kinds and isinstance(child, str) and is_secret_member(key, child):
+                redacted[new_key] = SECRET_MARK
+                found.add("secret")
+                continue
             redacted[new_key] = _redact_value(child, kinds, found)
         return redacted
     if isinstance(value, list | tuple):
@@ -191,7 +176,7 @@ def _redact_text(text: str, kinds: Collection[str], found: set[str]) -> str:
 
 
 def _without_pans(text: str) -> str:
-    return _pattern(_DIGITS).sub(lambda match: _without_cards(match.group()), text) if len(text) >= 13 else text
+    return linear_pattern(_DIGITS).sub(lambda match: _without_cards(match.group()), text) if len(text) >= 13 else text
 
 
 def _without_cards(run: str) -> str:
@@ -242,19 +227,15 @@ def _is_card_number(number: int | float) -> bool:
     return (digits[0] in "3456" or "2221" <= digits[:4] <= "2720") and _passes_luhn(_luhn_sums(digits), 0, len(digits))
 
 
-def _without_secrets(text: str) -> str:
-    return str(_pattern(_SECRET).sub("[redacted:secret]", text))
-
-
 def _without_emails(text: str) -> str:
-    return _pattern(_EMAIL).sub("[redacted:email]", text) if "@" in text else text
+    return linear_pattern(_EMAIL).sub("[redacted:email]", text) if "@" in text else text
 
 
-_SIGNS: Final = {"secret": _SECRET, "pan": _DIGITS, "email": "@"}
+_SIGNS: Final = {"secret": SECRET_SIGN, "pan": _DIGITS, "email": "@"}
 """Patterns of the JSON of a whole value: where one finds nothing, its kind of redaction would change nothing."""
 
 _REDACTIONS: Final[dict[str, Callable[[str], str]]] = {
-    "secret": _without_secrets,
+    "secret": without_secrets,
     "pan": _without_pans,
     "email": _without_emails,
 }
@@ -266,16 +247,24 @@ def _unsafe(value: JsonValue, path: tuple[str | int, ...], declared_text: bool) 
     elif isinstance(value, dict):
         for key, child in value.items():
             yield from _unsafe_text(key, path, False)
-            yield from _unsafe(child, (*path, escape_for_display(_without_secrets(key))), declared_text)
+            member = (*path, escape_for_display(without_secrets(key)))
+            if isinstance(child, str) and is_secret_member(key, child):
+                yield _secret(member)
+            yield from _unsafe(child, member, declared_text)
     elif isinstance(value, list | tuple):
         for at, child in enumerate(value):
             yield from _unsafe(child, (*path, at), declared_text)
 
 
+def _secret(path: tuple[str | int, ...]) -> Problem:
+    detail = "the text contains what looks like a secret"
+    return Problem(pointer(path), "secret", detail, "send a reference to it")
+
+
 def _unsafe_text(text: str, path: tuple[str | int, ...], declared_text: bool) -> Iterator[Problem]:
     where = pointer(path)
-    if _pattern(_SECRET).search(text):
-        yield Problem(where, "secret", "the text contains what looks like a secret", "send a reference to it")
+    if without_secrets(text) != text:
+        yield _secret(path)
     if not declared_text and _LAYOUT.search(text):
         yield Problem(where, "control_character", "the text contains a line break or tab", "send one line")
     if text.isascii() and text.isprintable():

@@ -12,6 +12,7 @@ from contextos.action.foreign_code import ForeignCode, describe_adapter
 from contextos.contracts.envelopes.tool import AdapterReply, CallContext
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.errors import CircuitOpen, LostReply, Overloaded, Unavailable
+from tests.planted import planted
 
 READ = CallContext("acme", "run_1", "tool_1", None, 0, 1_000)
 WRITE = CallContext("acme", "run_1", "tool_1", "ik_0123456789abcdef", 0, 1_000)
@@ -50,6 +51,21 @@ def test_a_fault_of_a_write_may_have_happened_and_one_of_a_read_did_not(
 @pytest.mark.parametrize("promise", [Unavailable("adp", "away"), Overloaded("adp", "full"), LostReply("lost")])
 def test_what_the_port_promises_passes_and_is_no_fault(promise: Exception) -> None:
     assert heard(WRITE, promise) == (type(promise), [])
+
+
+@pytest.mark.parametrize("promise", [Unavailable, Overloaded, lambda *said: LostReply(said[1])])
+def test_what_an_adapter_says_of_an_outage_has_no_secret_in_it(promise: Any) -> None:
+    secret = planted()["password in a url"]
+    fault = promise("adp", f"no answer from {secret.text}")
+    assert heard(WRITE, fault)[0] is type(fault)
+    assert secret.secret not in str(fault) + repr(fault)
+    assert "no answer from [redacted:secret]" in str(fault)
+
+
+def test_what_an_adapter_says_can_always_be_written() -> None:
+    fault = Unavailable("adp", "no answer from \ud800")
+    assert heard(WRITE, fault)[0] is Unavailable
+    assert "no answer from ?" in str(fault)
 
 
 def test_an_adapter_cannot_open_a_circuit_or_claim_that_what_is_looked_up_did_not_happen() -> None:

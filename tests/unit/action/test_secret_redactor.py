@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
+import base64
+import textwrap
+from collections.abc import Callable
+from urllib.parse import quote
+
 import pytest
 
 from contextos.action.secret_redactor import REDACTED, SecretRedactor
 
 SECRET = "sk+live/9a8b7c"
+LONG = "x" * 90
+
+
+def base64_of(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+DISGUISES: dict[str, Callable[[str], str]] = {
+    "base64 of a header": lambda it: base64_of(f"Bearer {it}"),
+    "base64 of a longer text": lambda it: base64_of(f"{LONG}{it}{LONG}"),
+    "url-safe base64": lambda it: base64.urlsafe_b64encode(f"~~{it}~~".encode()).decode(),
+    "base64 in lines": lambda it: "\n".join(textwrap.wrap(base64_of(LONG + it + LONG), 17)),
+    "base64 with blanks": lambda it: " ".join(base64_of(f"Bearer {it}")),
+    "base64 twice": lambda it: base64_of(base64_of(f"Bearer {it}")),
+    "base64 of hex": lambda it: base64_of(it.encode().hex().upper()),
+    "base64 of percent signs": lambda it: base64_of(quote(it, safe="")),
+    "base64 of it reversed": lambda it: base64_of(it[::-1]),
+    "base64 of UTF-16": lambda it: base64.b64encode(f"x{it}".encode("utf-16-le")).decode(),
+    "base64 in JSON": lambda it: base64_of(f"Bearer {it}").replace("/", "\\/"),
+    "base32": lambda it: base64.b32encode(f"Bearer {it}".encode()).decode().lower(),
+    "hex": lambda it: it.encode().hex(),
+    "hex in capitals": lambda it: f"0x{it.encode().hex().upper()}",
+    "hex with colons": lambda it: it.encode().hex(":"),
+    "hex of base64": lambda it: base64_of(f"Bearer {it}").encode().hex(),
+    "reversed": lambda it: it[::-1],
+    "escapes": lambda it: "".join(f"\\x{ord(one):02x}" for one in it),
+    "percent signs twice": lambda it: it.replace("+", "%252B").replace("/", "%252F"),
+    "full stops": lambda it: ".".join(it),
+}
 
 
 @pytest.mark.parametrize(
@@ -21,6 +55,25 @@ def test_a_secret_is_cut_out_in_each_form_in_which_it_was_sent(text: str) -> Non
 )
 def test_of_a_text_with_a_disguised_secret_nothing_is_kept(text: str) -> None:
     assert SecretRedactor([SECRET]).redact(f"token={text}!") == REDACTED
+
+
+@pytest.mark.parametrize("disguise", DISGUISES)
+@pytest.mark.parametrize("before", ["", "a", "ab", "abc ", "token: "])
+@pytest.mark.parametrize("secret", [SECRET, "8charact", "0123456789abcdef" * 4, "Pa55 with=+ünï"])
+def test_a_secret_is_found_however_it_was_encoded(disguise: str, before: str, secret: str) -> None:
+    hidden = DISGUISES[disguise](secret)
+    redactor = SecretRedactor([secret])
+    for text in (before + hidden, DISGUISES[disguise](before + secret) if disguise.startswith("base64") else hidden):
+        kept = redactor.redact({"a": [text], text: 1})
+        assert REDACTED in kept["a"][0]
+        assert hidden not in str(kept)
+        assert text not in str(kept)
+
+
+def test_what_only_looks_encoded_is_kept() -> None:
+    redactor = SecretRedactor([SECRET, "0123456789abcdef" * 4])
+    for text in (base64_of(LONG * 40), (LONG * 40).encode().hex(), "sha256:" + "ab" * 32, "sk live 9a8b7"):
+        assert redactor.redact(text) == text
 
 
 def test_a_secret_that_is_a_number_is_no_number_of_an_answer() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from contextos.action.budget import BudgetUsed, CallTime
 from contextos.action.gateway.result_validation import Cleanse
+from contextos.action.quarantine import OpenIncidents, incident
 from contextos.contracts.documents.operations import OperationDocument
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
@@ -62,6 +63,7 @@ class DispatchPorts:
     `headers` takes a tool call id and whether the adapter is external. `deferred` builds the decision record of a
     waiting run, for the reason named. `spent` returns what the run has used so far. `recheck` takes the key of an
     attempt and checks identities and pinned artifacts again. `exchange` obtains the credential of one attempt.
+    `quarantine_key` is of the version of a capability that the run is pinned to.
     """
 
     store: Store
@@ -78,6 +80,8 @@ class DispatchPorts:
     proved_cancels: ProvedCancels
     recheck: Callable[[str], Awaitable[PreconditionResult]]
     exchange: Exchange
+    quarantine_key: Callable[[Capability], str]
+    open_incidents: OpenIncidents
 
 
 @final_fields
@@ -94,6 +98,11 @@ class ClearedCall:
     approval: Redeemed | None
     operation: Mapping[str, Any]
     preconditions: Sequence[Write]
+
+    @property
+    def redemption(self) -> tuple[Write, ...]:
+        """Return the write that consumes the approval. The commit that sends the call fails if it was consumed."""
+        return (self.approval.consume,) if self.approval else ()
 
 
 @dataclass(slots=True)
@@ -125,6 +134,10 @@ class Delivery:
     def key(self) -> str:
         """Return the key under which the current attempt is in the journal."""
         return f"{self.call.key}/{self.attempt}"
+
+    def incident(self, ports: DispatchPorts, at_us: int) -> Write:
+        """Return the write that puts the capability of the call into quarantine."""
+        return incident(ports.quarantine_key(self.call.capability), self.call.envelope, at_us)
 
     @property
     def writes(self) -> bool:

@@ -19,6 +19,7 @@ from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency, retries
 from contextos.action.gateway.delivery import ClearedCall, Delivery, DispatchPorts, call_context, obtain_credentials
 from contextos.action.gateway.result_validation import result_of_settlement, validate_reply, why_inconclusive
+from contextos.action.quarantine import has_drifted
 from contextos.action.registry import Registry
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
@@ -92,8 +93,7 @@ class Dispatcher:
             await self._recover(delivery)
             request = self._request(delivery)
             answer = await self.journal.record(request.kind, request.key, request.request, request.call)
-            result = await self._finish(delivery, answer)
-            if result is not None:
+            if (result := await self._finish(delivery, answer)) is not None:
                 return result
 
     def _dispatch(self, delivery: Delivery) -> None:
@@ -131,7 +131,11 @@ class Dispatcher:
     async def _finish(self, delivery: Delivery, answer: Mapping[str, Any]) -> ToolResultEnvelope | None:
         """Return the result of the call, or None if another attempt follows."""
         result = ToolResultEnvelope.model_validate(answer["envelope"])
+        if answer.get("drifted"):
+            self.journal.stage(delivery.incident(self.ports, self.journal.now_us))
         if not delivery.writes:
+            if answer.get("drifted"):
+                await self.journal.commit()
             again = retries.reads_again(delivery, answer) and not self._is_budget_spent(delivery.call.capability)
             delivery.grouped = False
             if again and await find_cancel(self.journal, self.ports.store, self.ports.proved_cancels, delivery.key):
@@ -175,9 +179,7 @@ class Dispatcher:
             now_us=self.journal.now_us if on_tape else self.ports.clock.now_us(),
         )
         lookup_checks = idempotency.lookup_preconditions(run_id, call.capability, key, call.operation)
-        # The commit that dispatches the call fails if the approval was consumed.
-        redeemed = (call.approval.consume,) if call.approval else ()
-        self.journal.stage(claimed, *redeemed, *lookup_checks, *call.preconditions)
+        self.journal.stage(claimed, *call.redemption, *lookup_checks, *call.preconditions)
         return claimed
 
     def _derive_dispatch(self, delivery: Delivery) -> None:
@@ -290,12 +292,16 @@ class Dispatcher:
             return lost("not_sent" if capability.definition.kind == "read" else "unknown", error)
         if reply is None and began <= over_us and (delivery.recovered or rule.honours_not_after):
             raise Parked(over_us + 1)
-        if reply is not None and mode != "send" and rule.strategy == "keyed" and (why := why_inconclusive(reply)):
-            return {**outcome("unknown", None, why), "no_record": True}
         if reply is None:
-            asked = {"no_record": True} if rule.strategy == "lookup" else {}
-            return {**outcome("unknown", None, "it is not known whether it happened"), **asked}
-        return outcome("returned", reply, "")
+            unknown = outcome("unknown", None, "it is not known whether it happened")
+            return {**unknown, "no_record": True} if rule.strategy == "lookup" else unknown
+        drift = {"drifted": True} if has_drifted(capability, reply) else {}
+        if drift and mode != "send":
+            # It says nothing of the earlier attempt whose reply was lost.
+            return {**outcome("unknown", None, "its server changed"), "no_record": True, **drift}
+        if mode != "send" and rule.strategy == "keyed" and (why := why_inconclusive(reply)):
+            return {**outcome("unknown", None, why), "no_record": True}
+        return {**outcome("returned", reply, ""), **drift}
 
     def _outcome(
         self,

@@ -66,8 +66,11 @@ def validate_reply(
         return "failed", None, ToolError(code="unsafe_output", message="the output is absent or too large"), ()
     problem = registry.check(capability, "output", reply.output)
     if problem:
-        message = f"{problem.detail} at `{problem.pointer}`"
-        return "failed", None, ToolError(code="unsafe_output", message=message), ()
+        # The pointer has names of members, which can be secret: it is that of the redacted output.
+        kept, applied, unsafe = cleanse(reply.output)
+        again = None if unsafe else registry.check(capability, "output", kept)
+        message = f"{problem.detail} at `{again.pointer}`" if again else problem.detail
+        return "failed", None, ToolError(code="unsafe_output", message=message), applied
     output, applied, unsafe = cleanse(reply.output)
     if unsafe:
         unsafe_output = ToolError(code="unsafe_output", message=unsafe[0].detail, pointer=unsafe[0].pointer)

@@ -114,7 +114,7 @@ async def _recheck(journal: Journal, ports: DispatchPorts, delivery: Delivery) -
 def _how(delivery: Delivery, answer: Mapping[str, Any]) -> How | None:
     strategy = delivery.call.capability.definition.idempotency.strategy
     outcome, error = answer["outcome"], answer["envelope"]["error"]
-    if outcome == "returned":
+    if outcome == "returned" or answer.get("drifted"):
         return None
     if outcome == "not_sent":
         if error is not None and error["code"] in ("budget_exhausted", "identity_refused"):

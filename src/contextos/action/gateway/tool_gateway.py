@@ -28,6 +28,7 @@ from contextos.contracts.scope import StepCall
 GUARDS: Final[tuple[Guard, ...]] = (
     guards.not_cancelled,
     guards.surfaced,
+    guards.not_quarantined,
     guards.well_formed,
     guards.consistent_with_request,
     guards.within_budget,
@@ -39,6 +40,7 @@ GUARDS: Final[tuple[Guard, ...]] = (
     guards.idempotency_check,
     guards.evidence_frozen,
     guards.approved,
+    guards.still_not_quarantined,
     guards.credentialed,
     history.reserved,
     guards.in_session,

@@ -1,7 +1,7 @@
 """`A2aAdapter`: the `Adapter` port over an A2A agent, which is a URL and code of somebody else.
 
 Before every call the card of the agent is fetched, and the digest of the skill that is called is compared with that of
-the adapter file. If it differs, or the skill is gone, nothing is sent (`Quarantine`).
+the adapter file. If it differs, or the skill is gone, nothing is sent.
 
 A call is one message. Its `messageId` is the idempotency key, so a call that is sent again is the same message. The
 agent is asked for the task of the message until the task ends or the call's time is over; `tasks` says what each state
@@ -62,15 +62,12 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
             LostReply: it may have happened.
         """
         operation, declared = self._known(capability)
-        if capability in self._quarantine:
-            return self._quarantine.reply(capability)
         over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
         with self._faults(capability, context, is_read=True) as faults:
             agent, card = await self._connected(context, over_at, faults)
             request = _message(operation, declared, args, context)
         if not is_pinned(operation, card):
-            self._quarantine.add(capability)
-            return self._quarantine.reply(capability)
+            return self._drift(capability)
         if context.is_late():
             raise Overloaded(self._definition.adapter_id, "its time was over before it had its turn")
         with self._faults(capability, context, is_read=declared.kind == "read") as faults:
@@ -95,14 +92,13 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
         """
         declared = self._declared.get(capability)
         can_look = declared is not None and declared.idempotency.strategy == "lookup"
-        if declared is None or not can_look or capability in self._quarantine:
+        if declared is None or not can_look:
             raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
         operation = self._operations[capability]
         over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
         with self._faults(capability, context, is_read=False, passing=LOOKUP_PASSES) as faults:
             agent, card = await self._connected(context, over_at, faults)
             if not is_pinned(operation, card):
-                self._quarantine.add(capability)
                 faults.uncertain("the server does not list it as it was published; nothing was asked")
             try:
                 async with asyncio.timeout_at(over_at):
@@ -124,10 +120,7 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
         over_at = asyncio.get_running_loop().time() + CARD_TIMEOUT_MS / 1000
         with self._faults("card", context, is_read=True) as faults:
             _, card = await self._connected(context, over_at, faults)
-        for name, operation in self._operations.items():
-            if not is_pinned(operation, card):
-                self._quarantine.add(name)
-        return self.quarantined
+        return frozenset(name for name, one in self._operations.items() if not is_pinned(one, card))
 
     def close(self) -> None:
         """Do nothing: no connection outlives a call."""

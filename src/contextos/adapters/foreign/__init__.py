@@ -1,15 +1,15 @@
 """What the adapters of foreign servers share, whatever protocol they speak.
 
 Owns: the adapter file and its checks (`adapter_file`), what an adapter of a server declares and how its faults are
-caught (`server_adapter`), the quarantine of capabilities whose definition changed (`quarantine`), the errors that a
-server states (`replies`), what the URL of a server can be (`server_url`), and the form of a draft (`drafting`).
+caught (`server_adapter`), the errors that end a call (`replies`), what the URL of a server can be (`server_url`), and
+the form of a draft (`drafting`).
 
-Does not own: how bytes leave the machine (`contextos.adapters.outbound`).
+Does not own: how bytes leave the machine (`contextos.adapters.outbound`); the quarantine after a change of a definition
+(`contextos.action.quarantine`).
 
 Invariants, with the tests that prove them:
 
-- A capability that was found changed stays quarantined until the process ends, and the reply holds ids only.
-  `tests/unit/adapters/foreign/test_quarantine.py`
+- The reply of a capability whose definition changed holds ids only. `tests/unit/adapters/foreign/test_replies.py`
 - A drafted capability is a write that cannot be undone and that a person approves, unless a person states that it only
   reads. `tests/unit/adapters/foreign/test_drafting.py`
 """

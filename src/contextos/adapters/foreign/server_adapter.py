@@ -6,25 +6,19 @@ from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 from contextos.action.foreign_code import CALL_PASSES, ForeignFaults, ignore_fault
-from contextos.adapters.foreign.quarantine import Quarantine
-from contextos.contracts.envelopes.tool import AdapterDefinition, CallContext, CapabilityDefinition
+from contextos.adapters.foreign.replies import definition_drift
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, CapabilityDefinition
 from contextos.errors import Unavailable
 
 OperationT = TypeVar("OperationT")
 
 
 class ServerAdapter(Generic[OperationT]):
-    """What an adapter declares, how each capability is called, and which of them are in quarantine."""
+    """What an adapter declares, and how each capability is called."""
 
     def __init__(self, definition: AdapterDefinition, operations: Mapping[str, OperationT]) -> None:
         self._definition, self._operations = definition, dict(operations)
         self._declared = {capability.name: capability for capability in definition.capabilities}
-        self._quarantine = Quarantine(definition.adapter_id, definition.type)
-
-    @property
-    def quarantined(self) -> frozenset[str]:
-        """Return the capabilities whose definition was found changed in this process."""
-        return self._quarantine.names
 
     def describe(self) -> AdapterDefinition:
         """Return the published definition: the same object every time."""
@@ -36,6 +30,10 @@ class ServerAdapter(Generic[OperationT]):
         if operation is None or declared is None:
             raise Unavailable(self._definition.adapter_id, f"it has no capability `{capability}`")
         return operation, declared
+
+    def _drift(self, capability: str) -> AdapterReply:
+        """Return the reply to a call of a capability whose definition is not the published one."""
+        return definition_drift(f"{self._definition.adapter_id}.{capability}", self._definition.type)
 
     def _faults(
         self, capability: str, context: CallContext, *, is_read: bool, passing: Any = CALL_PASSES

@@ -28,6 +28,7 @@ from typing import Any, Final, cast
 
 from contextos.action.foreign_code import CALL_PASSES, LOOKUP_PASSES, ForeignFaults, check_reply
 from contextos.adapters.function.threads import Threads
+from contextos.contracts.encoding.secret_shapes import shortened
 from contextos.contracts.envelopes.tool import (
     AdapterDefinition,
     AdapterReply,
@@ -245,7 +246,7 @@ def _as_reply(returned: Any, cost_cents: float) -> AdapterReply | None:
 
 def _text(value: Any, max_chars: int) -> str:
     """Text that can be stored: valid UTF-8, at most `max_chars` characters."""
-    return str(value)[:max_chars].encode(errors="replace").decode()
+    return shortened(str(value), max_chars)
 
 
 def _refuse_misfit(

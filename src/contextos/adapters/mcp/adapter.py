@@ -2,8 +2,8 @@
 
 Before every call the server is asked for its tools, and the digest of the one that is called is compared with that of
 the adapter file. If it differs, or the tool is gone, nothing is sent: the call ends with the business error
-`definition_drift`, which says that nothing happened, so a write keeps no key and nobody has to settle it. The
-capability stays quarantined until the process ends, also if the server changes back.
+`definition_drift`, which says that nothing happened, so a write keeps no key and nobody has to settle it. The Tool
+Gateway then keeps the capability in quarantine, also if the server changes back.
 
 Up to the call itself every fault is `Unavailable`. After it, a fault is `LostReply` for a write and `Unavailable` for a
 read. An error that the server reports is a business error. The session lives on a thread of its own.
@@ -76,8 +76,6 @@ class McpAdapter(ServerAdapter[Operation]):
             LostReply: it may have happened.
         """
         operation, declared = self._known(capability)
-        if capability in self._quarantine:
-            return self._quarantine.reply(capability)
         return await self._on_thread(self._call(operation, declared, dict(args), context))
 
     async def lookup(self, capability: str, _idempotency_key: str, _context: CallContext) -> AdapterReply | None:
@@ -116,10 +114,8 @@ class McpAdapter(ServerAdapter[Operation]):
                     listed = await (await self._open.session()).list_tools()
             except TimeoutError:
                 faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
-        for name, operation in self._operations.items():
-            if isinstance(operation, ToolOperation) and not is_as_published(operation, listed):
-                self._quarantine.add(name)
-        return self.quarantined
+        tools = {name: one for name, one in self._operations.items() if isinstance(one, ToolOperation)}
+        return frozenset(name for name, one in tools.items() if not is_as_published(one, listed))
 
     async def _call(
         self, operation: Operation, declared: CapabilityDefinition, args: dict[str, Any], context: CallContext
@@ -129,8 +125,7 @@ class McpAdapter(ServerAdapter[Operation]):
         with ExitStack() as after:
             session, listed = await self._listed(operation, declared, context, over_at, after)
             if isinstance(operation, ToolOperation) and not is_as_published(operation, listed):
-                self._quarantine.add(declared.name)
-                return self._quarantine.reply(declared.name)
+                return self._drift(declared.name)
             if context.is_late():
                 raise Overloaded(self._definition.adapter_id, "its time was over before it had its turn")
             reply: AdapterReply | None = None

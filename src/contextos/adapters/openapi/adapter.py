@@ -22,6 +22,7 @@ from contextos.adapters.openapi.secrets import ConnectionSecrets
 from contextos.adapters.outbound import OutboundClient, OutboundResponse, destination
 from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.secret_shapes import shortened
 from contextos.contracts.envelopes.tool import (
     AdapterDefinition,
     AdapterReply,
@@ -168,7 +169,7 @@ def _business_error(response: OutboundResponse, redact: Callable[[Any], Any]) ->
         text = canonical(redact(loads(response.body))).decode()
     except InvalidInput:
         text = redact(response.body.decode(errors="replace"))
-    message = plain_text(text, MAX_ERROR_CHARS) or f"the server answered {response.status}"
+    message = plain_text(shortened(text, MAX_ERROR_CHARS), MAX_ERROR_CHARS) or f"the server answered {response.status}"
     return ToolError(code=f"http_{response.status}", message=message)
 
 

@@ -1,4 +1,6 @@
-"""`adapters publish` and `adapters list`: make a reviewed file active, and show what each server lists now."""
+"""`adapters publish`, `list` and `release`: make a reviewed file active, show what each server lists now, and end a
+quarantine.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,16 @@ from typing import Annotated
 
 import typer
 
-from contextos.cli.command_context import JsonOption, WorkspaceOption, about
+from contextos.cli.acting import ActKeyOption, ByOption, named_actor
+from contextos.cli.command_context import (
+    CommandContext,
+    JsonOption,
+    TenantOption,
+    WorkspaceOption,
+    about,
+    with_context,
+    with_read_context,
+)
 from contextos.cli.terminal import Heading, print_result
 from contextos.cli.workspace_search import find_workspace
 from contextos.contracts.encoding.display_escape import displayed
@@ -32,16 +43,19 @@ def publish_adapter_command(
 
 
 def list_adapters_command(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> int:
-    """List the adapters: what they reach, their tools, how calls authenticate, and whether definitions still match.
+    """List the adapters: what they reach, their tools, how calls authenticate, whether definitions still match, and
+    quarantines.
 
     Each server is started or asked, except one that answers a user only (`not asked`). The exit code is 1 if a
-    definition changed.
+    definition changed or a tool is in quarantine.
     """
     import asyncio
 
     from contextos.app.adapter_files import list_adapters
 
-    found = asyncio.run(list_adapters(find_workspace(workspace)))
+    found, held = asyncio.run(list_adapters(find_workspace(workspace))), _quarantined(workspace)
+    for one in found:
+        one["quarantined"] = held.get(one["adapter_id"], [])
     lines: list[str] = [Heading(f"{'adapter':<20}  {'kind':<8}  {'definition':<12}  tools")]
     for one in found:
         name, tools = displayed(one["adapter_id"]), ", ".join(one["tools"])
@@ -54,7 +68,58 @@ def list_adapters_command(workspace: WorkspaceOption = None, as_json: JsonOption
             which = "" if len(set(modes.values())) == 1 else f": {alike}"
             lines.append(f"{'':<20}  auth {displayed(mode)}{which}")
         lines += [f"{'':<20}  {tool} changed; nothing is sent to it" for tool in one["drifted"]]
+        lines += [
+            f"{'':<20}  {tool['tool']} is in quarantine for {displayed(tool['tenant'])}" for tool in one["quarantined"]
+        ]
     if not found:
         lines = ["the workspace has no adapters"]
     print_result({"adapters": found}, lines, as_json=as_json)
-    return 1 if any(one["drifted"] for one in found) else 0
+    return 1 if any(one["drifted"] or one["quarantined"] for one in found) else 0
+
+
+def release_command(
+    capability: Annotated[
+        str, typer.Argument(metavar="CAPABILITY", help="The id of the tool, such as `desk.look_up`.")
+    ],
+    by: ByOption,
+    reason: Annotated[str, typer.Option("--reason", help="What you found; it is recorded and signed.")],
+    key: ActKeyOption = None,
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """End the quarantine of a tool whose definition was found changed.
+
+    The definition is still compared before every call.
+    """
+    actor = named_actor(by, key)
+
+    async def operation(context: CommandContext) -> int:
+        from contextos.operations.acts.quarantines import release_capability
+
+        return len(await release_capability(context.deployment, context.tenant_id, capability, reason=reason, by=actor))
+
+    released = with_context(workspace, tenant, operation)
+    line = f"{displayed(capability)} is released from {released} incident{'s' if released > 1 else ''}"
+    print_result({"capability_id": capability, "incidents": released}, [line], as_json=as_json)
+    return 0
+
+
+def _quarantined(workspace: Path | None) -> dict[str, list[dict[str, str]]]:
+    """The tools in quarantine by adapter, each with its tenant. There is none before the store is made."""
+    from contextos.app.build import has_store
+    from contextos.settings import Settings
+
+    async def operation(context: CommandContext) -> dict[str, list[dict[str, str]]]:
+        from contextos.operations.acts.quarantines import quarantined_capabilities
+
+        found: dict[str, list[dict[str, str]]] = {}
+        for tenant_id in context.app.tenants():
+            for adapter_id, adapter in context.deployment.ports.adapters(tenant_id).items():
+                tools = await quarantined_capabilities(context.deployment, tenant_id, adapter)
+                found.setdefault(adapter_id, []).extend({"tenant": tenant_id, "tool": tool} for tool in tools)
+        return found
+
+    if not has_store(Settings.read(find_workspace(workspace))):
+        return {}
+    return with_read_context(workspace, None, operation, ask_witness=False)

@@ -1,4 +1,4 @@
-"""Documents about operations: the idempotency table, approvals and denials, and the circuit breakers."""
+"""Documents about operations: the idempotency table, approvals and denials, circuit breakers and quarantines."""
 
 from __future__ import annotations
 
@@ -70,6 +70,17 @@ class CircuitDocument:
 
 
 @final_fields
+class DriftIncident:
+    """A call found that the definition of a foreign tool is not the published one: the run, the call, and when (Unix
+    microseconds).
+    """
+
+    run_id: str
+    tool_call_id: str
+    at_us: int
+
+
+@final_fields
 class HistoryBucket:
     """The fence of one history bucket: each effect that is counted in it raises the version of this document."""
 
@@ -109,6 +120,14 @@ def denial_key(capability_id: str, definition_digest: str, idempotency_key: str 
 def circuit_key(adapter_id: str, capability: str) -> str:
     """The key of a circuit breaker: `<adapter>.<capability>`."""
     return f"{adapter_id}.{capability}"
+
+
+def quarantine_key(capability_id: str, definition_digest: str, code_digest: str) -> str:
+    """Return what the keys of the incidents of one published version of a capability begin with. The version is the
+    definition and the code of its adapter; the code of a foreign one is its published file.
+    """
+    version = content_address({"definition": definition_digest, "code": code_digest})
+    return f"{capability_id}/{version}/"
 
 
 def _operation(operation: OperationDocument) -> bytes:
@@ -159,3 +178,8 @@ COUNTED_EFFECTS: Final[Collection[CountedEffect]] = Collection(
 
 BREAKERS: Final[Collection[CircuitDocument]] = Collection("breakers", orjson.dumps, strict_decoder(CircuitDocument))
 """By `circuit_key`."""
+
+DRIFT_INCIDENTS: Final[Collection[DriftIncident]] = Collection(
+    "drift_incidents", orjson.dumps, strict_decoder(DriftIncident)
+)
+"""By `<quarantine key><tool call id>`."""

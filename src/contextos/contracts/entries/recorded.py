@@ -322,12 +322,22 @@ class ExchangedCredential(Model):
         return _exactly_one(self, "credential", "failure")
 
 
+class QuarantinedCapability(Model):
+    """Body of `capability.quarantined`: a call of this capability is refused. `incidents` is the number of calls that
+    found another definition than the published one, and that nobody released.
+    """
+
+    capability_id: Name
+    incidents: Positive
+
+
 class ReturnedCall(Model):
     """Body of `tool.returned`: the outcome of one attempt of a call.
 
     `happened` says whether an effect took place. `waited_us` is how long the run waited for its turn, in
     microseconds. `retry_at_us` is when an open circuit admits the next call. `no_record`: the system answered, and
-    its answer does not say what the call did: it knows no such call, or refused it when it was sent again.
+    its answer does not say what the call did: it knows no such call, or refused it when it was sent again. `drifted`:
+    nothing was sent, because the tool is not as it was published.
     """
 
     outcome: Literal["returned", "not_sent", "unknown"]
@@ -338,6 +348,7 @@ class ReturnedCall(Model):
     waited_us: Count = 0
     retry_at_us: Count = 0
     no_record: bool = False
+    drifted: bool = False
 
 
 class DueRetry(Model):

@@ -9,7 +9,7 @@ from pydantic import Field, Strict
 from contextos.contracts.acts import PackPin
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.ids import Digest
-from contextos.contracts.model import Count, Map, Model, Name, Number, Positive, Seq, Text
+from contextos.contracts.model import Count, Map, Model, Name, NonEmpty, Number, Positive, Seq, Text
 
 
 class IndexedRun(Model):
@@ -138,6 +138,14 @@ class RetriedRun(Model):
 
     run: Name
     failures: Positive
+
+
+class ReleasedCapability(Model):
+    """Arguments of `capability.released`: these incidents of a capability no longer keep it in quarantine."""
+
+    capability_id: Name
+    incidents: NonEmpty[Text]
+    reason: Text
 
 
 class ErasedEntry(Model):

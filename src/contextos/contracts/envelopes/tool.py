@@ -198,6 +198,10 @@ class AdapterDefinition(Model):
         return self.type == "function" if own is None else own == "trusted"
 
 
+DEFINITION_DRIFT: Final = "definition_drift"
+"""The code of an adapter's error for a tool that its server does not list as it was published; nothing was sent."""
+
+
 class ToolError(Model):
     """The reason why a call has no output. `code` is a `FailureCode` or a code of the adapter's own.
 

@@ -34,6 +34,7 @@ FailureCode = Literal[
     "idempotency_conflict",
     "argument_out_of_bounds",
     "untrusted_destination",
+    "quarantined",
     "tool_failed",
     "cancelled",
     "must_escalate",

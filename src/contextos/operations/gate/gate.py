@@ -47,6 +47,7 @@ REMEDIES: Final[Mapping[FailureCode | Literal["session_ended", "erased"], str]] 
     "idempotency_conflict": "the same operation was asked for with other arguments; use those, or finish the session",
     "schema_mismatch": "correct the arguments and call again under a new call id",
     "argument_out_of_bounds": "stay within the bounds, or finish the session",
+    "quarantined": "use another tool; an operator looks at what changed",
     "untrusted_destination": "use a destination that the request or trusted evidence names, or finish the session",
     "policy_denied": "do not try it again; take another way, or finish the session",
     "policy_eval_error": "read the missing facts first, then call again under a new call id",

@@ -43,6 +43,7 @@ ACT_ROLES: Final[Mapping[str, str]] = {
     "runs.exported": AUDITOR_ROLE,
     "run.cancelled": OPERATOR_ROLE,
     "run.retried": OPERATOR_ROLE,
+    "capability.released": OPERATOR_ROLE,
     "run.reopened": OPERATOR_ROLE,
     "decision.resolved": OPERATOR_ROLE,
     "decision.closed": OPERATOR_ROLE,

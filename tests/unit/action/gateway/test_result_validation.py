@@ -41,6 +41,27 @@ def test_refused_output_is_not_kept(output: Any) -> None:
     assert "SECRET" not in error.message
 
 
+def test_where_an_output_does_not_fit_is_said_without_the_names_of_secrets() -> None:
+    def redacted(value: Any) -> tuple[Any, tuple[str, ...], tuple[Problem, ...]]:
+        return {"[redacted:secret]": 1}, ("secret",), ()
+
+    registry: Any = SimpleNamespace(
+        check=lambda _capability, _side, value: (
+            Problem(f"/{next(iter(value))}", "type", "is no text") if value else None
+        )
+    )
+    reply = AdapterReply.model_construct(output={"SECRET": 1}, error=None)
+    refused = validate_reply(registry, redacted, WRITE, {}, reply, "done", "", "tool_failed")
+    assert refused[2] is not None
+    assert refused[2].message == "is no text at `/[redacted:secret]`"
+    refused = validate_reply(registry, lambda value: ({}, (), ()), WRITE, {}, reply, "done", "", "tool_failed")
+    assert refused[2] is not None
+    assert refused[2].message == "is no text"
+    refused = validate_reply(registry, clean, WRITE, {}, reply, "done", "", "tool_failed")
+    assert refused[2] is not None
+    assert refused[2].message == "is no text"
+
+
 def test_a_good_output_completes_a_write_and_answers_a_read() -> None:
     reply = AdapterReply.model_construct(output={"id": 1}, error=None)
     assert validated(reply)[:2] == ("completed", {"id": 1})

@@ -1,0 +1,51 @@
+"""Quarantine: a foreign tool whose definition was found changed is not called, in no process, until a person acts.
+
+The adapter finds the change before it sends anything, and replies with `definition_drift`. The incident becomes a
+document in the commit of that reply. Every later call reads it before its adapter is asked for anything.
+Source: docs/adr/0044-a-quarantine-is-kept-in-the-store.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from contextos.contracts.documents.operations import DRIFT_INCIDENTS, DriftIncident
+from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, ToolCallEnvelope
+from contextos.contracts.journal import Write
+from contextos.contracts.ports.seams import Journal
+from contextos.contracts.scope import Capability
+
+OpenIncidents = Callable[[str], Awaitable[Sequence[str]]]
+"""quarantine key -> the keys of the incidents that keep the capability in quarantine."""
+
+
+async def is_quarantined(
+    journal: Journal, capability: Capability, quarantine_key: str, open_incidents: OpenIncidents, key: str
+) -> bool:
+    """Look for incidents of a capability, record under `key` that there are some, and return whether there are."""
+    if not _is_foreign(capability):
+        return False
+
+    async def look() -> dict[str, Any] | None:
+        found = await open_incidents(quarantine_key)
+        return {"capability_id": capability.capability_id, "incidents": len(found)} if found else None
+
+    return await journal.record_found("capability.quarantined", key, look) is not None
+
+
+def has_drifted(capability: Capability, reply: AdapterReply | None) -> bool:
+    """Return whether a foreign server does not list the tool as it was published. Its adapter sent nothing."""
+    error = reply.error if reply is not None else None
+    return _is_foreign(capability) and error is not None and error.code == DEFINITION_DRIFT
+
+
+def incident(quarantine_key: str, envelope: ToolCallEnvelope, at_us: int) -> Write:
+    """Build the write that puts a capability into quarantine. Calls that find the same change do not conflict."""
+    body = DriftIncident(envelope.run_id, envelope.tool_call_id, at_us)
+    return DRIFT_INCIDENTS.write(f"{quarantine_key}{envelope.tool_call_id}", 0, body)
+
+
+def _is_foreign(capability: Capability) -> bool:
+    """Return whether a server that others can change answers the calls of a capability."""
+    return capability.adapter.type != "function"

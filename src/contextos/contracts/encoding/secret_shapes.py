@@ -1,0 +1,152 @@
+"""The shapes of secrets: texts that look like a key, a token or a password, from any source.
+
+A shape is a prefix that its issuer chose so that scanners find it, or a word such as `client_secret` beside a value. A
+word proves little, so its value is looked at too: a word of a language or a reference is none. Patterns run on
+RE2, in time linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final
+
+SECRET_MARK: Final = "[redacted:secret]"
+
+# Repetitions are unbounded where they can be: RE2 stays linear, and counts make its tables large.
+SECRET_SHAPES: Final[Mapping[str, str]] = {
+    "private key": (
+        r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-[^-])*"
+        r"(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)?"
+    ),
+    "PKCS #8, RSA": r"\bMI[A-Za-z0-9+/]{4,6}IBADANBgkqhkiG9w0BAQEFAASC[A-Za-z0-9+/=\r\n]*",
+    "PKCS #8, elliptic curve": r"\bM[A-Za-z0-9+/]{3,5}AgEAMB[A-Za-z0-9+/]{2}Byq?GSM49[A-Za-z0-9+/=\r\n]*",
+    "PKCS #8, Ed25519": r"\bMC4CAQAwBQYDK2V[A-Za-z0-9+/=\r\n]*",
+    "age": r"(?i:\bAGE-SECRET-KEY-1)[A-Za-z0-9]+",
+    "AWS": r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b",
+    "JSON Web Token": r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+    "bearer token": r"(?i:\bbearer)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*",
+    "GitHub": r"\bgh[pousr]_[A-Za-z0-9]{30,}",
+    "GitHub, fine-grained": r"\bgithub_pat_[A-Za-z0-9_]{22,}",
+    "GitLab": r"\bglpat-[A-Za-z0-9_-]{20,}",
+    "Slack": r"\bx(?:ox[abeprs]|app)-[A-Za-z0-9-]{10,}",
+    "Slack webhook": r"\bhooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/]{20,}",
+    "Stripe": r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
+    "Stripe webhook": r"\bwhsec_[A-Za-z0-9+/=]{24,}",
+    "OpenAI, Anthropic": r"\bsk-[A-Za-z0-9_-]{20,}",
+    "Hugging Face": r"\bhf_[A-Za-z0-9]{30,}",
+    "Google API key": r"\bAIza[A-Za-z0-9_-]{35}",
+    "Google OAuth": r"\b(?:ya29\.|GOCSPX-)[A-Za-z0-9_-]{20,}",
+    "npm": r"\bnpm_[A-Za-z0-9]{36}",
+    "PyPI": r"\bpypi-AgE[A-Za-z0-9_-]{32,}",
+    "SendGrid": r"\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{32,}",
+    "Twilio": r"\bSK[0-9a-f]{32}\b",
+    "Vault": r"\bhv[sbr]\.[A-Za-z0-9_-]{20,}",
+    "DigitalOcean": r"\bdo[opr]_v1_[0-9a-f]{64}",
+    "Shopify": r"\bshp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}",
+    "Azure key": r"(?i:\b(?:Account|SharedAccess)Key=)[A-Za-z0-9+/]{40,}=*",
+    "Azure signature": r"(?i:[?&]sig=)[A-Za-z0-9%+/]{40,}=*",
+    "password in a URL": r"(?i:\b[a-z][a-z0-9+.-]*)://[^\s/:@\[]*:[^\s/\[][^\s/]*@",
+}
+"""Patterns of texts that are secrets, by what they are."""
+
+_LABEL: Final = (
+    r"(?:secret|secret[_-]?(?:access[_-]?)?key|(?:client|app|webhook|signing|shared)[_-]?secret"
+    r"|(?:api|access|account|private|signing|encryption)[_-]?key|(?:access|auth|refresh|api|bearer|session)[_-]?token)"
+)
+_PASSWORD_LABEL: Final = r"(?:passw(?:or)?d|passphrase|\bpwd)"
+_IS: Final = r"""\\?["']?\s{0,2}[:=]\s{0,2}\\?["']?"""
+_LABELLED: Final = rf"(?i:[A-Z0-9_.-]*{_LABEL}){_IS}[A-Za-z0-9+/_.~-]{{16,}}=*"
+_PASSWORD: Final = rf"""(?i:[A-Z0-9_.-]*{_PASSWORD_LABEL}){_IS}[^\s;,&"'\\\[\](){{}}<>$]{{6,}}"""
+_BASIC: Final = r"(?i:\bbasic)[ \t]{1,4}[A-Za-z0-9+/]{8,}={0,2}"
+_PASSWORD_NAMES: Final = ("password", "passwd", "passphrase", "pwd")
+
+
+def without_secrets(text: str) -> str:
+    """Return the text with each part that looks like a secret replaced by a mark.
+
+    >>> without_secrets("clone https://ana:hunter2@git.example/x")
+    'clone [redacted:secret]git.example/x'
+    """
+    kept = str(linear_pattern(_SHAPES).sub(SECRET_MARK, text))
+    return str(linear_pattern(_CHECKED_SHAPES).sub(_checked, kept))
+
+
+def shortened(text: str, max_chars: int) -> str:
+    """Return the text as valid UTF-8, cut where it is too long. Its secrets are redacted first, so that none is cut in
+    two.
+    """
+    text = text.encode(errors="replace").decode()
+    return text if len(text) <= max_chars else without_secrets(text)[:max_chars]
+
+
+def is_secret_member(name: str, value: str) -> bool:
+    """Return whether the member of an object looks like a secret because of its name.
+
+    >>> is_secret_member("password", "hunter2"), is_secret_member("password", "required")
+    (True, False)
+    """
+    if name.lower().endswith(_PASSWORD_NAMES):
+        return _is_password(value)
+    if linear_pattern(f"(?i:{_LABEL})$").search(name) is None:
+        return False
+    return linear_pattern(_LABELLED).fullmatch(f"{name}={value}") is not None and _is_random(value)
+
+
+@cache
+def linear_pattern(source: str | bytes) -> Any:
+    """Compile a pattern once, for text or for its UTF-8. RE2 is imported on first use because that takes 17 ms."""
+    import re2  # type: ignore[import-untyped]
+
+    return re2.compile(source)
+
+
+def _checked(found: Any) -> str:
+    """A text with a word before it, or its mark if it is a secret."""
+    text = str(found.group())
+    name = str(found.lastgroup)
+    return SECRET_MARK if _CHECKS[name](text) else text
+
+
+def _value(text: str) -> str:
+    """What is behind the word of a labelled text."""
+    return str(linear_pattern(f"^.*?(?i:{_LABEL}|{_PASSWORD_LABEL}){_IS}").sub("", text))
+
+
+def _is_random(value: str) -> bool:
+    """Whether a value is no word, name or path: hexadecimal, or of both cases with a digit."""
+    bare = value.replace("-", "").rstrip("=")
+    if len(bare) >= 32 and not bare.strip("0123456789abcdefABCDEF"):
+        return True
+    parts = value.split(".")
+    if len(value) < 16 or (len(parts) > 1 and all(part.isidentifier() for part in parts)):
+        return False
+    return any(map(str.isdigit, value)) and any(map(str.isupper, value)) and any(map(str.islower, value))
+
+
+def _is_password(value: str) -> bool:
+    """Whether a value is more than a word: it has a digit and a letter, and no blank."""
+    short = len(value) < 6 or value.split() != [value]
+    return not short and any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+
+
+def _is_basic(text: str) -> bool:
+    """Whether what follows is Base64 of `user:password`."""
+    encoded = text.split()[1]
+    try:
+        return b":" in base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except binascii.Error:
+        return False
+
+
+_CHECKS: Final[Mapping[str, Callable[[str], bool]]] = {
+    "labelled": lambda text: _is_random(_value(text)),
+    "password": lambda text: _is_password(_value(text)),
+    "basic": _is_basic,
+}
+_SHAPES: Final = "|".join(SECRET_SHAPES.values())
+_CHECKED_SHAPES: Final = f"(?P<labelled>{_LABELLED})|(?P<password>{_PASSWORD})|(?P<basic>{_BASIC})"
+SECRET_SIGN: Final = f"{_SHAPES}|(?i:{_LABEL}|{_PASSWORD_LABEL}){_IS}|{_BASIC}"
+"""A pattern of the JSON of a value: where it finds nothing, no text or member of the value looks like a secret."""

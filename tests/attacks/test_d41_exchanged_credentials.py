@@ -159,7 +159,7 @@ LIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a token that says an object": ({}, {"scope": {"a": 1}}),
     "a token that lives longer than its answer": ({}, {"exp": 4_102_444_800}),
     "a token whose end is no number": ({}, {"exp": "never"}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.requirement("A-CREDENTIAL-NO-MORE")

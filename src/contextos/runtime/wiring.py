@@ -188,22 +188,6 @@ def build_gateway(
             scope.received.request.trace, derive("", tool_call_id, "span", 0), baggage=baggage, external=external
         )
 
-    def claim_token(capability: Capability, tool_call_id: str) -> str:
-        return mint_claim(
-            keys=environment.ports.keys,
-            issuer=scope.identity.claim.iss or "",
-            audience=capability.adapter.adapter_id,
-            tenant_id=scope.run.tenant_id,
-            run_id=scope.run.run_id,
-            session_id=scope.run.session_id,
-            agent_urn=scope.identity.principals.agent.agent_urn,
-            chain=scope.identity.chain,
-            scopes=scope.identity.scopes & frozenset(capability.definition.required_scopes),
-            now_us=environment.ports.clock.now_us(),
-            ttl_s=environment.deployment.limits.claim_ttl_s,
-            jti=tool_call_id,
-        ).token
-
     # A stand-in counts only where it was allowed when the run began, and still is.
     unsafe = tuple(name for name in environment.deployment.unsafe if name in environment.deployment.unsafe_now)
     settlements = SettlementCheck(environment.journal, scope, environment.ports.directory, unsafe)
@@ -212,7 +196,7 @@ def build_gateway(
         environment.ports.clock,
         pinned_adapters(environment, scope.pinned.pins),
         headers,
-        claim_token,
+        partial(_claim_token, environment, scope),
         partial(cleanse_output, scope.pinned.pack),
         partial(cleanse_text, scope.pinned.pack),
         deferred,
@@ -246,6 +230,24 @@ def build_gateway(
             check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
         )
     )
+
+
+def _claim_token(environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str) -> str:
+    """The signed claim of one call, for its adapter alone."""
+    return mint_claim(
+        keys=environment.ports.keys,
+        issuer=scope.identity.claim.iss or "",
+        audience=capability.adapter.adapter_id,
+        tenant_id=scope.run.tenant_id,
+        run_id=scope.run.run_id,
+        session_id=scope.run.session_id,
+        agent_urn=scope.identity.principals.agent.agent_urn,
+        chain=scope.identity.chain,
+        scopes=scope.identity.scopes & frozenset(capability.definition.required_scopes),
+        now_us=environment.ports.clock.now_us(),
+        ttl_s=environment.deployment.limits.claim_ttl_s,
+        jti=tool_call_id,
+    ).token
 
 
 async def recheck_preconditions(environment: RunEnvironment, scope: RunScope, key: str) -> PreconditionResult:

@@ -115,7 +115,7 @@ class Dispatcher:
         """Take over a dispatch that another driver recorded, and possibly sent."""
         delivery.recovered = delivery.on_tape and not self.journal.on_tape
         if delivery.recovered and delivery.writes:
-            self._park_while_open(delivery)
+            retries.park_while_open(self.journal, self.scope, self.ports, delivery)
             await self.journal.take_over()
             delivery.mode, delivery.time = (
                 "reconcile",
@@ -202,31 +202,6 @@ class Dispatcher:
             return True
         return exceeded_limit(self.scope.run.run_budget, self.ports.spent(), capability.definition) is not None
 
-    def _key_is_remembered(self, delivery: Delivery) -> bool:
-        """Return whether the adapter still remembers the idempotency key of a call: by the record, and by the clock."""
-        # After its session a call is not sent again either: if it never arrived, this would be the first payment.
-        ttl_us = delivery.call.capability.definition.idempotency.key_ttl_s * 1_000_000
-        now_us, clock_us = self.journal.time_us, self.ports.clock.now_us()
-        age_us = max(now_us - delivery.first_us, clock_us - delivery.first_clock_us)
-        return age_us <= ttl_us and not self.scope.session_over(now_us)
-
-    def _park_while_open(self, delivery: Delivery) -> None:
-        """Suspend the run while an open circuit prevents finding out about an uncertain effect.
-
-        Appends no entry, because otherwise a long outage would add one at each wake-up.
-
-        Raises:
-            Parked: until the circuit lets a call through.
-        """
-        capability = delivery.call.capability
-        adapter = self.ports.adapters.get(capability.adapter.adapter_id)
-        if not isinstance(adapter, BreakerAdapter):
-            return
-        strategy = capability.definition.idempotency.strategy
-        can_ask = strategy == "lookup" or (strategy == "keyed" and self._key_is_remembered(delivery))
-        if can_ask and (retry_at_us := adapter.open_until_us(capability.definition.name)):
-            raise Parked(retry_at_us)
-
     async def _send(self, delivery: Delivery) -> dict[str, Any]:
         """Send the call, or find out about an earlier send; the outcome is `returned`, `not_sent` or `unknown`.
 
@@ -268,8 +243,9 @@ class Dispatcher:
         if delivery.lacking is not None:
             found = "not_sent" if mode == "send" else "unknown"
             return outcome(found, None, delivery.lacking.detail, code=delivery.lacking.code)
+        remembered = partial(retries.key_is_remembered, self.journal, self.scope, self.ports, delivery)
         try:
-            if mode == "send" or (rule.strategy == "keyed" and self._key_is_remembered(delivery)):
+            if mode == "send" or (rule.strategy == "keyed" and remembered()):
                 # The adapter gets a copy: the arguments are shared with the request, the pack and other steps.
                 reply: AdapterReply | None = await adapter.call(name, own_copy(envelope.args), context)
             elif rule.strategy == "lookup":

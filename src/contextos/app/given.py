@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -148,6 +149,16 @@ def _unsafe_names(port: object) -> Iterator[str]:
         yield name
 
 
+@contextmanager
+def _extra(name: str, at: str) -> Iterator[None]:
+    """Turn the error of a package that is not installed into one that names its extra. Raises `InvalidSettings`."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        detail = f"`{missing.name}` is not installed"
+        raise invalid_setting(at, "missing_extra", detail, f"install `contextos[{name}]`") from None
+
+
 def kind_of_directory(settings: Settings) -> type[FileDirectory]:
     """Return the class of the directory that the settings name."""
     return FileDirectory if isinstance(settings.directory, str) else SignedDirectory
@@ -186,11 +197,8 @@ async def directory_of(settings: Settings, stores: Stores, keys: Keys, clock: Cl
 
 
 def _jwks(named: OidcDirectorySetting, root: Path, clock: Clock) -> Jwks:
-    try:
+    with _extra("http", "/directory"):
         from contextos.adapters.jwks import MAX_JWKS_BYTES, HttpJwks, PinnedJwks
-    except ModuleNotFoundError as missing:
-        detail = f"`{missing.name}` is not installed"
-        raise invalid_setting("/directory", "missing_extra", detail, "install `contextos[http]`") from None
     if named.jwks_url:
         return HttpJwks(named.jwks_url, clock)
     try:
@@ -222,11 +230,8 @@ def keys_of(settings: Settings, clock: Clock) -> Keys:
 def _remote_keys(named: RemoteKeysSetting, root: Path) -> Keys:
     from contextos.adapters.encrypted_keys import read_secret
 
-    try:
+    with _extra("http", "/keys"):
         from contextos.adapters.remote_keys import RemoteKeys
-    except ModuleNotFoundError as missing:
-        detail = f"`{missing.name}` is not installed"
-        raise invalid_setting("/keys", "missing_extra", detail, "install `contextos[http]`") from None
     file = root / named.token_file if named.token_file else None
 
     def token() -> str:
@@ -246,11 +251,8 @@ def approval_logins_of(settings: Settings, clock: Clock) -> ApprovalLogins | Non
     named = settings.approval_logins
     if named is None:
         return None
-    try:
+    with _extra("http", "/approval_logins"):
         from contextos.adapters.jwks import HttpJwks
-    except ModuleNotFoundError as missing:
-        detail = f"`{missing.name}` is not installed"
-        raise invalid_setting("/approval_logins", "missing_extra", detail, "install `contextos[http]`") from None
     return ApprovalLogins(named.trusted(), HttpJwks(named.jwks_url, clock).with_key, named.max_auth_age_s)
 
 
@@ -265,11 +267,8 @@ def credentials_of(settings: Settings, clock: Clock) -> Credentials | None:
         return None
     from contextos.adapters.encrypted_keys import read_secret
 
-    try:
+    with _extra("http", "/credentials"):
         from contextos.adapters.oauth.token_exchange import TokenExchange
-    except ModuleNotFoundError as missing:
-        detail = f"`{missing.name}` is not installed"
-        raise invalid_setting("/credentials", "missing_extra", detail, "install `contextos[http]`") from None
     file = root / named.secret_file if named.secret_file else None
     secret = partial(read_secret, file, named.secret_env, "/credentials")
     secret()
@@ -302,11 +301,8 @@ def attachments_of(settings: Settings) -> Attachments | None:
     named = settings.attachments
     if named is None:
         return None
-    try:
+    with _extra("http", "/attachments"):
         from contextos.adapters.attachments import HttpAttachments
-    except ModuleNotFoundError as missing:
-        detail = f"`{missing.name}` is not installed"
-        raise invalid_setting("/attachments", "missing_extra", detail, "install `contextos[http]`") from None
     try:
         return HttpAttachments(named.places, internal=named.internal)
     except InvalidInput as error:
@@ -397,9 +393,6 @@ def witness_at(place: str, workspace: Path) -> Witness:
     """
     if not is_sink_url(place):
         return FileWitness(workspace / place)
-    try:
+    with _extra("http", "/witness"):
         from contextos.store.witness.http import HttpWitness
-    except ModuleNotFoundError as missing:
-        detail = f"`{missing.name}` is not installed"
-        raise invalid_setting("/witness", "missing_extra", detail, "install `contextos[http]`") from None
     return HttpWitness(place)

@@ -7,13 +7,13 @@ reader does not see is refused, because a model reads it too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from contextos.action.registry import Registry
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.display_escape import hidden_character
-from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.encoding.pointer import pointer, texts_in
 from contextos.contracts.envelopes.tool import AdapterDefinition, Authentication, CapabilityDefinition
 from contextos.contracts.model import Map, Model, OpenObject
 from contextos.errors import InvalidInput, Problem
@@ -50,7 +50,7 @@ def read_adapter_file(raw: bytes) -> AdapterFile:
         InvalidInput: it is not of the format, hides text, or declares what nothing can enforce.
     """
     file = parse(AdapterFile, raw)
-    for where, text in _texts(file.to_json(), ()):
+    for where, text in texts_in(file.to_json()):
         if hidden := hidden_character(text):
             detail = f"a text has the character `{hidden}`, which a reader does not see"
             raise InvalidInput(Problem(pointer(where)[:200], "hidden_character", detail, "remove it"))
@@ -107,15 +107,3 @@ def with_auth(definition: AdapterDefinition, modes: Mapping[str, Authentication]
         stated = {} if mode.mode == "none" else {"auth": mode.to_json()}
         capabilities.append({**one.to_json(), **stated})
     return parse(AdapterDefinition, {**definition.to_json(), "capabilities": capabilities})
-
-
-def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, child in value.items():
-            yield path, key
-            yield from _texts(child, (*path, key))
-    elif isinstance(value, list | tuple):
-        for at, child in enumerate(value):
-            yield from _texts(child, (*path, at))

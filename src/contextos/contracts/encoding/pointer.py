@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
@@ -36,6 +36,23 @@ def pointer(path: Iterable[str | int]) -> str:
     '/a~1b/m~0n/0'
     """
     return "".join([f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path])
+
+
+def texts_in(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield each text of a JSON value, the names of members included, with the path to it (`pointer`).
+
+    >>> list(texts_in({"a": ["b", 1]}))
+    [((), 'a'), (('a', 0), 'b')]
+    """
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for name, child in value.items():
+            yield path, name
+            yield from texts_in(child, (*path, name))
+    elif isinstance(value, list | tuple):
+        for at, child in enumerate(value):
+            yield from texts_in(child, (*path, at))
 
 
 def last_name(pointer: str) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.encoding.pointer import pointer, texts_in
 
 REDACTION_TARGETS: Final = {"pan": "pan", "credit_card": "pan", "email": "email", "secret": "secret"}
 """Maps each rule name to the kind of redaction it applies. `credit_card` is another name for `pan`."""
@@ -25,19 +24,7 @@ def redacted_places(value: Any) -> dict[str, list[str]]:
     if _MARK_BEGINS not in canonical(value):
         return {}
     found: dict[str, set[str]] = {}
-    for path, text in _texts(value, ()):
+    for path, text in texts_in(value):
         for kind in REDACTION_MARK.findall(text):
             found.setdefault(pointer(path), set()).add(kind)
     return {place: sorted(kinds) for place, kinds in sorted(found.items())}
-
-
-def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict):
-        for key, child in value.items():
-            yield path, key
-            yield from _texts(child, (*path, key))
-    elif isinstance(value, list | tuple):
-        for at, child in enumerate(value):
-            yield from _texts(child, (*path, at))

@@ -81,7 +81,7 @@ class MemorySessions(McpSessions):
         super().__init__(CONNECTION, path)
         self._server = server
 
-    def _transport(self) -> Any:
+    def _transport(self, _access_token: str) -> Any:
         return MemoryTransport(self._server)
 
 

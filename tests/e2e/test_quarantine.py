@@ -137,7 +137,9 @@ def test_an_operator_releases_a_tool_from_another_process(lab: Lab) -> None:
         assert command(lab.path, *words, "--reason", "").returncode == 2
         assert is_quarantined(say(app, "s2"))
         released = command(lab.path, *words, "--reason", "the vendor put it back")
-        assert (released.returncode, released.stdout) == (0, "lab.say is released from 1 incident\n"), released
+        assert (released.returncode, released.stdout) == (0, "lab.say is no longer in quarantine (1 incident)\n"), (
+            released
+        )
         assert say(app, "s3").output == {"texts": ["a"], "omitted": 0}
     assert command(lab.path, *words, "--reason", "again").returncode == 2
     assert command(lab.path, "adapters", "list").returncode == 0

@@ -5,7 +5,7 @@ quarantine.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -69,7 +69,8 @@ def list_adapters_command(workspace: WorkspaceOption = None, as_json: JsonOption
             lines.append(f"{'':<20}  auth {displayed(mode)}{which}")
         lines += [f"{'':<20}  {tool} changed; nothing is sent to it" for tool in one["drifted"]]
         lines += [
-            f"{'':<20}  {tool['tool']} is in quarantine for {displayed(tool['tenant'])}" for tool in one["quarantined"]
+            f"{'':<20}  {held['tool']} is in quarantine for {displayed(held['tenant'])}, {displayed(held['run_id'])}"
+            for held in one["quarantined"]
         ]
     if not found:
         lines = ["the workspace has no adapters"]
@@ -100,24 +101,30 @@ def release_command(
         return len(await release_capability(context.deployment, context.tenant_id, capability, reason=reason, by=actor))
 
     released = with_context(workspace, tenant, operation)
-    line = f"{displayed(capability)} is released from {released} incident{'s' if released > 1 else ''}"
+    incidents = f"{released} incident{'s' if released > 1 else ''}"
+    line = f"{displayed(capability)} is no longer in quarantine ({incidents})"
     print_result({"capability_id": capability, "incidents": released}, [line], as_json=as_json)
     return 0
 
 
-def _quarantined(workspace: Path | None) -> dict[str, list[dict[str, str]]]:
-    """The tools in quarantine by adapter, each with its tenant. There is none before the store is made."""
+def _quarantined(workspace: Path | None) -> dict[str, list[dict[str, Any]]]:
+    """The tools in quarantine by adapter, each with its tenant and the run that found the change. There is none before
+    the store is made.
+    """
     from contextos.app.build import has_store
     from contextos.settings import Settings
 
-    async def operation(context: CommandContext) -> dict[str, list[dict[str, str]]]:
+    async def operation(context: CommandContext) -> dict[str, list[dict[str, Any]]]:
         from contextos.operations.acts.quarantines import quarantined_capabilities
 
-        found: dict[str, list[dict[str, str]]] = {}
+        found: dict[str, list[dict[str, Any]]] = {}
         for tenant_id in context.app.tenants():
             for adapter_id, adapter in context.deployment.ports.adapters(tenant_id).items():
                 tools = await quarantined_capabilities(context.deployment, tenant_id, adapter)
-                found.setdefault(adapter_id, []).extend({"tenant": tenant_id, "tool": tool} for tool in tools)
+                found.setdefault(adapter_id, []).extend(
+                    {"tenant": tenant_id, "tool": tool, "run_id": one.run_id, "at_us": one.at_us}
+                    for tool, one in tools.items()
+                )
         return found
 
     if not has_store(Settings.read(find_workspace(workspace))):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from contextos.action.registry import Registry
 from contextos.contracts.acts import ProposedAct
-from contextos.contracts.documents.operations import quarantine_key
+from contextos.contracts.documents.operations import DRIFT_INCIDENTS, DriftIncident, quarantine_key
 from contextos.contracts.ports.outside import Adapter
 from contextos.errors import InvalidInput, NotFound, Problem
 from contextos.operations.acts.act import Actor, commit_act
@@ -43,11 +43,15 @@ async def release_capability(
     return found[:MAX_RELEASED]
 
 
-async def quarantined_capabilities(app: Deployment, tenant_id: str, adapter: Adapter) -> Sequence[str]:
-    """Return the names of the capabilities of an adapter that are in quarantine as they are published now."""
+async def quarantined_capabilities(app: Deployment, tenant_id: str, adapter: Adapter) -> Mapping[str, DriftIncident]:
+    """Return the capabilities of an adapter that are in quarantine as they are published now, by name, each with one
+    incident that keeps it there.
+    """
     store, code = app.ports.stores.tenant(tenant_id), app.ports.code.adapter(adapter) or ""
-    found = []
+    found = {}
     for name, one in Registry().register((adapter.describe(),)).items():
-        if await open_incidents(store, app.ports.keys, quarantine_key(name, one.definition_digest, code)):
-            found.append(one.definition.name)
+        keys = await open_incidents(store, app.ports.keys, quarantine_key(name, one.definition_digest, code))
+        incident = await DRIFT_INCIDENTS.one(store, keys[0]) if keys else None
+        if incident is not None:
+            found[one.definition.name] = incident.body
     return found

@@ -25,13 +25,14 @@ def test_what_is_in_quarantine_is_listed_until_it_is_released(tmp_path: Path) ->
             key = f"{quarantine_key(name, digest, code)}tool_1"
             row = DRIFT_INCIDENTS.write(key, 0, DriftIncident("run_1", "tool_1", 1))
             await world.stores.tenant(TENANT).commit(Batch(run=CONTROL, writes=(row,)))
-        assert await quarantined_capabilities(world.deployment, TENANT, adapter) == ["lookup"]
-        assert await quarantined_capabilities(world.deployment, TENANT, world.adapters["adp_policy"]) == []
+        (name, incident), *others = (await quarantined_capabilities(world.deployment, TENANT, adapter)).items()
+        assert (name, incident.run_id[:4], others) == ("lookup", "run_", [])
+        assert not await quarantined_capabilities(world.deployment, TENANT, world.adapters["adp_policy"])
         for reason in ("", " ", planted()["github classic"].text):
             with pytest.raises(InvalidInput):
                 await release_capability(world.deployment, TENANT, name, reason=reason, by=world.actor())
         assert len(await release_capability(world.deployment, TENANT, name, reason="same", by=world.actor())) == 2
-        assert await quarantined_capabilities(world.deployment, TENANT, adapter) == []
+        assert not await quarantined_capabilities(world.deployment, TENANT, adapter)
         with pytest.raises(NotFound):
             await release_capability(world.deployment, TENANT, name, reason="same", by=world.actor())
         world.close()

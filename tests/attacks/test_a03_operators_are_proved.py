@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 
+from contextos.action.registry import Registry
 from contextos.adapters.key_files import KeyFiles
 from contextos.audit.export import export_runs
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.acts import PackPin
+from contextos.contracts.documents.operations import DRIFT_INCIDENTS, DriftIncident, quarantine_key
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.bodies import ACT_ARGUMENTS
 from contextos.contracts.envelopes.artifacts import Artifact, ExtensionManifest, NewAssertion, NewRevision
 from contextos.contracts.envelopes.slots import CandidateQuery, SlotActor
-from contextos.contracts.journal import CONTROL
+from contextos.contracts.journal import CONTROL, Batch
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
 from contextos.errors import ApprovalRefused
 from contextos.intelligence.memory import list_candidates
@@ -46,6 +48,7 @@ from contextos.operations.acts.governance import (
 )
 from contextos.operations.acts.keys import rotate_key
 from contextos.operations.acts.memories import review_memory
+from contextos.operations.acts.quarantines import release_capability
 from contextos.operations.operator import erase_entry, request_cancel, retry_run
 from contextos.operations.restore import record_restore
 from contextos.operations.signing import act_signer, answer_signer, settlement_signer
@@ -93,10 +96,21 @@ async def target(path: Path, stores: str, unsafe: tuple[str, ...] = ()) -> Targe
     assert await dead_letters.add(store, buried, ("planted", "it failed for good"), 1, seen=seen)
     [first, *_] = await list_candidates(store)
     await shelve(world)
+    await quarantine(world, buried)
     short = request(900, "req_short")
     short["runtime"] |= {"max_tool_calls": 2}
     exhausted = (await world.invoke(short)).run_id
     return Target(world, paid, waiting, buried, first.proposal_id, await world.active_version(), exhausted)
+
+
+async def quarantine(world: TestWorld, run_id: str) -> None:
+    """An incident of one capability, as a call that finds a change writes it."""
+    adapter = world.adapters["adp_orders"]
+    [lookup] = [one for one in Registry().register((adapter.describe(),)).values() if one.definition.name == "lookup"]
+    code = world.deployment.ports.code.adapter(adapter) or ""
+    place = quarantine_key(lookup.capability_id, lookup.definition_digest, code)
+    found = DRIFT_INCIDENTS.write(f"{place}tool_1", 0, DriftIncident(run_id, "tool_1", 1))
+    await world.stores.tenant(TENANT).commit(Batch(run=CONTROL, writes=(found,)))
 
 
 VOICE = "@acme/voice"
@@ -141,6 +155,9 @@ def key_files(at: Target) -> KeyFiles:
 
 
 ACTS: dict[str, Act] = {
+    "capability.released": lambda at, by: release_capability(
+        at.world.deployment, TENANT, "adp_orders.lookup", reason="the vendor put it back", by=by
+    ),
     "artifact.published": lambda at, by: publish_artifact(at.world.deployment, TENANT, policy(at), by=by),
     "artifact.withdrawn": lambda at, by: withdraw_artifact(
         at.world.deployment, TENANT, REF, reason="wrong", expected=at.version, by=by

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from mcp import Client, MCPError, types
+from mcp import Client, MCPError
 
 from tests.issuer import AUDIENCE, ISSUER, issuer, mac_with
 from tests.mcp_face import (
@@ -35,6 +35,7 @@ from tests.mcp_face import (
     served,
     with_client,
 )
+from tests.unit.server.test_mcp_server import Polling, ask_about
 
 
 class Place:
@@ -157,9 +158,8 @@ def stored(workspace: Path) -> dict[str, int]:
 
 
 async def asks_for_a_task(client: Client) -> None:
-    request: Any = types.Request[dict[str, Any], str](method="tasks/get", params={"taskId": "mcp_1"})
     with pytest.raises(MCPError, match="no call `mcp_1`"):
-        await client.session.send_request(request, types.Result)
+        await ask_about(client, "tasks/get", "mcp_1")
 
 
 @pytest.mark.requirement("R-LISTING")
@@ -167,7 +167,7 @@ def test_a_client_that_lists_under_many_names_opens_no_session_and_leaves_nothin
     token = access_token(place.port)  # who signs in with it is kept, once
 
     def under(name: str, play: Any) -> Any:
-        return with_client(http(f"{place.url}?session={name}", token), play)
+        return with_client(http(f"{place.url}?session={name}", token), play, extensions=[Polling()])
 
     shown = under("first", lists)
     before = stored(place.path)

@@ -54,15 +54,7 @@ from tests.authorization_server import (
 )
 from tests.loopback import Answer, Asked, serving
 from tests.raw_http import raw_server
-from tests.servers.adapters import (
-    agent_adapter,
-    agent_at,
-    call_context,
-    drafted,
-    drafted_agent,
-    opened,
-    shop_connection,
-)
+from tests.servers.adapters import agent_adapter, agent_at, call_context, drafted, drafted_agent, mcp_connection, opened
 from tests.servers.hostile_agent import hostile_agent
 
 READ, PAY = ("shop.read", {"id": "ord_1"}), ("shop.pay", {"body": {"amount": 5}})
@@ -556,7 +548,10 @@ def behind_a_proxy(url: str, heard: list[str], echo: bool = False) -> Iterator[s
 
 def test_a_session_with_an_mcp_server_belongs_to_the_call_for_which_its_token_was_issued(tmp_path: Path) -> None:
     heard: list[str] = []
-    with shop_connection("http", tmp_path) as connection, behind_a_proxy(connection["url"], heard, echo=True) as url:
+    with (
+        mcp_connection("shop_server.py", "http", tmp_path) as connection,
+        behind_a_proxy(connection["url"], heard, echo=True) as url,
+    ):
         file = asyncio.run(drafted(connection, tmp_path, reads=["lookup"], egress=[destination(url).endpoint]))
         file["connection"] = {"kind": "mcp", "url": url, "internal": True, "audience": AUDIENCE}
         file["definition"]["external"] = True

@@ -9,6 +9,8 @@ NOT_READ = {
     "plan.proposed": "on record for auditors; the run goes on with the plan that it proposed",
     "planner.answered": "used where it is recorded",
     "act.looked_up": "used where it is recorded",
+    "capability.quarantined": "used where it is recorded",
+    "credential.exchanged": "used where it is recorded; `verify` and exports have it for auditors",
     "history.read": "used where it is recorded",
 }
 """Kinds without a consumer, and why."""

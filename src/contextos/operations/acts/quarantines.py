@@ -13,7 +13,7 @@ from contextos.errors import InvalidInput, NotFound, Problem
 from contextos.operations.acts.act import Actor, commit_act
 from contextos.operations.acts.checks import refuse_reason
 from contextos.operations.deployment import Deployment
-from contextos.trust.approvals.quarantines import RELEASED, open_incidents
+from contextos.trust.approvals.quarantines import open_incidents
 
 MAX_RELEASED: Final = 1_000
 """The most incidents that one act releases."""
@@ -39,7 +39,7 @@ async def release_capability(
         detail = f"`{capability_id[:200]}` is not in quarantine in this tenant; see `contextos adapters list`"
         raise NotFound(detail)
     arguments = {"capability_id": capability_id, "incidents": list(found[:MAX_RELEASED]), "reason": reason}
-    await commit_act(app.ports, app.config, tenant_id, ProposedAct(RELEASED, capability_id, arguments), by)
+    await commit_act(app.ports, app.config, tenant_id, ProposedAct("capability.released", capability_id, arguments), by)
     return found[:MAX_RELEASED]
 
 

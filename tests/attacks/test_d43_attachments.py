@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from contextos.action.attachments import MAX_TEXT_BYTES
-from contextos.adapters.attachments import MAX_ATTACHMENT_BYTES
+from contextos.action.attachments import MAX_ATTACHMENT_BYTES, MAX_TEXT_BYTES
 from contextos.audit.replay import replay
+from contextos.operations.preview import preview
 from tests.attached_files import NOTE, Files, attaching, bodies, decided
-from tests.world import TENANT, run
+from tests.world import TENANT, request, run
 
 Changed = Callable[[Files, dict[str, str]], dict[str, str]]
 
@@ -52,7 +53,7 @@ UNFIT: dict[str, tuple[str, Changed]] = {
     "another media type": ("missing_evidence", lambda _, one: one | {"media_type": "application/pdf"}),
     "a file that is not there": ("missing_evidence", at("/acme/none")),
     "bytes that are no text": ("unsafe_output", lambda files, _: files.attach("bad", b"\xff\xfe")),
-    "a text that is too long": ("budget_exhausted", lambda files, _: files.attach("long", b"x" * (MAX_TEXT_BYTES + 1))),
+    "a text that is too long": ("missing_evidence", lambda files, _: files.attach("long", b"x" * (MAX_TEXT_BYTES + 1))),
     "a secret": ("unsafe_output", lambda files, _: files.attach("key", b"use AKIA" + b"ABCDEFGHIJKLMNOP")),
     "hidden characters": ("unsafe_output", lambda files, _: files.attach("hid", "pay\u202e it".encode())),
     "more bytes than are read": (
@@ -94,4 +95,24 @@ def test_a_deployment_without_places_refuses_the_request_and_says_what_to_do(tmp
         assert (
             "add the places of its tenant to the setting `attachments`" in record["rationale"]["failures"][0]["detail"]
         )
+        assert files.asked == []
+
+
+SIGNED = "?X-Amz-Credential=AKIA" + "ABCDEFGHIJKLMNOP" + "%2F20261125&X-Amz-Signature=" + "0a" * 32
+
+
+def test_a_signed_address_is_no_secret_of_the_request_and_is_shown_to_nobody(tmp_path: Path) -> None:
+    with attaching(tmp_path) as (world, files):
+        note = files.attach("note", NOTE)
+        record, run_id = run(decided(world, note | {"uri": note["uri"] + SIGNED}))
+        assert record["outcome"] == "approved"
+        assert files.asked == ["/acme/note" + SIGNED]
+        assert "X-Amz" not in json.dumps([record, *run(bodies(world, run_id, "context.compiled"))])
+
+
+def test_a_preview_fetches_nothing(tmp_path: Path) -> None:
+    with attaching(tmp_path) as (world, files):
+        body = request(900, "req_1") | {"attachments": [files.attach("note", NOTE)]}
+        shown = run(preview(world.deployment, json.dumps(body)))
+        assert shown.compiled is not None, shown.failures
         assert files.asked == []

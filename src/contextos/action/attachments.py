@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from contextos.contracts.envelopes.run import Attachment
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode
-from contextos.contracts.ports.outside import AttachedFile, Attachments
+from contextos.contracts.ports.outside import Attachments
 from contextos.contracts.refs import attachment_ref
 from contextos.errors import InvalidInput
 
+MAX_ATTACHMENT_BYTES: Final = 16 << 20
 MAX_TEXT_BYTES: Final = 65_536
 """The most bytes of one text. A longer one is refused, because a part of it could say something else."""
 
@@ -27,8 +28,9 @@ async def fetch_attachment(port: Attachments, tenant_id: str, wanted: Attachment
     Raises:
         Unavailable: it cannot be fetched now.
     """
+    is_text = _TEXT.fullmatch(_essence(wanted.media_type)) is not None
     try:
-        file = await port.fetch(tenant_id, wanted.uri)
+        file = await port.fetch(tenant_id, wanted.uri, MAX_TEXT_BYTES if is_text else MAX_ATTACHMENT_BYTES)
     except InvalidInput as error:
         first = error.problems[0]
         return failed(wanted, "missing_evidence", f"{first.detail}; {first.remedy}")
@@ -36,27 +38,21 @@ async def fetch_attachment(port: Attachments, tenant_id: str, wanted: Attachment
         return failed(wanted, "missing_evidence", "its bytes have another digest; send that of the file")
     if _essence(file.media_type) != _essence(wanted.media_type):
         return failed(wanted, "missing_evidence", "its server states another media type; send that of the file")
-    return {**_named(wanted), "size_bytes": len(file.content), **_text_of(wanted, file)}
+    fetched = {**_named(wanted), "size_bytes": len(file.content)}
+    if not is_text:
+        # Nothing of it is kept but its digest.
+        return fetched
+    try:
+        return {**fetched, "text": file.content.decode()}
+    except UnicodeDecodeError:
+        detail = "it is no UTF-8, although its media type is a text; send the media type of the file"
+        return failed(wanted, "unsafe_output", detail)
 
 
 def failed(wanted: Attachment, code: FailureCode, detail: str) -> dict[str, Any]:
     """Return the body of `attachment.fetched` for an attachment that cannot be used."""
     failure = Failure(code=code, detail=f"attachment `{wanted.artifact_id}`: {detail}")
     return {**_named(wanted), "failure": failure.to_json()}
-
-
-def _text_of(wanted: Attachment, file: AttachedFile) -> dict[str, Any]:
-    """The content of a text. Of another file nothing is kept but its digest."""
-    if not _TEXT.fullmatch(_essence(wanted.media_type)):
-        return {}
-    if len(file.content) > MAX_TEXT_BYTES:
-        detail = f"it is a text of {len(file.content)} bytes, and at most {MAX_TEXT_BYTES} are read; send an excerpt"
-        return {"size_bytes": None, **failed(wanted, "budget_exhausted", detail)}
-    try:
-        return {"text": file.content.decode()}
-    except UnicodeDecodeError:
-        detail = "it is no UTF-8, although its media type is a text; send the media type of the file"
-        return {"size_bytes": None, **failed(wanted, "unsafe_output", detail)}
 
 
 def _named(wanted: Attachment) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from contextos.adapters.outbound import AnswerTooLarge, OutboundClient, Outbound
 from contextos.contracts.ports.outside import AttachedFile
 from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
 
-MAX_ATTACHMENT_BYTES: Final = 16 << 20
 FETCH_TIMEOUT_S: Final = 20.0
 NAME: Final = "attachments"
 
@@ -27,10 +26,10 @@ class HttpAttachments:
     def __init__(self, places: Mapping[str, Sequence[str]], *, internal: bool = False) -> None:
         self._places = {tenant: [destination(place) for place in named] for tenant, named in places.items()}
         hosts = {place.endpoint for named in self._places.values() for place in named}
-        self._client = OutboundClient(internal=hosts if internal else (), max_response_bytes=MAX_ATTACHMENT_BYTES)
+        self._internal = frozenset(hosts if internal else ())
 
-    async def fetch(self, tenant_id: str, uri: str) -> AttachedFile:
-        """Return the whole file at `uri`.
+    async def fetch(self, tenant_id: str, uri: str, max_bytes: int) -> AttachedFile:
+        """Return the whole file at `uri`, of at most `max_bytes`.
 
         Raises:
             InvalidInput: the address is not below a place of the tenant, or the file is not there.
@@ -43,13 +42,11 @@ class HttpAttachments:
             for place in self._places.get(tenant_id, ())
         ):
             raise _refused("its address is not below a place of this tenant", "add the place to `attachments.places`")
+        client = OutboundClient(internal=self._internal, max_response_bytes=max_bytes)
         try:
-            answer = await self._client.send(
-                OutboundRequest("GET", uri), egress=[to.endpoint], timeout_s=FETCH_TIMEOUT_S
-            )
+            answer = await client.send(OutboundRequest("GET", uri), egress=[to.endpoint], timeout_s=FETCH_TIMEOUT_S)
         except AnswerTooLarge:
-            detail = f"it has more than {MAX_ATTACHMENT_BYTES} bytes"
-            raise _refused(detail, "send a smaller file") from None
+            raise _refused(f"it has more than {max_bytes} bytes", "send a smaller file, or an excerpt") from None
         except LostReply as error:
             # Nothing happened by reading it.
             raise Unavailable(NAME, str(error)) from None

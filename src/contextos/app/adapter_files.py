@@ -110,8 +110,8 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
 
 
 async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
-    """Return each adapter of the settings: its id, kind, egress and tools, how each tool authenticates, and the tools
-    whose definition changed.
+    """Return each adapter of the settings: its id, kind, egress and tools, the class of each tool and how it
+    authenticates, and the tools whose definition changed.
 
     `state` is `matches`, `changed` or `unavailable` where the server is asked, and `not asked` for one that answers a
     user only; `pinned file` for another adapter of a file, and `pinned code` for a function adapter.
@@ -140,6 +140,7 @@ async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
                     "kind": definition.type,
                     "egress": list(definition.egress),
                     "tools": list(auth),
+                    "classes": {one.name: one.capability_class for one in definition.capabilities},
                     "auth": auth,
                     "state": state,
                     "drifted": sorted(drifted),

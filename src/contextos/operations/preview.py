@@ -110,7 +110,8 @@ class _UnrecordedStores:
 
 
 async def preview(app: Deployment, raw: bytes | str) -> Preview:
-    """Compile the context of a request as a run would now. No run is made and nothing is stored.
+    """Compile the context of a request as a run would now, but without the texts of its attachments, which are not
+    fetched. No run is made and nothing is stored.
 
     Raises:
         InvalidInput: the request is malformed.
@@ -137,7 +138,9 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
         environment = app.environment(request.tenant_id, journal)
         slots = environment.sources.slots
         rehearsed = replace(environment.sources, slots=slots.rehearsed() if slots else None)
-        await invoke_agent(request, request_fingerprint(fields), replace(environment, sources=rehearsed))
+        facts = replace(environment.deployment, attachments=False)
+        environment = replace(environment, sources=rehearsed, deployment=facts)
+        await invoke_agent(request, request_fingerprint(fields), environment)
     except _Stop as stopped:
         return stopped.result
     raise AssertionError("the loop ends with a commit")

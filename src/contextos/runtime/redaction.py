@@ -42,12 +42,15 @@ async def redacted_request(
 
 
 def _without_tokens(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The body without the fields that are made for references to tokens, and for a signed claim."""
+    """The body without the fields that are made for references to tokens, for a signed claim, and for the signatures of
+    signed URLs.
+    """
     agent = {name: value for name, value in body["agent"].items() if name not in ("token_ref", "identity_claim")}
     user = dict(body["user"])
     if user.get("delegation"):
         user["delegation"] = {name: value for name, value in user["delegation"].items() if name != "token_ref"}
-    return {**body, "agent": agent, "user": user}
+    attached = [{**one, "uri": one["uri"].partition("?")[0]} for one in body.get("attachments", ())]
+    return {**body, "agent": agent, "user": user, "attachments": attached}
 
 
 def redaction_rules(pack: ContextPack) -> frozenset[str]:

@@ -19,7 +19,7 @@ class OneFile:
     def __init__(self, media_type: str, content: bytes) -> None:
         self._file = AttachedFile(media_type, content)
 
-    async def fetch(self, _tenant_id: str, _uri: str) -> AttachedFile:
+    async def fetch(self, _tenant_id: str, _uri: str, _max_bytes: int) -> AttachedFile:
         return self._file
 
 

@@ -59,6 +59,7 @@ _SCOPE_TOKEN: Final = re.compile(r"[!#-\[\]-~]+")
 
 ToolStatus = Literal["ok", "completed", "paused", "blocked", "rejected", "failed", "error"]
 CapabilityKind = Literal["read", "write"]
+CapabilityClass = Literal["observe", "verify", "act"]
 RiskLevel = Literal["read", "write_reversible", "write_irreversible"]
 
 
@@ -129,6 +130,13 @@ class CapabilityDefinition(Model):
     destinations: Seq[Name] | None = None
     auth: Authentication = Authentication(mode="none")
     description: str = Field(default="", max_length=2000)
+
+    @property
+    def capability_class(self) -> CapabilityClass:
+        """Return what a call is for: a write acts, a read that `produces` evidence verifies, another one observes."""
+        if self.kind == "write":
+            return "act"
+        return "verify" if self.produces else "observe"
 
     @property
     def acts_for_user(self) -> bool:

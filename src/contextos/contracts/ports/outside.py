@@ -143,8 +143,9 @@ class AttachedFile:
 class Attachments(Protocol):
     """Fetches the files that requests name. The tool gateway alone asks it, and checks what it returns."""
 
-    async def fetch(self, tenant_id: str, uri: str) -> AttachedFile:
-        """Return the whole file at `uri`, which has to be at a place that belongs to the tenant.
+    async def fetch(self, tenant_id: str, uri: str, max_bytes: int) -> AttachedFile:
+        """Return the whole file at `uri`, which has to be at a place that belongs to the tenant. No more than
+        `max_bytes` are read.
 
         Raises:
             InvalidInput: the address is none of the tenant's, or the file is missing or too large. Nothing is fetched

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from contextos.action.attachments import failed, fetch_attachment
 from contextos.contracts.envelopes.evidence import Classification, EvidenceItem
@@ -15,6 +15,9 @@ from contextos.intelligence.retrieval import fact_digest
 from contextos.runtime.admission import AdmittedRun
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.redaction import cleanse_output
+
+FETCHED_AT_ONCE: Final = 4
+"""The files that a run fetches at the same time; each is in memory whole."""
 
 
 async def fetch_attachments(
@@ -36,7 +39,9 @@ async def fetch_attachments(
         )
         for number, wanted in enumerate(request.attachments, 1)
     ]
-    fetched = await environment.journal.record_all(asked)
+    fetched: list[dict[str, Any]] = []
+    for first in range(0, len(asked), FETCHED_AT_ONCE):
+        fetched += await environment.journal.record_all(asked[first : first + FETCHED_AT_ONCE])
     for body in fetched:
         if body.get("failure"):
             return Failure.model_validate(body["failure"])

@@ -23,7 +23,7 @@ from contextos.contracts.envelopes.record import (
     ReplayPacket,
 )
 from contextos.contracts.envelopes.run import RunContext
-from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
+from contextos.contracts.envelopes.tool import CapabilityDefinition, Idempotency, ToolCallEnvelope, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import GateId, PolicyDecisionId, ReplayPacketId, RuleId, ToolCallId
 from contextos.contracts.model import Model
@@ -304,3 +304,24 @@ def test_a_result_states_no_artifacts_because_nothing_would_come_of_them() -> No
     assert parse(ToolResultEnvelope, RESULT).artifacts == ()
     with pytest.raises(InvalidEnvelope, match="/artifacts"):
         parse(ToolResultEnvelope, with_changes(RESULT, {"/artifacts": [{"ref": "artifact:a#rev_1"}]}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "produces", "expected"),
+    [("write", (), "act"), ("read", ("order_known",), "verify"), ("read", (), "observe")],
+)
+def test_the_class_of_a_capability_says_what_a_call_is_for(kind: Any, produces: tuple[str, ...], expected: str) -> None:
+    risk: Any
+    mode: Any
+    risk, mode = ("write_reversible", "local_write") if kind == "write" else ("read", "read_only")
+    made = CapabilityDefinition(
+        name="call",
+        kind=kind,
+        risk_level=risk,
+        approval_mode=mode,
+        input_schema={"type": "object"},
+        output_schema={"type": "object"},
+        idempotency=Idempotency(strategy="none"),
+        produces=produces,
+    )
+    assert made.capability_class == expected

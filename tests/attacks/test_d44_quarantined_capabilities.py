@@ -5,6 +5,7 @@ The attackers are a server that changes a tool back, and writers of the database
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterDefinition, AdapterReply, CallContext, ToolError
 from contextos.contracts.journal import CONTROL, Batch, Draft
-from contextos.errors import ApprovalRefused, InvalidInput, LostReply, NotFound
+from contextos.errors import ApprovalRefused, InvalidInput, LostReply, NotFound, Unavailable
 from contextos.operations.acts.quarantines import release_capability
 from contextos.queries.timeline import tell_story
 from tests.attacks.attackers import Attacker
@@ -37,7 +38,7 @@ class Foreign:
     """
 
     def __init__(self, inner: Any) -> None:
-        self.inner, self.changed, self.loses = inner, False, False
+        self.inner, self.changed, self.loses, self.down = inner, False, False, False
         self.asked: list[str] = []
         self.definition = AdapterDefinition.model_validate(inner.describe().to_json() | {"type": "mcp"})
 
@@ -48,6 +49,8 @@ class Foreign:
         self.asked.append(capability)
         if self.changed:
             return AdapterReply(error=ToolError(code=DEFINITION_DRIFT, message="not as it was published"), cost_cents=0)
+        if self.down:
+            raise Unavailable("shop", "it is down")
         reply: AdapterReply = await self.inner.call(capability, args, context)
         if self.loses:
             raise LostReply("the line was cut")
@@ -59,9 +62,9 @@ class Foreign:
 
 
 @asynccontextmanager
-async def opened(path: Path, stores: str) -> AsyncIterator[TestWorld]:
+async def opened(path: Path, stores: str, **more: Any) -> AsyncIterator[TestWorld]:
     """The deployment of one process, whose adapters are foreign ones."""
-    world = await open_world(path, stores=stores)
+    world = await open_world(path, stores=stores, **more)
     try:
         for name in ("adp_orders", "adp_payments"):
             foreign: Any = Foreign(world.adapters[name])
@@ -338,5 +341,91 @@ def test_two_runs_that_find_the_change_at_the_same_time_both_end(stores: str, tm
             foreign(world).changed = False
             foreign(world).asked.clear()
             await is_refused(world, "req_after")
+
+    run(go())
+
+
+def test_each_read_of_a_group_that_finds_a_change_is_an_incident(stores: str, tmp_path: Path) -> None:
+    """Two capabilities change at once. Releasing one of them releases nothing else."""
+
+    def together(body: dict[str, Any]) -> None:
+        steps = body["decision_layer"]["task_templates"][0]["steps"]
+        second = copy.deepcopy(steps[1]) | {"id": "r0"}
+        del second["depends_on"]
+        steps.insert(1, second)
+
+    async def go() -> None:
+        async with opened(tmp_path, stores, pack=together) as world:
+            world.adapters["adp_policy"] = Foreign(world.adapters["adp_policy"])  # type: ignore[assignment]
+            changed = [foreign(world), foreign(world, "adp_policy")]
+            for one in changed:
+                one.changed = True
+            view = await invoked(world, "req_both")
+            assert [len(one.asked) for one in changed] == [1, 1], view
+            assert sorted(one.key.partition("/")[0] for one in await rows(world)) == [ORDERS, "adp_policy.eval"]
+            for one in changed:
+                one.changed = False
+                one.asked.clear()
+            await release(world)
+            view = await invoked(world, "req_later")
+            assert (codes(view), changed[1].asked, world.refunds()) == (["quarantined"], [], [])
+
+    run(go())
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_write_that_waits_to_be_sent_again_is_not_sent_to_a_quarantined_tool(
+    lost: bool, stores: str, tmp_path: Path
+) -> None:
+    """One run waits for its next attempt; another finds the change; the server changes back before the attempt."""
+
+    async def go() -> None:
+        async with opened(tmp_path, stores) as world:
+            payments = foreign(world, "adp_payments")
+            payments.loses, payments.down = lost, not lost
+            waiting = await world.invoke(request(900, "req_waiting"))
+            assert not waiting.ended
+            payments.loses = payments.down = False
+            payments.changed = True
+            await invoked(world, "req_finds", 901)
+            payments.changed = False
+            payments.asked.clear()
+            world.clock.at_us += 400_000_000
+            await world.deployment.advance(TENANT, waiting.run_id)
+            view = await world.deployment.view(TENANT, waiting.run_id)
+            assert (payments.asked, len(world.refunds())) == ([], int(lost))
+            if lost:
+                assert view.waiting["for"] == "settlement"
+                view = await world.settle(view.run_id, world.by_the_books())
+                assert (view.state, len(world.refunds())) == ("completed", 1)
+            else:
+                assert (view.state, codes(view)) == ("escalated", ["quarantined"])
+            await replay(world.deployment, TENANT, view.run_id)
+
+    run(go())
+
+
+def test_a_write_that_waited_for_another_run_is_not_sent_to_a_quarantined_tool(stores: str, tmp_path: Path) -> None:
+    """The first run has the key and never gets through. Meanwhile a third finds the change."""
+
+    async def go() -> None:
+        async with opened(tmp_path, stores) as world:
+            payments = foreign(world, "adp_payments")
+            payments.down = True
+            first = await world.invoke(request(900, "req_first"))
+            second = await world.invoke(request(900, "req_second"))
+            assert not first.ended
+            assert not second.ended
+            payments.down, payments.changed = False, True
+            await invoked(world, "req_finds", 901)
+            payments.changed = False
+            payments.asked.clear()
+            world.clock.at_us += 400_000_000
+            await world.deployment.advance(TENANT, first.run_id)
+            await world.deployment.advance(TENANT, second.run_id)
+            view = await world.deployment.view(TENANT, second.run_id)
+            assert (view.state, codes(view)) == ("escalated", ["quarantined"])
+            assert (payments.asked, world.refunds()) == ([], [])
+            await replay(world.deployment, TENANT, view.run_id)
 
     run(go())

@@ -34,6 +34,12 @@ async def is_quarantined(
     return await journal.record_found("capability.quarantined", key, look) is not None
 
 
+def quarantine_detail(capability: Capability) -> str:
+    """Return the text that says to a person why a call was not sent."""
+    name = capability.capability_id
+    return f"`{name}` is in quarantine, because its server does not list it as it was published; nothing was sent"
+
+
 def has_drifted(capability: Capability, reply: AdapterReply | None) -> bool:
     """Return whether a foreign server does not list the tool as it was published. Its adapter sent nothing."""
     error = reply.error if reply is not None else None

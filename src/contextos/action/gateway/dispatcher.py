@@ -62,6 +62,8 @@ class Dispatcher:
         if any(call.capability.leaves for call in calls):
             await self.journal.commit()
         answers = await self.journal.record_all([self._request(delivery) for delivery in deliveries])
+        # Whatever follows commits the answers, so every incident is staged first.
+        self._stage_incidents(deliveries, answers)
         admitted = retries.admitted(deliveries, answers)
         results = []
         for delivery, answer in zip(deliveries, answers, strict=True):
@@ -93,6 +95,7 @@ class Dispatcher:
             await self._recover(delivery)
             request = self._request(delivery)
             answer = await self.journal.record(request.kind, request.key, request.request, request.call)
+            self._stage_incidents([delivery], [answer])
             if (result := await self._finish(delivery, answer)) is not None:
                 return result
 
@@ -128,11 +131,14 @@ class Dispatcher:
         request = {"tool_call_id": call.envelope.tool_call_id, "attempt": delivery.attempt}
         return RecordRequest("tool.returned", delivery.key, request, partial(self._send, delivery))
 
+    def _stage_incidents(self, deliveries: Sequence[Delivery], answers: Sequence[Mapping[str, Any]]) -> None:
+        """Stage the incident of each answer that found a changed definition, in the commit of the answers."""
+        drifted = [one for one, answer in zip(deliveries, answers, strict=True) if answer.get("drifted")]
+        self.journal.stage(*(one.incident(self.ports, self.journal.now_us) for one in drifted))
+
     async def _finish(self, delivery: Delivery, answer: Mapping[str, Any]) -> ToolResultEnvelope | None:
         """Return the result of the call, or None if another attempt follows."""
         result = ToolResultEnvelope.model_validate(answer["envelope"])
-        if answer.get("drifted"):
-            self.journal.stage(delivery.incident(self.ports, self.journal.now_us))
         if not delivery.writes:
             if answer.get("drifted"):
                 await self.journal.commit()

@@ -15,7 +15,7 @@ from contextos.action.gateway import idempotency
 from contextos.action.gateway.deciding import bounds_on_call, decide_call, decides_otherwise
 from contextos.action.gateway.evidence import permissions_of, reads_evidence
 from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
-from contextos.action.quarantine import is_quarantined
+from contextos.action.quarantine import is_quarantined, quarantine_detail
 from contextos.contracts.controls import required_of
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.jcs import content_address, same_json
@@ -53,17 +53,16 @@ async def not_quarantined(context: GuardContext, call: GuardedCall) -> GuardedCa
 
 
 async def still_not_quarantined(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse an approved call whose tool got into quarantine while a person was asked."""
-    return call if call.approval is None else await _out_of_quarantine(context, call, f"redeem/{call.key}")
+    """Refuse a write whose tool got into quarantine while a person was asked, or while another run had its key."""
+    reads = call.capability.definition.kind == "read"
+    return call if reads else await _out_of_quarantine(context, call, f"redeem/{call.key}")
 
 
 async def _out_of_quarantine(context: GuardContext, call: GuardedCall, key: str) -> GuardedCall | Refusal:
     quarantine_key = context.ports.quarantine_key(call.capability)
     if not await is_quarantined(context.journal, call.capability, quarantine_key, context.ports.open_incidents, key):
         return call
-    name = call.capability.capability_id
-    detail = f"`{name}` is in quarantine, because its server does not list it as it was published; nothing was sent"
-    return Refusal("blocked", "quarantined", detail, decision=call.decision)
+    return Refusal("blocked", "quarantined", quarantine_detail(call.capability), decision=call.decision)
 
 
 async def well_formed(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:

@@ -16,6 +16,7 @@ from contextos.action.breaker_adapter import BreakerAdapter
 from contextos.action.budget import exceeded_limit
 from contextos.action.gateway import idempotency
 from contextos.action.gateway.delivery import Delivery, DispatchPorts
+from contextos.action.quarantine import is_quarantined, quarantine_detail
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.envelopes.tool import ToolError, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
@@ -75,9 +76,14 @@ async def why_not_again(
     journal: Journal, scope: RunScope, ports: DispatchPorts, delivery: Delivery, retry: Retry
 ) -> Failure | None:
     """Return what forbids the next attempt after a wait, or None."""
+    capability = delivery.call.capability
+    key = f"again/{delivery.key}"
+    if await is_quarantined(journal, capability, ports.quarantine_key(capability), ports.open_incidents, key):
+        # What became of an earlier attempt is not asked of a server that changed either: a person settles it.
+        return Failure(code="quarantined", detail=quarantine_detail(capability))
     if _left_us(journal, scope, delivery) < 0:
         return Failure(code="tool_failed", detail="the time in which it is tried again is over")
-    spent, definition = ports.spent(), delivery.call.capability.definition
+    spent, definition = ports.spent(), capability.definition
     if retry.how == "send" and (reached := exceeded_limit(scope.run.run_budget, spent, definition)):
         return Failure(code="budget_exhausted", detail=scope.run.run_budget.stated(reached), facts=(reached,))
     return None if retry.how == "look_up" else await _recheck(journal, ports, delivery)

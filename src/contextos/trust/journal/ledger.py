@@ -56,6 +56,7 @@ class RunJournal(Tape):
         self._pending: list[Entry] = []
         self._staged: list[Write] = []
         self._is_commit_due = False
+        self._read_count = len(tape)
         self._announce = bool(tape)
         # A new run has no lease yet: its first commit makes both.
         self._is_new = not tape
@@ -156,6 +157,10 @@ class RunJournal(Tape):
         """Add writes to the commit of the last entry. In a replay nothing is added: they are in the store already."""
         if self._pending:
             self._staged.extend(writes)
+        else:
+            # After the commit of an entry of this drive a write would be lost.
+            is_stored = not writes or self._at <= self._read_count
+            assert is_stored, "a write is staged before the commit of its entry"
 
     def defer_commit(self) -> None:
         """Let what is pending become durable with the next commit, which is made before anything outside is asked."""
@@ -305,7 +310,7 @@ class RunJournal(Tape):
             return False
         verify_chain(self.tenant, self.run_id, appended, after=self._tape[-1])
         self._tape.extend(appended)
-        self._tape_end = tape_end(self._tape)
+        self._tape_end, self._read_count = tape_end(self._tape), len(self._tape)
         self._live.lease_version, self._announce = lease_version, True
         self._is_new = False
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -148,6 +149,19 @@ def test_a_name_of_a_session_is_no_permission(place: Place) -> None:
     paid = place.client(again, kid="ec-2")
     assert not paid.is_error, paid.content
     assert refunds(place.path) == [4200]
+
+
+def test_a_token_of_fewer_scopes_gets_nothing_out_of_the_session_of_a_newer_one(place: Place) -> None:
+    async def looks(client: Client) -> Any:
+        return await client.call_tool(LOOKUP, ORDER)
+
+    narrow = http(f"{place.url}?session=s1", access_token(place.port, iat=int(time.time()) - 60, scope="orders.read"))
+    assert not with_client(narrow, looks).is_error, "the session is its own"
+    assert not place.client(looks).is_error
+    refused = with_client(narrow, looks)
+    assert refused.is_error
+    assert "insufficient_scope" in str(refused), "though it is verified and kept"
+    assert not place.client(looks).is_error
 
 
 def stored(workspace: Path) -> dict[str, int]:

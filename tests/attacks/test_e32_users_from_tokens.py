@@ -19,7 +19,7 @@ from contextos.contracts.documents.identities import SIGNED_IN, SealedIdentity
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch
-from contextos.errors import InvalidSettings, SignatureInvalid, Unavailable
+from contextos.errors import InvalidInput, InvalidSettings, SignatureInvalid, Unavailable
 from contextos.port_settings import OidcDirectorySetting
 from contextos.settings import Settings
 from contextos.store.memory.stores import MemoryStores
@@ -108,6 +108,21 @@ def test_an_older_token_brings_no_role_back(tmp_path: Path, clock: StillClock) -
         assert run(directory.resolve(TENANT, said.user_id, AGENT)).user.role == role
     clock.at_us = (NOW_S + 299) * 1_000_000
     assert run(directory.resolve(TENANT, said.user_id, AGENT)), "and it takes no time away"
+
+
+def test_an_older_token_of_fewer_scopes_does_not_go_on_under_the_delegation_of_a_newer_one(
+    tmp_path: Path, clock: StillClock
+) -> None:
+    directory = opened(tmp_path, clock, MemoryStores())
+    narrow = token(**{**SAYS, "scope": "orders:read"}, iat=NOW_S - 100)
+    wide, wide_too = token(**SAYS, iat=NOW_S - 10), token(**SAYS, iat=NOW_S - 50)
+    for one in (narrow, wide, wide_too):
+        said = run(directory.sign_in(TENANT, one, agent_id=AGENT, session="ana:task"))
+    assert run(directory.delegation(TENANT, said.token_ref)).scopes == ("payments.refund",)
+    with pytest.raises(InvalidInput, match="insufficient_scope|scopes that this token does not have"):
+        run(directory.sign_in(TENANT, narrow, agent_id=AGENT, session="ana:task"))
+    own = run(directory.sign_in(TENANT, narrow, agent_id=AGENT, session="ana:other"))
+    assert run(directory.delegation(TENANT, own.token_ref)).scopes == ()
 
 
 @pytest.mark.parametrize("token_", [None, b"a.b.c", 7, "", "a.b.c", "." * 9], ids=repr)

@@ -197,6 +197,8 @@ BODIES: dict[str, Any] = {
     "result_is_a_text": lambda asked: rpc(asked, SECRET),
     "rpc_error": lambda asked: error_of(asked, -32603),
     "error_is_a_text": lambda asked: (200, json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": SECRET}).encode()),
+    "rpc_401": lambda asked: error_of(asked, 401),
+    "rpc_403": lambda asked: error_of(asked, 403),
     "refuses": lambda asked: error_of(asked, -32602, "no such text"),
     "http_401": lambda _asked: (401, SECRET.encode()),
     "http_403": lambda _asked: (403, SECRET.encode()),

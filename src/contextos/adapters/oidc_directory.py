@@ -53,12 +53,13 @@ class ClaimNames:
 @dataclass(frozen=True, slots=True)
 class SignedIn:
     """A user who is signed in until `expires_at` (Unix seconds), and the reference of their delegation to one agent:
-    `user.delegation.token_ref` of a request.
+    `user.delegation.token_ref` of a request. `scopes` are those of the token.
     """
 
     user_id: str
     token_ref: str
     expires_at: int
+    scopes: tuple[str, ...] = ()
 
 
 class OidcDirectory(SignedDirectory):
@@ -95,9 +96,11 @@ class OidcDirectory(SignedDirectory):
         """Verify a user's token and keep what it says of them until it expires; they delegate to the agent `agent_id`.
 
         Each token gives a delegation of its own. With `session`, a name of the user's, each later token renews the one
-        delegation that has this name, so that a session goes on under it.
+        delegation that has this name, so that a session goes on under it. An older token goes on under that of a newer
+        one only if it has all of its scopes.
 
         Raises:
+            InvalidInput: the delegation of the session has scopes that the token does not have.
             SignatureInvalid: the token is refused, or its claims name no user, no role or another tenant.
             NotFound: the directory has no such tenant or agent.
             Unavailable: the issuer or the store does not answer.
@@ -116,7 +119,12 @@ class OidcDirectory(SignedDirectory):
         token_ref = f"oidc:{(digest(named) if session else verified.token_digest).removeprefix('sha256:')[:32]}"
         await self._keep(tenant_id, f"user/{user.user_id}", user.to_json(), verified)
         await self._keep(tenant_id, f"delegation/{token_ref}", delegation.to_json(), verified)
-        return SignedIn(user.user_id, token_ref, expires_at)
+        kept = await self.delegation(tenant_id, token_ref) if session else None
+        if kept is not None and not set(kept.scopes) <= set(user.scopes):
+            detail = "the session goes on under a newer token, with scopes that this token does not have"
+            remedy = "send the newer token, or name another session"
+            raise InvalidInput(Problem("/session", "insufficient_scope", detail, remedy))
+        return SignedIn(user.user_id, token_ref, expires_at, user.scopes)
 
     async def delegation(self, tenant_id: str, token_ref: str) -> KnownDelegation | None:
         """Return the delegation of a user who is signed in, or one of the file, or None."""

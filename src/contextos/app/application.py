@@ -122,6 +122,7 @@ class App:
 
         Raises:
             InvalidSettings: the directory takes no tokens.
+            InvalidInput: the delegation of the session has scopes that the token does not have.
             SignatureInvalid: the token is refused, or names nobody with a role here.
             NotFound: the directory has no such tenant or agent.
             Unavailable: the issuer or the store does not answer.

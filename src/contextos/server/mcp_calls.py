@@ -28,7 +28,7 @@ from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.journal import Entry
 from contextos.errors import Conflict, InvalidInput, MalformedJson, Problem
 from contextos.frameworks.offers import OfferedTool, ask, known_tools, offers_of
-from contextos.operations.gate.gate import ANSWERED, CallAnswer, Gate, Refused, Waiting
+from contextos.operations.gate.gate import ANSWERED, MAX_ARGS_BYTES, CallAnswer, Gate, Refused, Waiting
 from contextos.queries.rationales import pinned_artifacts
 from contextos.runtime.attempts.agent_session import ASKED
 from contextos.runtime.redaction import cleanse_text
@@ -133,6 +133,9 @@ class SessionCalls:
         """What two calls have in common that are the same one: the tool and the arguments, as the journal has them."""
         tool_id = self.offered[name].tool_id if name in self.offered else name
         try:
+            # The gate refuses what is too large too, so no time is spent on it.
+            if len(canonical(dict(args))) > MAX_ARGS_BYTES:
+                return b""
             return canonical(cleanse_text(self.pack, {"tool": tool_id, "args": dict(args)}))
         except (MalformedJson, RecursionError, UnicodeEncodeError):
             # The gate refuses it, and records nothing.

@@ -66,7 +66,7 @@ class OAuthResource:
         """Return who sent a request, from its token, and the session that its URL names.
 
         Raises:
-            InvalidInput: the URL names no session.
+            InvalidInput: the URL names no session, or one with scopes that the token does not have.
             SignatureInvalid: the token is not valid any more.
             Unavailable: the issuer or the store does not answer.
         """
@@ -81,10 +81,18 @@ class OAuthResource:
         return await self._client(token, session, "")
 
     async def _client(self, token: AccessToken, session: str, renewed: str) -> Client:
-        found = self._find(token.token, renewed) or await self._sign_in(token.token, renewed)
+        found = self._find(token.token, renewed)
+        if found is None or (renewed and not await self._has_scopes(found)):
+            found = await self._sign_in(token.token, renewed)
         assert found.claims is not None, "it has the delegation"
         assert found.subject is not None, "the verifier states it"
         return Client(found.subject, found.claims["delegation"], session)
+
+    async def _has_scopes(self, known: AccessToken) -> bool:
+        """Whether a token still has all scopes of the delegation, which a newer token can have renewed."""
+        assert known.claims is not None, "it has the delegation"
+        found = await self.app.deployment.ports.directory.delegation(self.tenant_id, known.claims["delegation"])
+        return found is not None and set(found.scopes) <= set(known.scopes)
 
     def _find(self, token: str, session: str) -> AccessToken | None:
         until_us, kept = self._kept.get(_key(token, session), (0, None))
@@ -97,7 +105,7 @@ class OAuthResource:
         known = AccessToken(
             token=token,
             client_id=self.agent,
-            scopes=[],
+            scopes=list(signed_in.scopes),
             expires_at=signed_in.expires_at,
             resource=self.url,
             subject=signed_in.user_id,

@@ -176,9 +176,16 @@ def read_line(line: bytes | None) -> tuple[SessionMessage | None, SessionMessage
     if message is not None and "id" not in said:
         return SessionMessage(message), None
     asked = said.get("id") if isinstance(said, dict) and "method" in said else None
-    known = asked if isinstance(asked, str | int) and not isinstance(asked, bool) else None
+    known = asked if _is_id(asked) else None
     detail = "the line is no JSON-RPC 2.0 message, or is nested too deep; send one object with `jsonrpc` and `method`"
     return None, _error(known, INVALID_REQUEST, detail)
+
+
+def _is_id(asked: Any) -> bool:
+    """Whether an id can be sent back. `json` reads half of a surrogate pair, which no answer can be written with."""
+    if isinstance(asked, str):
+        return asked == asked.encode("utf-8", "ignore").decode()
+    return isinstance(asked, int) and not isinstance(asked, bool)
 
 
 def _error(asked: str | int | None, code: int, message: str) -> SessionMessage:

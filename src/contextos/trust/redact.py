@@ -21,7 +21,7 @@ import orjson
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.display_escape import BIDI, INVISIBLE, TAGS, escape_for_display
 from contextos.contracts.encoding.pointer import pointer
-from contextos.contracts.encoding.redacted import REDACTION_TARGETS
+from contextos.contracts.encoding.redacted import REDACTION_TARGETS, unused_name
 from contextos.contracts.encoding.secret_shapes import (
     SECRET_MARK,
     SECRET_SIGN,
@@ -141,8 +141,9 @@ def _redact_value(value: JsonValue, kinds: Collection[str], found: set[str]) -> 
         return _redact_text(value, kinds, found)
     if isinstance(value, dict):
         redacted: dict[str, JsonValue] = {}
+        numbers: dict[str, int] = {}
         for key, child in value.items():
-            new_key = _unused_key(_redact_text(key, kinds, found), redacted, value)
+            new_key = unused_name(_redact_text(key, kinds, found), redacted, value, numbers)
             if "secret" in kinds and isinstance(child, str) and is_secret_member(key, child):
                 redacted[new_key] = SECRET_MARK
                 found.add("secret")
@@ -155,15 +156,6 @@ def _redact_value(value: JsonValue, kinds: Collection[str], found: set[str]) -> 
         found.add("pan")
         return "[redacted:pan]"
     return value
-
-
-def _unused_key(key: str, redacted: dict[str, JsonValue], original: dict[str, JsonValue]) -> str:
-    """Return the key, with a number appended if another key was redacted to the same text."""
-    number, unused = 1, key
-    while unused in redacted or (unused != key and unused in original):
-        number += 1
-        unused = f"{key}~{number}"
-    return unused
 
 
 def _redact_text(text: str, kinds: Collection[str], found: set[str]) -> str:

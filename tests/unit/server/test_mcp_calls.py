@@ -11,7 +11,7 @@ import pytest
 from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
 from contextos.contracts.envelopes.tool import CallContext
 from contextos.errors import InvalidInput
-from contextos.operations.gate.gate import Done, Refused, Waiting
+from contextos.operations.gate.gate import MAX_ARGS_BYTES, Done, Refused, Waiting
 from contextos.server.mcp_calls import SessionCalls
 from tests.sessions import in_world, refund_args, refund_session
 from tests.world import TestWorld
@@ -108,6 +108,19 @@ def test_what_is_no_call_is_refused_and_not_on_record(tmp_path: Path) -> None:
         for asks in (calls.again("mcp_1"), calls.times_of("mcp_1")):
             with pytest.raises(InvalidInput, match="the session has no call"):
                 await asks
+
+    in_world(tmp_path, play)
+
+
+def test_arguments_that_the_gate_refuses_as_too_large_are_not_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play(world: TestWorld) -> None:
+        calls = await opened(world)
+        searched: list[object] = []
+        monkeypatch.setattr("contextos.server.mcp_calls.cleanse_text", lambda _, value: searched.append(value))
+        assert isinstance(await calls.call(LOOKUP, {"order_id": "x" * MAX_ARGS_BYTES}), Refused)
+        assert searched == []
 
     in_world(tmp_path, play)
 

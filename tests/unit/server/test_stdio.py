@@ -85,6 +85,9 @@ LINES: dict[str, tuple[bytes, int, int | None]] = {
     "a batch": (b"[" + json.dumps(PING).encode() + b"]", -32600, None),
     "of another protocol": (b'{"jsonrpc":"1.0","id":4,"method":"ping"}', -32600, 4),
     "an id that is none": (b'{"jsonrpc":"2.0","id":{"a":1},"method":"ping"}', -32600, None),
+    "an id that no answer can have": (b'{"id":"\\ud800","method":1}', -32600, None),
+    "an id of another type": (b'{"id":true,"method":1}', -32600, None),
+    "a long id": (b'{"id":' + b"7" * 4_000 + b',"method":1}', -32600, int("7" * 4_000)),
     "an answer that is none": (b'{"jsonrpc":"2.0","id":5,"result":3}', -32600, None),
     "too long": (b'{"jsonrpc":"2.0","id":6,"method":"ping","params":{"a":"' + b"x" * MAX_REQUEST_BYTES, -32600, None),
 }

@@ -122,6 +122,20 @@ def test_keys_are_redacted_and_nothing_is_lost_when_two_become_one() -> None:
     assert "4111" not in json.dumps(redacted)
 
 
+def test_names_that_become_one_take_time_in_proportion_to_their_number() -> None:
+    class Counted(dict[str, Any]):
+        asked = 0
+
+        def __contains__(self, name: object) -> bool:
+            Counted.asked += 1
+            return super().__contains__(name)
+
+    names = [f"a{number}@mail.example" for number in range(300)]
+    redacted, _ = redact(Counted(dict.fromkeys(names, 1)), ["email"])
+    assert list(redacted) == ["[redacted:email]", *(f"[redacted:email]~{number}" for number in range(2, 301))]
+    assert Counted.asked < 2 * len(names)
+
+
 def test_both_names_of_a_rule_do_the_same_and_both_are_reported() -> None:
     assert redact(CARD, ["credit_card"]) == ("[redacted:pan]", ("credit_card",))
     assert redact(CARD, ["pan", "credit_card", "email"]) == ("[redacted:pan]", ("credit_card", "pan"))

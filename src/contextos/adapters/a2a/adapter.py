@@ -24,7 +24,7 @@ from uuid import uuid4
 from contextos.action.foreign_code import LOOKUP_PASSES, ForeignFaults
 from contextos.action.secret_redactor import SecretRedactor
 from contextos.adapters.a2a.definitions import A2aConnection, SkillOperation, is_pinned, skill_misfit
-from contextos.adapters.a2a.tasks import ACTIVE, REFUSED_CALLERS, AgentAnswer, AgentRefusal, BadAnswer, reply_of
+from contextos.adapters.a2a.tasks import ACTIVE, AgentAnswer, AgentRefusal, BadAnswer, reply_of
 from contextos.adapters.foreign.adapter_file import with_auth
 from contextos.adapters.foreign.replies import stated_error
 from contextos.adapters.foreign.server_adapter import ServerAdapter
@@ -227,7 +227,7 @@ async def _ended(agent: AgentConnection, answer: AgentAnswer) -> AgentAnswer:
 
 def _refused(refusal: AgentRefusal, declared: CapabilityDefinition, said: str) -> AdapterReply | None:
     """The reply to a refusal that says that nothing happened, or None where it does not say that."""
-    if refusal.code in REFUSED_CALLERS:
+    if refusal.over_http:
         return stated_error(f"http_{refusal.code}", "the agent refuses the token of the connection", declared)
     if refusal.code in BAD_MESSAGE and declared.kind == "read":
         return stated_error("message_refused", said, declared)

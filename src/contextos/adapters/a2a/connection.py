@@ -153,7 +153,7 @@ class _Bridge(httpx.AsyncBaseTransport):
         # A number of protobuf is a double: the canonical form writes 4200 and not 4200.0.
         answer = await self.exchange(OutboundRequest("POST", str(request.url), headers, canonical(asked)))
         if answer.status in REFUSED_CALLERS:
-            raise AgentRefusal(answer.status)
+            raise AgentRefusal(answer.status, over_http=True)
         body = loads(answer.body) if answer.status == 200 else None
         if not isinstance(body, dict) or (body.get("jsonrpc"), body.get("id")) != ("2.0", asked["id"]):
             raise BadAnswer("the agent did not answer this request")

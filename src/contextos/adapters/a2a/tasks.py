@@ -35,13 +35,13 @@ REFUSED_CALLERS: Final = frozenset({401, 403})
 
 
 class AgentRefusal(Exception):
-    """The error of JSON-RPC, or the HTTP status, by which an agent refused a request. `said` is the agent's text, which
-    no representation of this exception holds.
+    """The error of JSON-RPC, or `over_http` the status, by which an agent refused a request. `said` is the agent's
+    text, which no representation of this exception holds.
     """
 
-    def __init__(self, code: int, said: str = "") -> None:
+    def __init__(self, code: int, said: str = "", *, over_http: bool = False) -> None:
         super().__init__(f"the agent refused the request with the code {code}")
-        self.code, self.said = code, said
+        self.code, self.said, self.over_http = code, said, over_http
 
 
 class BadAnswer(Exception):

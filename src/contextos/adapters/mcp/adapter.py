@@ -47,6 +47,8 @@ Redact = Callable[[Any], Any]
 LIST_TIMEOUT_S: Final = 60
 END_TIMEOUT_S: Final = 12
 BAD_ARGUMENTS: Final = -32602
+UNFINISHED: Final = frozenset({"input_required", "task"})
+"""The kinds of answer after which a tool goes on."""
 """JSON-RPC: the arguments are wrong. A server can also answer so after an effect."""
 
 
@@ -282,7 +284,8 @@ def _reply(
     if answer.result_type != "complete":
         if declared.kind == "write":
             # A task goes on after this answer, and a tool can ask for input after its effect.
-            raise LostReply(f"`{declared.name}` may have happened: its answer is `{answer.result_type[:40]}`")
+            known = answer.result_type if answer.result_type in UNFINISHED else "of another kind"
+            raise LostReply(f"`{declared.name}` may have happened: its answer is `{known}`")
         return stated_error("input_required", "the tool asks for input, which nobody gives it", declared)
     if answer.is_error:
         return stated_error("tool_error", "\n".join(texts), declared)

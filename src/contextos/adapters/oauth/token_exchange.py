@@ -17,7 +17,7 @@ from contextos.adapters.outbound import OutboundClient, OutboundRequest, Outboun
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.ports.credentials import Credential, CredentialRequest
 from contextos.contracts.ports.outside import Clock
-from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
+from contextos.errors import InvalidInput, InvalidSettings, LostReply, Problem, Unavailable
 
 GRANT_TYPE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
@@ -69,7 +69,7 @@ class TokenExchange:
 
         Raises:
             InvalidInput: the server refuses the request, or its answer is not what was asked for.
-            Unavailable: the server did not answer, or says that it cannot.
+            Unavailable: the server did not answer, or says that it cannot; or the secret cannot be read.
         """
         sent_us = self._clock.now_us()
         try:
@@ -92,7 +92,11 @@ class TokenExchange:
             "scope": " ".join(request.scopes),
             "requested_token_type": ACCESS_TOKEN,
         }
-        named = f"{quote_plus(self._client_id)}:{quote_plus(self._secret())}"
+        try:
+            named = f"{quote_plus(self._client_id)}:{quote_plus(self._secret())}"
+        except InvalidSettings as error:
+            # It could be read when the process started: a person is replacing it.
+            raise Unavailable("the secret in `[credentials]`", error.problems[0].detail) from None
         headers = {
             "Accept": "application/json",
             "Authorization": f"Basic {base64.b64encode(named.encode()).decode()}",

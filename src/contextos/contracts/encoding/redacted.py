@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import canonical
@@ -13,6 +14,22 @@ REDACTION_TARGETS: Final = {"pan": "pan", "credit_card": "pan", "email": "email"
 
 REDACTION_MARK: Final = re.compile(r"\[redacted:([a-z_]{1,32})\]")
 _MARK_BEGINS: Final = b"[redacted:"
+
+
+def unused_name(name: str, used: Container[str], original: Container[str], numbers: dict[str, int]) -> str:
+    """Return the name of a member after redaction, with a number if another was redacted to the same text.
+
+    `used` are the names so far, and `original` those before redaction. `numbers` has the last number of each name, so
+    that no number is tried twice.
+
+    >>> unused_name("[credential]", {"[credential]"}, (), {})
+    '[credential]~2'
+    """
+    unused = name
+    while unused in used or (unused != name and unused in original):
+        numbers[name] = numbers.get(name, 1) + 1
+        unused = f"{name}~{numbers[name]}"
+    return unused
 
 
 def redacted_places(value: Any) -> dict[str, list[str]]:

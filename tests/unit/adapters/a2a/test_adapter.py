@@ -166,6 +166,12 @@ def test_an_agent_that_refuses_the_caller_did_nothing(mode: str) -> None:
     assert (error.code, SECRET in error.message) == (mode, False)
 
 
+@pytest.mark.parametrize("mode", ["rpc_401", "rpc_403"])
+def test_a_write_may_have_happened_when_only_the_error_of_json_rpc_has_such_a_code(mode: str) -> None:
+    with hostile_skill(mode) as (_, adapter), pytest.raises(LostReply):
+        said(adapter)
+
+
 def test_arguments_that_an_agent_refuses_are_an_error_of_a_read_and_may_be_the_end_of_a_write() -> None:
     with hostile_skill("refuses", read=True) as (_, adapter):
         error = said(adapter).error

@@ -164,6 +164,12 @@ def test_a_write_that_goes_on_after_its_answer_may_have_happened(kind: str) -> N
     assert reply.error.code == "input_required"
 
 
+def test_a_kind_of_answer_that_nobody_knows_is_not_quoted() -> None:
+    with pytest.raises(LostReply) as lost:
+        _reply(ToolAnswer.model_validate({"resultType": TOKEN}), SAY, WRITES, lambda value: value)
+    assert TOKEN not in str(lost.value)
+
+
 def test_no_secret_of_the_connection_comes_back_in_an_answer() -> None:
     redact = SecretRedactor([TOKEN]).redact
     texts = [{"type": "text", "text": f"bad token={TOKEN}"}]

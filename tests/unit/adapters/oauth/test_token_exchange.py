@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from contextos.adapters.encrypted_keys import read_secret
+from contextos.adapters.oauth.token_exchange import TokenExchange
 from contextos.contracts.ports.credentials import Credential, CredentialRequest
 from contextos.errors import InvalidInput, Unavailable
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.identity.claims import mint_claim, mint_subject_token
 from contextos.trust.seal import KeyRing
-from tests.authorization_server import AUDIENCE, JSON, AuthorizationServer, authorization_server, port_of
+from tests.authorization_server import AUDIENCE, CLIENT, JSON, SECRET, AuthorizationServer, authorization_server, port_of
 from tests.loopback import Asked
 
 RING = KeyRing.from_seed(b"\x07" * 32)
@@ -121,6 +125,19 @@ def test_a_server_that_nobody_reaches_is_unavailable() -> None:
         wanted = request_to(server)
     with pytest.raises(Unavailable):
         asyncio.run(port_of(server).exchange(wanted))
+
+
+def test_a_secret_that_cannot_be_read_for_a_moment_is_an_outage_and_sends_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    with authorization_server() as server:
+        secret = partial(read_secret, file, "", "/credentials")
+        port = TokenExchange(server.url, CLIENT, secret, SystemClock(), internal=True)
+        with pytest.raises(Unavailable, match="cannot be read"):
+            asyncio.run(port.exchange(request_to(server)))
+        assert server.asked == []
+        file.write_text(SECRET)
+        file.chmod(0o600)
+        assert asyncio.run(port.exchange(request_to(server))).token
 
 
 def test_an_address_inside_needs_somebody_who_says_so() -> None:

@@ -8,11 +8,14 @@ and the agent have all of them, or nothing is asked for.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
+from contextos.action.foreign_code import ForeignFaults, ignore_fault
 from contextos.action.gateway.delivery import Exchanged, exchange_question
 from contextos.action.secret_redactor import MIN_SECRET_CHARS, SecretRedactor
-from contextos.contracts.envelopes.tool import AUTH_REF
+from contextos.contracts.envelopes.tool import AUTH_REF, CallContext
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode
 from contextos.contracts.ports.credentials import Credential, CredentialRequest
 from contextos.contracts.scope import Action, Capability, RunScope
@@ -32,7 +35,8 @@ async def exchange_or_failure(
     try:
         return await exchange_credential(environment, scope, capability, tool_call_id)
     except Unavailable as error:
-        return _failed("tool_failed", f"no credential was issued, so nothing was sent: {error}")
+        detail = f"no credential was issued, so nothing was sent: {error}"
+        return replace(_failed("tool_failed", detail), outage=detail)
 
 
 async def exchange_credential(
@@ -55,11 +59,18 @@ async def exchange_credential(
     if not required or not required <= scope.identity.scopes:
         return _failed("identity_refused", "the user and the agent have not all scopes that the tool requires")
     wanted = _request(environment, scope, capability, tool_call_id)
-    try:
-        issued = await port.exchange(wanted)
-    except InvalidInput as refused:
-        said = SecretRedactor((wanted.subject_token, wanted.actor_token)).redact(str(refused))
-        return _failed("identity_refused", f"`{port.issuer}` issued no credential: {said}"[:2_000])
+    redact = SecretRedactor((wanted.subject_token, wanted.actor_token)).redact
+    issued: Any = None
+    # A port can be anybody's code: it can raise anything, and hang.
+    call = CallContext(scope.run.tenant_id, scope.run.run_id, tool_call_id, None, 0, EXCHANGE_TTL_S * 1_000)
+    with ForeignFaults(port.issuer, "exchange", call, ignore_fault, is_read=True, passing=frozenset({Unavailable})):
+        try:
+            issued = await environment.ports.concurrency.within(call.timeout_ms, partial(port.exchange, wanted))
+        except InvalidInput as refused:
+            said = redact(str(refused))
+            return _failed("identity_refused", f"`{port.issuer}` issued no credential: {said}"[:2_000])
+        except Unavailable as error:
+            raise Unavailable(port.issuer, redact(str(error))) from None
     if fault := _fault(issued, wanted, environment.ports.clock.now_us()):
         return _failed("identity_refused", f"`{port.issuer}` issued a credential that is refused: {fault}")
     credential = {
@@ -133,8 +144,12 @@ def _fault(issued: Any, wanted: CredentialRequest, now_us: int) -> str | None:
         return f"it is a `{type(issued).__name__[:80]}`"
     if not isinstance(issued.token, str) or len(issued.token) < MIN_SECRET_CHARS:
         return "its token is too short to be kept out of answers"
+    if not isinstance(issued.scopes, tuple) or not all(isinstance(one, str) for one in issued.scopes):
+        return "its scopes are no texts"
     if set(issued.scopes) != set(wanted.scopes):
         return "its scopes are not those that the tool requires"
+    if type(issued.expires_at_us) is not int:
+        return "its end is no number"
     if not now_us < issued.expires_at_us <= now_us + wanted.ttl_s * 1_000_000:
         return f"it counts for no time, or for longer than {wanted.ttl_s} s"
     if not isinstance(issued.reference, str) or not AUTH_REF.fits(issued.reference, sealed=True):

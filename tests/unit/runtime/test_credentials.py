@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from contextos.action.gateway.dispatcher import Dispatcher
 from contextos.audit.replay import replay
+from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.ports.credentials import Credential, CredentialRequest
-from contextos.errors import InvalidInput, Problem, Unavailable
+from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
 from tests.e2e.test_parallel_reads import GROUP, reading_more
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -78,8 +80,10 @@ def reaching(body: dict[str, Any]) -> None:
     body["tooling_layer"]["egress"] = [ENDPOINT]
 
 
-async def world_with(path: Path, change: Callable[[Credential], Any] = lambda it: it) -> tuple[TestWorld, Issuer]:
-    world = await open_world(path, pack=reaching, egress={TENANT: (ENDPOINT,)})
+async def world_with(
+    path: Path, change: Callable[[Credential], Any] = lambda it: it, payments: str = "keyed"
+) -> tuple[TestWorld, Issuer]:
+    world = await open_world(path, pack=reaching, egress={TENANT: (ENDPOINT,)}, payments=payments)
     issuer = Issuer(world.clock, change)
     for name, adapter in list(world.adapters.items()):
         if any(one.required_scopes for one in adapter.describe().capabilities):
@@ -238,6 +242,99 @@ def test_a_run_without_exchanges_records_none(tmp_path: Path) -> None:
         view = await world.invoke(request(900, "req_1"))
         assert view.state == "completed"
         assert "credential.exchanged" not in await world.kinds(view.run_id)
+        await world.aclose()
+
+    run(go())
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("payments", ["none", "lookup"])
+def test_what_another_process_can_still_send_is_asked_of_nobody_before_its_time_is_over(
+    payments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        world, _ = await world_with(tmp_path, payments=payments)
+        send = Dispatcher._send
+
+        async def killed(self: Dispatcher, delivery: Any) -> dict[str, Any]:
+            if delivery.writes:
+                raise Killed
+            return await send(self, delivery)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Dispatcher, "_send", killed)
+            with pytest.raises(Killed):
+                await world.invoke(request(900, "req_1"))
+        claim = await REQUESTS.one(world.stores.tenant(TENANT), "req_1")
+        assert claim is not None
+        run_id = claim.body.run_id
+        entries = await world.stores.tenant(TENANT).read(run_id)
+        until_us = [read_body(one)["not_after_us"] for one in entries if one.kind == "tool.dispatching"][-1]
+        for _ in range(60):
+            await world.deployment.advance(TENANT, run_id)
+            view = await world.deployment.view(TENANT, run_id)
+            if view.ended or view.state == "waiting":
+                break
+            world.clock.at_us += 1_000_000
+        # A person is asked, or the look-up counts, only when the other process cannot send any more.
+        assert world.clock.at_us > until_us
+        assert (view.state, view.ended) == (("waiting", False) if payments == "none" else ("escalated", True))
+        assert world.refunds() == []
+        await world.aclose()
+
+    run(go())
+
+
+def test_an_outage_of_the_issuer_uses_no_approval_up(tmp_path: Path) -> None:
+    async def go() -> None:
+        world, issuer = await world_with(tmp_path, payments="none")
+        asked = await world.invoke(request(4200, "req_1"))
+        issuer.change = _is_down
+        with pytest.raises(Unavailable):
+            await world.approve(asked.run_id)
+        assert world.refunds() == []
+        issuer.change = lambda it: it
+        await world.deployment.advance(TENANT, asked.run_id)
+        view = await world.deployment.view(TENANT, asked.run_id)
+        assert view.state == "completed", (view.record or {})["rationale"]["failures"]
+        assert [one["amount_inr"] for one in world.refunds()] == [4200]
+        await world.aclose()
+
+    run(go())
+
+
+def _is_down(credential: Credential) -> Credential:
+    if "payments.refund" in credential.scopes:
+        raise Unavailable("issuer", "it restarts")
+    return credential
+
+
+def _raises(error: Exception) -> Callable[[Credential], Any]:
+    def change(_credential: Credential) -> Any:
+        raise error
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _raises(ValueError("planted")),
+        _raises(LostReply("planted")),
+        lambda it: replace(it, expires_at_us="soon"),
+        lambda it: replace(it, scopes=None),
+    ],
+    ids=["ValueError", "LostReply", "an end that is no number", "no scopes"],
+)
+def test_whatever_an_issuer_of_anybodys_does_the_call_ends_typed(change: Any, tmp_path: Path) -> None:
+    async def go() -> None:
+        world, _ = await world_with(tmp_path, change)
+        view = await world.invoke(request(900, "req_1"))
+        assert view.ended
+        assert world.refunds() == []
         await world.aclose()
 
     run(go())

@@ -21,6 +21,7 @@ from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.ports.seams import Journal, ProvedCancels, RecordRequest
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import Capability, Redeemed
+from contextos.errors import Unavailable
 
 TOKEN_LOST: Final = Failure(code="tool_failed", detail="the credential of this attempt ended with the process")
 """An attempt that another process began cannot be sent: its token is on no record."""
@@ -31,10 +32,14 @@ OperationFault = Callable[[str, OperationDocument], Awaitable[str | None]]
 
 @final_fields
 class Exchanged:
-    """What an exchange of identity for a credential came to: the answer that is recorded, and the secret token."""
+    """What an exchange of identity for a credential came to: the answer that is recorded, and the secret token.
+
+    `outage` says why the issuer did not answer, if it did not.
+    """
 
     answer: Mapping[str, Any]
     token: str = field(default="", repr=False)
+    outage: str = ""
 
 
 Exchange = Callable[[Capability, str], Awaitable[Exchanged]]
@@ -112,7 +117,8 @@ class Delivery:
     `first_us` is when the call was first sent, and `first_clock_us` that time by the clock; `claimed` is the write that
     reserves its idempotency key. `recovered`: another process recorded the current attempt. `grouped`: the attempt is
     sent together with other calls. `time`: how long the current attempt can take. `token`: the secret credential of the
-    current attempt; `lacking`: why it has none.
+    current attempt; `lacking`: why it has none. `sent_until_us` is `not_after_us` of the last attempt that can
+    have been sent: a look-up sends nothing.
     """
 
     call: ClearedCall
@@ -121,6 +127,7 @@ class Delivery:
     first_clock_us: int
     attempt: int = 0
     not_after_us: int = 0
+    sent_until_us: int = 0
     time: CallTime = field(default_factory=lambda: CallTime(0, 0))
     on_tape: bool = False
     recovered: bool = False
@@ -134,6 +141,11 @@ class Delivery:
     def key(self) -> str:
         """Return the key under which the current attempt is in the journal."""
         return f"{self.call.key}/{self.attempt}"
+
+    @property
+    def can_send(self) -> bool:
+        """Return whether the current attempt can send the call, and does not only look it up."""
+        return self.mode == "send" or self.call.capability.definition.idempotency.strategy == "keyed"
 
     def incident(self, ports: DispatchPorts, at_us: int) -> Write:
         """Return the write that puts the capability of the call into quarantine."""
@@ -149,6 +161,9 @@ async def obtain_credentials(journal: Journal, exchange: Exchange, deliveries: S
 
     The journal records of each who issued it for whom, or why nobody did, and never the token. A process that takes an
     attempt over from the journal has no token, and so sends nothing: the next attempt obtains another.
+
+    Raises:
+        Unavailable: the issuer did not answer, and the call would consume an approval for nothing. Nothing is recorded.
     """
     asking = [one for one in deliveries if one.call.capability.definition.auth.mode == "exchange"]
     for one in asking:
@@ -156,6 +171,10 @@ async def obtain_credentials(journal: Journal, exchange: Exchange, deliveries: S
 
     async def obtain(delivery: Delivery) -> dict[str, Any]:
         made = await exchange(delivery.call.capability, delivery.call.envelope.tool_call_id)
+        keyed = delivery.call.capability.definition.idempotency.strategy == "keyed"
+        if made.outage and delivery.call.approval is not None and delivery.claimed is None and not keyed:
+            # A dispatch would consume the approval, and nothing would be sent again. The next drive asks anew.
+            raise Unavailable(str(delivery.call.capability.definition.auth.audience), made.outage)
         delivery.token = made.token
         return dict(made.answer)
 

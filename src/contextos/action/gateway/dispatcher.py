@@ -108,6 +108,8 @@ class Dispatcher:
         delivery.time = call_time(budget, self.ports.spent(), call.capability.definition)
         over_us = self.scope.within_session(self.journal.now_us + delivery.time.limit_us)
         delivery.not_after_us = over_us - (self.journal.now_us - self.journal.clock_us)
+        if delivery.can_send or not delivery.sent_until_us:
+            delivery.sent_until_us = delivery.not_after_us
         self._derive_dispatch(delivery)
         if delivery.writes and delivery.claimed is None:
             delivery.claimed = self._claim(call, delivery.on_tape)
@@ -221,7 +223,7 @@ class Dispatcher:
             raise Unavailable(capability.adapter.adapter_id, "this deployment has no such adapter any more")
         began = self.ports.clock.now_us()
         name, rule = capability.definition.name, capability.definition.idempotency
-        over_us = not_after_us + CLOCK_MARGIN_US
+        over_us = delivery.sent_until_us + CLOCK_MARGIN_US
         outcome = partial(
             self._outcome,
             capability=capability,
@@ -247,6 +249,9 @@ class Dispatcher:
             # A worker that was stopped here must not send the call after somebody settled that it was not sent.
             return outcome("not_sent", None, "its time was over before it was sent")
         if delivery.lacking is not None:
+            if delivery.recovered and delivery.writes and rule.strategy != "keyed" and began <= over_us:
+                # The process that had the credential can still send the call until then.
+                raise Parked(over_us + 1)
             found = "not_sent" if mode == "send" else "unknown"
             return outcome(found, None, delivery.lacking.detail, code=delivery.lacking.code)
         remembered = partial(retries.key_is_remembered, self.journal, self.scope, self.ports, delivery)

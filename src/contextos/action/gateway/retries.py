@@ -158,7 +158,7 @@ def reads_again(delivery: Delivery, answer: Mapping[str, Any]) -> bool:
 def over_at_us(delivery: Delivery, answer: Mapping[str, Any]) -> int | None:
     """Return when a call that a look-up did not find is over; until then another process can still send it."""
     looked_up = delivery.mode == "reconcile" and answer["outcome"] == "not_sent"
-    return delivery.not_after_us + CLOCK_MARGIN_US if looked_up else None
+    return delivery.sent_until_us + CLOCK_MARGIN_US if looked_up else None
 
 
 def _left_us(journal: Journal, scope: RunScope, delivery: Delivery) -> int:

@@ -240,6 +240,8 @@ async def listed_tools(named: McpConnection, folder: Path) -> list[dict[str, Any
     with ExitStack() as on_exit:
         on_exit.callback(_end, thread, sessions)
         listing = asyncio.wrap_future(thread.submit(listed()))
+        # After Ctrl-C nobody waits for it any more, and what it then raises is no news.
+        listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         done, _ = await asyncio.wait({listing}, timeout=LIST_TIMEOUT_S)
         error = listing.exception() if done else None
         if isinstance(error, Unavailable):

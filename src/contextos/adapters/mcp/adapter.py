@@ -46,6 +46,7 @@ Redact = Callable[[Any], Any]
 
 LIST_TIMEOUT_S: Final = 60
 END_TIMEOUT_S: Final = 12
+CHECK_SERVER: Final = "check its command, or its URL and token"
 BAD_ARGUMENTS: Final = -32602
 """JSON-RPC: the arguments are wrong. A server can also answer so after an effect."""
 
@@ -250,7 +251,7 @@ async def listed_tools(named: McpConnection, folder: Path) -> list[dict[str, Any
             return listing.result()
         await asyncio.wrap_future(thread.submit(sessions.close()))
         why = sessions.transport.last_words() if sessions.transport else ""
-        raise Unavailable("the server", f"it does not list its tools{why and f': {why}'}")
+        raise Unavailable("the server", f"it does not list its tools{why and f': {why}'}", remedy=CHECK_SERVER)
 
 
 def _end(thread: LoopThread, sessions: McpSessions) -> None:

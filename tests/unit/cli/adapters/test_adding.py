@@ -37,6 +37,7 @@ def test_another_draft_never_replaces_a_file(shop) -> None:
 def test_a_server_that_does_not_answer_leaves_no_file(shop) -> None:
     said = shop.say("adapters", "add", "mcp", "lab", "--local", *command("exits_at_once", shop.path), "--json")
     assert (said.code, said.json["error"]["code"]) == (4, "unavailable")
+    assert "try again" not in said.json["error"]["detail"], "a person has to act first"
     assert not (shop.path / "adapters" / "lab.json").exists()
 
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from contextos.adapters.outbound import AnswerTooLarge, OutboundClient, OutboundRequest, address_fault, destination
+from contextos.adapters.outbound import (
+    AnswerTooLarge,
+    OutboundClient,
+    OutboundRequest,
+    destination,
+    internal_address_fault,
+)
 from contextos.contracts.ports.outside import AttachedFile
 from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
 
@@ -30,7 +36,7 @@ class HttpAttachments:
     def __init__(self, places: Mapping[str, Sequence[str]], *, internal: bool = False) -> None:
         self._places = {tenant: [destination(place) for place in named] for tenant, named in places.items()}
         for place in (one for named in self._places.values() for one in named):
-            if fault := address_fault(place.host, internal=internal):
+            if fault := internal_address_fault(place.host, internal=internal):
                 raise _refused(*fault)
         hosts = {place.endpoint for named in self._places.values() for place in named}
         self._client = OutboundClient(internal=hosts if internal else (), max_response_bytes=MAX_ATTACHMENT_BYTES)

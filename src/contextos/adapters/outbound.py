@@ -187,7 +187,7 @@ def is_internal(address: str) -> bool:
     return parsed.is_loopback or parsed in _PRIVATE_V6
 
 
-def address_fault(host: str, *, internal: bool) -> tuple[str, str] | None:
+def internal_address_fault(host: str, *, internal: bool) -> tuple[str, str] | None:
     """Return why nothing is ever sent to a host that is an address, and what to do; None for a name and a usable one.
 
     `internal`: a person said that it is at a loopback or private address.

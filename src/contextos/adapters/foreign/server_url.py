@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from contextos.adapters.outbound import address_fault, destination
+from contextos.adapters.outbound import destination, internal_address_fault
 from contextos.contracts.envelopes.tool import Authentication
 from contextos.errors import InvalidInput, Problem
 from contextos.port_settings import is_loopback
@@ -24,7 +24,7 @@ def check_server_url(url: str, *, internal: bool) -> None:
         InvalidInput: names the remedy.
     """
     to = destination(url)
-    if fault := address_fault(to.host, internal=internal):
+    if fault := internal_address_fault(to.host, internal=internal):
         raise bad_connection("/url", *fault)
     if to.scheme == "http" and not (internal and is_loopback(to.host)):
         remedy = "write `https://`; on this machine set `internal`"

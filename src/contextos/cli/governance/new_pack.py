@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -104,6 +104,8 @@ def new_command(
     With --from-mcp the adapter of the server is drafted too, as `adapters add mcp` does: the server is started and
     asked for its tools, and no tool is called.
     """
+    from contextos.app.adapter_files import require_reach
+
     stated = {"--read": read, "--env": env, "--token-env": token_env, "--resource": resource, "--egress": egress}
     given = [option for option, value in {**stated, "--local": local, "--internal": internal}.items() if value]
     if given and from_mcp is None:
@@ -117,7 +119,7 @@ def new_command(
         print_result({"file": str(path)}, [f"{displayed(str(path))} is written"], as_json=as_json)
         return 0
     url, command = _url_or_command(from_mcp)
-    _require_reach(url, egress, local=local)
+    require_reach(url, egress, local=local)
     said = mcp_connection(command, env, url, token_env, internal=internal)
     return _draft_both(
         body,
@@ -215,15 +217,6 @@ def _url_or_command(server: str) -> tuple[str, list[str]]:
     if not words:
         raise InvalidInput(Problem("", "usage", "`--from-mcp` is empty", "name the URL or the command of a server"))
     return "", words
-
-
-def _require_reach(url: str, egress: Sequence[str], *, local: bool) -> None:
-    """Raise `InvalidInput` where nobody stated what a server reaches, because such a pack is never published."""
-    from contextos.adapters.foreign.server_url import is_remote_url
-
-    if not local and not egress and not (url and is_remote_url(url)):
-        detail = "nobody stated what the server reaches"
-        raise InvalidInput(Problem("", "no_egress_list", detail, "add `--local` or `--egress HOST:PORT`"))
 
 
 def _tenant(workspace: Path | None, tenant: str) -> str:

@@ -51,9 +51,9 @@ async def open_session(
 
     Raises:
         ConflictingRequest: the name belongs to a session of another user, agent, intent or context.
-        InvalidInput: an argument is malformed, the directory does not know the user and the agent, the intent is not
-            one whose calls an agent chooses, a tool is none of the session, or a person has to choose a context slot
-            before the session is open.
+        InvalidInput: an argument is malformed, the pack is not pinned, the directory does not know the user and the
+            agent, the intent is not one whose calls an agent chooses, a tool is none of the session, or a person has to
+            choose a context slot before the session is open.
         Unavailable: the store does not answer; open it again.
     """
     request = await _request(

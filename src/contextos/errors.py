@@ -209,13 +209,16 @@ class Untimely(Conflict):
 
 
 class Unavailable(ContextOSError):
-    """A dependency did not answer and nothing was lost; try again after `retry_after_ms` milliseconds."""
+    """A dependency did not answer and nothing was lost; try again after `retry_after_ms` milliseconds.
+
+    `remedy` says instead what a person has to do first.
+    """
 
     code = "unavailable"
 
-    def __init__(self, dependency: str, detail: str, *, retry_after_ms: int = 1000) -> None:
+    def __init__(self, dependency: str, detail: str, *, retry_after_ms: int = 1000, remedy: str = "") -> None:
         self.dependency, self.retry_after_ms = dependency, retry_after_ms
-        super().__init__(f"`{dependency}` is unavailable: {detail}; try again in {retry_after_ms} ms")
+        super().__init__(f"`{dependency}` is unavailable: {detail}; {remedy or f'try again in {retry_after_ms} ms'}")
 
 
 class Overloaded(Unavailable):

@@ -393,6 +393,8 @@ def is_loopback(host: str) -> bool:
 
 def _kind(table: Mapping[str, Any], kinds: Mapping[str, type], at: str) -> dict[str, Any]:
     named = table.get("kind")
+    if named is None:
+        raise _bad(f"{at}/kind", "`kind` is missing", f"use one of {', '.join(kinds)}")
     if not isinstance(named, str) or named not in kinds:
         raise _bad(f"{at}/kind", f"`{str(named)[:40]}` is no kind", name_remedy(str(named), kinds))
     return _fitting(kinds[named], {name: value for name, value in table.items() if name != "kind"}, at)

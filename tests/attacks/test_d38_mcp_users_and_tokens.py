@@ -156,11 +156,10 @@ def test_a_token_of_fewer_scopes_gets_nothing_out_of_the_session_of_a_newer_one(
         return await client.call_tool(LOOKUP, ORDER)
 
     narrow = http(f"{place.url}?session=s1", access_token(place.port, iat=int(time.time()) - 60, scope="orders.read"))
-    assert not with_client(narrow, looks).is_error, "the session is its own"
     assert not place.client(looks).is_error
     refused = with_client(narrow, looks)
     assert refused.is_error
-    assert "insufficient_scope" in str(refused), "though it is verified and kept"
+    assert "insufficient_scope" in str(refused)
     assert not place.client(looks).is_error
 
 

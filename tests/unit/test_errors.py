@@ -28,3 +28,7 @@ def test_whatever_is_unavailable_says_when_to_come_again() -> None:
     restored = StoreRestored("record the restore")
     assert isinstance(restored, Unavailable)
     assert restored.retry_after_ms > 0
+
+
+def test_where_a_person_has_to_act_first_no_time_is_named() -> None:
+    assert str(Unavailable("$A", "it is not set", remedy="set it")) == "`$A` is unavailable: it is not set; set it"

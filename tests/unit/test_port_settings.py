@@ -106,6 +106,12 @@ def test_a_wrong_table_is_named(tmp_path: Path, text: str, pointer: str) -> None
     assert refused.value.problems[0].remedy
 
 
+@pytest.mark.parametrize("table", ["keys", "credentials", "directory"])
+def test_a_table_without_its_kind_says_so(tmp_path: Path, table: str) -> None:
+    with pytest.raises(InvalidSettings, match="`kind` is missing; use one of "):
+        read(tmp_path, f"[{table}]\n")
+
+
 def test_a_setting_that_was_built_by_hand_is_held_to_the_same(tmp_path: Path) -> None:
     from contextos.settings import check_settings
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from contextos.adapters.outbound import AnswerTooLarge, OutboundClient, OutboundRequest, destination
+from contextos.adapters.outbound import (
+    AnswerTooLarge,
+    OutboundClient,
+    OutboundRequest,
+    destination,
+    internal_address_fault,
+)
 from contextos.contracts.ports.outside import AttachedFile
 from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
 
@@ -21,10 +27,16 @@ class HttpAttachments:
     """Fetches files below `places`: by tenant, the beginnings of the URLs that are its own, each with a `/` at its end.
 
     `internal` allows their hosts to be at loopback or private addresses.
+
+    Raises:
+        InvalidInput: a place is no URL, or at an address from which nothing is ever fetched.
     """
 
     def __init__(self, places: Mapping[str, Sequence[str]], *, internal: bool = False) -> None:
         self._places = {tenant: [destination(place) for place in named] for tenant, named in places.items()}
+        for place in (one for named in self._places.values() for one in named):
+            if fault := internal_address_fault(place.host, internal=internal):
+                raise _refused(*fault)
         hosts = {place.endpoint for named in self._places.values() for place in named}
         self._internal = frozenset(hosts if internal else ())
 

@@ -187,6 +187,17 @@ def is_internal(address: str) -> bool:
     return parsed.is_loopback or parsed in _PRIVATE_V6
 
 
+def internal_address_fault(host: str, *, internal: bool) -> tuple[str, str] | None:
+    """Return why nothing is ever sent to a host that is an address, and what to do; None for a name and a usable one.
+
+    `internal`: a person said that it is at a loopback or private address.
+    """
+    if not host.replace(".", "").isdigit() or is_public(host) or (internal and is_internal(host)):
+        return None
+    remedy = "state that it is `internal`, or name another" if is_internal(host) else "name another"
+    return f"`{host}` is no public address", remedy
+
+
 async def system_resolve(host: str, port: int) -> Sequence[str]:
     """Return the addresses of a host as the operating system knows them (`Resolve`)."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

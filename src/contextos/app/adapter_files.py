@@ -58,6 +58,18 @@ async def draft_mcp(
     return file, [asdict(row) for row in rows]
 
 
+def require_reach(url: str, egress: Sequence[str], *, local: bool) -> None:
+    """Raise `InvalidInput` where nobody stated what an MCP server reaches: no pack of its tools can be published.
+
+    `url` is "" for one that is a command.
+    """
+    from contextos.adapters.foreign.server_url import is_remote_url
+
+    if not local and not egress and not (url and is_remote_url(url)):
+        detail = "nobody stated what the server reaches"
+        raise InvalidInput(Problem("", "no_egress_list", detail, "add `--local` or `--egress HOST:PORT`"))
+
+
 async def draft_a2a(
     name: str, url: str, *, internal: bool, token_env: str, reads: Sequence[str]
 ) -> tuple[dict[str, Any], list[dict[str, str]]]:

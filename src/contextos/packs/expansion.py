@@ -47,8 +47,18 @@ class Expansion:
     places: Mapping[str, str] = field(repr=False)
 
     def placed(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-        """Return problems of the expansion at the places of the declaration that they are from, each once."""
-        found = {replace(one, pointer=self.places.get(one.pointer, one.pointer)): None for one in problems}
+        """Return problems of the expansion at the places of the declaration that they are from, each once.
+
+        A remedy names the field `egress` as the declaration does.
+        """
+        found = {
+            replace(
+                one,
+                pointer=self.places.get(one.pointer, one.pointer),
+                remedy=one.remedy.replace("`tooling_layer.egress`", "`egress` of the pack"),
+            ): None
+            for one in problems
+        }
         return tuple(found)
 
 

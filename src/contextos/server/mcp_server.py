@@ -18,7 +18,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem
 from contextos.frameworks.offers import OfferedTool
-from contextos.operations.gate.gate import CallAnswer, Waiting
+from contextos.operations.gate.gate import REMEDIES, CallAnswer, Waiting
 from contextos.server.mcp_answers import call_result, error_result, utc_text, waiting_text
 from contextos.server.mcp_calls import SessionCalls, unknown_call
 from contextos.server.mcp_sessions import Callers, ServedSessions
@@ -207,11 +207,14 @@ async def _finish(calls: SessionCalls, arguments: Mapping[str, Any]) -> types.Ca
     outcome: Any = arguments.get("outcome")
     view = await calls.gate.finish(outcome, arguments.get("reason", ""))
     record = view.record or {}
+    failures = (record.get("rationale") or {}).get("failures") or []
+    reasons = [{"code": one["code"], "detail": one["detail"], "remedy": REMEDIES[one["code"]]} for one in failures]
     shown = {
         "status": record.get("status"),
         "outcome": record.get("outcome"),
         "run": view.run_id,
         "record": record.get("record_id"),
+        **({"reasons": reasons} if reasons else {}),
     }
     text = canonical(shown).decode()
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=shown)

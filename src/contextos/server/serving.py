@@ -111,15 +111,20 @@ def address_of(bound: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def check_token(token: str) -> None:
+    """Raise `InvalidSettings` for a token that is too short to be a secret."""
+    if len(token) < MIN_TOKEN_CHARS:
+        detail = f"the token has fewer than {MIN_TOKEN_CHARS} characters"
+        raise InvalidSettings(Problem("", "weak_token", detail, "use a random token, such as 32 hex digits"))
+
+
 def require_token(app: Asgi, token: str) -> Asgi:
     """Return `app` behind a check of the bearer token. Any other request gets an empty 401.
 
     Raises:
         InvalidSettings: the token is too short to be a secret.
     """
-    if len(token) < MIN_TOKEN_CHARS:
-        detail = f"the token has fewer than {MIN_TOKEN_CHARS} characters"
-        raise InvalidSettings(Problem("", "weak_token", detail, "use a random token, such as 32 hex digits"))
+    check_token(token)
     expected = b"Bearer " + token.encode()
 
     async def checked(scope: Message, receive: Any, send: Any) -> None:

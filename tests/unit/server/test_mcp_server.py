@@ -108,6 +108,19 @@ def test_a_call_that_waits_says_who_is_asked_and_the_same_call_has_the_answer_la
     assert refunds(workspace) == [4200]
 
 
+def test_an_outcome_that_the_journal_does_not_bear_out_is_escalated_with_its_reasons(tmp_path: Path) -> None:
+    async def play(client: Client) -> None:
+        await client.call_tool(LOOKUP, ORDER)
+        ended = await client.call_tool(FINISH, {"outcome": "approved"})
+        assert ended.structured_content["outcome"] == "escalated"
+        [reason] = ended.structured_content["reasons"]
+        assert reason["detail"]
+        assert reason["remedy"]
+        assert reason["detail"] in ended.content[0].text
+
+    with_client(stdio(refund_workspace(tmp_path / "shop")), play)
+
+
 def test_a_person_who_says_no_is_not_asked_again(tmp_path: Path) -> None:
     workspace = refund_workspace(tmp_path / "shop")
 

@@ -88,9 +88,9 @@ class AgentConnection:
         except InvalidInput:
             card = None
         if not isinstance(card, dict) or not _are_objects(card.get("skills")):
-            raise Unavailable(endpoint, "it does not send the card of an agent; check the URL and the token")
+            raise Unavailable(endpoint, "it does not send the card of an agent", remedy="check the URL and the token")
         if len(card["skills"]) > MAX_SKILLS:
-            raise Unavailable(endpoint, f"its card has more than {MAX_SKILLS} skills; use an agent with fewer")
+            raise Unavailable(endpoint, f"its card has more than {MAX_SKILLS} skills", remedy="use an agent with fewer")
         return card
 
     async def send(self, request: SendMessageRequest) -> AgentAnswer:
@@ -171,7 +171,7 @@ def _authorization(named: A2aConnection, environment: Mapping[str, str], access_
     if named.token_env is None:
         return {}
     if named.token_env not in environment:
-        raise Unavailable(f"${named.token_env}", "the environment has no such variable; set it")
+        raise Unavailable(f"${named.token_env}", "the environment has no such variable", remedy="set it")
     return {"authorization": f"Bearer {environment[named.token_env]}"}
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from contextos.adapters.outbound import destination, is_internal, is_public
+from contextos.adapters.outbound import destination, internal_address_fault
 from contextos.contracts.envelopes.tool import Authentication
 from contextos.errors import InvalidInput, Problem
 from contextos.port_settings import is_loopback
@@ -24,11 +24,8 @@ def check_server_url(url: str, *, internal: bool) -> None:
         InvalidInput: names the remedy.
     """
     to = destination(url)
-    literal = to.host.replace(".", "").isdigit()
-    if literal and not is_public(to.host) and not (internal and is_internal(to.host)):
-        raise bad_connection(
-            "/url", f"`{to.host}` is no public address", "state that it is `internal`, or name another"
-        )
+    if fault := internal_address_fault(to.host, internal=internal):
+        raise bad_connection("/url", *fault)
     if to.scheme == "http" and not (internal and is_loopback(to.host)):
         remedy = "write `https://`; on this machine set `internal`"
         raise bad_connection("/url", "the connection is not encrypted", remedy)

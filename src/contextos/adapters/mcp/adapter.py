@@ -46,6 +46,7 @@ Redact = Callable[[Any], Any]
 
 LIST_TIMEOUT_S: Final = 60
 END_TIMEOUT_S: Final = 12
+CHECK_SERVER: Final = "check its command, or its URL and token"
 BAD_ARGUMENTS: Final = -32602
 UNFINISHED: Final = frozenset({"input_required", "task"})
 """The kinds of answer after which a tool goes on."""
@@ -242,6 +243,8 @@ async def listed_tools(named: McpConnection, folder: Path) -> list[dict[str, Any
     with ExitStack() as on_exit:
         on_exit.callback(_end, thread, sessions)
         listing = asyncio.wrap_future(thread.submit(listed()))
+        # After Ctrl-C nobody waits for it any more, and what it then raises is no news.
+        listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         done, _ = await asyncio.wait({listing}, timeout=LIST_TIMEOUT_S)
         error = listing.exception() if done else None
         if isinstance(error, Unavailable):
@@ -250,7 +253,7 @@ async def listed_tools(named: McpConnection, folder: Path) -> list[dict[str, Any
             return listing.result()
         await asyncio.wrap_future(thread.submit(sessions.close()))
         why = sessions.transport.last_words() if sessions.transport else ""
-        raise Unavailable("the server", f"it does not list its tools{why and f': {why}'}")
+        raise Unavailable("the server", f"it does not list its tools{why and f': {why}'}", remedy=CHECK_SERVER)
 
 
 def _end(thread: LoopThread, sessions: McpSessions) -> None:

@@ -127,7 +127,7 @@ class McpSession:
             if cursor is None:
                 return tools
         detail = f"it lists more than {MAX_TOOLS} tools, or more than {MAX_PAGES} pages of them"
-        raise Unavailable("the server", f"{detail}; use one that offers only what is needed")
+        raise Unavailable("the server", detail, remedy="use one that offers only what is needed")
 
     async def call_tool(self, tool: str, arguments: dict[str, Any]) -> ToolAnswer:
         params = CallToolRequestParams(name=tool, arguments=arguments)
@@ -209,7 +209,7 @@ class McpSessions:
         named = self._named
         env = {name: os.environ.get(name) for name in (*named.env, *([named.token_env] if named.token_env else []))}
         if missing := [name for name, value in env.items() if value is None]:
-            raise Unavailable(f"${missing[0]}", "the environment has no such variable; set it")
+            raise Unavailable(f"${missing[0]}", "the environment has no such variable", remedy="set it")
         if named.url:
             return HttpTransport(named, access_token or env.get(named.token_env or "") or "")
         given = {name: value or "" for name, value in env.items()}
@@ -218,8 +218,8 @@ class McpSessions:
             self._folder / program if os.sep in program else shutil.which(program, path=given.get("PATH", os.defpath))
         )
         if found is None or not os.access(found, os.X_OK):
-            detail = "there is no such program; install it, or list `PATH` in `env` of the adapter file"
-            raise Unavailable(program[:200], detail)
+            remedy = "install it, or list `PATH` in `env` of the adapter file"
+            raise Unavailable(program[:200], "there is no such program", remedy=remedy)
         return StdioTransport(named.command, given, self._folder)
 
 

@@ -13,11 +13,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from contextos.adapters.openapi.calls import CredentialSource, OpenApiConnection, OpenApiOperation
+from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation
 from contextos.adapters.openapi.document import OpenApiDocument
 from contextos.adapters.openapi.keywords import plain_text
 from contextos.adapters.openapi.operations import Operations, ReadOperation, RefusedOperation
 from contextos.adapters.outbound import destination
+from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, Idempotency
 from contextos.errors import InvalidInput, Problem
 
@@ -66,45 +67,56 @@ def draft_openapi(
     """
     document = OpenApiDocument(raw)
     server = _server(document, server, internal=internal)
-    known = list(Operations(document).read(frozenset(only)))
-    _refuse_unknown({*only, *reads} - {one.name for one in known})
+    operations = Operations(document)
+    _refuse_unknown({*only, *reads} - operations.names())
+    known = list(operations.read(frozenset(only)))
     read = [one for one in known if isinstance(one, ReadOperation)]
     refused = tuple(one for one in known if isinstance(one, RefusedOperation))
     if not read:
         detail = f"no operation of the document can be used: {refused[0].reason if refused else 'it has none'}"
         raise InvalidInput(Problem("/paths", "no_operations", detail, "use another document"))
+    _refuse_reads_left_out({*reads} - {one.name for one in read}, refused)
     names = _capability_names(read)
-    # A document must not choose which variable of the environment is sent to its server.
-    credentials = {
-        key: one.model_copy(update={"env": f"{name.upper()}_{one.env}"})
-        for operation in read
-        for key, one in operation.credentials.items()
-    }
-    extra: tuple[str, ...] = ()
-    if bearer_env:
-        credentials["bearer"] = CredentialSource.model_validate({"place": "bearer", "env": bearer_env})
-        extra = ("bearer",)
-    capabilities = tuple(_capability(names[one.name], one, is_read=one.name in reads) for one in read)
     version = document.root.get("info", {}).get("version") if isinstance(document.root.get("info"), dict) else None
+    declared = {
+        "adapter_id": name,
+        "type": "openapi",
+        "version": plain_text(str(version), 100) or "1",
+        "external": True,
+        "egress": [destination(server).endpoint],
+        "capabilities": [_capability(names[one.name], one, is_read=one.name in reads).to_json() for one in read],
+    }
+    definition = parse(AdapterDefinition, declared)
     return OpenApiDraft(
-        OpenApiConnection(kind="openapi", server=server, internal=internal, credentials=credentials),
-        AdapterDefinition(
-            adapter_id=name,
-            type="openapi",
-            version=plain_text(str(version), 100) or "1",
-            external=True,
-            egress=(destination(server).endpoint,),
-            capabilities=capabilities,
-        ),
+        _connection(name, server, read, internal=internal, bearer_env=bearer_env),
+        definition,
         {
             names[one.name]: one.call.model_copy(
-                update={"credentials": extra or one.call.credentials, "stated_read": one.name in reads}
+                update={
+                    "credentials": ("bearer",) if bearer_env else one.call.credentials,
+                    "stated_read": one.name in reads,
+                }
             )
             for one in read
         },
         {names[one.name]: notes for one in read if (notes := _notes(one))},
         refused,
     )
+
+
+def _connection(
+    name: str, server: str, read: Collection[ReadOperation], *, internal: bool, bearer_env: str
+) -> OpenApiConnection:
+    # A document must not choose which variable of the environment is sent to its server.
+    credentials = {
+        key: {**one.to_json(), "env": f"{name.upper()}_{one.env}"}
+        for operation in read
+        for key, one in operation.credentials.items()
+    }
+    if bearer_env:
+        credentials["bearer"] = {"place": "bearer", "env": bearer_env}
+    said = {"kind": "openapi", "server": server, "internal": internal, "credentials": credentials}
+    return parse(OpenApiConnection, said)
 
 
 def _notes(read: ReadOperation) -> tuple[str, ...]:
@@ -169,3 +181,12 @@ def _refuse_unknown(unknown: Collection[str]) -> None:
     if unknown:
         detail = f"the document has no operation `{min(unknown)[:100]}`"
         raise InvalidInput(Problem("/paths", "unknown_operation", detail, "name it as the document does"))
+
+
+def _refuse_reads_left_out(reads: Collection[str], refused: Collection[RefusedOperation]) -> None:
+    """Refuse the statement that an operation reads which is not in the draft: it would say nothing."""
+    if reads:
+        name = min(reads)
+        why = next((one.reason for one in refused if one.name == name), "`--only` names others")
+        detail = f"`{name[:100]}` is left out of the draft, so it cannot be stated as a read: {why}"
+        raise InvalidInput(Problem("/paths", "read_left_out", detail, "leave it out of `--read`"))

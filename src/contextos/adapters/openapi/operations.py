@@ -81,6 +81,10 @@ class Operations:
     def __init__(self, document: OpenApiDocument) -> None:
         self._document, self._schemas = document, Schemas(document)
 
+    def names(self) -> frozenset[str]:
+        """Return the name of every operation of the document."""
+        return frozenset(source.name for source in self._sources())
+
     def read(self, only: frozenset[str] = frozenset()) -> Iterator[ReadOperation | RefusedOperation]:
         """Yield every operation of the document, or those that `only` names."""
         for source in self._sources():

@@ -62,6 +62,9 @@ HEADER: Final = """\
 #     write_file: {{arg_constraints: {{path: {{pattern: 'notes/[a-z]+[.]txt'}}}}}}
 """
 
+SESSION_BUDGET: Final = {"max_tool_calls": 200, "wall_clock_ms": 600_000}
+"""The budget of a drafted pack for an MCP client, which makes more calls in a session than a request does in a run."""
+
 SERVE: Final = "contextos mcp serve --agent AGENT --user USER --delegation TOKEN --session NAME"
 
 
@@ -75,11 +78,11 @@ def new_command(
         bool, typer.Option("--observe", help="The pack stops no call, and records what it would have done.")
     ] = False,
     from_mcp: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--from-mcp", metavar="URL|COMMAND", help="An MCP server; its adapter is drafted beside the pack."
         ),
-    ] = "",
+    ] = None,
     read: ReadOption = [],  # noqa: B006 - typer copies it
     env: EnvOption = [],  # noqa: B006
     token_env: TokenEnvOption = "",
@@ -101,19 +104,22 @@ def new_command(
     With --from-mcp the adapter of the server is drafted too, as `adapters add mcp` does: the server is started and
     asked for its tools, and no tool is called.
     """
+    from contextos.app.adapter_files import require_reach
+
     stated = {"--read": read, "--env": env, "--token-env": token_env, "--resource": resource, "--egress": egress}
     given = [option for option, value in {**stated, "--local": local, "--internal": internal}.items() if value]
-    if given and not from_mcp:
+    if given and from_mcp is None:
         detail = f"{given[0]} says something of an MCP server, and none is named"
         raise InvalidInput(Problem("", "usage", detail, "add --from-mcp, or leave it out"))
     body: dict[str, Any] = {"name": name, "version": "0.1.0", "tenant": _tenant(workspace, tenant), "who": who}
     body |= {"approver": approver, **({"mode": "observe"} if observe else {})}
-    if not from_mcp:
+    if from_mcp is None:
         path = out or Path(f"{name}.yaml")
         write_new_file(path, _pack_text(path, body, workspace_definitions(workspace).values()))
         print_result({"file": str(path)}, [f"{displayed(str(path))} is written"], as_json=as_json)
         return 0
-    url, command = (from_mcp, []) if re.match(r"https?://", from_mcp) else ("", _words(from_mcp))
+    url, command = _url_or_command(from_mcp)
+    require_reach(url, egress, local=local)
     said = mcp_connection(command, env, url, token_env, internal=internal)
     return _draft_both(
         body,
@@ -153,8 +159,7 @@ def _draft_both(
             raise InvalidInput(Problem("", "exists", detail, remedy))
     content, rows = asyncio.run(draft_mcp(root, adapter_id, connection, **stated))
     definition = parse(AdapterDefinition, content["definition"])
-    body = body | ({"egress": list(definition.egress)} if definition.egress else {})
-    text = _pack_text(out or pack_file, body, [definition])
+    text = _pack_text(out or pack_file, body | {"budget": SESSION_BUDGET}, [definition])
     # What a person reviews can be published: lint refuses it here, or never.
     expand_content(text.encode(), [definition])
     for file in (root / adapter_file, place):
@@ -183,10 +188,12 @@ def _pack_text(path: Path, body: dict[str, Any], definitions: Iterable[AdapterDe
     from contextos.packs.declaration import PackDeclaration
     from contextos.packs.reading import write_declaration
 
-    tools = {f"{one.adapter_id}.{tool.name}": tool for one in definitions for tool in one.capabilities}
+    tools = {f"{one.adapter_id}.{tool.name}": (one, tool) for one in definitions for tool in one.capabilities}
     told = {**body, "tools": list(tools)[:MAX_TEMPLATE_STEPS]}
-    if dearest := max((tool.cost_cents for tool in tools.values()), default=0):
-        told["budget"] = {"max_cost_cents": dearest}
+    if reached := {endpoint for name in told["tools"] for endpoint in tools[name][0].egress}:
+        told["egress"] = sorted(reached)
+    if dearest := max((tool.cost_cents for _, tool in tools.values()), default=0):
+        told["budget"] = {**told.get("budget", {}), "max_cost_cents": dearest}
     text = HEADER.format(file=displayed(str(path))) + write_declaration(parse(PackDeclaration, told))
     if left := list(tools)[MAX_TEMPLATE_STEPS:]:
         text += f"# A pack has at most {MAX_TEMPLATE_STEPS} tools. Not in it:\n" + "".join(
@@ -195,13 +202,21 @@ def _pack_text(path: Path, body: dict[str, Any], definitions: Iterable[AdapterDe
     return text
 
 
-def _words(command: str) -> list[str]:
-    """The words of a command, as a shell splits them. Raises `InvalidInput` for a quote that does not end."""
+def _url_or_command(server: str) -> tuple[str, list[str]]:
+    """The URL of a server, or the words of its command as a shell splits them. Raises `InvalidInput` if it is none."""
+    if scheme := re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", server):
+        if scheme[1].lower() not in ("http", "https"):
+            detail = f"`--from-mcp` is a URL of `{scheme[1]}`, and an MCP server has one of `https`"
+            raise InvalidInput(Problem("", "usage", detail, "name it with `https://`, or give a command"))
+        return server, []
     try:
-        return shlex.split(command)
+        words = shlex.split(server)
     except ValueError as error:
         detail = f"the command is not one: {str(error).lower()}"
         raise InvalidInput(Problem("", "usage", detail, "close the quotation marks")) from None
+    if not words:
+        raise InvalidInput(Problem("", "usage", "`--from-mcp` is empty", "name the URL or the command of a server"))
+    return "", words
 
 
 def _tenant(workspace: Path | None, tenant: str) -> str:

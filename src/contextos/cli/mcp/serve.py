@@ -16,6 +16,8 @@ from contextos.cli.terminal import print_note
 from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from contextos.server.mcp_sessions import Client, ServedSessions
     from contextos.server.stdio import Wire
 
@@ -50,8 +52,10 @@ def mcp_serve_command(
     """Serve the tools of a pack over MCP: every call is governed."""
     from contextlib import nullcontext
 
+    from contextos.cli.slots.serve import read_token
     from contextos.contracts.encoding.codec import loads
     from contextos.server.mcp_sessions import Client, ServedSessions
+    from contextos.server.serving import check_token, listen
     from contextos.server.stdio import private_stdio
 
     _check_options(user, session, delegation, http, token_file)
@@ -61,15 +65,20 @@ def mcp_serve_command(
             stated = loads(read_file(input_file))
             if not isinstance(stated, dict):
                 raise InvalidInput(Problem("", "no_object", "it is no JSON object", 'write `{"name": value}`'))
+    token = read_token(token_file) if token_file else ""
+    if token_file:
+        check_token(token)
 
     async def operation(context: CommandContext) -> None:
         sessions = ServedSessions(context.app, context.tenant_id, agent, intent or None, pack or None, message, stated)
         if user:
-            await _serve_one_user(sessions, Client(user, delegation or None, session), wire, http, token_file)
+            await _serve_one_user(sessions, Client(user, delegation or None, session), wire, bound, token)
         else:
-            await _serve_tokens(context, sessions, agent, http)
+            assert bound is not None, "stdio has a user"
+            await _serve_tokens(context, sessions, agent, bound)
 
-    with nullcontext() if http else private_stdio() as wire:
+    # Bound before a session is opened, which an address that cannot be bound would leave behind.
+    with listen(http) if http else nullcontext() as bound, nullcontext() if http else private_stdio() as wire:
         with_context(workspace, tenant, operation)
     return 0
 
@@ -88,14 +97,13 @@ def _check_options(user: str, session: str, delegation: str, http: str, token_fi
 
 
 async def _serve_one_user(
-    sessions: ServedSessions, client: Client, wire: Wire | None, http: str, token_file: Path | None
+    sessions: ServedSessions, client: Client, wire: Wire | None, bound: socket | None, token: str
 ) -> None:
     import secrets
 
-    from contextos.cli.slots.serve import read_token
     from contextos.server.mcp_server import governed_server
     from contextos.server.mcp_sessions import OneClient
-    from contextos.server.serving import PATH, address_of, listen, serve_http
+    from contextos.server.serving import PATH, address_of, serve_http
     from contextos.server.stdio import serve_stdio
 
     server = governed_server(sessions, OneClient(client))
@@ -105,25 +113,23 @@ async def _serve_one_user(
     if wire:
         await serve_stdio(server, wire)
         return
-    token = read_token(token_file) if token_file else secrets.token_urlsafe(32)
-    with listen(http) as bound:
-        print_note(f"serving http://{address_of(bound)}{PATH}")
-        if token_file is None:
-            print_note(f"bearer token: {token}")
-        await serve_http(server, bound, token)
+    assert bound is not None, "it is stdio or HTTP"
+    print_note(f"serving http://{address_of(bound)}{PATH}")
+    if not token:
+        token = secrets.token_urlsafe(32)
+        print_note(f"bearer token: {token}")
+    await serve_http(server, bound, token)
 
 
-async def _serve_tokens(context: CommandContext, sessions: ServedSessions, agent: str, http: str) -> None:
+async def _serve_tokens(context: CommandContext, sessions: ServedSessions, agent: str, bound: socket) -> None:
     from contextos.server.mcp_server import governed_server
     from contextos.server.mcp_sessions import SESSION_PARAMETER
     from contextos.server.oauth import oauth_resource
-    from contextos.server.serving import address_of, listen, serve_oauth
+    from contextos.server.serving import address_of, serve_oauth
 
     resource = oauth_resource(context.app, context.tenant_id, agent)
-
-    with listen(http) as bound:
-        print_note(f"listening on {address_of(bound)}; clients use {resource.url}?{SESSION_PARAMETER}=NAME")
-        await serve_oauth(governed_server(sessions, resource), bound, resource)
+    print_note(f"listening on {address_of(bound)}; clients use {resource.url}?{SESSION_PARAMETER}=NAME")
+    await serve_oauth(governed_server(sessions, resource), bound, resource)
 
 
 def _usage(detail: str, remedy: str) -> InvalidInput:

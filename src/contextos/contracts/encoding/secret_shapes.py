@@ -48,7 +48,7 @@ SECRET_SHAPES: Final[Mapping[str, str]] = {
     "Shopify": r"\bshp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}",
     "Azure key": r"(?i:\b(?:Account|SharedAccess)Key=)[A-Za-z0-9+/]{40,}=*",
     "Azure signature": r"(?i:[?&]sig=)[A-Za-z0-9%+/]{40,}=*",
-    "password in a URL": r"(?i:\b[a-z][a-z0-9+.-]*)://[^\s/:@\[]*:[^\s/\[][^\s/]*@",
+    "password in a URL": r"""(?i:\b[a-z][a-z0-9+.-]*)://[^\s/:@\[]*:[^\s/\["',?][^\s/"',?]*@""",
 }
 """Patterns of texts that are secrets, by what they are."""
 
@@ -56,11 +56,14 @@ _LABEL: Final = (
     r"(?:secret|secret[_-]?(?:access[_-]?)?key|(?:client|app|webhook|signing|shared)[_-]?secret"
     r"|(?:api|access|account|private|signing|encryption)[_-]?key|(?:access|auth|refresh|api|bearer|session)[_-]?token)"
 )
-_PASSWORD_LABEL: Final = r"(?:passw(?:or)?d|passphrase|\bpwd)"
+_PASSWORD_LABEL: Final = r"(?:passw(?:or)?d|passphrase|pwd)"
 _IS: Final = r"""\\?["']?\s{0,2}[:=]\s{0,2}\\?["']?"""
 _LABELLED: Final = rf"(?i:[A-Z0-9_.-]*{_LABEL}){_IS}[A-Za-z0-9+/_.~-]{{16,}}=*"
 _PASSWORD: Final = rf"""(?i:[A-Z0-9_.-]*{_PASSWORD_LABEL}){_IS}[^\s;,&"'\\\[\](){{}}<>$]{{6,}}"""
 _BASIC: Final = r"(?i:\bbasic)[ \t]{1,4}[A-Za-z0-9+/]{8,}={0,2}"
+_UUID: Final = r"(?i:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+_NAMED: Final = r"/.*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+"
+"""What stands behind the word of a password and names another thing: a path, a variable, a member."""
 _PASSWORD_NAMES: Final = ("password", "passwd", "passphrase", "pwd")
 
 
@@ -116,7 +119,9 @@ def _value(text: str) -> str:
 
 
 def _is_random(value: str) -> bool:
-    """Whether a value is no word, name or path: hexadecimal, or of both cases with a digit."""
+    """Whether a value is no word, name, path or UUID: hexadecimal, or of both cases with a digit."""
+    if linear_pattern(_UUID).fullmatch(value):
+        return False
     bare = value.replace("-", "").rstrip("=")
     if len(bare) >= 32 and not bare.strip("0123456789abcdefABCDEF"):
         return True
@@ -127,8 +132,10 @@ def _is_random(value: str) -> bool:
 
 
 def _is_password(value: str) -> bool:
-    """Whether a value is more than a word: it has a digit and a letter, and no blank."""
-    short = len(value) < 6 or value.split() != [value]
+    """Whether a value is more than a word, a path, or the name of a variable: it has a digit and a letter, and no
+    blank.
+    """
+    short = len(value) < 6 or value.split() != [value] or linear_pattern(_NAMED).fullmatch(value) is not None
     return not short and any(map(str.isdigit, value)) and any(map(str.isalpha, value))
 
 

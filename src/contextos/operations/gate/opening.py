@@ -17,6 +17,7 @@ from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims, Us
 from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import name_remedy, tool_remedy
+from contextos.contracts.ids import SESSION
 from contextos.contracts.journal import Entry
 from contextos.errors import ConflictingRequest, InvalidInput, Problem
 from contextos.operations.acts.checks import checked_text
@@ -50,9 +51,9 @@ async def open_session(
 
     Raises:
         ConflictingRequest: the name belongs to a session of another user, agent, intent or context.
-        InvalidInput: an argument is malformed, the directory does not know the user and the agent, the intent is not
-            one whose calls an agent chooses, a tool is none of the session, or a person has to choose a context slot
-            before the session is open.
+        InvalidInput: an argument is malformed, the pack is not pinned, the directory does not know the user and the
+            agent, the intent is not one whose calls an agent chooses, a tool is none of the session, or a person has to
+            choose a context slot before the session is open.
         Unavailable: the store does not answer; open it again.
     """
     request = await _request(
@@ -68,7 +69,12 @@ async def open_session(
         context=context,
         runtime=(hints or RuntimeHints()).model_copy(update={"tools": tuple(tools)} if tools is not None else {}),
     )
-    view = await deployment.invoke(request)
+    try:
+        view = await deployment.invoke(request)
+    except ConflictingRequest:
+        detail = f"`{session}` is a session of another user, agent, intent, pack or context"
+        problem = Problem("/session", "conflicting_request", detail, "open one of another name")
+        raise ConflictingRequest(problem) from None
     entries = await deployment.ports.stores.tenant(tenant_id).read(view.run_id)
     opened = _opened_tools(entries)
     if opened is None:
@@ -160,7 +166,12 @@ async def _request(
     known = await recorded_request(deployment, tenant_id, session)
     if known is not None:
         intent, pack = intent or known.input.intent, pack or known.context_pack_refs[0]
-    intent, pack = await _pinned(deployment, tenant_id, intent, pack)
+    else:
+        if not SESSION.fits(session):
+            detail = f"`{session[:80]}` is no name of a session"
+            remedy = f"write up to {MAX_CALL_ID_CHARS} letters, digits, `.`, `_`, `:` and `-`"
+            raise InvalidInput(Problem("/session", "bad_session_name", detail, remedy))
+        intent, pack = await _pinned(deployment, tenant_id, intent, pack)
     identity = await _agent(deployment, tenant_id, user, agent)
     return {
         "request_id": session,
@@ -202,6 +213,9 @@ async def _pinned(deployment: Deployment, tenant_id: str, intent: str | None, pa
         detail = f"the tenant has no pin for the intent `{intent[:80]}`"
         raise InvalidInput(Problem("/intent", "unknown_intent", detail, name_remedy(intent, intents)))
     refs = sorted({ref for pin in pins if intent in pin.intents for ref in pin.refs})
+    if pack is not None and refs and pack not in refs:
+        detail = f"the tenant has no pin for the pack `{pack[:80]}` and the intent `{intent[:80]}`"
+        raise InvalidInput(Problem("/pack", "unpinned_ref", detail, name_remedy(pack, refs)))
     return intent, pack or only("pack", "the tenant has pinned", refs)
 
 

@@ -88,6 +88,22 @@ def test_what_cannot_be_drafted_is_refused(given: dict[str, Any], code: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"name": "a b"}, "/adapter_id"),
+        ({"bearer_env": "a b"}, "/credentials/bearer/env"),
+        ({"only": ["send"], "reads": ["orders/list"]}, "`orders/list` is left out of the draft"),
+        ({"only": ["send"], "reads": ["orders/list"]}, "`--only` names others"),
+        ({"reads": ["upload"]}, "`multipart/form-data`"),
+    ],
+)
+def test_a_statement_about_nothing_in_the_draft_is_refused_with_its_reason(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        draft_openapi(**{"name": "adp_shop", "raw": document(PATHS), **given})
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
     "server", ["/v1", "http://127.0.0.1:8080", "https://{region}.example", "https://127.0.0.1.", "HTTPS://x"]
 )
 def test_a_document_cannot_name_a_server_that_only_a_person_can(server: str) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.servers.adapters import hostile
@@ -33,6 +37,7 @@ def test_another_draft_never_replaces_a_file(shop) -> None:
 def test_a_server_that_does_not_answer_leaves_no_file(shop) -> None:
     said = shop.say("adapters", "add", "mcp", "lab", "--local", *command("exits_at_once", shop.path), "--json")
     assert (said.code, said.json["error"]["code"]) == (4, "unavailable")
+    assert "try again" not in said.json["error"]["detail"], "a person has to act first"
     assert not (shop.path / "adapters" / "lab.json").exists()
 
 
@@ -55,4 +60,34 @@ def test_an_agent_that_cannot_be_called_leaves_no_file_and_its_reason(shop) -> N
         said = shop.say("adapters", "add", "a2a", "lab", "--url", agent.url, "--internal", "--json")
     assert (said.code, "no JSON-RPC interface" in json.dumps(said.json)) == (2, True)
     assert "evil" not in said.out + said.err
+    assert not (shop.path / "adapters" / "lab.json").exists()
+
+
+def test_a_draft_that_a_person_interrupts_says_so_and_nothing_else(
+    shop, command: tuple[list[str], dict[str, str]], tmp_path: Path
+) -> None:
+    words, environment = command
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    server = f"open({str(started)!r}, 'w').close(); import sys; sys.stdin.read()"
+    asked = [
+        *words,
+        "adapters",
+        "add",
+        "mcp",
+        "lab",
+        "--local",
+        "-w",
+        str(shop.path),
+        "--",
+        sys.executable,
+        "-c",
+        server,
+    ]
+    with subprocess.Popen(asked, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        started.read_text()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert ("Traceback" in said, "never retrieved" in said) == (False, False), said
     assert not (shop.path / "adapters" / "lab.json").exists()

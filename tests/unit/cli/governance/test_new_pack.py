@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from contextos.cli.demo.init import WORKSPACE_TEMPLATES
+from tests.openapi_documents import document, post
 from tests.servers.adapters import FOLDER, calls, hostile
 
 
@@ -63,6 +64,7 @@ def test_a_server_becomes_an_adapter_and_a_pack_at_their_strictest_and_nothing_i
     assert "contextos adapters publish adapters/desk.json" in said.out
     declared = yaml.safe_load((empty / "packs" / "acme.desk.yaml").read_text())
     assert declared["tools"] == ["desk.read_note", "desk.send"]
+    assert declared["budget"] == {"max_tool_calls": 200, "wall_clock_ms": 600_000}, "a client works for minutes"
     assert (declared["tenant"], declared["who"], declared["approver"]) == ("tenant_dev", ["developer"], "approver")
     drafted = json.loads((empty / "adapters" / "desk.json").read_text())["definition"]["capabilities"]
     assert {(one["kind"], one["approval_mode"]) for one in drafted} == {("write", "destructive")}
@@ -97,6 +99,28 @@ def test_what_a_person_states_of_the_server_is_drafted(say, empty: Path) -> None
     assert (declared["egress"], declared["mode"]) == (["mail.example:25"], "observe")
 
 
+def test_a_pack_over_published_tools_that_leave_the_machine_can_be_published(say, empty: Path) -> None:
+    (empty / "api.json").write_bytes(document(post({"type": "object"})))
+    assert say("adapters", "add", "openapi", "orders", "api.json").code == 0
+    assert say("adapters", "publish", "adapters/orders.json").code == 0
+    settings = empty / "contextos.toml"
+    settings.write_text(settings.read_text() + '\n[egress]\ntenant_dev = ["api.example:443"]\n')
+    out = empty / "packs" / "acme.orders.yaml"
+    out.parent.mkdir(exist_ok=True)
+    made = say("pack", "new", "acme.orders", "--who", "developer", "--out", str(out))
+    assert made.code == 0, made.err
+    assert yaml.safe_load(out.read_text())["egress"] == ["api.example:443"]
+    applied = say("apply", "--by", "dev", "--key", "keys/dev.key")
+    assert applied.code == 0, applied.err
+    out.write_text(out.read_text().replace("egress:\n- api.example:443\n", "egress: []\n"))
+    said = say("pack", "lint", str(out), "--adapters")
+    assert (said.code, "add it to `egress` of the pack" in said.out, "tooling_layer.egress" in said.out) == (
+        2,
+        True,
+        False,
+    )
+
+
 def test_a_pack_of_a_server_with_many_tools_can_be_used(say, empty: Path) -> None:
     words = ["--who", "developer", "--local", "--from-mcp", desk(empty, "wide")]
     said = say("pack", "new", "wide", *words)
@@ -116,12 +140,16 @@ def test_a_pack_of_a_server_with_many_tools_can_be_used(say, empty: Path) -> Non
         (["--local"], "--local says something of an MCP server"),
         (["--read", "send"], "--read says something of an MCP server"),
         (["--from-mcp", "python 'server.py"], "close the quotation marks"),
-        (["--from-mcp", "no-such-program"], "no such program"),
+        (["--from-mcp", ""], "`--from-mcp` is empty; name the URL or the command"),
+        (["--from-mcp", "", "--local"], "`--from-mcp` is empty"),
+        (["--from-mcp", "ftp://desk.example/mcp"], "name it with `https://`"),
+        (["--from-mcp", "DESK"], "nobody stated what the server reaches; add `--local` or `--egress HOST:PORT`"),
+        (["--from-mcp", "http://127.0.0.1:1/mcp", "--internal"], "nobody stated what the server reaches"),
+        (["--from-mcp", "no-such-program", "--local"], "no such program"),
         (["--from-mcp", "http://desk.example/mcp"], "the connection is not encrypted"),
-        (["--from-mcp", "http://127.0.0.1:1/mcp", "--internal", "--env", "A"], "gets no environment"),
+        (["--from-mcp", "http://127.0.0.1:1/mcp", "--internal", "--local", "--env", "A"], "gets no environment"),
         (["--from-mcp", "DESK", "--local", "--read", "nothing"], "lists no tool `nothing`"),
     ],
-    ids=["no server", "a read of none", "a quote", "no program", "plain http", "both kinds", "no such tool"],
 )
 def test_a_draft_that_is_refused_leaves_no_file(say, empty: Path, words: list[str], says: str) -> None:
     words = [word.replace("DESK", desk(empty)) for word in words]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from contextos.cli import run_command_line
+from contextos.server import serving
 from tests.mcp_face import refund_workspace, serve_words
+
+
+async def ended(*_: object) -> None:
+    """A server that ends at once."""
+
 
 HTTP = ["--http", "127.0.0.1:0"]
 
@@ -44,9 +51,30 @@ def test_what_cannot_be_opened_is_said_before_a_client_connects(
         (["--intent", "support.refunds"], "the tenant has no pin for the intent"),
         (["--context", str(tmp_path / "list.json")], "it is no JSON object"),
         ([*HTTP, "--token-file", str(tmp_path / "token")], "use a random token"),
+        ([*HTTP, "--token-file", str(tmp_path / "nothing")], "no such file"),
         (["--http", "0.0.0.0:0"], "other machines can reach it"),
+        (["--http", "foo"], "it is not `HOST:PORT`"),
+        (["--http", ":99999"], "cannot serve on"),
+        (["--pack", "suport@1.0.0"], "the tenant has no pin for the pack `suport@1.0.0`"),
+        (["--session", "bad name/"], "`bad name/` is no name of a session; write up to 128 letters"),
     ):
         assert run_command_line([*serve_words(workspace), *more]) == 2, more
         shown = capsys.readouterr()
         assert said in shown.err
+        assert "is run" not in shown.err
+        assert len(shown.err.splitlines()) == 1, "one sentence says what is wrong"
         assert shown.out == ""
+    assert run_command_line(["runs", "list", "-w", str(workspace), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"] == [], "what cannot be served leaves no open session"
+
+
+def test_a_name_that_another_session_has_is_refused_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = refund_workspace(tmp_path / "shop")
+    words = serve_words(workspace)
+    monkeypatch.setattr(serving, "serve_http", ended)
+    assert run_command_line([*words, *HTTP]) == 0
+    assert run_command_line([*words, *HTTP, "--message", "Another task."]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "`s1` is a session of another user, agent, intent, pack or context; open one of another name" in said

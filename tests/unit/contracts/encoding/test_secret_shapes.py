@@ -109,3 +109,26 @@ def test_redacting_twice_changes_nothing_more_and_nothing_is_overlooked(parts: l
     assert without_secrets(kept) == kept
     assert redact([text, "ü"], ["secret"])[0] == [kept, "ü"]
     assert redact([text], ["secret"])[0] == [kept]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PWD=/home/user1/project2",
+        "password: process.env.DB_PASSWORD_V2",
+        "password=settings.DB1_PASSWORD",
+        "forgot_password: /users/password/new2",
+        '"access_key": "123e4567-e89b-12d3-a456-426614174000"',
+        '{"url":"redis://localhost:6379","contact":"ops@example.com"}',
+    ],
+)
+def test_what_a_label_names_and_is_no_secret_is_kept(text: str) -> None:
+    assert without_secrets(text) == text
+
+
+@pytest.mark.parametrize("name", ["db_pwd", "userpwd", "pwd", "DB_PASSWORD"])
+def test_a_member_is_a_secret_by_its_name_whatever_else_stands_in_the_value(name: str) -> None:
+    secret = "Hunter" + "2x9"
+    assert is_secret_member(name, secret)
+    for beside in ("plain", "é"):
+        assert secret not in str(redact({name: secret, "n": beside}, {"secret"})[0])

@@ -207,7 +207,7 @@ def decodings(text: str, work: WorkLimit) -> list[str]:
 
 
 def unescaped(text: str) -> str:
-    """Return a text with the characters that its backslash escapes stand for.
+    """Return a text with the characters that its backslash escapes mean.
 
     >>> unescaped(r"\\x6d\\u0061\\u{6c}\\U0000006c")
     'mall'

@@ -277,11 +277,7 @@ def _reply(
     against the published schema.
     """
     texts = redact(
-        [
-            part["text"]
-            for part in answer.content
-            if part.get("type") == "text" and isinstance(part.get("text"), str)
-        ]
+        [part["text"] for part in answer.content if part.get("type") == "text" and isinstance(part.get("text"), str)]
     )
     if answer.result_type != "complete":
         if declared.kind == "write":

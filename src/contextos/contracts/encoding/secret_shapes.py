@@ -139,7 +139,7 @@ def _is_labelled(text: str) -> bool:
 
 
 def _is_password(value: str) -> bool:
-    """Whether a value is more than a word: it has a digit and a letter, and no blank; and is no path or name in code."""
+    """Whether a value is more than a word: it has a digit, a letter and no blank, and is no path or name in code."""
     short = len(value) < 6 or value.split() != [value]
     if short or value.startswith("/") or linear_pattern(_NAME).fullmatch(value) is not None:
         return False
@@ -162,6 +162,8 @@ _CHECKS: Final[Mapping[str, Callable[[str], bool]]] = {
     "bearer": lambda text: linear_pattern(_WORDS).fullmatch(text.split()[1]) is None,
 }
 _SHAPES: Final = "|".join(SECRET_SHAPES.values())
-_CHECKED_SHAPES: Final = f"(?P<labelled>{_LABELLED})|(?P<password>{_PASSWORD})|(?P<basic>{_BASIC})|(?P<bearer>{_BEARER})"
+_CHECKED_SHAPES: Final = (
+    f"(?P<labelled>{_LABELLED})|(?P<password>{_PASSWORD})|(?P<basic>{_BASIC})|(?P<bearer>{_BEARER})"
+)
 SECRET_SIGN: Final = f"{_SHAPES}|(?i:{_LABEL}|{_PASSWORD_LABEL}){_IS}|{_BASIC}|{_BEARER}"
 """A pattern of the JSON of a value: where it finds nothing, no text or member of the value looks like a secret."""

@@ -179,7 +179,8 @@ def test_no_secret_of_the_connection_comes_back_in_an_answer() -> None:
     halves = [{"type": "text", "text": TOKEN[:9]}, {"type": "text", "text": TOKEN[9:]}]
     for more in ({}, {"isError": True}):
         split = _reply(ToolAnswer.model_validate({"content": halves} | more), SAY, WRITES, redact)
-        assert TOKEN[:9] not in str(split) and TOKEN[9:] not in str(split)
+        assert TOKEN[:9] not in str(split)
+        assert TOKEN[9:] not in str(split)
     found = ResourceAnswer.model_validate({"contents": [{"uri": f"x://{TOKEN}", "text": TOKEN}]})
     assert TOKEN not in str(_contents(found, f"x://{TOKEN}", READS, redact))
 

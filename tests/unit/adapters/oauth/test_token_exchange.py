@@ -17,7 +17,15 @@ from contextos.errors import InvalidInput, Unavailable
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.identity.claims import mint_claim, mint_subject_token
 from contextos.trust.seal import KeyRing
-from tests.authorization_server import AUDIENCE, CLIENT, JSON, SECRET, AuthorizationServer, authorization_server, port_of
+from tests.authorization_server import (
+    AUDIENCE,
+    CLIENT,
+    JSON,
+    SECRET,
+    AuthorizationServer,
+    authorization_server,
+    port_of,
+)
 from tests.loopback import Asked
 
 RING = KeyRing.from_seed(b"\x07" * 32)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+from contextos.action.text_forms import joined_hex, unescaped
 from contextos.contracts.encoding.entities import unescape_html
+from contextos.contracts.encoding.redacted import unused_name
 
 REDACTED: Final = "[credential]"
 MIN_SECRET_CHARS: Final = 8
 """A shorter text is not redacted: it occurs in other texts by chance."""
 
-_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _MARKS: Final = re.compile(r"[\W_]+")
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 
@@ -33,18 +35,31 @@ class SecretRedactor:
         self._bare = {bare for form in forms if len(bare := _bare(form)) >= MIN_SECRET_CHARS}
 
     def redact(self, value: Any) -> Any:
-        """Return a JSON value or text without any of the secrets, also in the names of members."""
+        """Return a JSON value or text without any of the secrets, also in the names of members. Of the texts of a list
+        that say one together nothing is kept.
+        """
         if not self._forms:
             return value
         if isinstance(value, str):
             return self._redact_text(value)
         if isinstance(value, dict):
-            return {self.redact(name): self.redact(one) for name, one in value.items()}
+            return self._redact_members(value)
         if isinstance(value, list):
-            return [self.redact(one) for one in value]
+            kept = [self.redact(one) for one in value]
+            together = "".join(one for one in kept if isinstance(one, str))
+            if self._redact_text(together) == together:
+                return kept
+            return [REDACTED if isinstance(one, str) else one for one in kept]
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return REDACTED if self.redact(str(value)) != str(value) else value
         return value
+
+    def _redact_members(self, value: dict[str, Any]) -> dict[str, Any]:
+        kept: dict[str, Any] = {}
+        numbers: dict[str, int] = {}
+        for name, one in value.items():
+            kept[unused_name(self.redact(name), kept, value, numbers)] = self.redact(one)
+        return kept
 
     def _redact_text(self, text: str) -> str:
         folded = text.casefold()
@@ -84,7 +99,7 @@ def _within(encode: Callable[[bytes], bytes], raw: bytes, group: int, bits: int)
 
 def _bare(text: str) -> str:
     """The letters and digits of a text, without the escapes of JSON, HTML and URLs."""
-    if text.isalnum() and text.isascii():
+    if text.isalnum() and text.isascii() and "0x" not in text.lower():
         return text.lower()
-    plain = _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
+    plain = unicodedata.normalize("NFKC", joined_hex(unescaped(text)))
     return _MARKS.sub("", unquote(unquote(unescape_html(plain)))).casefold()

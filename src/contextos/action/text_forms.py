@@ -47,7 +47,15 @@ _TEXT: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\ufffd]{4,}")
 _NO_ASCII_WORD: Final = bytes(byte for byte in range(128) if not chr(byte).isalnum())
 _DIGITS_ONLY: Final = bytes(byte if chr(byte) in "0123456789" else 32 for byte in range(256))
 _NUMBER: Final = re.compile(r"[0-9]+")
-_ESCAPE: Final = re.compile(r"\\[uU]([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
+_ESCAPE: Final = re.compile(
+    r"\\U(00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4})|\\u\{0{0,4}((?:0?[0-9a-fA-F]|10)?[0-9a-fA-F]{1,4})\}"
+    r"|\\[uU]([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})"
+)
+_MARKED_HEX: Final = re.compile(
+    r"(?:0[xX])?[0-9a-fA-F]{2}(?:[\s,;:-]{0,3}0[xX][0-9a-fA-F]{2}|[\s,;:-]{1,3}[0-9a-fA-F]{2}){3,}"
+)
+_HEX_MARKS: Final = re.compile(r"0[xX]|[\s,;:-]+")
+_WIDE: Final = re.compile(rb"(?:[\x20-\x7e\xa0-\xff]\x00){4,}[\x20-\x7e]?")
 _QUOTED: Final = re.compile(r"=(?:\r?\n|([0-9A-F]{2}))")
 _PARTS: Final = re.compile(r"[^\s/?#&=,;:<>()\[\]{}\"'|\\]+")
 _SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]{0,30}:(?://)?")
@@ -198,6 +206,24 @@ def decodings(text: str, work: WorkLimit) -> list[str]:
     return list(found)
 
 
+def unescaped(text: str) -> str:
+    """Return a text with the characters that its backslash escapes mean.
+
+    >>> unescaped(r"\\x6d\\u0061\\u{6c}\\U0000006c")
+    'mall'
+    """
+    return _ESCAPE.sub(lambda match: chr(int(match[match.lastindex or 0], 16)), text)
+
+
+def joined_hex(text: str) -> str:
+    """Return a text without the marks between and before the bytes that it has in hex.
+
+    >>> joined_hex("6d:61:6c:6c, 0x6d, 0x61, 0x6c, 0x6c")
+    '6d616c6c6d616c6c'
+    """
+    return _MARKED_HEX.sub(lambda match: _HEX_MARKS.sub("", match[0]), text)
+
+
 def _form(text: str) -> ValueForm:
     return ValueForm(text, max(_NUMBER.findall(text), key=len, default="").encode())
 
@@ -225,12 +251,12 @@ def _decoded(text: str) -> Iterator[str]:
     if "&" in text:
         yield unescape_html(text)
     if "\\" in text:
-        yield _ESCAPE.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
+        yield unescaped(text)
     if "=" in text:
         yield _QUOTED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "", text)
     # Mail wraps encoded lines, and an author can put blanks between the characters.
     joined = "".join(text.split())
-    said = [one for whole in dict.fromkeys((text, joined)) for one in _in_runs(whole)]
+    said = [one for whole in dict.fromkeys((text, joined, joined_hex(text))) for one in _in_runs(whole)]
     if said:
         yield "\n".join(dict.fromkeys(said))
 
@@ -257,5 +283,6 @@ def _in_runs(text: str) -> Iterator[str]:
 
 
 def _texts_in(raw: bytes) -> list[str]:
-    """The stretches of bytes that are text."""
-    return _TEXT.findall(raw.decode("utf-8", "replace"))
+    """The stretches of bytes that are text in UTF-8, or Latin letters in UTF-16."""
+    wide = [one.replace(b"\0", b"").decode("latin-1") for one in _WIDE.findall(raw)]
+    return _TEXT.findall(raw.decode("utf-8", "replace")) + wide

@@ -35,6 +35,11 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "hex": lambda it: it.encode().hex(),
     "hex in capitals": lambda it: f"0x{it.encode().hex().upper()}",
     "hex with colons": lambda it: it.encode().hex(":"),
+    "hex as code": lambda it: ", ".join(f"0x{one:02x}" for one in it.encode()),
+    "hex as code without marks": lambda it: "".join(f"0x{one:02X}" for one in it.encode()),
+    "full width": lambda it: "".join(chr(ord(one) + 0xFEE0) if "!" <= one <= "~" else one for one in it),
+    "escapes in braces": lambda it: "".join(f"\\u{{{ord(one):x}}}" for one in it),
+    "escapes of eight digits": lambda it: "".join(f"\\U{ord(one):08x}" for one in it),
     "hex of base64": lambda it: base64_of(f"Bearer {it}").encode().hex(),
     "reversed": lambda it: it[::-1],
     "escapes": lambda it: "".join(f"\\x{ord(one):02x}" for one in it),
@@ -94,3 +99,15 @@ def test_a_text_that_python_cannot_unescape_stops_nothing() -> None:
 def test_a_short_text_is_no_secret_and_no_object_shows_one() -> None:
     assert SecretRedactor(["short"]).redact("a short text") == "a short text"
     assert SECRET not in repr(SecretRedactor([SECRET])) + str(vars(SecretRedactor([SECRET])).keys())
+
+
+def test_of_texts_that_say_a_secret_together_nothing_is_kept() -> None:
+    redact = SecretRedactor([SECRET]).redact
+    assert redact([SECRET[:5], SECRET[5:]]) == [REDACTED, REDACTED]
+    assert redact({"a": [1, *SECRET]}) == {"a": [1, *[REDACTED] * len(SECRET)]}
+    assert redact(["one", "two"]) == ["one", "two"]
+
+
+def test_names_that_become_one_lose_no_value() -> None:
+    kept = SecretRedactor([SECRET]).redact({SECRET: 1, SECRET.upper(): 2, f"{REDACTED}~2": 3})
+    assert kept == {REDACTED: 1, f"{REDACTED}~3": 2, f"{REDACTED}~2": 3}

@@ -76,7 +76,7 @@ def reply_of(
     if answer.state == "completed":
         return AdapterReply(output=_output(answer, operation, redact), cost_cents=declared.cost_cents)
     if answer.state in REFUSING:
-        said = "\n".join(redact(text) for text in _texts(answer.said))
+        said = "\n".join(redact(_texts(answer.said)))
         return stated_error(f"task_{answer.state}", said, declared)
     why = INTERRUPTED.get(answer.state)
     if why is None:
@@ -89,7 +89,7 @@ def reply_of(
 def _output(answer: AgentAnswer, operation: SkillOperation, redact: Callable[[Any], Any]) -> dict[str, Any] | None:
     """The output in the form of the operation; None where the answer has not exactly one object as data."""
     if operation.output == "text":
-        texts = [redact(text) for text in _texts(answer.parts)]
+        texts = redact(_texts(answer.parts))
         return {"texts": texts, "omitted": len(answer.parts) - len(texts)}
     found = [part["data"] for part in answer.parts if "data" in part]
     return redact(found[0]) if len(found) == 1 and isinstance(found[0], dict) else None

@@ -279,11 +279,9 @@ def _reply(
     """The answer of a tool as a reply, without the secrets of the connection. The Tool Gateway checks the output
     against the published schema.
     """
-    texts = [
-        redact(part["text"])
-        for part in answer.content
-        if part.get("type") == "text" and isinstance(part.get("text"), str)
-    ]
+    texts = redact(
+        [part["text"] for part in answer.content if part.get("type") == "text" and isinstance(part.get("text"), str)]
+    )
     if answer.result_type != "complete":
         if declared.kind == "write":
             # A task goes on after this answer, and a tool can ask for input after its effect.
@@ -302,10 +300,7 @@ def _reply(
 
 def _contents(answer: ResourceAnswer, uri: str, declared: CapabilityDefinition, redact: Redact) -> AdapterReply:
     """The texts of the resource `uri`. What the server says to be another resource is left out: nobody listed it."""
-    texts = [
-        {"uri": redact(uri), "text": redact(part["text"])}
-        for part in answer.contents
-        if isinstance(part.get("text"), str) and part.get("uri") == uri
-    ]
+    said = [part["text"] for part in answer.contents if isinstance(part.get("text"), str) and part.get("uri") == uri]
+    texts = [{"uri": redact(uri), "text": text} for text in redact(said)]
     output = {"contents": texts, "omitted": len(answer.contents) - len(texts)}
     return AdapterReply(output=output, cost_cents=declared.cost_cents)

@@ -27,7 +27,6 @@ SECRET_SHAPES: Final[Mapping[str, str]] = {
     "age": r"(?i:\bAGE-SECRET-KEY-1)[A-Za-z0-9]+",
     "AWS": r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b",
     "JSON Web Token": r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
-    "bearer token": r"(?i:\bbearer)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*",
     "GitHub": r"\bgh[pousr]_[A-Za-z0-9]{30,}",
     "GitHub, fine-grained": r"\bgithub_pat_[A-Za-z0-9_]{22,}",
     "GitLab": r"\bglpat-[A-Za-z0-9_-]{20,}",
@@ -48,7 +47,7 @@ SECRET_SHAPES: Final[Mapping[str, str]] = {
     "Shopify": r"\bshp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}",
     "Azure key": r"(?i:\b(?:Account|SharedAccess)Key=)[A-Za-z0-9+/]{40,}=*",
     "Azure signature": r"(?i:[?&]sig=)[A-Za-z0-9%+/]{40,}=*",
-    "password in a URL": r"""(?i:\b[a-z][a-z0-9+.-]*)://[^\s/:@\[]*:[^\s/\["',?][^\s/"',?]*@""",
+    "password in a URL": r"(?i:\b[a-z][a-z0-9+.-]*)://[^\s/:@\[\",?]*:[^\s/\[\",?][^\s/\",?]*@",
 }
 """Patterns of texts that are secrets, by what they are."""
 
@@ -61,10 +60,12 @@ _IS: Final = r"""\\?["']?\s{0,2}[:=]\s{0,2}\\?["']?"""
 _LABELLED: Final = rf"(?i:[A-Z0-9_.-]*{_LABEL}){_IS}[A-Za-z0-9+/_.~-]{{16,}}=*"
 _PASSWORD: Final = rf"""(?i:[A-Z0-9_.-]*{_PASSWORD_LABEL}){_IS}[^\s;,&"'\\\[\](){{}}<>$]{{6,}}"""
 _BASIC: Final = r"(?i:\bbasic)[ \t]{1,4}[A-Za-z0-9+/]{8,}={0,2}"
-_UUID: Final = r"(?i:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
-_NAMED: Final = r"/.*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+"
-"""What stands behind the word of a password and names another thing: a path, a variable, a member."""
-_PASSWORD_NAMES: Final = ("password", "passwd", "passphrase", "pwd")
+_BEARER: Final = r"(?i:\bbearer)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*"
+_UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_KEY_ID: Final = rf"(?i:[A-Z0-9_.-]*access[_-]?key){_IS}{_UUID}"
+_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
+_WORDS: Final = r"(?:[A-Z]+|[A-Z]?[a-z]+)(?:[-_.](?:[A-Z]+|[A-Z]?[a-z]+))*"
+_NUMBERED_WORDS: Final = r"[A-Za-z]+[0-9]{0,3}(?:[-_][A-Za-z]+[0-9]{0,3}){2,}"
 
 
 def without_secrets(text: str) -> str:
@@ -91,11 +92,11 @@ def is_secret_member(name: str, value: str) -> bool:
     >>> is_secret_member("password", "hunter2"), is_secret_member("password", "required")
     (True, False)
     """
-    if name.lower().endswith(_PASSWORD_NAMES):
+    if linear_pattern(f"(?i:{_PASSWORD_LABEL})$").search(name) is not None:
         return _is_password(value)
     if linear_pattern(f"(?i:{_LABEL})$").search(name) is None:
         return False
-    return linear_pattern(_LABELLED).fullmatch(f"{name}={value}") is not None and _is_random(value)
+    return linear_pattern(_LABELLED).fullmatch(f"{name}={value}") is not None and _is_labelled(f"{name}={value}")
 
 
 @cache
@@ -119,24 +120,30 @@ def _value(text: str) -> str:
 
 
 def _is_random(value: str) -> bool:
-    """Whether a value is no word, name, path or UUID: hexadecimal, or of both cases with a digit."""
-    if linear_pattern(_UUID).fullmatch(value):
-        return False
+    """Whether a value is no word, name or path: hexadecimal, or of both cases with a digit."""
     bare = value.replace("-", "").rstrip("=")
     if len(bare) >= 32 and not bare.strip("0123456789abcdefABCDEF"):
         return True
     parts = value.split(".")
     if len(value) < 16 or (len(parts) > 1 and all(part.isidentifier() for part in parts)):
         return False
+    if linear_pattern(_NUMBERED_WORDS).fullmatch(value) is not None:
+        return False
     return any(map(str.isdigit, value)) and any(map(str.isupper, value)) and any(map(str.islower, value))
 
 
+def _is_labelled(text: str) -> bool:
+    """Whether a word and its value are a secret. An access key that is a UUID is the id of something."""
+    is_id = "secret" not in text.lower() and linear_pattern(_KEY_ID).fullmatch(text) is not None
+    return not is_id and _is_random(_value(text))
+
+
 def _is_password(value: str) -> bool:
-    """Whether a value is more than a word, a path, or the name of a variable: it has a digit and a letter, and no
-    blank.
-    """
-    short = len(value) < 6 or value.split() != [value] or linear_pattern(_NAMED).fullmatch(value) is not None
-    return not short and any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+    """Whether a value is more than a word: it has a digit, a letter and no blank, and is no path or name in code."""
+    short = len(value) < 6 or value.split() != [value]
+    if short or value.startswith("/") or linear_pattern(_NAME).fullmatch(value) is not None:
+        return False
+    return any(map(str.isdigit, value)) and any(map(str.isalpha, value))
 
 
 def _is_basic(text: str) -> bool:
@@ -149,11 +156,14 @@ def _is_basic(text: str) -> bool:
 
 
 _CHECKS: Final[Mapping[str, Callable[[str], bool]]] = {
-    "labelled": lambda text: _is_random(_value(text)),
+    "labelled": _is_labelled,
     "password": lambda text: _is_password(_value(text)),
     "basic": _is_basic,
+    "bearer": lambda text: linear_pattern(_WORDS).fullmatch(text.split()[1]) is None,
 }
 _SHAPES: Final = "|".join(SECRET_SHAPES.values())
-_CHECKED_SHAPES: Final = f"(?P<labelled>{_LABELLED})|(?P<password>{_PASSWORD})|(?P<basic>{_BASIC})"
-SECRET_SIGN: Final = f"{_SHAPES}|(?i:{_LABEL}|{_PASSWORD_LABEL}){_IS}|{_BASIC}"
+_CHECKED_SHAPES: Final = (
+    f"(?P<labelled>{_LABELLED})|(?P<password>{_PASSWORD})|(?P<basic>{_BASIC})|(?P<bearer>{_BEARER})"
+)
+SECRET_SIGN: Final = f"{_SHAPES}|(?i:{_LABEL}|{_PASSWORD_LABEL}){_IS}|{_BASIC}|{_BEARER}"
 """A pattern of the JSON of a value: where it finds nothing, no text or member of the value looks like a secret."""

@@ -176,6 +176,11 @@ def test_no_secret_of_the_connection_comes_back_in_an_answer() -> None:
     for body in ({"content": texts}, {"content": texts, "isError": True}, {"structuredContent": {TOKEN: [TOKEN]}}):
         for operation in (SAY, SAY.model_copy(update={"output": "structured"})):
             assert TOKEN not in str(_reply(ToolAnswer.model_validate(body), operation, WRITES, redact))
+    halves = [{"type": "text", "text": TOKEN[:9]}, {"type": "text", "text": TOKEN[9:]}]
+    for more in ({}, {"isError": True}):
+        split = _reply(ToolAnswer.model_validate({"content": halves} | more), SAY, WRITES, redact)
+        assert TOKEN[:9] not in str(split)
+        assert TOKEN[9:] not in str(split)
     found = ResourceAnswer.model_validate({"contents": [{"uri": f"x://{TOKEN}", "text": TOKEN}]})
     assert TOKEN not in str(_contents(found, f"x://{TOKEN}", READS, redact))
 

@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextos.contracts.encoding.secret_shapes import SECRET_MARK, is_secret_member, without_secrets
+from contextos.contracts.encoding.secret_shapes import (
+    SECRET_MARK,
+    SECRET_SIGN,
+    is_secret_member,
+    linear_pattern,
+    without_secrets,
+)
 from contextos.trust.redact import find_secrets, redact
 from tests.planted import planted
 
@@ -111,24 +117,44 @@ def test_redacting_twice_changes_nothing_more_and_nothing_is_overlooked(parts: l
     assert redact([text], ["secret"])[0] == [kept]
 
 
+UUID = "3fa85f64-5717-4562-b3fc-2c963f66afa6"
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "PWD=/home/user1/project2",
-        "password: process.env.DB_PASSWORD_V2",
-        "password=settings.DB1_PASSWORD",
+        "password: process.env.DB_PASSWORD_V2,",
+        "connect(host, password=settings.DB1_PASSWORD)",
+        "password=DB_PASSWORD_2",
         "forgot_password: /users/password/new2",
-        '"access_key": "123e4567-e89b-12d3-a456-426614174000"',
+        f'"access_key": "{UUID}"',
+        "encryption_key: AES256-GCM-NoPadding",
+        "Authorization: Bearer YOUR_ACCESS_TOKEN_HERE",
+        "the standard-bearer responsibilities are listed",
         '{"url":"redis://localhost:6379","contact":"ops@example.com"}',
+        "http://host.example:8080?notify=ana@example.com",
     ],
 )
-def test_what_a_label_names_and_is_no_secret_is_kept(text: str) -> None:
-    assert without_secrets(text) == text
+def test_names_paths_and_placeholders_are_no_secrets(text: str) -> None:
+    assert redact({"said": text}, ["secret"]) == ({"said": text}, ())
+    assert redact({"access_key": UUID}, ["secret"]) == ({"access_key": UUID}, ())
 
 
-@pytest.mark.parametrize("name", ["db_pwd", "userpwd", "pwd", "DB_PASSWORD"])
-def test_a_member_is_a_secret_by_its_name_whatever_else_stands_in_the_value(name: str) -> None:
-    secret = "Hunter" + "2x9"
-    assert is_secret_member(name, secret)
-    for beside in ("plain", "é"):
-        assert secret not in str(redact({name: secret, "n": beside}, {"secret"})[0])
+@pytest.mark.parametrize("text", [f"secret_access_key={UUID}", f"api_key={UUID}", "password=HUNTER2X9"])
+def test_what_only_looks_like_a_name_or_an_id_is_a_secret(text: str) -> None:
+    assert without_secrets(text) == "[redacted:secret]"
+
+
+@pytest.mark.parametrize("before", ["", "db_", "user", "DB-", "x."])
+@pytest.mark.parametrize(
+    "name", ["pwd", "PWD", "password", "passwd", "passphrase", "api_key", "apiKey", "client_secret", "access-token"]
+)
+def test_whether_a_member_is_a_secret_does_not_depend_on_what_is_beside_it(before: str, name: str) -> None:
+    member = before + name
+    value = "Hunter2x9" + "aB39" * 4
+    assert is_secret_member(member, value)
+    assert linear_pattern(SECRET_SIGN).search(json.dumps({member: value}))
+    for beside in ("", "\u00e9"):
+        kept, rules = redact({member: value, "beside": beside}, ["secret"])
+        assert (kept, rules) == ({member: "[redacted:secret]", "beside": beside}, ("secret",))

@@ -429,3 +429,18 @@ def test_a_write_that_waited_for_another_run_is_not_sent_to_a_quarantined_tool(s
             await replay(world.deployment, TENANT, view.run_id)
 
     run(go())
+
+
+def test_a_change_that_is_found_while_evidence_is_read_again_is_an_incident(stores: str, tmp_path: Path) -> None:
+    async def go() -> None:
+        async with opened(tmp_path, stores) as world:
+            waiting = await world.invoke(request(4200, "req_waiting"))
+            foreign(world).changed = True
+            view = await world.approve(waiting.run_id)
+            assert (codes(view), len(await rows(world))) == (["approval_void"], 1)
+            foreign(world).changed = False
+            foreign(world).asked.clear()
+            await is_refused(world, "req_later")
+            await replay(world.deployment, TENANT, view.run_id)
+
+    run(go())

@@ -14,13 +14,16 @@ from typing import Any, Final
 
 from contextos.action.foreign_code import ForeignFaults, ignore_fault
 from contextos.action.gateway.delivery import Exchanged, exchange_question
+from contextos.action.quarantine import is_quarantined
 from contextos.action.secret_redactor import MIN_SECRET_CHARS, SecretRedactor
 from contextos.contracts.envelopes.tool import AUTH_REF, CallContext
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode
 from contextos.contracts.ports.credentials import Credential, CredentialRequest
 from contextos.contracts.scope import Action, Capability, RunScope
 from contextos.errors import InvalidInput, Unavailable
+from contextos.runtime.code_pins import pinned_quarantine_key
 from contextos.runtime.environment import RunEnvironment
+from contextos.trust.approvals.quarantines import open_incidents
 from contextos.trust.identity.claims import mint_claim, mint_subject_token
 from contextos.trust.identity.principals import look_up
 
@@ -97,6 +100,11 @@ async def credentials_for_evidence(environment: RunEnvironment, scope: RunScope,
         capability = scope.tools.capabilities.get(fact.subject)
         if capability is None or capability.definition.auth.mode != "exchange":
             continue
+        key = f"recheck/{action.key}/{fact.name}"
+        quarantine_key = pinned_quarantine_key(scope.pinned.pins, capability)
+        look = partial(open_incidents, environment.ports.store, environment.ports.keys)
+        if await is_quarantined(environment.journal, capability, quarantine_key, look, key):
+            continue
 
         async def obtain(capability: Capability = capability, ref: str = fact.evidence_ref) -> dict[str, Any]:
             made = await exchange_credential(environment, scope, capability, ref.rsplit(":", 1)[1])
@@ -104,7 +112,7 @@ async def credentials_for_evidence(environment: RunEnvironment, scope: RunScope,
             return dict(made.answer)
 
         asked = exchange_question(capability)
-        await environment.journal.record("credential.exchanged", f"recheck/{action.key}/{fact.name}", asked, obtain)
+        await environment.journal.record("credential.exchanged", key, asked, obtain)
     return tokens
 
 

@@ -15,6 +15,7 @@ from contextos.action.gateway.deciding import capability_facts
 from contextos.action.gateway.delivery import DispatchPorts, PreconditionResult
 from contextos.action.gateway.guarded_call import GuardContext
 from contextos.action.gateway.tool_gateway import Gateway
+from contextos.action.quarantine import has_drifted, incident
 from contextos.action.registry import Registry
 from contextos.contracts.bindings import binding_of
 from contextos.contracts.encoding.codec import own_copy
@@ -26,10 +27,11 @@ from contextos.contracts.envelopes.plan import Plan, PlanStep
 from contextos.contracts.envelopes.policy import CapabilityView, PolicyDecision
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.envelopes.tool import CallContext
+from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import supplied
 from contextos.contracts.ids import derive
+from contextos.contracts.journal import Write
 from contextos.contracts.scope import Action, Capability, Fact, RunScope, ToolAccess
 from contextos.contracts.trace import child_headers
 from contextos.control.catalog import LoadedArtifacts
@@ -306,9 +308,14 @@ def _view(tools: ToolAccess, name: str) -> CapabilityView:
     return CapabilityView(name, capability.definition.approval_mode, capability_facts(capability))
 
 
-async def _recheck(environment: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action) -> Recheck:
-    """Everything that an approval was bound to, as it is now: pins, adapters, graph evidence and repeated reads."""
+async def _recheck(
+    environment: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action
+) -> tuple[Recheck, Sequence[Write]]:
+    """Everything that an approval was bound to, as it is now: pins, adapters, graph evidence and repeated reads; and
+    the incidents of the changes that it finds, once it was asked."""
     tokens = await credentials_for_evidence(environment, scope, action)
+
+    incidents: list[Write] = []
 
     async def look() -> dict[str, str | None]:
         definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
@@ -324,14 +331,16 @@ async def _recheck(environment: RunEnvironment, scope: RunScope, query: Retrieva
         for fact in action.evidence:
             of_tool = fact.evidence_ref.startswith("tool:")
             now[f"{fact.evidence_ref}#{fact.name}"] = (
-                await _ask_again(environment, scope, fact, tokens) if of_tool else known.get(fact.name)
+                await _ask_again(environment, scope, fact, tokens, incidents) if of_tool else known.get(fact.name)
             )
         return now
 
-    return look
+    return look, incidents
 
 
-async def _ask_again(environment: RunEnvironment, scope: RunScope, fact: Fact, tokens: Mapping[str, str]) -> str | None:
+async def _ask_again(
+    environment: RunEnvironment, scope: RunScope, fact: Fact, tokens: Mapping[str, str], incidents: list[Write]
+) -> str | None:
     """The digest of what a read returns now, for the arguments of the call that the evidence came from."""
     call_id = fact.evidence_ref.rsplit(":", 1)[1]
     sent = [
@@ -365,6 +374,9 @@ async def _ask_again(environment: RunEnvironment, scope: RunScope, fact: Fact, t
         reply = await adapter.call(capability.definition.name, own_copy(sent[-1]["envelope"]["args"]), context)
     except LostReply as error:
         raise Unavailable(capability.adapter.adapter_id, str(error)) from error
+    if has_drifted(capability, reply):
+        envelope = ToolCallEnvelope.model_validate(sent[-1]["envelope"])
+        incidents.append(incident(f"{quarantined}recheck.{now_us}.", envelope, now_us))
     if reply.output is None:
         return None
     cleaned, _, _ = cleanse_output(scope.pinned.pack, reply.output)

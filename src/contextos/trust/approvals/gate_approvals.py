@@ -8,7 +8,7 @@ Source: docs/design/contracts.md, "Approval modes"; docs/design/standards.md, "A
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from contextos.contracts.envelopes.identity import Approver, Principals
 from contextos.contracts.envelopes.tool import Answered
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
-from contextos.contracts.journal import Timeout
+from contextos.contracts.journal import Timeout, Write
 from contextos.contracts.ports.outside import Directory
 from contextos.contracts.ports.seams import Journal, ProvedCancels
 from contextos.contracts.scope import SESSION_LIMIT, Action, Redeemed, RunScope
@@ -46,7 +46,7 @@ class RunApprovals:
     scope: RunScope
     directory: Directory
     deferred: Callable[[str, str], dict[str, Any]]
-    recheck: Callable[[Action], Awaitable[Recheck]]
+    recheck: Callable[[Action], Awaitable[tuple[Recheck, Sequence[Write]]]]
     unsafe: tuple[str, ...]
     proved_cancels: ProvedCancels
 
@@ -190,9 +190,11 @@ class RunApprovals:
         )
         if people.get("late"):
             return "its deadline has passed"
+        look, incidents = await self.recheck(action)
         now = await self.journal.record(
-            "evidence.rechecked", action.key, {"binding_digest": question["binding_digest"]}, await self.recheck(action)
+            "evidence.rechecked", action.key, {"binding_digest": question["binding_digest"]}, look
         )
+        self.journal.stage(*incidents)
         if answer["binding_digest"] != question["binding_digest"]:
             return "the answer is bound to another call"
         if content_address(dict(action.args)) != question["binding"]["args_digest"]:

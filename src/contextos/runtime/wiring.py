@@ -311,10 +311,10 @@ def _view(tools: ToolAccess, name: str) -> CapabilityView:
 async def _recheck(
     environment: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action
 ) -> tuple[Recheck, Sequence[Write]]:
-    """Everything that an approval was bound to, as it is now: pins, adapters, graph evidence and repeated reads; and
-    the incidents of the changes that it finds, once it was asked."""
+    """Return what looks up everything that an approval was bound to, as it is now: pins, adapters, graph evidence and
+    repeated reads. The list beside it gets the incidents of the changed definitions that it finds.
+    """
     tokens = await credentials_for_evidence(environment, scope, action)
-
     incidents: list[Write] = []
 
     async def look() -> dict[str, str | None]:

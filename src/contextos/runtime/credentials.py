@@ -88,6 +88,24 @@ async def exchange_credential(
     return Exchanged({"credential": credential}, issued.token)
 
 
+def claim_token(environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str) -> str:
+    """The signed claim of one call, for its adapter alone."""
+    return mint_claim(
+        keys=environment.ports.keys,
+        issuer=scope.identity.claim.iss or "",
+        audience=capability.adapter.adapter_id,
+        tenant_id=scope.run.tenant_id,
+        run_id=scope.run.run_id,
+        session_id=scope.run.session_id,
+        agent_urn=scope.identity.principals.agent.agent_urn,
+        chain=scope.identity.chain,
+        scopes=scope.identity.scopes & frozenset(capability.definition.required_scopes),
+        now_us=environment.ports.clock.now_us(),
+        ttl_s=environment.deployment.limits.claim_ttl_s,
+        jti=tool_call_id,
+    ).token
+
+
 async def credentials_for_evidence(environment: RunEnvironment, scope: RunScope, action: Action) -> dict[str, str]:
     """Obtain a credential for each read that is repeated before an approval is used, and record it as that of a call.
     Returns the secret tokens by evidence reference; one that nobody issues is missing.

@@ -32,20 +32,19 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import supplied
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Write
-from contextos.contracts.scope import Action, Capability, Fact, RunScope, ToolAccess
+from contextos.contracts.scope import Action, Fact, RunScope, ToolAccess
 from contextos.contracts.trace import child_headers
 from contextos.control.catalog import LoadedArtifacts
 from contextos.control.vocabulary import pack_vocabulary
 from contextos.errors import LostReply, Unavailable
 from contextos.intelligence.retrieval import drop_stale_names
 from contextos.runtime.code_pins import ChangedAdapter, code_now, pinned_adapters, pinned_quarantine_key
-from contextos.runtime.credentials import credentials_for_evidence, exchange_or_failure
+from contextos.runtime.credentials import claim_token, credentials_for_evidence, exchange_or_failure
 from contextos.runtime.environment import RunEnvironment, cancels_of
 from contextos.runtime.redaction import cleanse_output, cleanse_text, redacted_items
 from contextos.trust.approvals.gate_approvals import Recheck, RunApprovals
 from contextos.trust.approvals.quarantines import open_incidents
 from contextos.trust.approvals.settlement import SettlementCheck
-from contextos.trust.identity.claims import mint_claim
 from contextos.trust.identity.principals import look_up
 from contextos.trust.journal.operation_rows import operation_fault
 from contextos.trust.journal.record import RunOutcome, build_record
@@ -198,7 +197,7 @@ def build_gateway(
         environment.ports.clock,
         pinned_adapters(environment, scope.pinned.pins),
         headers,
-        partial(_claim_token, environment, scope),
+        partial(claim_token, environment, scope),
         partial(cleanse_output, scope.pinned.pack),
         partial(cleanse_text, scope.pinned.pack),
         deferred,
@@ -232,24 +231,6 @@ def build_gateway(
             check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
         )
     )
-
-
-def _claim_token(environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str) -> str:
-    """The signed claim of one call, for its adapter alone."""
-    return mint_claim(
-        keys=environment.ports.keys,
-        issuer=scope.identity.claim.iss or "",
-        audience=capability.adapter.adapter_id,
-        tenant_id=scope.run.tenant_id,
-        run_id=scope.run.run_id,
-        session_id=scope.run.session_id,
-        agent_urn=scope.identity.principals.agent.agent_urn,
-        chain=scope.identity.chain,
-        scopes=scope.identity.scopes & frozenset(capability.definition.required_scopes),
-        now_us=environment.ports.clock.now_us(),
-        ttl_s=environment.deployment.limits.claim_ttl_s,
-        jti=tool_call_id,
-    ).token
 
 
 async def recheck_preconditions(environment: RunEnvironment, scope: RunScope, key: str) -> PreconditionResult:

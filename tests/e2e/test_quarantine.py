@@ -118,7 +118,8 @@ def test_a_quarantine_holds_in_every_process_until_the_file_is_published_again(l
     listed = command(lab.path, "adapters", "list")
     assert (listed.returncode, f"say is in quarantine for {TENANT}" in listed.stdout) == (1, True), listed
     [one] = json.loads(command(lab.path, "adapters", "list", "--json").stdout)["adapters"]
-    assert (one["state"], one["quarantined"]) == ("matches", [{"tenant": TENANT, "tool": "say"}])
+    [held] = one["quarantined"]
+    assert (one["state"], held["tenant"], held["tool"], held["run_id"]) == ("matches", TENANT, "say", run_id)
     assert "IGNORE" not in listed.stdout + listed.stderr
 
     reviewed = json.loads(lab.file.read_text("utf-8"))

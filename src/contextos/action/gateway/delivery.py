@@ -171,8 +171,8 @@ async def obtain_credentials(journal: Journal, exchange: Exchange, deliveries: S
 
     async def obtain(delivery: Delivery) -> dict[str, Any]:
         made = await exchange(delivery.call.capability, delivery.call.envelope.tool_call_id)
-        keyed = delivery.call.capability.definition.idempotency.strategy == "keyed"
-        if made.outage and delivery.call.approval is not None and delivery.claimed is None and not keyed:
+        approved = made.outage and delivery.call.approval is not None and delivery.claimed is None
+        if approved and delivery.call.capability.definition.idempotency.strategy != "keyed":
             # A dispatch would consume the approval, and nothing would be sent again. The next drive asks anew.
             raise Unavailable(str(delivery.call.capability.definition.auth.audience), made.outage)
         delivery.token = made.token

@@ -25,8 +25,8 @@ def test_what_is_in_quarantine_is_listed_until_it_is_released(tmp_path: Path) ->
             key = f"{quarantine_key(name, digest, code)}tool_1"
             row = DRIFT_INCIDENTS.write(key, 0, DriftIncident("run_1", "tool_1", 1))
             await world.stores.tenant(TENANT).commit(Batch(run=CONTROL, writes=(row,)))
-        (name, incident), *others = (await quarantined_capabilities(world.deployment, TENANT, adapter)).items()
-        assert (name, incident.run_id[:4], others) == ("lookup", "run_", [])
+        (tool, incident), *others = (await quarantined_capabilities(world.deployment, TENANT, adapter)).items()
+        assert (tool, incident.run_id[:4], others) == ("lookup", "run_", [])
         assert not await quarantined_capabilities(world.deployment, TENANT, world.adapters["adp_policy"])
         for reason in ("", " ", planted()["github classic"].text):
             with pytest.raises(InvalidInput):

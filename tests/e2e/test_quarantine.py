@@ -110,8 +110,8 @@ def test_a_quarantine_holds_in_every_process_until_the_file_is_published_again(l
     with contextos.open(lab.path, dev=True) as app:
         assert is_quarantined(say(app, "s5"))
         assert (lab.asked(), len(calls(lab.server))) == (asked, 1)
-        for session in ("s2", "s3", "s4"):
-            run_id = app.gate(session=session, user=ana(), agent="agt_deploy").run_id
+        runs = [app.gate(session=one, user=ana(), agent="agt_deploy").run_id for one in ("s2", "s3", "s4")]
+        for run_id in runs:
             view = app.deployment.view(TENANT, run_id)
             assert app.call(replay, app.deployment, TENANT, run_id).record_hash == view.record["record_hash"]
 
@@ -119,7 +119,7 @@ def test_a_quarantine_holds_in_every_process_until_the_file_is_published_again(l
     assert (listed.returncode, f"say is in quarantine for {TENANT}" in listed.stdout) == (1, True), listed
     [one] = json.loads(command(lab.path, "adapters", "list", "--json").stdout)["adapters"]
     [held] = one["quarantined"]
-    assert (one["state"], held["tenant"], held["tool"], held["run_id"]) == ("matches", TENANT, "say", run_id)
+    assert (one["state"], held["tenant"], held["tool"], held["run_id"]) == ("matches", TENANT, "say", runs[0])
     assert "IGNORE" not in listed.stdout + listed.stderr
 
     reviewed = json.loads(lab.file.read_text("utf-8"))

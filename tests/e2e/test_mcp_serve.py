@@ -108,13 +108,17 @@ def test_the_inspector_completes_the_refund_with_a_process_for_each_call(tmp_pat
             url = f"http://{running.enter_context(served(http_words(workspace)))}/mcp"
             target = [url, "--header", f"Authorization: Bearer {TOKEN}"]
         else:
-            target = [sys.executable, "-m", "contextos.cli", *serve_words(workspace)]
+            page = ["--link", "https://approve.acme.example/{run}"]
+            target = [sys.executable, "-m", "contextos.cli", *serve_words(workspace, "s1", *page)]
         listed = inspector(folder, target, "--method", "tools/list")
         assert {one["name"] for one in listed["tools"]} == {LOOKUP, EVAL, REFUND, "finish_session"}
         inspect_call(folder, target, LOOKUP, ORDER)
         inspect_call(folder, target, EVAL, CHECK)
         waits = inspect_call(folder, target, REFUND, PAY)
-        assert waits["structuredContent"]["status"] == "waiting"
+        waiting = waits["structuredContent"]
+        assert waiting["status"] == "waiting"
+        link = f"https://approve.acme.example/{waiting['run']}" if transport == "stdio" else None
+        assert waiting.get("link") == link
         assert answer(workspace) == 5
         paid = inspect_call(folder, target, REFUND, PAY)
         assert not paid.get("isError"), paid

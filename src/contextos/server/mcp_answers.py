@@ -37,14 +37,15 @@ AGAIN: Final = (
 )
 
 
-def call_result(answer: CallAnswer, run_id: str, shown: Sequence[str] = ()) -> types.CallToolResult:
+def call_result(answer: CallAnswer, run_id: str, shown: Sequence[str] = (), link: str = "") -> types.CallToolResult:
     """Return the answer of a gate as the result of `tools/call`.
 
-    `run_id` is the run of the session, and `shown` are the names of its tools as the client sees them.
+    `run_id` is the run of the session, `shown` are the names of its tools as the client sees them, and `link` is the
+    page where a person finds what is asked.
     """
     meta = {META_RUN: run_id, META_CALL: answer.call_id}
     if isinstance(answer, Waiting):
-        return _result(waiting_text(answer, run_id), waiting_json(answer, run_id), meta, failed=True)
+        return _result(waiting_text(answer, run_id, link), waiting_json(answer, run_id, link), meta, failed=True)
     if isinstance(answer, Refused):
         answer = replace(answer, reasons=tuple(_for_client(one, shown) for one in answer.reasons))
         reasons = [asdict(one) for one in answer.reasons]
@@ -77,8 +78,8 @@ def error_result(error: ContextOSError) -> types.CallToolResult:
     return _result(text, {"status": "refused", "ended": False, "reasons": reasons}, {}, failed=True)
 
 
-def waiting_text(waiting: Waiting, run_id: str) -> str:
-    """Return what a session waits for as sentences that a model can act on."""
+def waiting_text(waiting: Waiting, run_id: str, link: str = "") -> str:
+    """Return what a session waits for as sentences that a model can act on. `link` is where a person finds it."""
     question = waiting.question
     shown = question.get("shown") or {}
     what = f"`{shown['capability']}` {displayed_json(shown['args'], None)}" if shown else "an earlier call"
@@ -89,6 +90,8 @@ def waiting_text(waiting: Waiting, run_id: str) -> str:
         "" if waiting.about == waiting.call_id else "an earlier call comes first, and this one was not asked for; "
     )
     how = HOW_IT_ENDS[waiting.waits_for].format(run=run_id)
+    if link and waiting.waits_for != "engine":
+        how += f"; it is shown at {link}"
     uncertain = waiting.waits_for == "settlement"
     so_far = "it may have happened, and nobody knows" if uncertain else "nothing is done yet, and nothing has failed"
     return (
@@ -97,8 +100,10 @@ def waiting_text(waiting: Waiting, run_id: str) -> str:
     )
 
 
-def waiting_json(waiting: Waiting, run_id: str) -> dict[str, Any]:
-    """Return what a session waits for as JSON: who is asked about which call, when that ends, and how it goes on."""
+def waiting_json(waiting: Waiting, run_id: str, link: str = "") -> dict[str, Any]:
+    """Return what a session waits for as JSON: who is asked about which call, when that ends, how it goes on, and the
+    `link` for the person.
+    """
     question = waiting.question
     shown = question.get("shown") or {}
     deadline_us = question.get("deadline_us")
@@ -116,6 +121,7 @@ def waiting_json(waiting: Waiting, run_id: str) -> dict[str, Any]:
         "call": waiting.about,
         "this_call": waiting.about == waiting.call_id,
         "question": {name: value for name, value in found.items() if value is not None},
+        **({"link": link} if link and waiting.waits_for != "engine" else {}),
         "remedy": f"{HOW_IT_ENDS[waiting.waits_for].format(run=run_id)}. {AGAIN}",
     }
 

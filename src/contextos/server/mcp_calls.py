@@ -35,6 +35,7 @@ from contextos.runtime.redaction import cleanse_text
 
 MAX_ID_RACES: Final = 8
 SAID_NO: Final = "approval_denied"
+RUN_PLACE: Final = "{run}"
 
 _CALL_ID: Final = re.compile(r"mcp_([0-9]{1,9})")
 
@@ -43,13 +44,15 @@ _CALL_ID: Final = re.compile(r"mcp_([0-9]{1,9})")
 class SessionCalls:
     """One open session for an MCP client. Calls are made one after the other; use it from one event loop.
 
-    `offered` are the tools by the names that a client sees, and `definitions` theirs by tool id.
+    `offered` are the tools by the names that a client sees, and `definitions` theirs by tool id. `link` is where a
+    person finds what the session asks, or empty.
     """
 
     gate: Gate
     offered: Mapping[str, OfferedTool]
     definitions: Mapping[str, CapabilityDefinition]
     pack: ContextPack
+    link: str = ""
     _ids: dict[bytes, str] = field(default_factory=dict)
     _answered: set[str] = field(default_factory=set)
     _newest: bytes = b""
@@ -59,8 +62,8 @@ class SessionCalls:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
-    async def of(cls, gate: Gate) -> SessionCalls:
-        """Return the calls of an open session.
+    async def of(cls, gate: Gate, link: str = "") -> SessionCalls:
+        """Return the calls of an open session. The `link` is as `ServedSessions.link`.
 
         Raises:
             InvalidInput: as `offered_tools`, or what the session is pinned to was erased.
@@ -71,7 +74,13 @@ class SessionCalls:
         if loaded is None:
             detail = "the beginning of the session was erased"
             raise InvalidInput(Problem("/session", "erased", detail, "open a session of another name"))
-        return cls(gate, offered, {tool_id: definitions[tool_id] for tool_id in gate.tools}, loaded.pack)
+        return cls(
+            gate,
+            offered,
+            {tool_id: definitions[tool_id] for tool_id in gate.tools},
+            loaded.pack,
+            link.replace(RUN_PLACE, gate.run_id),
+        )
 
     async def call(self, name: str, args: Mapping[str, Any]) -> CallAnswer:
         """Ask for a call by the name that the client sees. Whatever is wrong with it is an answer too.

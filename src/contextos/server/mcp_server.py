@@ -221,7 +221,7 @@ async def _finish(calls: SessionCalls, arguments: Mapping[str, Any]) -> types.Ca
 
 
 def _result(answer: CallAnswer, calls: SessionCalls) -> types.CallToolResult:
-    return call_result(answer, calls.gate.run_id, sorted(calls.offered))
+    return call_result(answer, calls.gate.run_id, sorted(calls.offered), calls.link)
 
 
 def _takes_tasks(context: Any) -> bool:
@@ -234,7 +234,7 @@ def _takes_tasks(context: Any) -> bool:
 
 
 def _told(waiting: Waiting, calls: SessionCalls) -> str:
-    return waiting_text(waiting, calls.gate.run_id)
+    return waiting_text(waiting, calls.gate.run_id, calls.link)
 
 
 async def _task(calls: SessionCalls, call_id: str, status: str, message: str) -> dict[str, Any]:

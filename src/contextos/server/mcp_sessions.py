@@ -13,12 +13,13 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import urlsplit
 
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.errors import InvalidInput, Problem
 from contextos.frameworks.offers import OfferedTool, known_tools, offers_of
 from contextos.operations.gate.opening import open_session, recorded_request, session_tools
-from contextos.server.mcp_calls import SessionCalls
+from contextos.server.mcp_calls import RUN_PLACE, SessionCalls
 
 if TYPE_CHECKING:
     from contextos.app import App
@@ -63,7 +64,11 @@ class OneClient:
 
 @dataclass(slots=True)
 class ServedSessions:
-    """Opens each session once and keeps it; the least recently used one is dropped, and opened again when needed."""
+    """Opens each session once and keeps it; the least recently used one is dropped, and opened again when needed.
+
+    `link` is the page where a person finds what a run asks, with `{run}` in the place of the run's id, or empty. It
+    opens the question and answers nothing.
+    """
 
     app: App
     tenant_id: str
@@ -72,6 +77,7 @@ class ServedSessions:
     pack: str | None = None
     message: str = ""
     context: Mapping[str, Any] = field(default_factory=dict)
+    link: str = ""
     _open: OrderedDict[Client, SessionCalls] = field(default_factory=OrderedDict)
 
     async def calls(self, client: Client) -> SessionCalls:
@@ -84,7 +90,7 @@ class ServedSessions:
         """
         if client not in self._open:
             gate = await open_session(self.app.deployment, self.tenant_id, client.session, **self._stated(client))
-            self._open[client] = await SessionCalls.of(gate)
+            self._open[client] = await SessionCalls.of(gate, self.link)
             if len(self._open) > MAX_OPEN_SESSIONS:
                 self._open.popitem(last=False)
         self._open.move_to_end(client)
@@ -116,6 +122,23 @@ class ServedSessions:
             "message": self.message,
             "context": self.context,
         }
+
+
+def check_link(link: str) -> None:
+    """Raise `InvalidInput` for a link that is no `https` page about one run, nor `http` on this machine."""
+    try:
+        parts = urlsplit(link)
+    except ValueError:
+        parts = urlsplit("")
+    local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
+    printable = link.isascii() and link.isprintable() and " " not in link
+    if not (printable and parts.hostname and (local or parts.scheme == "https") and "@" not in parts.netloc):
+        detail = "the link is no `https` URL of a page"
+    elif link.count(RUN_PLACE) != 1 or RUN_PLACE in parts.netloc:
+        detail = f"the link does not say `{RUN_PLACE}` once behind its host, so it would show no run"
+    else:
+        return
+    raise InvalidInput(Problem("/link", "bad_link", detail, "write it as `https://approve.acme.example/runs/{run}`"))
 
 
 def session_of(user: str, name: str | None) -> str:

@@ -42,6 +42,16 @@ def test_whatever_a_session_waits_for_the_same_call_is_the_way_on(waits_for: str
     assert ("nothing is done yet" in text) is (waits_for != "settlement"), "an uncertain effect may be done"
 
 
+@pytest.mark.parametrize("waits_for", HOW_IT_ENDS)
+def test_a_person_finds_the_question_at_the_link(waits_for: str) -> None:
+    page = "https://approve.acme.example/runs/run_1"
+    waits = call_result(Waiting("mcp_2", waits_for, "mcp_2", {}), "run_1", link=page)
+    of_person = waits_for != "engine"
+    assert (waits.structured_content.get("link") == page) is of_person
+    assert (page in waits.content[0].text) is of_person
+    assert "link" not in call_result(Waiting("mcp_2", waits_for, "mcp_2", {}), "run_1").structured_content
+
+
 def test_an_error_of_the_runtime_is_a_result_with_a_remedy() -> None:
     silent = error_result(Unavailable("store", "it does not answer"))
     assert silent.structured_content["reasons"][0]["remedy"] == "make the same call again"

@@ -10,7 +10,7 @@ import pytest
 import contextos
 from contextos.errors import InvalidInput
 from contextos.server import mcp_sessions
-from contextos.server.mcp_sessions import Client, ServedSessions, session_of
+from contextos.server.mcp_sessions import Client, ServedSessions, check_link, session_of
 from tests.mcp_face import AGENT, DELEGATION, USER, refund_workspace
 
 
@@ -22,6 +22,31 @@ def test_a_session_is_named_by_its_user_and_the_name_in_the_url() -> None:
 def test_what_is_no_name_is_refused(name: str | None) -> None:
     with pytest.raises(InvalidInput, match="names no session"):
         session_of("ana", name)
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "approve/{run}",
+        "http://approve.acme.example/{run}",
+        "javascript:alert({run})",
+        "https://{run}.acme.example/",
+        "https://user@acme.example/{run}",
+        "https://acme.example/",
+        "https://acme.example/{run}/{run}",
+        "https://acme.example/{run} and more",
+        "https://acme.example/{run}\u202e",
+        "https://[acme/{run}",
+    ],
+)
+def test_a_link_that_shows_no_run_or_leads_elsewhere_is_refused(link: str) -> None:
+    with pytest.raises(InvalidInput, match="the link"):
+        check_link(link)
+
+
+@pytest.mark.parametrize("link", ["https://acme.example/a?run={run}#{x}", "http://127.0.0.1:8000/runs/{run}"])
+def test_a_page_about_one_run_is_a_link(link: str) -> None:
+    check_link(link)
 
 
 def test_the_least_recently_used_session_is_closed_and_opened_again(

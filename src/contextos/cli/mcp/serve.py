@@ -46,6 +46,14 @@ def mcp_serve_command(
         Path | None,
         typer.Option("--token-file", help="File with the development token. Without it, a new token is printed."),
     ] = None,
+    link: Annotated[
+        str,
+        typer.Option(
+            "--link",
+            metavar="URL",
+            help="The page of your own about a run, with {run} in it. A call that waits names it.",
+        ),
+    ] = "",
     workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
 ) -> int:
@@ -54,11 +62,13 @@ def mcp_serve_command(
 
     from contextos.cli.slots.serve import read_token
     from contextos.contracts.encoding.codec import loads
-    from contextos.server.mcp_sessions import Client, ServedSessions
+    from contextos.server.mcp_sessions import Client, ServedSessions, check_link
     from contextos.server.serving import check_token, listen
     from contextos.server.stdio import private_stdio
 
     _check_options(user, session, delegation, http, token_file)
+    if link:
+        check_link(link)
     stated: Any = {}
     if input_file:
         with about(input_file):
@@ -70,7 +80,9 @@ def mcp_serve_command(
         check_token(token)
 
     async def operation(context: CommandContext) -> None:
-        sessions = ServedSessions(context.app, context.tenant_id, agent, intent or None, pack or None, message, stated)
+        sessions = ServedSessions(
+            context.app, context.tenant_id, agent, intent or None, pack or None, message, stated, link
+        )
         if user:
             await _serve_one_user(sessions, Client(user, delegation or None, session), wire, bound, token)
         else:

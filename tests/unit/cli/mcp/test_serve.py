@@ -55,6 +55,7 @@ def test_what_cannot_be_opened_is_said_before_a_client_connects(
         (["--http", "0.0.0.0:0"], "other machines can reach it"),
         (["--http", "foo"], "it is not `HOST:PORT`"),
         (["--http", ":99999"], "cannot serve on"),
+        (["--link", "https://acme.example/"], "it would show no run"),
         (["--pack", "suport@1.0.0"], "the tenant has no pin for the pack `suport@1.0.0`"),
         (["--session", "bad name/"], "`bad name/` is no name of a session; write up to 128 letters"),
     ):

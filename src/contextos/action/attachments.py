@@ -13,7 +13,7 @@ from contextos.contracts.envelopes.run import Attachment
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode
 from contextos.contracts.ports.outside import Attachments
 from contextos.contracts.refs import attachment_ref
-from contextos.errors import InvalidInput
+from contextos.errors import InvalidInput, Unavailable
 
 MAX_ATTACHMENT_BYTES: Final = 16 << 20
 MAX_TEXT_BYTES: Final = 65_536
@@ -34,6 +34,9 @@ async def fetch_attachment(port: Attachments, tenant_id: str, wanted: Attachment
     except InvalidInput as error:
         first = error.problems[0]
         return failed(wanted, "missing_evidence", f"{first.detail}; {first.remedy}")
+    except Unavailable as error:
+        detail = f"attachment `{wanted.artifact_id}` cannot be fetched now: {error}"
+        raise Unavailable(error.dependency, detail, retry_after_ms=error.retry_after_ms) from None
     if hashlib.sha256(file.content).hexdigest() != wanted.sha256:
         return failed(wanted, "missing_evidence", "its bytes have another digest; send that of the file")
     if _essence(file.media_type) != _essence(wanted.media_type):

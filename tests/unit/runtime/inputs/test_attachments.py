@@ -41,7 +41,7 @@ def test_what_was_fetched_before_a_fault_is_not_fetched_again(tmp_path: Path) ->
     with attaching(tmp_path) as (world, files):
         note, other = files.attach("note", NOTE), files.attach("other", b"more")
         files.down.add("/acme/other")
-        with pytest.raises(Unavailable):
+        with pytest.raises(Unavailable, match=f"attachment `{other['artifact_id']}` cannot be fetched now"):
             run(decided(world, note, other))
         files.down.clear()
         record, run_id = run(decided(world, note, other))

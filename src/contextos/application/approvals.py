@@ -87,8 +87,8 @@ class Question:
     """A question that waits for a person with the role `required_role`, as the verified journal of its run proves it.
 
     `args`, `evidence`, `untrusted` and `requester` are what the person is shown. `untrusted` names the arguments that
-    only untrusted content has, each with where they were found. `binding_digest` names exactly this call, these
-    arguments, this evidence and this text. `deadline_us` is Unix time in microseconds.
+    nothing trusted has, each with where it was found, or `planner` if nowhere. `binding_digest` names exactly this
+    call, these arguments, this evidence and this text. `deadline_us` is Unix time in microseconds.
     """
 
     tenant_id: str

@@ -222,7 +222,7 @@ class StepCall:
 class Action:
     """One call that a person is asked to approve: its final arguments and the evidence for it.
 
-    `untrusted` names the arguments that only untrusted content has, each with where they were found.
+    `untrusted` names the arguments that nothing trusted has, each with where it was found, or `planner` if nowhere.
     """
 
     tool_call_id: str

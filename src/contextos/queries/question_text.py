@@ -8,15 +8,20 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 
-QUESTION_LABELS: Final = frozenset({"call", "evidence", "untrusted", "asked", "by", "binding", "answer", "reason"})
+QUESTION_LABELS: Final = frozenset(
+    {"call", "evidence", "untrusted", "unknown", "asked", "by", "binding", "answer", "reason"}
+)
+
+NOWHERE: Final = ["planner"]
+"""Where an argument was found that nothing in the run has."""
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _BLANKS: Final = re.compile(r"(?<= ) |^ | $")
 
 
 def question_text(shown: Mapping[str, Any], binding_digest: str) -> list[str]:
-    """Return the whole question as lines: the call, each argument, the evidence, which arguments only untrusted
-    content has, who asks, and the binding.
+    """Return the whole question as lines: the call, each argument, the evidence, which arguments nothing
+    trusted has, who asks, and the binding.
 
     `shown` is the text of the question as its journal has it. No line is cut, and the last one is the digest that an
     answer names.
@@ -27,10 +32,14 @@ def question_text(shown: Mapping[str, Any], binding_digest: str) -> list[str]:
         question_line("evidence", f"{displayed(one['name'])} = {displayed_json(one['value'], None)}")
         for one in shown["evidence"]
     ]
+    untrusted = shown.get("untrusted", {})
     lines += [
         question_line("untrusted", f"{displayed(name)} was found only in {', '.join(map(displayed, found))}")
-        for name, found in shown.get("untrusted", {}).items()
+        for name, found in untrusted.items()
+        if list(found) != NOWHERE
     ]
+    if made := [displayed(name) for name, found in untrusted.items() if list(found) == NOWHERE]:
+        lines.append(question_line("unknown", f"found nowhere, so the agent made it: {', '.join(made)}"))
     lines.append(question_line("asked by", ", ".join(map(displayed, shown["requester"]))))
     # A digest is copied as a whole, so it has a line of its own, which fits into 80 columns.
     return [*lines, f"binding {binding_digest}"]

@@ -64,11 +64,19 @@ class GuardedCall:
 
     @property
     def untrusted_destinations(self) -> dict[str, TracedArgument]:
-        """Return the arguments of a write that say where something goes, and that only untrusted content has."""
+        """Return the arguments of a write that say where something goes, and that nothing trusted has.
+
+        Where the tool does not state its destinations, every argument can be one. Then a text that the agent wrote
+        itself does not count, but a value out of untrusted content does.
+        """
         definition = self.capability.definition
-        names = self.traced if definition.destinations is None else definition.destinations
-        found = {name: self.traced[name] for name in sorted(names) if name in self.traced}
-        return {name: one for name, one in found.items() if definition.kind == "write" and one.integrity == "untrusted"}
+        if definition.kind != "write":
+            return {}
+        stated = definition.destinations is not None
+        names = definition.destinations if stated else self.traced
+        found = {name: self.traced[name] for name in sorted(names or ()) if name in self.traced}
+        counts = ("untrusted", "unknown") if stated else ("untrusted",)
+        return {name: one for name, one in found.items() if one.integrity in counts}
 
 
 @final_fields

@@ -225,7 +225,7 @@ def question_about(context: GuardContext, call: GuardedCall) -> Action | Refusal
         gate,
         decision,
         call.idempotency_key,
-        {name: one.origins for name, one in call.traced.items() if one.integrity == "untrusted"},
+        {name: one.origins for name, one in call.traced.items() if one.integrity != "trusted"},
     )
 
 

@@ -19,13 +19,12 @@ async def traced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refu
 
 
 async def destinations_trusted(_context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a write to a destination that only untrusted content names, unless a person is asked."""
+    """Refuse a write to a destination that nothing trusted names, unless a person is asked."""
     untrusted = call.untrusted_destinations
     assert call.decision is not None, "the policy guard has run"
     if not untrusted or call.decision.gates:
         return call
     name, found = next(iter(untrusted.items()))
-    detail = (
-        f"`{name}` was found only in untrusted content (`{found.origins[0]}`), and no gate of the pack asks a person"
-    )
+    where = "nowhere" if found.integrity == "unknown" else f"only in untrusted content (`{found.origins[0]}`)"
+    detail = f"`{name}` was found {where}, and no gate of the pack asks a person"
     return Refusal("blocked", "untrusted_destination", detail, f"/{name}", decision=call.decision)

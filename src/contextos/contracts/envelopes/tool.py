@@ -106,7 +106,8 @@ class CapabilityDefinition(Model):
     `output_integrity` says whether what the tool answers is trusted content; by default that of a `function` adapter
     is, and that of any other adapter is not. `output_classification` is how confidential it is; by default as the pack
     says. `destinations` are the arguments of a write that say where something goes (a recipient, an account, a URL, a
-    path); by default all of them. A person is asked where only untrusted content has the value of one.
+    path); by default all of them. A person is asked where only untrusted
+    content has the value of one; where they are stated, also where nothing has it.
 
     `auth` is how a call authenticates. With `exchange`, the token has exactly the `required_scopes`.
 

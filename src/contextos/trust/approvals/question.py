@@ -32,7 +32,7 @@ def shown_text(
     """Return what an approver is shown, with every string escaped for display. No model takes part in writing it.
 
     `evidence` lists {`name`, `subject`, `value`, `ref`}; `requester` is the chain of principals {`kind`, `id`}.
-    `untrusted` names the arguments that only untrusted content has, each with where; without one nothing is shown.
+    `untrusted` names the arguments that nothing trusted has, each with where it was found, or `planner` if nowhere.
     """
     return {
         "capability": capability,
@@ -72,7 +72,7 @@ def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked:
         untrusted={
             name: one["origins"]
             for name, one in (traced["arguments"] if traced else {}).items()
-            if one["integrity"] == "untrusted"
+            if one["integrity"] != "trusted"
         },
     )
     if {**shown, "evidence": []} != expected:

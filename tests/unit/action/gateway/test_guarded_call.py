@@ -13,11 +13,11 @@ from tests.unit.action.gateway.origin_calls import call
     [
         (call(), ["text", "to"]),
         (call(destinations=("to", "cents")), ["to"]),
-        (call(destinations=("cents", "note")), []),
+        (call(destinations=("cents", "note")), ["note"]),
         (call(destinations=()), []),
         (call(kind="read"), []),
         (call(found={}), []),
     ],
 )
-def test_a_destination_counts_if_only_untrusted_content_has_it(one: GuardedCall, names: list[str]) -> None:
+def test_a_destination_counts_if_nothing_trusted_has_it(one: GuardedCall, names: list[str]) -> None:
     assert list(one.untrusted_destinations) == names

@@ -90,11 +90,19 @@ def planted() -> dict[str, Planted]:
             "DefaultEndpointsProtocol=https;AccountName=shop;AccountKey=", azure, ";EndpointSuffix=core.windows.net"
         ),
         "azure sas": behind("https://shop.blob.core.windows.net/a?sv=2024-11-04&sig=", signature, "&se=2026"),
+        "aws url": behind(
+            "https://shop.s3.amazonaws.com/a?X-Amz-Signature=", "".join(chance.choices(_HEX, k=64)), "&x-id=GetObject"
+        ),
+        "google url": behind(
+            "https://storage.googleapis.com/a/b?X-Goog-Signature=", "".join(chance.choices(_HEX, k=512))
+        ),
+        "database words in a file": behind("DB_PASS=", take(11), " DB_PORT=5432"),
         "twilio": alone("S", "K", *chance.choices(_HEX, k=32)),
         "sendgrid": alone("S", "G.", take(22, _URL), ".", take(43, _URL)),
         "labelled hex": behind("secret=", "".join(chance.choices(_HEX, k=64))),
         "labelled in json": behind('{"client_secret": "', take(32), '"}'),
         "openai": alone("sk", "-proj-", take(48, _URL)),
+        "openai, older": alone("sk", "-", take(48)),
         "anthropic": alone("sk", "-ant-api03-", take(90, _URL)),
         "hugging face": alone("h", "f_", take(34, string.ascii_letters)),
         "vault": alone("hv", "s.", take(24)),

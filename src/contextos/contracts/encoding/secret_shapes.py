@@ -34,7 +34,7 @@ SECRET_SHAPES: Final[Mapping[str, str]] = {
     "Slack webhook": r"\bhooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/]{20,}",
     "Stripe": r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
     "Stripe webhook": r"\bwhsec_[A-Za-z0-9+/=]{24,}",
-    "OpenAI, Anthropic": r"\bsk-[A-Za-z0-9_-]{20,}",
+    "OpenAI, Anthropic": r"\bsk-(?:proj|ant|svcacct|admin)-[A-Za-z0-9_-]{16,}",
     "Hugging Face": r"\bhf_[A-Za-z0-9]{30,}",
     "Google API key": r"\bAIza[A-Za-z0-9_-]{35}",
     "Google OAuth": r"\b(?:ya29\.|GOCSPX-)[A-Za-z0-9_-]{20,}",
@@ -46,7 +46,9 @@ SECRET_SHAPES: Final[Mapping[str, str]] = {
     "DigitalOcean": r"\bdo[opr]_v1_[0-9a-f]{64}",
     "Shopify": r"\bshp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}",
     "Azure key": r"(?i:\b(?:Account|SharedAccess)Key=)[A-Za-z0-9+/]{40,}=*",
-    "Azure signature": r"(?i:[?&]sig=)[A-Za-z0-9%+/]{40,}=*",
+    "signature in a URL": (
+        r"(?i:[?&](?:sig|signature|x-(?:amz|goog)-(?:signature|security-token))=)[A-Za-z0-9%+/_~-]{40,}=*"
+    ),
     "password in a URL": r"(?i:\b[a-z][a-z0-9+.-]*)://[^\s/:@\[\",?]*:[^\s/\[\",?][^\s/\",?]*@",
 }
 """Patterns of texts that are secrets, by what they are."""
@@ -55,11 +57,13 @@ _LABEL: Final = (
     r"(?:secret|secret[_-]?(?:access[_-]?)?key|(?:client|app|webhook|signing|shared)[_-]?secret"
     r"|(?:api|access|account|private|signing|encryption)[_-]?key|(?:access|auth|refresh|api|bearer|session)[_-]?token)"
 )
-_PASSWORD_LABEL: Final = r"(?:passw(?:or)?d|passphrase|pwd)"
+_PASSWORD_LABEL: Final = r"(?:passw(?:or)?d|passphrase|pwd|_pass)"
 _IS: Final = r"""\\?["']?\s{0,2}[:=]\s{0,2}\\?["']?"""
 _LABELLED: Final = rf"(?i:[A-Z0-9_.-]*{_LABEL}){_IS}[A-Za-z0-9+/_.~-]{{16,}}=*"
 _PASSWORD: Final = rf"""(?i:[A-Z0-9_.-]*{_PASSWORD_LABEL}){_IS}[^\s;,&"'\\\[\](){{}}<>$]{{6,}}"""
 _BASIC: Final = r"(?i:\bbasic)[ \t]{1,4}[A-Za-z0-9+/]{8,}={0,2}"
+_MODEL_KEY: Final = r"\bsk-[A-Za-z0-9_-]{20,}"
+"""How keys of many models begin, and some names."""
 _BEARER: Final = r"(?i:\bbearer)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*"
 _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _KEY_ID: Final = rf"(?i:[A-Z0-9_.-]*access[_-]?key){_IS}{_UUID}"
@@ -159,11 +163,13 @@ _CHECKS: Final[Mapping[str, Callable[[str], bool]]] = {
     "labelled": _is_labelled,
     "password": lambda text: _is_password(_value(text)),
     "basic": _is_basic,
+    "model": lambda text: _is_random(text.removeprefix("sk-")),
     "bearer": lambda text: linear_pattern(_WORDS).fullmatch(text.split()[1]) is None,
 }
 _SHAPES: Final = "|".join(SECRET_SHAPES.values())
 _CHECKED_SHAPES: Final = (
-    f"(?P<labelled>{_LABELLED})|(?P<password>{_PASSWORD})|(?P<basic>{_BASIC})|(?P<bearer>{_BEARER})"
+    f"(?P<labelled>{_LABELLED})|(?P<password>{_PASSWORD})|(?P<basic>{_BASIC})|(?P<model>{_MODEL_KEY})"
+    f"|(?P<bearer>{_BEARER})"
 )
-SECRET_SIGN: Final = f"{_SHAPES}|(?i:{_LABEL}|{_PASSWORD_LABEL}){_IS}|{_BASIC}|{_BEARER}"
+SECRET_SIGN: Final = f"{_SHAPES}|(?i:{_LABEL}|{_PASSWORD_LABEL}){_IS}|{_BASIC}|{_MODEL_KEY}|{_BEARER}"
 """A pattern of the JSON of a value: where it finds nothing, no text or member of the value looks like a secret."""

@@ -47,6 +47,7 @@ ORDINARY = [
     "api_key=settings.API_KEY_V2, secret=os.environ, token_ref=tok_usr_771, next_page_token=CAUQAB12abcDEF34567890",
     "secret: vault/kv/production/payments2, secret=arn/of/the/secret/in/eu1, client_secret=${CLIENT_SECRET_2026A}",
     "skill-based routing of a task-list-item, sk-learn, SK 12, SG.1, hf_token, npm_config, pypi-server, ya29",
+    "sk-learn-a-model-that-ranks-things, sk-2024-annual-report-final, by-pass: level2, Signature=none, bypass=lane42",
     "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAsn7RZv8ep828",
     "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE17bjjfvM4bZIxb3xFPpv",
     "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA\n-----END PUBLIC KEY-----",

@@ -200,6 +200,26 @@ def test_an_error_of_the_issuer_refuses_the_call_with_a_remedy_and_quotes_nothin
         assert "; " in said, "it says what to do"
         assert ("`invalid_" in said) == error.startswith("invalid_")
         assert "SECRET" not in json.dumps(one) + repr(answer)
+        assert not [one for one in here.entries(gate.run_id) if one.kind == "tool.dispatching"]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_write_that_the_issuer_refuses_is_not_dispatched_and_consumes_no_approval(keyed: bool) -> None:
+    with place(edit=_keyed if keyed else None) as here:
+        here.server.instead = lambda _: ERRORS["invalid_scope"]
+        gate = here.gate()
+        answer = here.pay(gate)
+        assert isinstance(answer, Refused), answer
+        assert [one.code for one in answer.reasons] == ["identity_refused"]
+        assert here.api.seen == []
+        kinds = [one.kind for one in here.entries(gate.run_id)]
+        assert ("tool.refused" in kinds, "tool.dispatching" in kinds) == (True, False)
+        here.server.instead = lambda _: None
+        # It is judged anew, and nothing of the first attempt stands in its way.
+        assert isinstance(here.pay(gate, "again"), Done)
+        assert len(here.api.served) == 1
+        view = gate.finish("approved")
+        assert here.app.call(replay, here.app.deployment, "acme", view.run_id).record_hash == view.record["record_hash"]
 
 
 def test_an_issuer_that_sends_back_what_it_got_puts_no_token_on_record() -> None:

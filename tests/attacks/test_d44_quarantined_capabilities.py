@@ -5,6 +5,7 @@ The attackers are a server that changes a tool back, and writers of the database
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterDefiniti
 from contextos.contracts.journal import CONTROL, Batch, Draft
 from contextos.errors import ApprovalRefused, InvalidInput, LostReply, NotFound, Unavailable
 from contextos.operations.acts.quarantines import release_capability
+from contextos.queries.run_names import run_named
 from contextos.queries.timeline import tell_story
 from tests.attacks.attackers import Attacker
 from tests.attacks.conftest import DatabaseOwner
@@ -39,6 +41,7 @@ class Foreign:
 
     def __init__(self, inner: Any) -> None:
         self.inner, self.changed, self.loses, self.down = inner, False, False, False
+        self.process: asyncio.Task[Any] | None = None
         self.asked: list[str] = []
         self.definition = AdapterDefinition.model_validate(inner.describe().to_json() | {"type": "mcp"})
 
@@ -52,6 +55,10 @@ class Foreign:
         if self.down:
             raise Unavailable("shop", "it is down")
         reply: AdapterReply = await self.inner.call(capability, args, context)
+        if self.process is not None:
+            # It ends here, and records nothing any more.
+            self.process.cancel()
+            await asyncio.Event().wait()
         if self.loses:
             raise LostReply("the line was cut")
         return reply
@@ -331,8 +338,6 @@ def test_a_change_says_nothing_of_a_write_whose_reply_was_lost(stores: str, tmp_
 
 def test_two_runs_that_find_the_change_at_the_same_time_both_end(stores: str, tmp_path: Path) -> None:
     async def go() -> None:
-        import asyncio
-
         async with opened(tmp_path, stores) as world:
             foreign(world).changed = True
             views = await asyncio.gather(*(invoked(world, f"req_{number}") for number in range(4)))
@@ -401,6 +406,33 @@ def test_a_write_that_waits_to_be_sent_again_is_not_sent_to_a_quarantined_tool(
             else:
                 assert (view.state, codes(view)) == ("escalated", ["quarantined"])
             await replay(world.deployment, TENANT, view.run_id)
+
+    run(go())
+
+
+def test_a_write_that_is_taken_over_is_not_sent_again_to_a_quarantined_tool(stores: str, tmp_path: Path) -> None:
+    """A process ends in the middle of a refund; another run finds the change; a third process takes the refund over."""
+
+    async def go() -> None:
+        async with opened(tmp_path, stores) as world:
+            payments = foreign(world, "adp_payments")
+            payments.process = asyncio.create_task(world.invoke(request(900, "req_dies")))
+            await asyncio.wait({payments.process})
+            [lost] = world.refunds()
+            assert lost["amount_inr"] == 900
+            payments.process, payments.changed = None, True
+            await invoked(world, "req_finds", 901)
+            payments.changed = False
+            payments.asked.clear()
+            run_id = await run_named(world.stores.tenant(TENANT), "req_dies")
+            for _ in range(3):
+                world.clock.at_us += 400_000_000
+                await world.deployment.advance(TENANT, run_id)
+            view = await world.deployment.view(TENANT, run_id)
+            assert (payments.asked, view.waiting and view.waiting["for"]) == ([], "settlement"), view
+            view = await world.settle(run_id, world.by_the_books())
+            assert (view.state, len(world.refunds())) == ("completed", 1)
+            await replay(world.deployment, TENANT, run_id)
 
     run(go())
 

@@ -34,6 +34,11 @@ async def is_quarantined(
     return await journal.record_found("capability.quarantined", key, look) is not None
 
 
+async def has_incidents(capability: Capability, quarantine_key: str, open_incidents: OpenIncidents) -> bool:
+    """Look for incidents of a capability, and record nothing: the caller records what it does about them."""
+    return _is_foreign(capability) and bool(await open_incidents(quarantine_key))
+
+
 def quarantine_detail(capability: Capability) -> str:
     """Return the text that says to a person why a call was not sent."""
     name = capability.capability_id

@@ -149,6 +149,30 @@ def test_evidence_that_cannot_be_read_again_pays_nothing(tmp_path: Path, gone: s
     run(go())
 
 
+@pytest.mark.parametrize("number", range(1, len(GROUP) + 1))
+def test_of_a_group_only_the_reads_before_the_refused_one_are_dispatched(tmp_path: Path, number: int) -> None:
+    def refuses(it: Credential) -> Credential:
+        if it.token.endswith(f"{number:04}"):
+            raise InvalidInput(Problem("", "invalid_target", "nobody knows the audience", "correct it"))
+        return it
+
+    async def go() -> None:
+        world, issuer = await world_with(tmp_path, refuses)
+        view = await world.invoke(request(4200, "req_1"))
+        assert view.state == "refused", view
+        entries = await world.stores.tenant(TENANT).read(view.run_id)
+        heard = [one for adapter in world.adapters.values() for one in getattr(adapter, "heard", [])]
+        assert len(heard) == sum(one.kind == "tool.dispatching" for one in entries) < len(issuer.asked)
+        assert [read_body(one)["envelope"]["error"]["code"] for one in entries if one.kind == "tool.refused"] == [
+            "identity_refused"
+        ]
+        result = await replay(world.deployment, TENANT, view.run_id)
+        assert result.compared == len(entries)
+        await world.aclose()
+
+    run(go())
+
+
 def _later(it: Credential) -> Credential:
     return replace(it, expires_at_us=it.expires_at_us + 4_000_000_000)
 

@@ -13,6 +13,7 @@ from contextos.action.budget import BudgetUsed, CallTime
 from contextos.action.gateway.result_validation import Cleanse
 from contextos.action.quarantine import OpenIncidents, incident
 from contextos.contracts.documents.operations import OperationDocument
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import Write
@@ -146,6 +147,26 @@ class Delivery:
     def can_send(self) -> bool:
         """Return whether the current attempt can send the call, and does not only look it up."""
         return self.mode == "send" or self.call.capability.definition.idempotency.strategy == "keyed"
+
+    @property
+    def denied(self) -> Failure | None:
+        """Return why the issuer gives no credential for a call that was not dispatched yet, or None."""
+        refused = self.lacking is not None and self.lacking.code == "identity_refused"
+        return self.lacking if refused and self.mode == "send" and self.claimed is None else None
+
+    def dispatching(self) -> dict[str, Any]:
+        """Return what the journal says of the current attempt before it is sent."""
+        call = self.call
+        return {
+            "envelope": call.envelope.to_json(),
+            "args_digest": content_address(call.envelope.args),
+            "mode": self.mode,
+            "provenance": dict(call.provenance),
+            "definition_digest": call.capability.definition_digest,
+            "reservation": {"tool_calls": 1, "cost_cents": call.capability.definition.cost_cents},
+            "not_after_us": self.not_after_us,
+            "approval_id": call.approval.approval_id if call.approval else None,
+        }
 
     def incident(self, ports: DispatchPorts, at_us: int) -> Write:
         """Return the write that puts the capability of the call into quarantine."""

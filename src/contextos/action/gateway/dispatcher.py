@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from contextos.action.breaker_adapter import BreakerAdapter
@@ -19,11 +20,12 @@ from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency, retries
 from contextos.action.gateway.delivery import ClearedCall, Delivery, DispatchPorts, call_context, obtain_credentials
 from contextos.action.gateway.result_validation import result_of_settlement, validate_reply, why_inconclusive
-from contextos.action.quarantine import has_drifted
+from contextos.action.quarantine import has_drifted, has_incidents
 from contextos.action.registry import Registry
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import AdapterReply, Settled, ToolCallEnvelope, ToolError, ToolResultEnvelope
+from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import CLOCK_MARGIN_US, Parked, Write
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter
@@ -42,36 +44,40 @@ class Dispatcher:
     registry: Registry
     ports: DispatchPorts
 
-    async def deliver(self, call: ClearedCall) -> ToolResultEnvelope:
-        """Send a call, at most `MAX_ATTEMPTS` times and again only where that is safe. Returns its result."""
+    async def deliver(self, call: ClearedCall) -> ToolResultEnvelope | Failure:
+        """Send a call, at most `MAX_ATTEMPTS` times and again only where that is safe. Returns its result, or why the
+        issuer of its credential refuses it: then it is not dispatched, and uses no approval up.
+        """
         return await self._deliver_on(self._begin(call))
 
-    async def deliver_all(self, calls: Sequence[ClearedCall]) -> list[ToolResultEnvelope]:
+    async def deliver_all(self, calls: Sequence[ClearedCall]) -> list[ToolResultEnvelope | Failure]:
         """Send several reads: their first attempts at the same time, further attempts one after the other.
 
         All calls are recorded before the first is sent. The record is durable by then if one of them leaves the
-        machine.
+        machine. The results are as in `deliver`; the first call that an issuer refuses is the last.
         """
         deliveries = [self._begin(call) for call in calls]
         for delivery in deliveries:
             delivery.attempt += 1
         await obtain_credentials(self.journal, self.ports.exchange, deliveries)
+        denied = next((one.denied for one in deliveries if one.denied), None)
+        deliveries = list(takewhile(lambda one: one.denied is None, deliveries))
         for delivery in deliveries:
             assert not delivery.writes, "an effect is sent alone"
             self._dispatch(delivery)
-        if any(call.capability.leaves for call in calls):
+        if any(one.call.capability.leaves for one in deliveries):
             await self.journal.commit()
         answers = await self.journal.record_all([self._request(delivery) for delivery in deliveries])
         # Whatever follows commits the answers, so every incident is staged first.
         self._stage_incidents(deliveries, answers)
         admitted = retries.admitted(deliveries, answers)
-        results = []
+        results = list[ToolResultEnvelope | Failure]()
         for delivery, answer in zip(deliveries, answers, strict=True):
             # A half-open circuit lets one call of the group through; the others are sent when that one was answered.
             delivery.grouped = delivery.call.capability.capability_id in admitted
             result = await self._finish(delivery, answer)
             results.append(await self._deliver_on(delivery) if result is None else result)
-        return results
+        return [*results, denied] if denied else results
 
     def _begin(self, call: ClearedCall) -> Delivery:
         began_us = self.journal.log()[0].at_us
@@ -81,14 +87,16 @@ class Dispatcher:
             return Delivery(call, "reconcile", began_us, began_us - behind_us)
         return Delivery(call, "send", self.journal.now_us, self.journal.clock_us)
 
-    async def _deliver_on(self, delivery: Delivery) -> ToolResultEnvelope:
-        """Make further attempts until one of them is final; return its result."""
+    async def _deliver_on(self, delivery: Delivery) -> ToolResultEnvelope | Failure:
+        """Make further attempts until one of them is final; return its result, as in `deliver`."""
         call = delivery.call
         while True:
             if delivery.attempt and delivery.mode == "send" and delivery.writes and not self.journal.on_tape:
                 await idempotency.require_same_epoch(self.journal.run_id, self.ports.store, call.operation)
             delivery.attempt += 1
             await obtain_credentials(self.journal, self.ports.exchange, [delivery])
+            if delivery.denied is not None:
+                return delivery.denied
             self._dispatch(delivery)
             if delivery.writes or call.capability.leaves:
                 await self.journal.commit()
@@ -110,7 +118,7 @@ class Dispatcher:
         delivery.not_after_us = over_us - (self.journal.now_us - self.journal.clock_us)
         if delivery.can_send or not delivery.sent_until_us:
             delivery.sent_until_us = delivery.not_after_us
-        self._derive_dispatch(delivery)
+        self.journal.derive("tool.dispatching", delivery.key, delivery.dispatching())
         if delivery.writes and delivery.claimed is None:
             delivery.claimed = self._claim(call, delivery.on_tape)
         elif delivery.writes:
@@ -190,20 +198,6 @@ class Dispatcher:
         self.journal.stage(claimed, *call.redemption, *lookup_checks, *call.preconditions)
         return claimed
 
-    def _derive_dispatch(self, delivery: Delivery) -> None:
-        call = delivery.call
-        dispatching = {
-            "envelope": call.envelope.to_json(),
-            "args_digest": content_address(call.envelope.args),
-            "mode": delivery.mode,
-            "provenance": dict(call.provenance),
-            "definition_digest": call.capability.definition_digest,
-            "reservation": {"tool_calls": 1, "cost_cents": call.capability.definition.cost_cents},
-            "not_after_us": delivery.not_after_us,
-            "approval_id": call.approval.approval_id if call.approval else None,
-        }
-        self.journal.derive("tool.dispatching", delivery.key, dispatching)
-
     def _is_budget_spent(self, capability: Capability) -> bool:
         """Return whether another attempt would exceed the budget or the session; a retry counts like any dispatch."""
         if self.scope.session_over(self.journal.now_us):
@@ -254,6 +248,9 @@ class Dispatcher:
                 raise Parked(over_us + 1)
             found = "not_sent" if mode == "send" else "unknown"
             return outcome(found, None, delivery.lacking.detail, code=delivery.lacking.code)
+        if delivery.recovered and delivery.writes and await self._is_quarantined(capability):
+            # As after a wait: what became of the call is not asked of a server that changed; a person settles it.
+            return {**outcome("unknown", None, "its capability is in quarantine since"), "no_record": True}
         remembered = partial(retries.key_is_remembered, self.journal, self.scope, self.ports, delivery)
         try:
             if mode == "send" or (rule.strategy == "keyed" and remembered()):
@@ -289,6 +286,9 @@ class Dispatcher:
         if mode != "send" and rule.strategy == "keyed" and (why := why_inconclusive(reply)):
             return {**outcome("unknown", None, why), "no_record": True}
         return {**outcome("returned", reply, ""), **drift}
+
+    async def _is_quarantined(self, capability: Capability) -> bool:
+        return await has_incidents(capability, self.ports.quarantine_key(capability), self.ports.open_incidents)
 
     def _outcome(
         self,

@@ -20,6 +20,7 @@ from contextos.action.gateway.observing import observe
 from contextos.contracts.envelopes.plan import PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.tool import Citation, ToolCallEnvelope, ToolError, ToolResultEnvelope
+from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
 from contextos.contracts.model import final_fields
 from contextos.contracts.refs import policy_ref, tool_ref
@@ -68,7 +69,9 @@ class Gateway:
     async def call(self, call: StepCall) -> ToolResultEnvelope:
         """Check one call, send it to its adapter and return the result. A refusal is a result, never an exception."""
         cleared = await self._clear(call)
-        return await self._dispatcher().deliver(cleared) if isinstance(cleared, ClearedCall) else cleared
+        if not isinstance(cleared, ClearedCall):
+            return cleared
+        return self._result(call, cleared, await self._dispatcher().deliver(cleared))
 
     async def call_all(self, calls: Sequence[StepCall]) -> list[ToolResultEnvelope]:
         """Check several reads in order, then send those that passed at the same time.
@@ -83,7 +86,9 @@ class Gateway:
                 refused.append(passed)
                 break
             cleared.append(passed)
-        return [*await self._dispatcher().deliver_all(cleared), *refused]
+        sent = await self._dispatcher().deliver_all(cleared)
+        results = [self._result(*one) for one in zip(calls, cleared, sent, strict=False)]
+        return results if len(sent) < len(cleared) else [*results, *refused]
 
     def overrun(self) -> str | None:
         """Return the limit on cost or wall clock that the run is above after the calls so far, or None."""
@@ -123,7 +128,7 @@ class Gateway:
             observes = guard in observed
             passed = await (observe(self.context, guarded, guard) if observes else guard(self.context, guarded))
             if isinstance(passed, Refusal):
-                return self._refused(call, tool_call_id, key, passed.decision or guarded.decision, passed)
+                return self._refused(call, tool_call_id, key, _id_of(passed.decision or guarded.decision), passed)
             guarded = passed
         return ClearedCall(
             envelope=self.envelope(guarded),
@@ -133,6 +138,15 @@ class Gateway:
             approval=guarded.approval,
             operation=guarded.operation,
             preconditions=guarded.preconditions,
+        )
+
+    def _result(self, call: StepCall, cleared: ClearedCall, result: ToolResultEnvelope | Failure) -> ToolResultEnvelope:
+        """The result of a call, or of the refusal of the issuer of its credential."""
+        if isinstance(result, ToolResultEnvelope):
+            return result
+        refusal = Refusal("blocked", result.code, result.detail)
+        return self._refused(
+            call, cleared.envelope.tool_call_id, cleared.key, cleared.envelope.policy_decision_id, refusal
         )
 
     def envelope(self, guarded: GuardedCall) -> ToolCallEnvelope:
@@ -172,7 +186,7 @@ class Gateway:
         return [(home[rule], rule) for rule in decision.matched_rule_ids if rule in home]
 
     def _refused(
-        self, call: StepCall, tool_call_id: str, key: str, decision: PolicyDecision | None, refusal: Refusal
+        self, call: StepCall, tool_call_id: str, key: str, decision_id: str | None, refusal: Refusal
     ) -> ToolResultEnvelope:
         made_by = refusal.made_by
         result = ToolResultEnvelope(
@@ -189,12 +203,16 @@ class Gateway:
             citations=(Citation(evidence_ref=tool_ref(call.step.tool, made_by["tool_call_id"])),) if made_by else (),
             mutations=refusal.mutations,
             risk_tags=(),
-            policy_decision_id=decision.policy_decision_id if decision else None,
+            policy_decision_id=decision_id,
             latency_ms=0,
             metadata={"idempotent_replayed": True, "made_by": dict(made_by)} if made_by else {},
         )
         self.context.journal.derive("tool.refused", key, {"envelope": result.to_json()})
         return result
+
+
+def _id_of(decision: PolicyDecision | None) -> str | None:
+    return decision.policy_decision_id if decision else None
 
 
 def _error_of(refusal: Refusal) -> ToolError | None:

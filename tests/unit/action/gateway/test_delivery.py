@@ -8,6 +8,7 @@ import pytest
 
 from contextos.action.gateway.delivery import TOKEN_LOST, Delivery, Exchanged, obtain_credentials
 from contextos.contracts.envelopes.tool import Authentication
+from contextos.contracts.envelopes.verdicts import Failure
 
 
 def delivery(kind: str) -> Delivery:
@@ -64,3 +65,21 @@ def test_only_the_process_that_exchanged_has_the_token() -> None:
     assert (refused.token, refused.lacking.code) == ("", "identity_refused")
     assert live.kinds == [("credential.exchanged", "0/read/1")]
     assert "secret-token" not in repr(mine)
+
+
+@pytest.mark.parametrize(
+    ("code", "mode", "claimed", "denied"),
+    [
+        ("identity_refused", "send", None, True),
+        ("tool_failed", "send", None, False),
+        ("identity_refused", "reconcile", None, False),
+        ("identity_refused", "send", object(), False),
+    ],
+    ids=["a refusal", "an outage", "a look-up", "a write that was dispatched before"],
+)
+def test_only_a_refusal_before_the_first_dispatch_keeps_a_call_off_the_record(
+    code: Any, mode: str, claimed: Any, denied: bool
+) -> None:
+    one = delivery("write")
+    one.mode, one.claimed, one.lacking = mode, claimed, Failure(code=code, detail="no")
+    assert (one.denied is not None) is denied

@@ -77,7 +77,7 @@ def test_a_look_up_after_a_crash_ends_within_minutes(stores: str, tmp_path: Path
         world.adapters["adp_payments"] = slow  # type: ignore[assignment]
         began_us = clock.at_us
         first = asyncio.ensure_future(world.invoke(payment("stream")))
-        await asyncio.wait_for(slow.under_way.wait(), 10)
+        await asyncio.wait_for(slow.under_way.wait(), 60)
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         [run_id] = [one for _, one in [key async for key in world.stores.due(clock.at_us + DAY_US)]]

@@ -46,7 +46,7 @@ async def one_life(world: TestWorld, killing: Killing, life: int) -> None:
     killing.struck.clear()
     await engine.start()
     ends = [asyncio.ensure_future(one) for one in (killing.struck.wait(), engine.idle())]
-    await asyncio.wait(ends, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(ends, timeout=60, return_when=asyncio.FIRST_COMPLETED)
     # As the kernel ends a process: the drives stop where they are.
     await engine.stop()
     for one in ends:

@@ -34,7 +34,7 @@ async def under_way(path: Path, stores: str) -> tuple[TestWorld, Slow, asyncio.T
     slow = Slow(world.adapters["adp_payments"])
     world.adapters["adp_payments"] = slow  # type: ignore[assignment]
     first = asyncio.ensure_future(world.invoke(request(900, "req_1")))
-    await asyncio.wait_for(slow.under_way.wait(), 10)
+    await asyncio.wait_for(slow.under_way.wait(), 60)
     return world, slow, first, (await world.stores.tenant(TENANT).read(INDEX))[0].key
 
 

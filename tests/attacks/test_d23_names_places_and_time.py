@@ -156,7 +156,7 @@ def test_a_worker_whose_clock_is_ahead_does_not_take_a_call_for_never_sent(store
         slow = Slow(world.adapters["adp_payments"])
         world.adapters["adp_payments"] = slow
         first = asyncio.ensure_future(world.invoke(request(900, "req_1")))
-        await asyncio.wait_for(slow.under_way.wait(), 10)
+        await asyncio.wait_for(slow.under_way.wait(), 60)
         run_id = (await world.stores.tenant(TENANT).read(INDEX))[0].key
 
         ports = replace(world.deployment.ports, clock=Ahead(clock), owner="ahead", alive=lambda owner: owner == "ahead")

@@ -72,10 +72,10 @@ def test_a_step_of_a_tenant_with_waiting_runs_yields_to_the_run_of_a_quiet_tenan
             noisy = two.steps("noisy")
             await a_moment()
             for _ in range(3):
-                await asyncio.wait_for(two.steps("quiet"), 5)
+                await asyncio.wait_for(two.steps("quiet"), 60)
             assert not noisy.done()
             await two.quiet.aclose()
-            await asyncio.wait_for(noisy, 5)
+            await asyncio.wait_for(noisy, 60)
 
     run(act())
 
@@ -96,7 +96,7 @@ def test_a_call_of_a_quiet_tenant_holds_others_up_for_a_moment_only(
                 await a_moment()
                 assert noisy.done() == (short_s == 0)
             await two.quiet.aclose()
-            await asyncio.wait_for(noisy, 5)
+            await asyncio.wait_for(noisy, 60)
 
     run(act())
 
@@ -146,7 +146,7 @@ def test_two_tenants_with_waiting_runs_do_not_yield_to_each_other() -> None:
             waiting = asyncio.ensure_future(another(two.gate))
             await a_moment()
             assert two.gate._queue.waits("quiet")
-            await asyncio.wait_for(two.steps("noisy"), 5)
+            await asyncio.wait_for(two.steps("noisy"), 60)
             await two.quiet.aclose()
             await waiting
 
@@ -176,7 +176,7 @@ def test_a_tenant_that_used_as_much_loses_its_priority(runs: int) -> None:
                 await asyncio.wait([noisy])
                 await two.gate.yield_to_others("quiet", "run_quiet")
                 steps += 1
-            await asyncio.wait_for(two.steps("noisy"), 5)
+            await asyncio.wait_for(two.steps("noisy"), 60)
             assert (steps > 50) == (runs == 1)
             await more.aclose()
 
@@ -208,7 +208,7 @@ def test_a_run_that_hangs_in_its_turn_delays_nobody(monkeypatch: pytest.MonkeyPa
         async with Two() as two:
             monkeypatch.setattr(gates, "MAX_YIELD_S", 0.01)
             await two.gate.yield_to_others("quiet", "run_quiet")
-            await asyncio.wait_for(two.steps("noisy"), 5)
+            await asyncio.wait_for(two.steps("noisy"), 60)
             await asyncio.sleep(0.02)
             # From now on no step waits for it.
             for _ in range(3):
@@ -231,7 +231,7 @@ def test_priority_depends_on_the_age_of_the_step_and_not_of_the_turn_or_of_anoth
             await a_moment()
             assert not noisy.done()
             await two.quiet.aclose()
-            await asyncio.wait_for(noisy, 5)
+            await asyncio.wait_for(noisy, 60)
 
     run(act())
 

@@ -578,8 +578,8 @@ def test_a_stopped_engine_is_idle_even_if_a_run_was_about_to_be_tried_again() ->
 
 
 def test_heads_are_published_at_intervals_and_a_failing_witness_stops_no_run() -> None:
-    async def go() -> None:
-        world, published = World(), []
+    async def scenario(world: World) -> None:
+        published = []
 
         async def witness() -> None:
             published.append(world.clock.us)
@@ -592,12 +592,11 @@ def test_heads_are_published_at_intervals_and_a_failing_witness_stops_no_run() -
         await asyncio.sleep(0.05)
         assert len(published) == 1, "not before its time, also after a failure"
         world.clock.us += 2_000_000
-        await asyncio.sleep(0.05)
-        assert len(published) == 2
+        await until(lambda: len(published) == 2)
         assert world.drives == ["run_1"]
         await engine.stop()
 
-    asyncio.run(go())
+    play(scenario)
 
 
 def test_a_witness_that_hangs_holds_up_no_run_and_a_clock_that_jumps_does_not_silence_it() -> None:

@@ -146,7 +146,7 @@ class McpSession:
         """Begin to end the session. Does not wait."""
         is_first, self._ending = not self._ending, True
         self._over.set()
-        # Not a second time: that would stop the ending of the process.
+        # Not a second time: that would cut the ending of the process short.
         if is_first and not self._opened.done():
             self.task.cancel()
 

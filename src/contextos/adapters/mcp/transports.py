@@ -12,7 +12,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -229,25 +229,28 @@ def _parsed(line: bytes) -> object:
 
 
 async def _end(process: asyncio.subprocess.Process, watched: anyio.Event) -> None:
-    """End a process and its group: by the end of its stdin, then by signals. Also where the caller is cancelled."""
-    with anyio.CancelScope(shield=True):
-        if process.stdin is not None:
-            process.stdin.close()
-        for sign in (None, signal.SIGTERM, signal.SIGKILL):
-            if sign is not None:
-                _signal_group(process.pid, sign)
-            with anyio.move_on_after(EXIT_GRACE_S):
-                # `process.wait()` would also wait for the end of pipes that a process of its own can hold.
-                while process.returncode is None:  # noqa: ASYNC110
-                    await anyio.sleep(EXIT_POLL_S)
-            if process.returncode is not None:
-                break
-        # What it left running in its group.
-        _signal_group(process.pid, signal.SIGKILL)
+    """End a process and its group: by the end of its stdin, then by signals. Also where the caller is cancelled: of
+    what anyio cancels it is shielded, and where its own task is cancelled it kills at once.
+    """
+    with anyio.CancelScope(shield=True), ExitStack() as on_exit:
+        # asyncio has no public way to close the pipes of a process that somebody else still holds.
+        on_exit.callback(getattr(process, "_transport").close)  # noqa: B009
+        with ExitStack() as on_end:
+            # The process, if it is still there, and what it left running in its group.
+            on_end.callback(_signal_group, process.pid, signal.SIGKILL)
+            if process.stdin is not None:
+                process.stdin.close()
+            for sign in (None, signal.SIGTERM, signal.SIGKILL):
+                if sign is not None:
+                    _signal_group(process.pid, sign)
+                with anyio.move_on_after(EXIT_GRACE_S):
+                    # `process.wait()` would also wait for the end of pipes that a process of its own can hold.
+                    while process.returncode is None:  # noqa: ASYNC110
+                        await anyio.sleep(EXIT_POLL_S)
+                if process.returncode is not None:
+                    break
         with anyio.move_on_after(EXIT_GRACE_S):
             await watched.wait()
-        # asyncio has no public way to close the pipes of a process that somebody else still holds.
-        getattr(process, "_transport").close()  # noqa: B009
         await anyio.lowlevel.checkpoint()
 
 

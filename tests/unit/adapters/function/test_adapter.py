@@ -21,7 +21,7 @@ from contextos.telemetry.logs import ConsoleFormatter, JsonLinesFormatter
 
 Answer = Callable[[Mapping[str, Any], CallContext], Any]
 CONTEXT = CallContext("tenant_a", "run_1", "tool_1", "ik_0123456789abcdef", 0, 60_000)
-SOON = CallContext("tenant_a", "run_1", "tool_1", "ik_0123456789abcdef", 0, 30)
+SOON = CallContext("tenant_a", "run_1", "tool_1", "ik_0123456789abcdef", 0, 300)
 
 
 def definition(strategy: str = "none") -> AdapterDefinition:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+from contextos.adapters.mcp.adapter import McpAdapter
 from contextos.adapters.mcp.connection import McpSessions
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.errors import Unavailable
-from tests.servers.adapters import against, call_context, hostile
+from tests.servers.adapters import against, call_context, calls, hostile
 
 
 def test_calls_share_a_session_until_it_is_reset(tmp_path: Path) -> None:
@@ -51,32 +53,60 @@ def test_a_variable_that_is_not_set_stops_the_start(tmp_path: Path) -> None:
         asyncio.run(connection.session())
 
 
-def test_the_process_of_a_closed_adapter_is_gone_also_if_it_hangs(tmp_path: Path) -> None:
-    for mode in ("plain", "hangs", "stubborn"):
-        with against(mode, tmp_path, read=True) as adapter:
-            with_pid = call_context(2_000)
-            if mode == "plain":
-                asyncio.run(adapter.call("say", {"text": "a"}, with_pid))
-            else:
-                with pytest.raises(Unavailable):
-                    asyncio.run(adapter.call("say", {"text": "a"}, with_pid))
-            children = _children()
-            assert children
-        assert not set(children) & set(_children())
+@pytest.mark.parametrize("mode", ["plain", "hangs", "stubborn"])
+def test_the_process_of_a_closed_adapter_is_gone_also_if_it_hangs(mode: str, tmp_path: Path) -> None:
+    async def called(adapter: McpAdapter) -> None:
+        call = asyncio.create_task(adapter.call("say", {"text": "a"}, call_context()))
+        while not calls(tmp_path):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        if mode == "plain":
+            await call
+
+    with against(mode, tmp_path, read=True) as adapter:
+        asyncio.run(called(adapter))
+        children = _children(tmp_path)
+        assert children
+    assert _are_gone(children, tmp_path)
 
 
-def _children() -> list[int]:
-    """The running processes that this one started with the hostile server."""
-    found = []
+def test_an_end_that_is_cut_short_kills_the_process(tmp_path: Path) -> None:
+    """A start fails and its process is being ended, which takes it a second; then the sessions are closed."""
+
+    async def cut_short() -> set[int]:
+        connection = McpSessions(McpConnection.model_validate(hostile("floods_at_once", tmp_path)), tmp_path)
+        session, children = await connection.session(), set[int]()
+        while session.is_usable:
+            children |= _children(tmp_path)
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
+        await connection.close()
+        return children
+
+    children = asyncio.run(cut_short())
+    assert children
+    assert _are_gone(children, tmp_path)
+
+
+def _children(folder: Path) -> set[int]:
+    """The running processes that this one started with the hostile server in a folder."""
+    found = set()
     for name in os.listdir("/proc"):
         try:
             command = Path("/proc", name, "cmdline").read_bytes() if name.isdigit() else b""
             parent = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1] if command else ""
         except OSError:
             continue
-        if b"hostile.py" in command and parent == str(os.getpid()):
-            found.append(int(name))
+        if os.fsencode(folder / "calls") in command and parent == str(os.getpid()):
+            found.add(int(name))
     return found
+
+
+def _are_gone(processes: set[int], folder: Path) -> bool:
+    """Whether processes end: the kernel removes one some time after the signal that kills it."""
+    over_at = time.monotonic() + 60
+    while processes & _children(folder) and time.monotonic() < over_at:
+        time.sleep(0.01)
+    return not processes & _children(folder)
 
 
 def test_what_reached_the_server_is_json(tmp_path: Path) -> None:

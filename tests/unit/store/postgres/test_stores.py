@@ -574,7 +574,7 @@ def test_an_event_loop_that_ends_in_the_middle_of_a_commit_leaves_no_lock_behind
         assert left.stdout.readline() == b"left\n"
         held = "SELECT 1 FROM pg_stat_activity WHERE state LIKE 'idle in transaction%' AND datname = current_database()"
         # The server itself lets go after ten seconds; this looks for far less.
-        for _ in range(40):
+        for _ in range(100):
             if not database.execute(held):
                 break
             time.sleep(0.05)

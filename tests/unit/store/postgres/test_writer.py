@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import asyncpg
@@ -27,6 +27,12 @@ def mortal() -> Iterator[Server]:
     """A server that tests may crash."""
     with own_server() as server:
         yield server
+
+
+async def until_more(seen: Collection[str]) -> None:
+    before = len(seen)
+    while len(seen) == before:  # noqa: ASYNC110 - the writers see it
+        await asyncio.sleep(0.01)
 
 
 def batch(run: str, key: str | None = None, **more: Any) -> Batch:
@@ -64,17 +70,15 @@ def test_acknowledged_commits_survive_a_crash_and_the_store_works_again(mortal: 
         stores, stop = await PostgresStores.open(database.app), asyncio.Event()
         work = [asyncio.ensure_future(writer(stores, number, stop)) for number in range(8)]
         work += [asyncio.ensure_future(reader(stores, stop)) for _ in range(3)]
-        for _ in range(3):
-            await asyncio.sleep(0.3)
-            await asyncio.to_thread(mortal.crash)
-            await asyncio.sleep(0.1)
-            await asyncio.to_thread(mortal.start)
-        before = len(acknowledged)
-        await asyncio.sleep(0.5)
+        async with asyncio.timeout(120):
+            for _ in range(3):
+                await until_more(acknowledged)
+                await asyncio.to_thread(mortal.crash)
+                await until_more(refused)
+                await asyncio.to_thread(mortal.start)
+            await until_more(acknowledged)
         stop.set()
         await asyncio.gather(*work)
-        assert len(acknowledged) > before, "it works again"
-        assert refused, "the crashes were seen"
         await whole(stores)
         await stores.aclose()
 
@@ -376,7 +380,7 @@ def test_a_process_that_hangs_inside_a_transaction_holds_up_nobody_for_long(data
         await held.execute("SELECT set_config('contextos.tenant', 'acme', true)")
         await held.execute("UPDATE contextos.documents SET version = version + 1, body = 'held' WHERE key = 'run_a'")
         write = Write("keys", "run_a", 1, b"next")
-        await asyncio.wait_for(stores.tenant("acme").commit(Batch("run_a", writes=(write,))), 5)
+        await asyncio.wait_for(stores.tenant("acme").commit(Batch("run_a", writes=(write,))), 60)
         with pytest.raises(FAULTS):
             await held.execute("COMMIT")
         held.terminate()
@@ -472,7 +476,7 @@ def test_a_caller_that_waits_for_a_lock_when_the_store_is_released_gets_an_error
         await store.commit(batch("run_b"))
         stores.close()
         with pytest.raises(Unavailable):
-            await asyncio.wait_for(waits, 5)
+            await asyncio.wait_for(waits, 60)
         await held.close()
 
     awaited(history())
@@ -505,7 +509,7 @@ def test_an_immediate_release_answers_callers_in_progress(database: Database) ->
         waiting = [asyncio.ensure_future(store.commit(batch(f"run_{number}"))) for number in range(5)]
         await asyncio.sleep(0.001)
         stores.close()
-        done = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+        done = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
         assert {type(one) for one in done} <= {Unavailable, type(None)}
 
     awaited(history())

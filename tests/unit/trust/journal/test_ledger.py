@@ -207,7 +207,8 @@ def test_a_group_that_is_cancelled_leaves_a_tape_that_goes_on() -> None:
         asked = group(answers(*KEYS))
         asked[1] = replace(asked[1], call=never)
         task = asyncio.ensure_future(kept.journal.record_all(asked))
-        await asyncio.sleep(0.01)
+        for _ in range(100):
+            await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

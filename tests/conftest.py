@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -24,12 +25,21 @@ settings.register_profile(
 )
 settings.load_profile("ci")
 
+# What is collected stays: modules, tests and cases. The garbage collector would walk it again and again.
+gc.disable()
+gc.set_threshold(10_000, 10, 10)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """No test is named after an address in memory: each process of pytest-xdist would collect another name."""
     named = [item.nodeid for item in items if re.search(r" at 0x[0-9a-f]+", item.nodeid)]
     if named:
         raise pytest.UsageError(f"give each case an id, these are named after an address: {', '.join(named)}")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 import contextos
 from contextos.cli import run_command_line
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
+from contextos.contracts.envelopes.tool import CallContext
+from contextos.contracts.trace import parse_traceparent
 from contextos.queries.run_view import RunView
 from contextos.telemetry.exporter import Telemetry, otlp
 from tests.otlp import Collector, attributes_of, children_of, collecting
-from tests.world import TENANT, request
+from tests.world import TENANT, open_world, request
 
 
 @pytest.fixture
@@ -144,3 +147,43 @@ def test_a_program_can_bring_its_own(workspace: Path, collector: Collector) -> N
     assert len(collector.named("invoke_agent agt_support")) == 1
     assert any(b"of-the-program" in one for one in collector.raw)
     made.close()
+
+
+class Listening:
+    """An adapter that remembers the trace headers of its calls."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.heard: dict[str, dict[str, str]] = {}
+
+    def describe(self) -> Any:
+        return self._inner.describe()
+
+    async def call(self, capability: str, args: Any, context: CallContext) -> Any:
+        self.heard[context.tool_call_id] = context.headers()
+        return await self._inner.call(capability, args, context)
+
+    async def lookup(self, capability: str, key: str, context: CallContext) -> Any:
+        return await self._inner.lookup(capability, key, context)
+
+
+def test_what_a_service_records_of_a_call_lies_below_the_span_of_the_call(tmp_path: Path) -> None:
+    with collecting() as collector:
+
+        async def go() -> dict[str, dict[str, str]]:
+            world = await open_world(tmp_path)
+            made = Telemetry(otlp(collector.url))
+            world.deployment.ports = replace(world.deployment.ports, telemetry=made)
+            heard = [Listening(one) for one in world.adapters.values()]
+            world.adapters.update({one.describe().adapter_id: one for one in heard})  # type: ignore[misc]
+            await world.invoke(request(900, "req_1"))
+            made.close()
+            return {name: headers for one in heard for name, headers in one.heard.items()}
+
+        heard = asyncio.run(go())
+    spans = {attributes_of(one)["gen_ai.tool.call.id"]: one for one in collector.spans if "execute_tool" in one.name}
+    assert spans.keys() == heard.keys()
+    for name, span in spans.items():
+        sent = parse_traceparent(heard[name]["traceparent"])
+        assert sent is not None
+        assert (sent.trace_id, sent.parent_id, sent.sampled) == (span.trace_id.hex(), span.span_id.hex(), True)

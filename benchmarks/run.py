@@ -40,6 +40,7 @@ BENCHMARKS = (
     "waiting",
     "slots",
     "verify",
+    "telemetry",
 )
 
 

@@ -33,6 +33,7 @@ from contextos.port_settings import (
     is_loopback,
 )
 from contextos.runtime.environment import RunLimits
+from contextos.telemetry.setting import TelemetrySetting, check_telemetry, read_telemetry
 from contextos.trust.identity.claims import MAX_TTL_S
 
 SETTINGS_FILE: Final = "contextos.toml"
@@ -136,6 +137,7 @@ class Settings:
     besides those of its packs. `approval_logins` names the OIDC issuer whose logins can answer approvals; None: only
     keys can. `credentials` names who issues the credentials of calls; None: no adapter can have the auth mode
     `exchange`. `attachments` says where the files of each tenant are that a request can name; None: none can.
+    `telemetry` says what is reported to OpenTelemetry; None: nothing is.
     """
 
     workspace: Path
@@ -159,6 +161,7 @@ class Settings:
     approval_logins: ApprovalLoginsSetting | None = None
     credentials: TokenExchangeSetting | None = None
     attachments: AttachmentsSetting | None = None
+    telemetry: TelemetrySetting | None = None
 
     @classmethod
     def read(cls, workspace: Path) -> Settings:
@@ -202,6 +205,8 @@ class Settings:
         for name, port in PORT_SETTINGS.items():
             if name in made:
                 made[name] = port.read(made[name])
+        if "telemetry" in made:
+            made["telemetry"] = read_telemetry(made["telemetry"])
         for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
             if name in made:
                 made[name] = kind(**_named(kind, made[name], f"/{name}"))
@@ -233,6 +238,8 @@ def check_settings(settings: Settings) -> None:
     for name, port in PORT_SETTINGS.items():
         if not (port.is_optional and getattr(settings, name) is None):
             port.check(getattr(settings, name))
+    if settings.telemetry is not None:
+        check_telemetry(settings.telemetry)
     if "://" in settings.store and not is_postgres_url(settings.store):
         detail = "the URL in `/store` is not a PostgreSQL URL"
         raise invalid_setting("/store", "bad_setting", detail, "write `postgresql://…`, or name a file for SQLite")

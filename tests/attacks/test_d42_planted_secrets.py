@@ -2,7 +2,8 @@
 
 The attacks: an agent, a planned run and the tools of a function adapter, an MCP server and an HTTP API say them; an
 adapter raises them; and servers send the credentials of their own connection back, in any encoding. What is searched is
-every byte and every row of the workspace, the log, what commands print, exports and prompts.
+every byte and every row of the workspace, the log, what commands print, exports, prompts, and what an OpenTelemetry
+collector got.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from contextos.telemetry.logs import configure
 from tests.e2e.test_quickstart import SEEDS, TENANT, ana, make_workspace, people
 from tests.loopback import Answer, Asked, serving
 from tests.openapi_documents import OK, document
+from tests.otlp import Collector, collecting
 from tests.planted import Planted, forms, planted
 from tests.segments import entries_as_rows
 from tests.servers.adapters import adapter_of, drafted, hostile
@@ -249,8 +251,8 @@ def pack(tools: Tools, *adapters: Any) -> Any:
 class Office:
     """A workspace in which an agent and planned runs meet all the secrets."""
 
-    def __init__(self, path: Path, tools: Tools, adapters: tuple[Any, ...]) -> None:
-        self.path, self.tools, self.adapters = path, tools, adapters
+    def __init__(self, path: Path, tools: Tools, adapters: tuple[Any, ...], collector: Collector) -> None:
+        self.path, self.tools, self.adapters, self.collector = path, tools, adapters, collector
         self.pack = pack(tools, *adapters)
         self.runs: list[str] = []
 
@@ -281,7 +283,13 @@ class Office:
 
 
 @pytest.fixture
-def office(tmp_path: Path, lab: McpAdapter, api: Any) -> Office:
+def collector() -> Iterator[Collector]:
+    with collecting() as made:
+        yield made
+
+
+@pytest.fixture
+def office(tmp_path: Path, lab: McpAdapter, api: Any, collector: Collector) -> Office:
     path = tmp_path / "workspace"
     path.mkdir()
     make_workspace(path)
@@ -292,8 +300,9 @@ def office(tmp_path: Path, lab: McpAdapter, api: Any) -> Office:
     (path / "directory.json").write_text(json.dumps(directory))
     egress = ", ".join(json.dumps(one) for one in api.describe().egress)
     allowed = 'unsafe = ["unsafe_local_directory", "unsafe_local_keys"]'
-    (path / "contextos.toml").write_text(f'{allowed}\nwitness = "heads"\n[egress]\n{TENANT} = [{egress}]\n')
-    return Office(path, Tools(), (lab, api))
+    tables = f'[egress]\n{TENANT} = [{egress}]\n[telemetry]\notlp_url = "{collector.url}"\n'
+    (path / "contextos.toml").write_text(f'{allowed}\nwitness = "heads"\n{tables}')
+    return Office(path, Tools(), (lab, api), collector)
 
 
 def kept(office: Office) -> Iterator[tuple[str, bytes]]:
@@ -411,3 +420,5 @@ def test_no_planted_secret_is_kept_and_the_work_is_done(
     told = [("answer", repr(answers).encode())]
     assert leaks(iter([*printed, *told])) == []
     assert leaks(kept(office)) == []
+    assert len(office.collector.named("invoke_agent agt_deploy")) >= len(ended)
+    assert leaks(iter([("collector", one) for one in office.collector.raw])) == []

@@ -1,6 +1,7 @@
 """An MCP server on stdin and stdout, without any SDK, that misbehaves as its first argument says.
 
-The second argument is a file: each `tools/call` appends a line to it, so that a test sees what reached the server.
+The second argument is a file: each `tools/call` appends a line to it, so that a test sees what reached the server;
+its `_meta` is appended to the file of the same name with `.meta`.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ def answer(request: Any) -> None:
     """Answer one call of a tool."""
     with open(CALLS, "a", encoding="utf-8") as file:
         file.write(json.dumps(request["params"].get("arguments")) + "\n")
+    with open(f"{CALLS}.meta", "a", encoding="utf-8") as file:
+        file.write(json.dumps(request["params"].get("_meta")) + "\n")
     said = {"content": [{"type": "text", "text": request["params"]["arguments"].get("text", "")}]}
     if MODE == "leaks":
         # What is to be said is in a file; a text that begins so is the error of the tool.

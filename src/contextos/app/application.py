@@ -133,6 +133,13 @@ class App:
             raise invalid_setting("/directory", "no_tokens", detail, 'write `kind = "oidc"` in `[directory]`')
         return await directory.sign_in(tenant_id, token, agent_id=agent_id, session=session)
 
+    def prometheus_text(self) -> bytes | None:
+        """Return the metrics of this process in the text format of Prometheus (UTF-8), for a `/metrics` route; None
+        without the setting `telemetry`. Waits for nothing, and may be called from any thread.
+        """
+        text = getattr(self.deployment.ports.telemetry, "prometheus_text", None)
+        return None if text is None else bytes(text())
+
     def key_files(self) -> KeyFiles:
         """Return the keys as the files that they are. Raises `InvalidSettings` if they are none."""
         if not isinstance(self.keys, KeyFiles):

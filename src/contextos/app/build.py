@@ -32,6 +32,7 @@ from contextos.app.given import (
     stores_of,
     witness_of,
 )
+from contextos.app.telemetry import DeferredTelemetry, telemetry_of
 from contextos.context.estimator import BytesDiv4
 from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency
@@ -97,6 +98,10 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         refuse_without_issuer(adapters, credentials)
         in_use = (people, keys, clock, given.stores, given.planner, credentials, *adapters.values())
         unsafe = lineage(settings, in_use, dev=given.dev)
+        telemetry = given.telemetry if given.telemetry is not None else telemetry_of(settings, read_only=read_only)
+        if isinstance(telemetry, DeferredTelemetry):
+            owned.append(telemetry)
+            on_failure.callback(telemetry.close)
         witness, place = witness_of(settings, keys, read_only=read_only)
         stores, owner = await stores_of(settings, given, read_only=read_only)
         on_failure.callback(stores.close)
@@ -125,6 +130,7 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
             credentials=credentials,
             report_fault=log_fault,
             approval_logins=approval_logins_of(settings, clock),
+            telemetry=telemetry,
         )
         breakers = CircuitBreakers(settings.pressure, threading.Lock())
         deployment = Deployment(ports=ports, config=_config(settings, unsafe), breakers=breakers)

@@ -33,7 +33,7 @@ from contextos.contracts.ports.storage import Stores
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.errors import InvalidInput, InvalidSettings, Unavailable
 from contextos.files import read_regular_file
-from contextos.operations.ports import ApprovalLogins
+from contextos.operations.ports import ApprovalLogins, RunTelemetry
 from contextos.operations.witness import witness_place
 from contextos.port_settings import OidcDirectorySetting, Pkcs8KeysSetting, RemoteKeysSetting, SignedDirectorySetting
 from contextos.settings import (
@@ -61,6 +61,7 @@ _METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "adapters": ("describe", "call", "lookup"),
     "planner": ("propose",),
     "credentials": ("exchange",),
+    "telemetry": ("run_ended", "run_replayed"),
 }
 _UNSAFE_NAME: Final = re.compile(r"unsafe_[a-z0-9_]{1,64}")
 
@@ -77,6 +78,7 @@ class GivenPorts:
     adapters: Sequence[Adapter] = ()
     planner: Planner | None = None
     credentials: Credentials | None = None
+    telemetry: RunTelemetry | None = None
     stores: Stores | None = None
     clock: Clock = field(default_factory=SystemClock)
     dev: bool = False
@@ -91,6 +93,7 @@ class GivenPorts:
             "keys": self.keys,
             "planner": self.planner,
             "credentials": self.credentials,
+            "telemetry": self.telemetry,
         }
         given = {name: () if port is None else (port,) for name, port in one_each.items()}
         for name, ports in {**given, "adapters": self.adapters}.items():

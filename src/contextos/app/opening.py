@@ -18,6 +18,7 @@ from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import Adapter, Directory, Keys
 from contextos.contracts.ports.planning import Planner
 from contextos.errors import Integrity, InvalidInput, Problem, Unavailable
+from contextos.operations.ports import RunTelemetry
 from contextos.settings import Settings, invalid_setting
 from contextos.telemetry.logs import error_fields
 
@@ -32,15 +33,17 @@ def open(
     adapters: Sequence[Adapter] = (),
     planner: Planner | None = None,
     credentials: Credentials | None = None,
+    telemetry: RunTelemetry | None = None,
     dev: bool = False,
 ) -> Opening:
     """Return a context that is a running deployment: `async with open(…) as app`, or `with open(…) as app` without an
     event loop.
 
-    `settings` are a `Settings`, or the workspace's directory with `contextos.toml`. `directory`, `keys` and
-    `credentials` are used instead of those that the settings name, `adapters` beside them; these objects are not closed
-    here. `planner` plans the runs that begin here; None fills task templates. `dev` allows development stand-ins that
-    the settings do not name; records name each of them, and the profile `service` has none.
+    `settings` are a `Settings`, or the workspace's directory with `contextos.toml`. `directory`, `keys`,
+    `credentials` and `telemetry` are used instead of those that the settings name, `adapters` beside them; these
+    objects are not closed here. `planner` plans the runs that begin here; None fills task templates. `telemetry` is
+    told of each run that ends here. `dev` allows development stand-ins that the settings do not name; records name
+    each of them, and the profile `service` has none.
 
     On entering, the engine starts and drives what is due. On leaving, also after an error, it stops, the heads are
     published to the witness, and everything that was opened is closed.
@@ -52,7 +55,7 @@ def open(
         StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
         Unavailable: the store does not answer.
     """
-    return Opening(settings, GivenPorts(directory, keys, adapters, planner, credentials, dev=dev))
+    return Opening(settings, GivenPorts(directory, keys, adapters, planner, credentials, telemetry, dev=dev))
 
 
 class Opening(AbstractAsyncContextManager[App], AbstractContextManager[BlockingApp]):

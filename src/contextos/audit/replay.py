@@ -6,6 +6,7 @@ No adapter, directory, graph or clock can be reached. Source: docs/design/journa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NoReturn
@@ -86,7 +87,19 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
     await refuse_unerased(store, tape, app.ports.keys)
     if stored is not None:
         verify_indexed(run_id, tape, stored.lines)
-    return await replay_tape(tape, partial(app.environment, tenant_id))
+    try:
+        result = await replay_tape(tape, partial(app.environment, tenant_id))
+    except ReplayMismatch:
+        _tell(app, tenant_id, equal=False)
+        raise
+    _tell(app, tenant_id, equal=True)
+    return result
+
+
+def _tell(app: Deployment, tenant_id: str, *, equal: bool) -> None:
+    # Foreign code can be behind it, and nothing that it does changes the result.
+    with suppress(Exception):
+        app.ports.telemetry.run_replayed(tenant_id, equal=equal)
 
 
 async def replay_tape(tape: Sequence[Entry], environment_of: Callable[[RunJournal], RunEnvironment]) -> ReplayResult:

@@ -146,6 +146,7 @@ def _ports() -> Iterator[str]:
         SignedDirectorySetting,
         TokenExchangeSetting,
     )
+    from contextos.telemetry.setting import TelemetrySetting
 
     yield from ("", "## `[directory]`", "", "Beside a plain file; see [Operations](../operations.md#the-directory).")
     yield from _kind(SignedDirectorySetting)
@@ -166,6 +167,8 @@ def _ports() -> Iterator[str]:
     yield from _kind(TokenExchangeSetting)
     yield from ("", "## `[attachments]`", "", "See [Attachments](../adapters.md#attachments).", "")
     yield from _port_table(AttachmentsSetting)
+    yield from ("", "## `[telemetry]`", "", "See [Watch it](../watch.md).", "")
+    yield from _port_table(TelemetrySetting)
 
 
 def _kind(setting: Any) -> Iterator[str]:

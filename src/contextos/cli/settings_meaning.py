@@ -54,6 +54,7 @@ MEANING: Final = {
     "approval_logins": "the OIDC issuer whose logins can answer approvals; see `[approval_logins]` below",
     "attachments": "where the files are that a request can name; see `[attachments]` below",
     "credentials": "who issues the credentials of calls whose auth mode is `exchange`; see `[credentials]` below",
+    "telemetry": "what is reported to OpenTelemetry and Prometheus (extra `telemetry`); see `[telemetry]` below",
     "claim_ttl_s": "seconds for which a run's own identity claim is valid, and the longest life of a credential that "
     "is issued for a call",
     "pressure": "limits of this process; see `[pressure]` below",
@@ -119,6 +120,15 @@ PORT_MEANING: Final = {
     ("TokenExchangeSetting", "timeout_s"): "seconds after which a request is given up",
     ("AttachmentsSetting", "places"): "by tenant, the beginnings of the URLs of its files, each with `/` at its end",
     ("AttachmentsSetting", "internal"): "true: their hosts are at loopback or private addresses",
+    ("TelemetrySetting", "otlp_url"): "the base URL of an OTLP collector over HTTP; `https://`, or `http://` on this "
+    "machine; empty: nothing is sent, and there are only the metrics for Prometheus",
+    ("TelemetrySetting", "service_name"): "`service.name` of all that is sent",
+    ("TelemetrySetting", "sample_share"): "the share of traces, from 0 to 1, of runs without a gate, a failure, an "
+    "incident and a call that can have an effect; all others are always sent",
+    ("TelemetrySetting", "metrics_interval_s"): "seconds between two sendings of the metrics",
+    ("TelemetrySetting", "timeout_s"): "seconds after which a sending is given up",
+    ("TelemetrySetting", "token_file"): "the file with the bearer token of the collector, read at start",
+    ("TelemetrySetting", "token_env"): "the environment variable that holds it; without both no token is sent",
     ("RemoteKeySetting", "purpose"): "what the key signs",
     ("RemoteKeySetting", "name"): "its name below the URL",
     ("RemoteKeySetting", "public_key"): "the 32 bytes of its public half, in hex",

@@ -173,6 +173,10 @@ class RunDriver:
             wake_at_us = rest.wake_at_us
             blocked = await self._blocked(store, run_id, rest) if isinstance(rest, Parked) else None
             await journal.commit(wake_at_us=wake_at_us, blocked=blocked)
+        else:
+            # Foreign code can be behind it, and nothing that it does changes what is committed.
+            with suppress(Exception):
+                self._deployment.ports.telemetry.run_ended(journal.entries)
         if isinstance(rest, Rest):
             self._suspended_runs.keep((tenant_id, run_id), replace(suspended, acts=acts))
         view = view_in_state(tenant_id, run_id, journal.entries, journal.state, wake_at_us)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from contextos.action.foreign_code import ReportFault, ignore_fault
 from contextos.contracts.admission_limits import YieldedTurn
+from contextos.contracts.journal import Entry
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import (
@@ -57,6 +58,24 @@ class ApprovalLogins:
     max_auth_age_s: int
 
 
+class RunTelemetry(Protocol):
+    """Is told what telemetry reports, after the commit that it is about."""
+
+    def run_ended(self, entries: Sequence[Entry]) -> None:
+        """A run has ended; `entries` are all of its entries."""
+
+    def run_replayed(self, tenant_id: str, *, equal: bool) -> None:
+        """A run was replayed, and the replay was equal to the record or not."""
+
+
+class NoTelemetry:
+    """Reports nothing."""
+
+    def run_ended(self, entries: Sequence[Entry]) -> None: ...
+
+    def run_replayed(self, tenant_id: str, *, equal: bool) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """The external systems that a deployment uses. `alive` returns whether the process that owns a lease exists.
@@ -83,6 +102,7 @@ class Ports:
     credentials: Credentials | None = None
     report_fault: ReportFault = ignore_fault
     approval_logins: ApprovalLogins | None = None
+    telemetry: RunTelemetry = field(default_factory=NoTelemetry)
 
 
 @dataclass(frozen=True, slots=True)

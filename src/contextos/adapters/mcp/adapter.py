@@ -162,7 +162,7 @@ class McpAdapter(ServerAdapter[Operation]):
                     if context.access_token:
                         after.callback(session.retire)
                     if isinstance(operation, ToolOperation):
-                        listed = await session.list_tools()
+                        listed = await session.list_tools(context.headers())
             except TimeoutError:
                 # It does not even list: the next call gets another session, and other calls keep this one.
                 if session is not None:
@@ -184,10 +184,12 @@ class McpAdapter(ServerAdapter[Operation]):
         redact = SecretRedactor([*self._named.secrets(os.environ), context.access_token]).redact
         try:
             if isinstance(operation, ResourceOperation):
-                return _contents(await session.read_resource(args["uri"]), args["uri"], declared, redact)
+                return _contents(
+                    await session.read_resource(args["uri"], context.headers()), args["uri"], declared, redact
+                )
             if operation.key_argument is not None and context.idempotency_key is not None:
                 args[operation.key_argument] = context.idempotency_key
-            return _reply(await session.call_tool(operation.tool, args), operation, declared, redact)
+            return _reply(await session.call_tool(operation.tool, args, context.headers()), operation, declared, redact)
         except MCPError as error:
             if error.code != BAD_ARGUMENTS or declared.kind == "write":
                 raise

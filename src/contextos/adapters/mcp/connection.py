@@ -10,8 +10,10 @@ import asyncio
 import logging
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from mcp import Client, MCPError
@@ -26,6 +28,8 @@ from mcp.types import (
     ReadResourceRequest,
     ReadResourceRequestParams,
 )
+from opentelemetry.context import Context, attach, detach
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic import BaseModel, ConfigDict, Field
 
 from contextos.adapters.mcp.definitions import McpConnection
@@ -49,6 +53,7 @@ SDK_LOGGERS: Final = (
     "mcp.shared.dispatcher",
     "mcp.shared.jsonrpc_dispatcher",
 )
+NO_TRACE: Final[Mapping[str, str]] = MappingProxyType({})
 THREAD_NAME: Final = "contextos-mcp"
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
@@ -110,16 +115,17 @@ class McpSession:
             if self._retired and not self._asking:
                 self.end()
 
-    async def list_tools(self) -> list[dict[str, Any]]:
-        """Return all tools that the server lists.
+    async def list_tools(self, trace: Mapping[str, str] = NO_TRACE) -> list[dict[str, Any]]:
+        """Return all tools that the server lists. `trace` are the W3C trace headers of the call that asks.
 
         Raises:
             Unavailable: they are more than `MAX_TOOLS`, or on more than `MAX_PAGES` pages.
         """
         tools, cursor = list[dict[str, Any]](), None
         for _ in range(MAX_PAGES):
-            params = PaginatedRequestParams(cursor=cursor) if cursor is not None else None
-            page = await self.ask(ListToolsRequest(params=params), ListedTools)
+            params = PaginatedRequestParams(cursor=cursor, _meta=_meta(trace)) if cursor or trace else None
+            with _only_in(trace):
+                page = await self.ask(ListToolsRequest(params=params), ListedTools)
             tools += page.tools
             cursor = page.next_cursor
             if len(tools) > MAX_TOOLS:
@@ -129,12 +135,15 @@ class McpSession:
         detail = f"it lists more than {MAX_TOOLS} tools, or more than {MAX_PAGES} pages of them"
         raise Unavailable("the server", detail, remedy="use one that offers only what is needed")
 
-    async def call_tool(self, tool: str, arguments: dict[str, Any]) -> ToolAnswer:
-        params = CallToolRequestParams(name=tool, arguments=arguments)
-        return await self.ask(CallToolRequest(params=params), ToolAnswer)
+    async def call_tool(self, tool: str, arguments: dict[str, Any], trace: Mapping[str, str] = NO_TRACE) -> ToolAnswer:
+        params = CallToolRequestParams(name=tool, arguments=arguments, _meta=_meta(trace))
+        with _only_in(trace):
+            return await self.ask(CallToolRequest(params=params), ToolAnswer)
 
-    async def read_resource(self, uri: str) -> ResourceAnswer:
-        return await self.ask(ReadResourceRequest(params=ReadResourceRequestParams(uri=uri)), ResourceAnswer)
+    async def read_resource(self, uri: str, trace: Mapping[str, str] = NO_TRACE) -> ResourceAnswer:
+        params = ReadResourceRequestParams(uri=uri, _meta=_meta(trace))
+        with _only_in(trace):
+            return await self.ask(ReadResourceRequest(params=params), ResourceAnswer)
 
     def retire(self) -> None:
         """End the session when the requests that others wait for are answered. Does not wait."""
@@ -221,6 +230,23 @@ class McpSessions:
             remedy = "install it, or list `PATH` in `env` of the adapter file"
             raise Unavailable(program[:200], "there is no such program", remedy=remedy)
         return StdioTransport(named.command, given, self._folder)
+
+
+def _meta(trace: Mapping[str, str]) -> Any:
+    """The trace headers as MCP carries them (SEP-414): unprefixed in `_meta`."""
+    return dict(trace) or None
+
+
+@contextmanager
+def _only_in(trace: Mapping[str, str]) -> Iterator[None]:
+    """Let the SDK send a request in this trace. It writes the current trace and baggage of OpenTelemetry into every
+    request, and outside of this those are the embedding program's.
+    """
+    token = attach(TraceContextTextMapPropagator().extract(trace, Context()))
+    try:
+        yield
+    finally:
+        detach(token)
 
 
 def _forget(task: asyncio.Task[None]) -> None:

@@ -6,9 +6,13 @@ import asyncio
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from opentelemetry.baggage import set_baggage
+from opentelemetry.context import attach, detach
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from contextos.adapters.mcp.adapter import McpAdapter
 from contextos.adapters.mcp.connection import McpSessions
@@ -113,3 +117,33 @@ def test_what_reached_the_server_is_json(tmp_path: Path) -> None:
     with against("plain", tmp_path) as adapter:
         asyncio.run(adapter.call("say", {"text": "é\u2028"}, call_context()))
     assert json.loads((tmp_path / "calls").read_text("utf-8")) == {"text": "é\u2028"}
+
+
+TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "contextos=b7ad"}
+
+
+def traced(tmp_path: Path) -> list[dict[str, str]]:
+    """What the server got as `_meta` of one call in `TRACE`, and of one without a trace."""
+    with against("plain", tmp_path) as adapter:
+        asyncio.run(adapter.call("say", {"text": "a"}, replace(call_context(), headers=lambda: TRACE)))
+        asyncio.run(adapter.call("say", {"text": "b"}, call_context()))
+    return [json.loads(line) or {} for line in (tmp_path / "calls.meta").read_text("utf-8").splitlines()]
+
+
+def test_a_call_carries_the_trace_unprefixed_in_its_meta(tmp_path: Path) -> None:
+    with_trace, without = traced(tmp_path)
+    assert {name: with_trace[name] for name in TRACE} == TRACE
+    assert not {"traceparent", "tracestate", "baggage"} & without.keys()
+
+
+def test_a_trace_of_the_embedding_program_reaches_no_server(tmp_path: Path) -> None:
+    other = NonRecordingSpan(SpanContext(0xABC, 0xDEF, is_remote=False, trace_flags=TraceFlags(1)))
+    ambient = set_baggage("customer", "4711", set_span_in_context(other))
+    token = attach(ambient)
+    try:
+        with_trace, without = traced(tmp_path)
+    finally:
+        detach(token)
+    assert {name: with_trace[name] for name in TRACE} == TRACE
+    assert not {"traceparent", "tracestate"} & without.keys()
+    assert "baggage" not in {*with_trace, *without}

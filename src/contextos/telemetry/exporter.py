@@ -1,0 +1,283 @@
+"""`Telemetry`: hands the spans, events and metrics of ended runs to the exporters of the OpenTelemetry SDK.
+
+It is told of a run after the commit that ended it, and of nothing before. A collector that is slow or away holds up no
+run: what is queued beyond `MAX_QUEUED_RUNS` is dropped, which is logged and counted. The journal still has it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from functools import partial
+from threading import Event, Lock, Thread
+from types import TracebackType
+from typing import Any, Final
+from uuid import uuid4
+
+import requests
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk._logs import ReadableLogRecord
+from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from prometheus_client import CollectorRegistry, generate_latest
+
+from contextos.contracts.journal import Entry
+from contextos.telemetry.ended_run import EndedRun, ended_run
+from contextos.telemetry.events import Event as RunEvent
+from contextos.telemetry.events import run_events
+from contextos.telemetry.logs import error_fields
+from contextos.telemetry.measurements import (
+    INSTRUMENTS,
+    Measurement,
+    dropped_measurement,
+    replay_measurement,
+    run_measurements,
+)
+from contextos.telemetry.sampling import is_always_kept
+from contextos.telemetry.spans import Span, run_spans
+
+SCOPE: Final = "contextos"
+MAX_QUEUED_RUNS: Final = 512
+"""Ended runs that wait to be read."""
+BATCH_RUNS: Final = 128
+"""Runs that are read and exported at once."""
+FLUSH_DELAY_S: Final = 1.0
+"""The longest time that a run waits to be read."""
+_LOG: Final = logging.getLogger("contextos.telemetry")
+_SEVERITIES: Final = {"info": SeverityNumber.INFO, "warn": SeverityNumber.WARN, "error": SeverityNumber.ERROR}
+_UNSET, _ERROR = Status(StatusCode.UNSET), Status(StatusCode.ERROR)
+_RECORDED: Final = TraceFlags(TraceFlags.SAMPLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Exporters:
+    """Where telemetry goes: the SDK's exporters of the three signals. Metrics are sent every `metrics_interval_s`."""
+
+    spans: SpanExporter
+    events: LogRecordExporter
+    metrics: MetricExporter
+    metrics_interval_s: int = 60
+
+
+def otlp(url: str, *, token: str = "", timeout_s: int = 5, metrics_interval_s: int = 60) -> Exporters:
+    """Return exporters that speak OTLP over HTTP to the collector at `url`, to which `/v1/<signal>` is added.
+
+    `token` is sent as a bearer token. No proxy of the environment is used, and no redirect is followed.
+    """
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+
+    def common(signal: str) -> dict[str, Any]:
+        session = requests.Session()
+        session.trust_env, session.max_redirects = False, 0
+        return {
+            "endpoint": f"{url.rstrip('/')}/v1/{signal}",
+            "headers": headers,
+            "timeout": timeout_s,
+            "compression": Compression.NoCompression,
+            "session": session,
+        }
+
+    return Exporters(
+        OTLPSpanExporter(**common("traces")),
+        OTLPLogExporter(**common("logs")),
+        OTLPMetricExporter(**common("metrics")),
+        metrics_interval_s,
+    )
+
+
+class Telemetry:
+    """The telemetry of one process. Implements `RunTelemetry`; its methods are safe to call from several threads.
+
+    Without `exporters` only `prometheus_text` tells what was measured. `sample_share` is the share of traces, from 0 to
+    1, that are exported of the runs that `sampling.is_always_kept` does not keep. Metrics count every run. `version` is
+    that of the service.
+
+    Runs are read by a thread of their own, many at a time: one alone between two runs costs several times as much.
+    """
+
+    def __init__(
+        self,
+        exporters: Exporters | None = None,
+        *,
+        sample_share: float = 1.0,
+        service_name: str = "contextos",
+        version: str = "",
+    ) -> None:
+        self._resource = _ProcessResource(
+            {"service.name": service_name, "service.version": version, "service.instance.id": str(uuid4())}
+        )
+        self._scope = InstrumentationScope(SCOPE, version)
+        self._sampler = TraceIdRatioBased(sample_share)
+        self._registry = CollectorRegistry()
+        readers: list[MetricReader] = [PrometheusMetricReader(scope_info_enabled=False, registry=self._registry)]
+        self._exporters = exporters
+        if exporters is not None:
+            interval_ms = exporters.metrics_interval_s * 1_000
+            readers.append(PeriodicExportingMetricReader(exporters.metrics, export_interval_millis=interval_ms))
+        self._meters = MeterProvider(readers, self._resource, shutdown_on_exit=False)
+        self._record = self._instruments(version)
+        self._queue: deque[Sequence[Entry]] = deque()
+        self._dropped: Counter[str] = Counter()
+        self._filled, self._due, self._lock = Event(), Event(), Lock()
+        self._is_closed = False
+        self._thread = Thread(target=self._work, name="contextos-telemetry", daemon=True)
+        self._thread.start()
+
+    def run_ended(self, entries: Sequence[Entry]) -> None:
+        """Take the entries of a run that has just ended. They are read within a second, and exported."""
+        if self._is_closed or len(self._queue) >= MAX_QUEUED_RUNS:
+            self._dropped[entries[0].tenant] += 1
+            return
+        self._queue.append(tuple(entries))
+        if len(self._queue) >= BATCH_RUNS:
+            self._due.set()
+        self._filled.set()
+
+    def run_replayed(self, tenant_id: str, *, equal: bool) -> None:
+        """Count one replay of a run, and whether it was equal to the record."""
+        self._measure(replay_measurement(tenant_id, equal=equal))
+
+    def prometheus_text(self) -> bytes:
+        """Return all metrics in the text format of Prometheus (UTF-8), for a `/metrics` route.
+
+        Waits for nothing: it has the runs that ended a second ago, or before the sending that is going on.
+        """
+        return generate_latest(self._registry)
+
+    def flush(self) -> None:
+        """Read and export the runs that are queued. Takes at most the time limit of the exporters for each batch."""
+        with self._lock:
+            self._filled.clear()
+            self._due.clear()
+            while batch := [self._queue.popleft() for _ in range(min(BATCH_RUNS, len(self._queue)))]:
+                self._export(batch)
+            dropped, self._dropped = self._dropped, Counter()
+            for tenant_id, count in dropped.items():
+                _LOG.warning("telemetry dropped", extra={"tenant": tenant_id, "runs": count})
+                self._measure(dropped_measurement(tenant_id, count))
+
+    def close(self) -> None:
+        """Export what is queued, as long as the time limit of the exporters allows, and end every thread."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._filled.set()
+        self._due.set()
+        self._thread.join()
+        self.flush()
+        with ExitStack() as closing:
+            closing.callback(self._meters.shutdown)
+            if self._exporters is not None:
+                closing.callback(self._exporters.events.shutdown)
+                closing.callback(self._exporters.spans.shutdown)
+
+    def _work(self) -> None:
+        while not self._is_closed:
+            self._filled.wait()
+            self._due.wait(FLUSH_DELAY_S)
+            self.flush()
+
+    def _export(self, batch: Sequence[Sequence[Entry]]) -> None:
+        spans: list[ReadableSpan] = []
+        events: list[ReadableLogRecord] = []
+        for entries in batch:
+            with _Logged(entries[0].run):
+                run = ended_run(entries)
+                for one in run_measurements(run):
+                    self._measure(one)
+                if self._exporters is not None and self._is_kept(run):
+                    spans += [self._readable(span) for span in run_spans(run)]
+                    events += [self._log_record(run, event) for event in run_events(run)]
+        if self._exporters is not None and spans:
+            with _Logged(""):
+                sent = self._exporters.spans.export(spans) is SpanExportResult.SUCCESS
+                if self._exporters.events.export(events) is not LogRecordExportResult.SUCCESS or not sent:
+                    _LOG.warning("telemetry export failed", extra={"runs": len(batch)})
+
+    def _is_kept(self, run: EndedRun) -> bool:
+        if is_always_kept(run):
+            return True
+        return self._sampler.should_sample(None, int(run.trace.trace_id, 16), "").decision is Decision.RECORD_AND_SAMPLE
+
+    def _instruments(self, version: str) -> dict[str, Any]:
+        meter = self._meters.get_meter(SCOPE, version)
+        found: dict[str, Any] = {}
+        for name, one in INSTRUMENTS.items():
+            if one.kind == "counter":
+                found[name] = meter.create_counter(name, one.unit, one.description).add
+            else:
+                bounds = [float(bound) for bound in one.bounds]
+                make = partial(meter.create_histogram, explicit_bucket_boundaries_advisory=bounds)
+                found[name] = make(name, one.unit, one.description).record
+        return found
+
+    def _measure(self, one: Measurement) -> None:
+        self._record[one.name](one.value, one.attributes)
+
+    def _readable(self, span: Span) -> ReadableSpan:
+        trace_id = int(span.trace_id, 16)
+        parent = None
+        if span.parent_id is not None:
+            parent = SpanContext(trace_id, int(span.parent_id, 16), span.remote_parent, _RECORDED)
+        return ReadableSpan(
+            name=span.name,
+            context=SpanContext(trace_id, int(span.span_id, 16), is_remote=False, trace_flags=_RECORDED),
+            parent=parent,
+            resource=self._resource,
+            attributes=span.attributes,
+            kind=SpanKind.INTERNAL,
+            instrumentation_scope=self._scope,
+            status=_ERROR if span.failed else _UNSET,
+            start_time=span.start_us * 1_000,
+            end_time=span.end_us * 1_000,
+        )
+
+    def _log_record(self, run: EndedRun, event: RunEvent) -> ReadableLogRecord:
+        record = LogRecord(
+            timestamp=event.at_us * 1_000,
+            observed_timestamp=event.at_us * 1_000,
+            severity_number=_SEVERITIES[event.severity],
+            severity_text=event.severity.upper(),
+            attributes=dict(event.attributes),
+            event_name=event.name,
+        )
+        record.trace_id, record.span_id = int(run.trace.trace_id, 16), int(event.span_id, 16)
+        record.trace_flags = _RECORDED
+        return ReadableLogRecord(record, self._resource, self._scope)
+
+
+class _ProcessResource(Resource):
+    """What all spans of this process share. The SDK hashes it for each span, and its own hash writes it out as JSON."""
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class _Logged(AbstractContextManager[None]):
+    """Logs what is raised inside. Telemetry is told after the fact, so no fault of it may change what happened."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        _LOG.error("telemetry failed", extra={"run": self._run_id} | error_fields(error))
+        return True

@@ -1,0 +1,126 @@
+"""The metrics of a run, computed from its journal entries when it has ended, and the instruments that they need.
+
+Every measurement names its tenant. Its other attributes come from published artifacts or from closed sets, so their
+number is bounded by what an operator published and not by what a caller sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from contextos.contracts.journal import Logged
+from contextos.telemetry import genai
+from contextos.telemetry.ended_run import EndedRun, Value, error_type, identifiers
+from contextos.telemetry.events import AXES
+
+NONE: Final = "none"
+"""The value of an attribute that a run does not have, such as the intent of a refused one."""
+
+_SPENT: Final = ("wall_clock_ms", "tokens", "cost_usd_cents")
+_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_WAITS: Final = (1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400, 604_800)
+_SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1)
+
+
+class Instrument(NamedTuple):
+    """How a metric is recorded. `bounds` are the upper bounds of a histogram's buckets, in `unit`."""
+
+    kind: Literal["counter", "histogram"]
+    unit: str
+    description: str
+    bounds: Sequence[float] = ()
+
+
+INSTRUMENTS: Final[dict[str, Instrument]] = {
+    "contextos.run.duration": Instrument("histogram", "s", "runs that ended, by the time that they worked", _SECONDS),
+    "contextos.run.tokens": Instrument("counter", "{token}", "tokens of the prompts of runs"),
+    "contextos.run.cost": Instrument("counter", "{cent}", "cost of the calls of runs, in US cents"),
+    "contextos.routes": Instrument("counter", "{run}", "runs by the pack, the task template and the planner"),
+    "contextos.tool.duration": Instrument("histogram", "s", "calls that were sent, by their duration", _SECONDS),
+    "contextos.tool.refusals": Instrument("counter", "{call}", "calls that were refused, so that nothing was sent"),
+    "contextos.approval.wait": Instrument("histogram", "s", "time from a question to its answer", _WAITS),
+    "contextos.score": Instrument("histogram", "1", "scores of runs, from 0 to 1 (best)", _SHARES),
+    "contextos.replays": Instrument("counter", "{replay}", "replays by result: equal or different"),
+    "contextos.telemetry.dropped": Instrument("counter", "{run}", "ended runs that no other metric counts"),
+}
+"""Every metric, by its name in OpenTelemetry."""
+
+
+class Measurement(NamedTuple):
+    """One value of an instrument, in its unit."""
+
+    name: str
+    value: float
+    attributes: dict[str, Value]
+
+
+def run_measurements(run: EndedRun) -> Iterator[Measurement]:
+    """Yield the measurements of a run."""
+    tenant = {"contextos.tenant_id": run.tenant_id}
+    intent = {**tenant, "contextos.intent": run.first("intent.resolved").get("intent_id", NONE)}
+    ended = {**intent, "contextos.end": run.end}
+    if spent := run.record.get("budget_usage"):
+        # The record states what the whole run used; what came before its last end was measured then.
+        used = {name: max(0, spent[name] - run.spent_before.get(name, 0)) for name in _SPENT}
+        yield Measurement("contextos.run.duration", used["wall_clock_ms"] / 1_000, ended)
+        yield Measurement("contextos.run.tokens", used["tokens"], intent)
+        yield Measurement("contextos.run.cost", used["cost_usd_cents"], intent)
+    if plan := run.first("plan.proposed"):
+        yield Measurement("contextos.routes", 1, {**intent, **_route(run, plan)})
+    yield from (one._replace(attributes={**tenant, **identifiers(one.attributes)}) for one in _calls(run))
+    yield from (one._replace(attributes={**tenant, **identifiers(one.attributes)}) for one in _approvals(run))
+    for card in run.of("run.scored"):
+        for axis in AXES:
+            scored: dict[str, Value] = {genai.EVALUATION_NAME: axis, genai.EVALUATION_LABEL: card.body[axis]["status"]}
+            yield Measurement("contextos.score", card.body[axis]["score"], {**intent, **scored})
+
+
+def replay_measurement(tenant_id: str, *, equal: bool) -> Measurement:
+    """Return the measurement of one replay. The pass rate is the share of `equal`."""
+    result = "equal" if equal else "different"
+    return Measurement("contextos.replays", 1, {"contextos.tenant_id": tenant_id, "contextos.result": result})
+
+
+def dropped_measurement(tenant_id: str, count: int) -> Measurement:
+    """Return the measurement of runs that ended and were not read, because too many waited."""
+    return Measurement("contextos.telemetry.dropped", count, {"contextos.tenant_id": tenant_id})
+
+
+def _route(run: EndedRun, plan: Mapping[str, Any]) -> dict[str, Value]:
+    templates = run.first("intent.resolved").get("templates", ())
+    route = {
+        "contextos.context_pack_ref": run.first("run.pinned").get("pack_ref"),
+        "contextos.task_template": templates[0] if templates else NONE,
+        "contextos.planner": plan.get("planner"),
+    }
+    return identifiers(route)
+
+
+def _calls(run: EndedRun) -> Iterator[Measurement]:
+    sent: dict[str, Logged] = {}
+    for entry in run.of("tool.dispatching", "tool.returned", "tool.refused"):
+        if entry.kind == "tool.dispatching":
+            sent[entry.key] = entry
+            continue
+        envelope = entry.body["envelope"]
+        found: dict[str, Value] = {genai.TOOL_NAME: envelope["capability_id"]}
+        if (error := envelope.get("error")) is not None:
+            found[genai.ERROR_TYPE] = error_type(error.get("code"))
+        if entry.kind == "tool.refused":
+            yield Measurement("contextos.tool.refusals", 1, found)
+        elif (dispatched := sent.get(entry.key)) is not None:
+            found["contextos.action.outcome"] = entry.body["outcome"]
+            seconds = (entry.at_us - dispatched.at_us - entry.body.get("waited_us", 0)) / 1e6
+            yield Measurement("contextos.tool.duration", max(0.0, seconds), found)
+
+
+def _approvals(run: EndedRun) -> Iterator[Measurement]:
+    asked: dict[str, Logged] = {}
+    for entry in run.of("approval.asked", "approval.answered", "approval.expired"):
+        if entry.kind == "approval.asked":
+            asked[entry.key] = entry
+        elif (question := asked.pop(entry.key, None)) is not None:
+            verdict = entry.body["verdict"] if entry.kind == "approval.answered" else "expired"
+            found: dict[str, Value] = {"contextos.gate_id": question.body["gate_id"], "contextos.verdict": verdict}
+            yield Measurement("contextos.approval.wait", (entry.at_us - question.at_us) / 1e6, found)

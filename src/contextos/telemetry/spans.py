@@ -1,0 +1,289 @@
+"""The spans of a run, computed from its journal entries: the run, its planes, their components, and the calls of tools.
+
+`run_spans` is a pure function, so the same entries give the same spans with the same ids. The span of a call has the id
+that the call sent outside as the parent in its `traceparent`, so what a service records about the call hangs below it.
+
+The time of an entry is when its work was done, so a component's span begins at the entry before its first one. Time in
+which a run waits for an agent, a timer or a driver belongs to no component.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from contextos.contracts.envelopes.policy import APPROVAL_MODES
+from contextos.contracts.ids import derive
+from contextos.contracts.journal import KINDS, Logged
+from contextos.contracts.trace import SAMPLED
+from contextos.telemetry import genai
+from contextos.telemetry.ended_run import Attributes, EndedRun, Value, error_type, identifiers
+
+MAX_SPANS: Final = 1_024
+"""Spans of one run. Calls beyond it have none, and the span of the run says how many."""
+
+COMPONENTS: Final[dict[str, str]] = {
+    "identity.resolved": "trust.identity",
+    "run.pinned": "control.catalog",
+    "intent.resolved": "decision.intents",
+    **dict.fromkeys(("slot.asked", "slot.answered", "slot.selected", "slot.pinned"), "slots.selection"),
+    "attachment.fetched": "intelligence.attachments",
+    "evidence.retrieved": "intelligence.retrieval",
+    "memory.recalled": "intelligence.memory_recall",
+    "memory.proposed": "intelligence.memory_proposal",
+    "policy.decided": "trust.policy",
+    "context.compiled": "context.compiler",
+    "planner.answered": "decision.planner",
+    "plan.proposed": "decision.planner",
+    "plan.verified": "decision.critic",
+    **dict.fromkeys(
+        ("session.opened", "call.asked", "call.answered", "session.finished", "session.expired"), "decision.session"
+    ),
+    **dict.fromkeys(
+        (
+            "call.observed",
+            "act.looked_up",
+            "capability.quarantined",
+            "history.read",
+            "arguments.traced",
+            "credential.exchanged",
+            "tool.refused",
+            "tool.dispatching",
+            "tool.returned",
+            "tool.retry_scheduled",
+            "tool.retry_due",
+            "effect.settled",
+            "checkpoint.checked",
+            "evidence.frozen",
+        ),
+        "action.tool_gateway",
+    ),
+    **dict.fromkeys(
+        ("approval.asked", "approval.answered", "approval.expired", "approval.voided", "evidence.rechecked"),
+        "trust.approvals",
+    ),
+    "run.scored": "decision.scoring",
+    "record.revised": "trust.record",
+    "replay.packed": "trust.record",
+}
+"""The plane and the component of each kind of entry. A kind that is not listed belongs to the run itself."""
+
+OF_THE_RUN: Final = KINDS.keys() - COMPONENTS.keys()
+
+_BY_KEY: Final = {
+    ("policy.decided", "execute"): "action.tool_gateway",
+    ("policy.decided", "redeem"): "trust.approvals",
+    ("policy.decided", "slot"): "slots.selection",
+    ("policy.decided", "memory"): "intelligence.memory_proposal",
+    ("identity.resolved", "redeem"): "trust.approvals",
+    ("identity.resolved", "dispatch"): "action.tool_gateway",
+    ("identity.resolved", "slot"): "slots.selection",
+    ("record.revised", "approval"): "trust.approvals",
+    ("record.revised", "uncertain"): "action.tool_gateway",
+    ("record.revised", "slot"): "slots.selection",
+}
+"""Where the first part of the key says another component than the kind."""
+_PER_PLAN: Final = frozenset({"trust.policy", "context.compiler", "decision.planner", "decision.critic"})
+"""The components that work anew for each plan: they have a span for each revision."""
+_AFTER_A_WAIT: Final = frozenset(
+    {"call.asked", "session.finished", "session.expired", "slot.answered", "tool.retry_due", "effect.settled"}
+)
+
+
+class Span(NamedTuple):
+    """One span. Ids are in lower-case hex, times in Unix microseconds. `parent_id` is None without a recorded parent,
+    and `remote_parent` says that the parent is the caller's. `failed` sets the status to error.
+    """
+
+    trace_id: str
+    span_id: str
+    parent_id: str | None
+    name: str
+    start_us: int
+    end_us: int
+    attributes: Attributes
+    failed: bool = False
+    remote_parent: bool = False
+
+
+@dataclass(slots=True)
+class _Work:
+    """The time that a component was at work, and for which plan."""
+
+    component: str
+    revision: str
+    start_us: int
+    end_us: int
+
+
+def run_spans(run: EndedRun) -> list[Span]:
+    """Return the spans of a run, each parent before its children."""
+    planes: dict[str, list[_Work]] = {}
+    for work in _work(run):
+        planes.setdefault(work.component.partition(".")[0], []).append(work)
+    calls = list(_calls(run))
+    room = max(0, MAX_SPANS - 1 - len(planes) - sum(map(len, planes.values())))
+    spans = [_root(run, omitted=max(0, len(calls) - room))]
+    for plane, parts in planes.items():
+        start_us, end_us = min(one.start_us for one in parts), max(one.end_us for one in parts)
+        own = span_id(run, plane)
+        spans.append(_span(run, own, spans[0].span_id, plane, start_us, end_us, {}))
+        spans += [_component(run, own, one) for one in parts]
+    return spans + calls[:room]
+
+
+def span_id(run: EndedRun, place: str) -> str:
+    """Return the id of the span of a place in a run: `run`, a plane, or a component."""
+    return _span_id(run.run_id, run.segment, place)
+
+
+def call_span_id(tool_call_id: str) -> str:
+    """Return the id of the span of a call, which its outbound `traceparent` carries (`runtime.wiring`)."""
+    return derive("", tool_call_id, "span", 0)
+
+
+def component_of(entry: Logged) -> str | None:
+    """Return the component (`plane.component`) that wrote an entry, or None for the run itself."""
+    return _BY_KEY.get((entry.kind, entry.key.partition("/")[0])) or COMPONENTS.get(entry.kind)
+
+
+def _work(run: EndedRun) -> Iterable[_Work]:
+    work: dict[tuple[str, str], _Work] = {}
+    before_us = run.log[0].at_us
+    # The session of an agent has a plan for each call, which would multiply the spans.
+    per_plan = _PER_PLAN if all(entry.kind != "session.opened" for entry in run.log) else frozenset()
+    for entry in run.log:
+        component = component_of(entry)
+        if component is not None:
+            revision = entry.key.rpartition("/")[2] if component in per_plan else ""
+            since_us = entry.at_us if entry.kind in _AFTER_A_WAIT else before_us
+            done = work.setdefault((component, revision), _Work(component, revision, since_us, entry.at_us))
+            done.end_us = entry.at_us
+        before_us = entry.at_us
+    return work.values()
+
+
+def _root(run: EndedRun, *, omitted: int) -> Span:
+    # As the directory proved it. What a request states can be anything.
+    name, attributes = genai.agent_span(run.first("run.context").get("agent", {}).get("agent_id", ""))
+    record, ended, session_id = run.record, run.first("run.ended"), run.first("run.context").get("session_id")
+    spent = record.get("budget_usage", {})
+    calls = [one.body["envelope"] for one in run.of("tool.dispatching")]
+    decisions = run.first("policy.decided").get("decisions", ())
+    found = {
+        **attributes,
+        genai.CONVERSATION_ID: session_id,
+        "contextos.run_id": run.run_id,
+        "contextos.session_id": session_id,
+        "contextos.tenant_id": run.tenant_id,
+        "contextos.intent": run.first("intent.resolved").get("intent_id"),
+        "contextos.context_pack_ref": run.first("run.pinned").get("pack_ref"),
+        "contextos.policy_bundle_ids": sorted({bundle for one in decisions for bundle in one.get("bundle_ids", ())}),
+        "contextos.approval_mode_required": _highest([one["approval_mode_requested"] for one in calls]),
+        "contextos.approval_mode_effective": _highest([one["approval_mode_effective"] for one in calls]),
+        "contextos.decision_key": record.get("decision_key"),
+        "contextos.decision_record_id": ended.get("record_id"),
+        "contextos.decision_record_hash": ended.get("record_hash"),
+        "contextos.replay_id": record.get("replay", {}).get("replay_id"),
+        "contextos.end": run.end,
+        "contextos.outcome": record.get("outcome"),
+        "contextos.status": record.get("status"),
+        "contextos.tokens": spent.get("tokens"),
+        "contextos.tool_calls": spent.get("tool_calls"),
+        "contextos.cost_usd_cents": spent.get("cost_usd_cents"),
+        "contextos.entries": ended.get("entries"),
+        "contextos.spans_omitted": omitted or None,
+    }
+    failed = run.end in ("refused", "escalated", "exhausted")
+    if failed:
+        found[genai.ERROR_TYPE] = run.end
+    # A caller that does not record its trace has no span that could be the parent.
+    from_caller = run.segment == 0 and bool(int(run.trace.trace_flags, 16) & SAMPLED)
+    parent = run.trace.span_id if from_caller else _span_id(run.run_id, 0, "run") if run.segment else None
+    return Span(
+        run.trace.trace_id,
+        span_id(run, "run"),
+        parent,
+        name,
+        run.log[0].at_us,
+        run.log[-1].at_us,
+        identifiers(found),
+        failed,
+        from_caller,
+    )
+
+
+def _component(run: EndedRun, plane_id: str, work: _Work) -> Span:
+    place = f"{work.component}/{work.revision}" if work.revision else work.component
+    found: dict[str, Value] = {}
+    if work.revision.isdigit():
+        found["contextos.plan_revision"] = int(work.revision)
+    if (operation := genai.COMPONENT_OPERATIONS.get(work.component)) is not None:
+        found[genai.OPERATION_NAME] = operation
+    return _span(run, span_id(run, place), plane_id, work.component, work.start_us, work.end_us, found)
+
+
+def _calls(run: EndedRun) -> Iterator[Span]:
+    """One span for each call: all its attempts, or its refusal. Attempts are told apart by the end of their key."""
+    found: dict[str, list[Logged]] = {}
+    for entry in run.of("tool.dispatching", "tool.returned", "tool.refused"):
+        found.setdefault(entry.body["envelope"]["tool_call_id"], []).append(entry)
+    settled, gateway = {entry.key: entry for entry in run.of("effect.settled")}, span_id(run, "action.tool_gateway")
+    for tool_call_id, entries in found.items():
+        last = entries[-1].key
+        yield _call(run, gateway, tool_call_id, entries, settled.get(last) or settled.get(last.rpartition("/")[0]))
+
+
+def _call(run: EndedRun, gateway: str, tool_call_id: str, entries: Sequence[Logged], settlement: Logged | None) -> Span:
+    last, sent = entries[-1], [one for one in entries if one.kind == "tool.dispatching"]
+    envelope = last.body["envelope"]
+    error = envelope.get("error") or {}
+    outcome = "refused" if last.kind == "tool.refused" else last.body.get("outcome", "unknown")
+    failed = settlement is None and (outcome != "returned" or bool(error))
+    name, attributes = genai.tool_span(envelope["capability_id"], tool_call_id)
+    found = {
+        **attributes,
+        "contextos.run_id": run.run_id,
+        "contextos.action.outcome": outcome,
+        "contextos.action.attempts": len(sent),
+        "contextos.policy_decision_id": envelope.get("policy_decision_id"),
+        "contextos.output_digest": last.body.get("output_digest"),
+        "contextos.cost_usd_cents": last.body.get("cost_cents"),
+        "contextos.effect": last.body.get("happened") if settlement is None else settlement.body.get("happened"),
+    }
+    if sent:
+        asked = sent[-1].body
+        found |= {
+            "contextos.action.approval_mode_effective": asked["envelope"]["approval_mode_effective"],
+            "contextos.args_digest": asked["args_digest"],
+            "contextos.approval_id": asked["approval_id"],
+        }
+    if failed:
+        found[genai.ERROR_TYPE] = error_type(error.get("code")) if error else outcome
+    end_us = settlement.at_us if settlement else last.at_us
+    own, start_us = call_span_id(tool_call_id), entries[0].at_us
+    return _span(run, own, gateway, name, start_us, end_us, identifiers(found), failed=failed)
+
+
+def _span(
+    run: EndedRun,
+    own: str,
+    parent: str,
+    name: str,
+    start_us: int,
+    end_us: int,
+    attributes: Attributes,
+    *,
+    failed: bool = False,
+) -> Span:
+    return Span(run.trace.trace_id, own, parent, name, start_us, end_us, attributes, failed)
+
+
+def _span_id(run_id: str, segment: int, place: str) -> str:
+    return sha256(f"{run_id} {segment} {place}".encode()).hexdigest()[:16]
+
+
+def _highest(modes: Sequence[str]) -> str | None:
+    return max(modes, key=APPROVAL_MODES.index, default=None)

@@ -1,0 +1,50 @@
+"""The events of a run: what an operator has to see, below the span to which it belongs."""
+
+from __future__ import annotations
+
+import pytest
+
+from contextos.contracts.journal import KINDS
+from contextos.telemetry import genai
+from contextos.telemetry.ended_run import ended_run
+from contextos.telemetry.events import AXES, SEVERITIES, run_events
+from contextos.telemetry.spans import run_spans
+from tests.unit.telemetry import runs
+
+
+@pytest.mark.parametrize("name", ["small", "approved", "denied", "reopened"])
+def test_every_event_names_a_span_of_its_run(name: str) -> None:
+    run = runs.ended(name)
+    known = {one.span_id for one in run_spans(run)}
+    events = list(run_events(run))
+    assert {one.span_id for one in events} <= known
+    assert events[-1].name == "contextos.run.ended"
+
+
+def test_a_denied_run_tells_its_gate_its_refusal_and_its_failed_scores() -> None:
+    told = {one.name: one for one in run_events(runs.ended("denied"))}
+    assert told["contextos.approval.asked"].attributes["contextos.gate_id"] == "GATE_FINANCE_APPROVAL"
+    assert told["contextos.approval.answered"].attributes["contextos.verdict"] == "denied"
+    assert told["contextos.tool.refused"].attributes[genai.ERROR_TYPE] == "approval_denied"
+    assert told[genai.EVALUATION_EVENT].attributes[genai.EVALUATION_LABEL] == "fail"
+
+
+def test_an_end_that_somebody_has_to_look_at_is_an_error() -> None:
+    ends = {
+        name: list(run_events(run))[-1].severity
+        for name, run in {"exhausted": runs.first_segment("reopened"), "completed": runs.ended("small")}.items()
+    }
+    assert ends == {"exhausted": "error", "completed": "info"}
+
+
+def test_an_erased_entry_is_an_event_without_what_was_erased() -> None:
+    entries = [
+        one._replace(body=None, salt=None) if one.kind == "approval.asked" else one for one in runs.entries("approved")
+    ]
+    asked = next(one for one in run_events(ended_run(entries)) if one.name == "contextos.approval.asked")
+    assert asked.attributes.keys() == {"contextos.run_id", "contextos.tenant_id"}
+
+
+def test_the_names_are_kinds_of_the_journal_and_axes_of_the_scorecard() -> None:
+    assert SEVERITIES.keys() <= KINDS.keys()
+    assert set(AXES) == runs.ended("small").first("run.scored").keys() - {"verdict"}

@@ -1,0 +1,106 @@
+"""The spans of a run: nested, with ids that the record gives, the same for the same entries."""
+
+from __future__ import annotations
+
+import pytest
+
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.ids import SPAN
+from contextos.contracts.journal import KINDS
+from contextos.telemetry import genai, spans
+from contextos.telemetry.ended_run import ended_run
+from contextos.telemetry.spans import COMPONENTS, OF_THE_RUN, Span, call_span_id, run_spans
+from tests.unit.telemetry import runs
+
+NAMES = ("small", "approved", "denied", "reopened")
+
+
+def by_id(found: list[Span]) -> dict[str, Span]:
+    return {one.span_id: one for one in found}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_span_lies_below_one_before_it_and_in_one_trace(name: str) -> None:
+    run = runs.ended(name)
+    root, *others = found = run_spans(run)
+    assert len(by_id(found)) == len(found)
+    assert {one.trace_id for one in found} == {run.record["trace_id"]}
+    known = {root.span_id}
+    for one in others:
+        assert SPAN.fits(one.span_id)
+        assert one.parent_id in known
+        assert root.start_us <= one.start_us <= one.end_us <= root.end_us
+        known.add(one.span_id)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_entries_give_the_same_spans(name: str) -> None:
+    assert run_spans(runs.ended(name)) == run_spans(ended_run(list(runs.entries(name))))
+
+
+def test_a_call_lies_below_its_component_and_that_below_its_plane() -> None:
+    run = runs.ended("approved")
+    found = by_id(run_spans(run))
+    calls = [one for one in found.values() if one.name.startswith("execute_tool ")]
+    assert {one.attributes[genai.TOOL_CALL_ID] for one in calls} == {
+        entry.body["envelope"]["tool_call_id"] for entry in run.of("tool.dispatching")
+    }
+    for call in calls:
+        component = found[call.parent_id or ""]
+        plane = found[component.parent_id or ""]
+        assert (component.name, plane.name) == ("action.tool_gateway", "action")
+        assert found[plane.parent_id or ""].name == "invoke_agent agt_support"
+        assert call.span_id == call_span_id(str(call.attributes[genai.TOOL_CALL_ID]))
+
+
+def test_the_span_of_the_run_has_the_ids_of_its_record() -> None:
+    run = runs.ended("approved")
+    told, record = run_spans(run)[0].attributes, run.record
+    assert told["contextos.decision_record_id"] == record["record_id"]
+    assert told["contextos.decision_record_hash"] == record["record_hash"]
+    assert told["contextos.replay_id"] == record["replay"]["replay_id"]
+    assert told["contextos.approval_mode_effective"] == "destructive"
+    assert told["contextos.policy_bundle_ids"] == ("POLICY_RETURNS_V4",)
+
+
+def test_the_time_of_a_question_is_in_the_span_of_approvals_and_in_no_other_component_before_it() -> None:
+    found = {one.name: one for one in run_spans(runs.ended("approved"))}
+    assert found["trust.approvals"].end_us - found["trust.approvals"].start_us >= 90_000_000
+    assert found["trust.policy"].end_us - found["trust.policy"].start_us < 90_000_000
+    assert "trust.approvals" not in {one.name for one in run_spans(runs.ended("small"))}
+
+
+def test_only_a_recorded_caller_is_the_parent() -> None:
+    received, *others = runs.entries("small")
+    root = run_spans(runs.ended("small"))[0]
+    assert (root.parent_id, root.remote_parent) == (read_body(received)["request"]["trace"]["span_id"], True)
+    unsampled = received._replace(body=(received.body or b"").replace(b'"trace_flags":"01"', b'"trace_flags":"00"'))
+    assert run_spans(ended_run([unsampled, *others]))[0][2] is None
+
+
+def test_what_comes_after_a_reopening_lies_below_the_first_span_of_the_run() -> None:
+    before, after = run_spans(runs.first_segment("reopened")), run_spans(runs.ended("reopened"))
+    assert (before[0].failed, before[0].attributes[genai.ERROR_TYPE]) == (True, "exhausted")
+    assert (after[0].failed, after[0].parent_id, after[0].remote_parent) == (False, before[0].span_id, False)
+    assert not by_id(before).keys() & by_id(after).keys()
+
+
+def test_a_refused_call_has_failed_and_says_why() -> None:
+    refused = run_spans(runs.ended("denied"))[-1]
+    assert (refused.failed, refused.attributes[genai.ERROR_TYPE]) == (True, "approval_denied")
+    assert refused.attributes["contextos.action.attempts"] == 0
+
+
+def test_a_run_has_a_bounded_number_of_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run_spans(runs.ended("small"))
+    monkeypatch.setattr(spans, "MAX_SPANS", len(whole) - 2)
+    bounded = run_spans(runs.ended("small"))
+    assert (len(bounded), bounded[0].attributes["contextos.spans_omitted"]) == (len(whole) - 2, 2)
+
+
+def test_every_kind_of_entry_has_its_place() -> None:
+    assert COMPONENTS.keys() <= KINDS.keys()
+    assert {kind.partition(".")[0] for kind in OF_THE_RUN} == {"run", "session"}
+    planes = {component.partition(".")[0] for component in COMPONENTS.values()}
+    assert planes == {"control", "intelligence", "slots", "context", "decision", "action", "trust"}
+    assert genai.COMPONENT_OPERATIONS.keys() <= set(COMPONENTS.values())

@@ -30,8 +30,9 @@ from contextos.port_settings import (
     DirectorySetting,
     KeysSetting,
     TokenExchangeSetting,
-    is_loopback,
 )
+from contextos.port_settings.checks import is_loopback
+from contextos.port_settings.workloads import WorkloadsSetting
 from contextos.runtime.environment import RunLimits
 from contextos.trust.identity.claims import MAX_TTL_S
 
@@ -136,6 +137,7 @@ class Settings:
     besides those of its packs. `approval_logins` names the OIDC issuer whose logins can answer approvals; None: only
     keys can. `credentials` names who issues the credentials of calls; None: no adapter can have the auth mode
     `exchange`. `attachments` says where the files of each tenant are that a request can name; None: none can.
+    `workloads` names the SPIFFE trust domains whose workloads can act over HTTP; None: none can.
     """
 
     workspace: Path
@@ -159,6 +161,7 @@ class Settings:
     approval_logins: ApprovalLoginsSetting | None = None
     credentials: TokenExchangeSetting | None = None
     attachments: AttachmentsSetting | None = None
+    workloads: WorkloadsSetting | None = None
 
     @classmethod
     def read(cls, workspace: Path) -> Settings:

@@ -146,6 +146,7 @@ def _ports() -> Iterator[str]:
         SignedDirectorySetting,
         TokenExchangeSetting,
     )
+    from contextos.port_settings.workloads import TrustDomainSetting, WorkloadsSetting
 
     yield from ("", "## `[directory]`", "", "Beside a plain file; see [Operations](../operations.md#the-directory).")
     yield from _kind(SignedDirectorySetting)
@@ -166,6 +167,9 @@ def _ports() -> Iterator[str]:
     yield from _kind(TokenExchangeSetting)
     yield from ("", "## `[attachments]`", "", "See [Attachments](../adapters.md#attachments).", "")
     yield from _port_table(AttachmentsSetting)
+    yield from ("", "## `[workloads]`", "", "See [Identity](../identity.md#workloads).", "")
+    yield from _port_table(WorkloadsSetting)
+    yield from ("", "Each entry of `[[workloads.trust_domains]]`:", "", *_port_table(TrustDomainSetting))
 
 
 def _kind(setting: Any) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 
 import contextos
 from contextos.app import App
-from contextos.app.bearer import BearerTokens, bearer_tokens
+from contextos.app.bearer import BearerTokens
 from contextos.app.development_tokens import development_fault, development_token
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
 from contextos.errors import InvalidInput, InvalidSettings, SignatureInvalid
@@ -45,12 +45,14 @@ def within(path: Path, act: Callable[[App], Coroutine[Any, Any, Any]]) -> Any:
 
 
 async def minted(app: App, user: str | None = USER, agent: str | None = AGENT, ttl_s: int = 600) -> str:
-    token, _ = await development_token(app, TENANT, user=user, agent=agent, delegation=None, ttl_s=ttl_s)
+    token, _ = await development_token(
+        app.settings, app.deployment.ports, TENANT, user=user, agent=agent, delegation=None, ttl_s=ttl_s
+    )
     return token
 
 
 def local(app: App) -> BearerTokens:
-    return bearer_tokens(app, bound_to="127.0.0.1")
+    return app.bearer_tokens(bound_to="127.0.0.1")
 
 
 def test_a_token_names_a_user_of_the_directory_with_the_roles_that_they_have(path: Path) -> None:
@@ -122,10 +124,10 @@ def test_a_service_that_others_can_reach_takes_none(path: Path, host: str) -> No
 
     async def act(app: App) -> None:
         with pytest.raises(InvalidSettings, match="no issuer of tokens counts here"):
-            bearer_tokens(app, bound_to=host)
+            app.bearer_tokens(bound_to=host)
         app.settings = replace(app.settings, workloads=WorkloadsSetting("us", (GOOD,)))
         with pytest.raises(SignatureInvalid, match="do not count here"):
-            await bearer_tokens(app, bound_to=host).caller(await minted(app))
+            await app.bearer_tokens(bound_to=host).caller(await minted(app))
 
     within(path, act)
 
@@ -255,7 +257,7 @@ def test_a_token_for_nobody_is_not_made(path: Path, named: dict[str, Any]) -> No
     async def act(app: App) -> None:
         asked = {"user": USER, "agent": AGENT, "delegation": None, "ttl_s": 600, **named}
         with pytest.raises(InvalidInput):
-            await development_token(app, TENANT, **asked)
+            await development_token(app.settings, app.deployment.ports, TENANT, **asked)
 
     within(path, act)
 

@@ -22,6 +22,7 @@ from contextos.app.development_tokens import development_fault, roles_of
 from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.ports.outside import Clock, Keys
 from contextos.errors import InvalidInput, NotFound, Problem, SignatureInvalid
+from contextos.operations.ports import Ports
 from contextos.port_settings import OidcDirectorySetting
 from contextos.settings import Settings, invalid_setting
 from contextos.trust.identity.callers import Acting, Caller, identified_request, stated_identity
@@ -38,7 +39,6 @@ from contextos.trust.identity.svid import TrustDomain, VerifiedSvid, check_bundl
 
 if TYPE_CHECKING:
     from contextos.adapters.jwks import Jwks
-    from contextos.app.application import App
 
 KEEP_TOKEN_S: Final = 60
 MAX_KEPT_TOKENS: Final = 4_096
@@ -57,7 +57,7 @@ class TrustedDomain:
 
 @dataclass(slots=True)
 class BearerTokens:
-    """Verifies bearer tokens, and binds requests to whom they prove. Make it with `bearer_tokens`.
+    """Verifies bearer tokens, and binds requests to whom they prove. Make it with `App.bearer_tokens`.
 
     `issuer` is the `iss` of the directory's users, or None. `domains` are the trust domains by name. `development`:
     tokens of the development issuer count.
@@ -258,41 +258,34 @@ class BearerTokens:
         return signed_in
 
 
-def bearer_tokens(app: App, *, bound_to: str) -> BearerTokens:
-    """Return what verifies the bearer tokens of a deployment that is served at the host `bound_to`, such as
-    `127.0.0.1`.
-
-    Raises:
-        InvalidSettings: no issuer of tokens counts here, so nobody could call; or the directory is one that the program
-            brings and that lists no agents.
-    """
-    settings, ports = app.settings, app.deployment.ports
-    directory = ports.directory
+def tokens_bound_to(settings: Settings, ports: Ports, bound_to: str) -> BearerTokens:
+    """Return what verifies the bearer tokens of a deployment, as `App.bearer_tokens`. Raises `InvalidSettings`."""
+    directory, clock, keys = ports.directory, ports.clock, ports.keys
     if not isinstance(directory, FileDirectory):
         detail = "the directory is one of the program, so it says nothing of tokens and workloads"
         raise invalid_setting("/directory", "no_tokens", detail, "verify tokens in the program, or use one of ours")
     fault = development_fault(settings, bound_to)
-    if fault is None and not (directory.unsafe and getattr(app.keys, "unsafe", ())):
+    if fault is None and not (directory.unsafe and getattr(keys, "unsafe", ())):
         fault = "the directory or the keys are those of the program"
     issuer = settings.directory.issuer if isinstance(settings.directory, OidcDirectorySetting) else None
-    domains = _domains(settings, ports.clock)
+    domains = _domains(settings, clock)
     if issuer is None and not domains and fault is not None:
         remedy = 'write `kind = "oidc"` in `[directory]`, or list trust domains in `[workloads]`'
         raise invalid_setting("/directory", "no_tokens", f"no issuer of tokens counts here, and {fault}", remedy)
-    return BearerTokens(directory, ports.clock, app.keys, issuer, domains, development=fault is None)
+    return BearerTokens(directory, clock, keys, issuer, domains, development=fault is None)
 
 
-def tokens_of_issuer(app: App) -> BearerTokens:
+def tokens_of_issuer(settings: Settings, ports: Ports) -> BearerTokens:
     """Return what verifies the access tokens of the issuer that the directory names, and no other token.
 
     Raises:
         InvalidSettings: the directory takes no tokens.
     """
-    named, ports = app.settings.directory, app.deployment.ports
+    named = settings.directory
     if not isinstance(named, OidcDirectorySetting) or not isinstance(ports.directory, OidcDirectory):
         detail = "the directory takes no tokens"
         raise invalid_setting("/directory", "no_tokens", detail, 'write `kind = "oidc"` in `[directory]`')
-    return BearerTokens(ports.directory, ports.clock, app.keys, named.issuer)
+    return BearerTokens(ports.directory, ports.clock, ports.keys, named.issuer)
 
 
 def _domains(settings: Settings, clock: Clock) -> dict[str, TrustedDomain]:

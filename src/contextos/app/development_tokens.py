@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from contextos.adapters.directory import FileDirectory
 from contextos.errors import InvalidInput, Problem
+from contextos.operations.ports import Ports
 from contextos.port_settings.checks import is_loopback
 from contextos.settings import Settings, invalid_setting, is_postgres_url
 from contextos.trust.identity.development import DevelopmentToken, mint_development_token, verify_development_token
-
-if TYPE_CHECKING:
-    from contextos.app.application import App
 
 
 def development_fault(settings: Settings, bound_to: str | None = None) -> str | None:
@@ -44,7 +41,14 @@ async def roles_of(directory: FileDirectory, tenant_id: str, person_id: str) -> 
 
 
 async def development_token(
-    app: App, tenant_id: str, *, user: str | None, agent: str | None, delegation: str | None, ttl_s: int
+    settings: Settings,
+    ports: Ports,
+    tenant_id: str,
+    *,
+    user: str | None,
+    agent: str | None,
+    delegation: str | None,
+    ttl_s: int,
 ) -> tuple[str, DevelopmentToken]:
     """Return a token of the development issuer for a user, an agent, or a user who delegates to an agent, and what it
     says.
@@ -57,7 +61,7 @@ async def development_token(
         InvalidInput: nobody is named, the directory does not know them, the agent is not active, or there is no such
             delegation.
     """
-    fault, directory = development_fault(app.settings), app.deployment.ports.directory
+    fault, directory = development_fault(settings), ports.directory
     if fault is not None or not isinstance(directory, FileDirectory):
         detail = fault or "the directory is one of the program"
         remedy = "get a token from the issuer that the settings name"
@@ -80,9 +84,9 @@ async def development_token(
     elif delegation is not None:
         detail = "a delegation is between a user and an agent"
         raise InvalidInput(Problem("/delegation", "usage", detail, "name both, or leave the delegation out"))
-    now_us = app.deployment.ports.clock.now_us()
+    now_us = ports.clock.now_us()
     token = mint_development_token(
-        app.keys,
+        ports.keys,
         tenant_id=tenant_id,
         user_id=user,
         agent_id=agent,
@@ -92,7 +96,7 @@ async def development_token(
         now_us=now_us,
         ttl_s=ttl_s,
     )
-    return token, verify_development_token(token, app.keys, now_us=now_us)
+    return token, verify_development_token(token, ports.keys, now_us=now_us)
 
 
 async def _only_delegation(directory: FileDirectory, tenant_id: str, user: str, agent: str) -> str:

@@ -91,7 +91,7 @@ class OAuthResource:
         from contextos.app.bearer import tokens_of_issuer
 
         if self._tokens is None:
-            self._tokens = tokens_of_issuer(self.app)
+            self._tokens = tokens_of_issuer(self.app.settings, self.app.deployment.ports)
         caller = await self._tokens.caller(token, tenant_id=self.tenant_id)
         return caller, await self._tokens.acting(caller, agent=self.agent, session=session)
 

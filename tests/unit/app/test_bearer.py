@@ -14,7 +14,7 @@ import pytest
 
 import contextos
 from contextos.app import App
-from contextos.app.bearer import bearer_tokens, tokens_of_issuer
+from contextos.app.bearer import tokens_bound_to, tokens_of_issuer
 from contextos.cli.demo.workspace import make_workspace
 from contextos.errors import InvalidSettings, SignatureInvalid, Unavailable
 from contextos.port_settings import OidcDirectorySetting
@@ -69,14 +69,14 @@ def test_people_by_their_issuer_and_workloads_by_their_trust_domain(tmp_path: Pa
     settings = replace(settings, workloads=WorkloadsSetting(SVID_AUDIENCE, (domain,)))
 
     async def act(app: App) -> None:
-        tokens = bearer_tokens(app, bound_to="0.0.0.0")
+        tokens = app.bearer_tokens(bound_to="0.0.0.0")
         person = await tokens.caller(token(groups=["idp-support"], iat=now_s(), exp=now_s() + 60))
         assert (person.kind, person.subject, person.roles) == ("user", "user_9041", ("support_agent",))
         workload = await tokens.caller(svid(exp=now_s() + 60))
         assert (workload.kind, workload.subject) == ("workload", WORKLOAD)
         assert not tokens.development
         with pytest.raises(SignatureInvalid, match="no issuer"):
-            await tokens_of_issuer(app).caller(svid(exp=now_s() + 60))
+            await tokens_of_issuer(app.settings, app.deployment.ports).caller(svid(exp=now_s() + 60))
 
     within(settings, act)
 
@@ -93,7 +93,7 @@ def test_the_bundle_of_a_trust_domain_is_fetched(tmp_path: Path) -> None:
         domain = TrustDomainSetting(DOMAIN, (TENANT,), bundle_url=f"{url}/bundle")
 
         async def act(app: App) -> None:
-            tokens = bearer_tokens(app, bound_to="0.0.0.0")
+            tokens = app.bearer_tokens(bound_to="0.0.0.0")
             for _ in range(3):
                 assert (await tokens.caller(svid(exp=now_s() + 60))).subject == WORKLOAD
 
@@ -107,7 +107,7 @@ def test_a_bundle_that_is_not_there_is_an_outage(tmp_path: Path) -> None:
 
     async def act(app: App) -> None:
         with pytest.raises(Unavailable, match="cannot be read"):
-            await bearer_tokens(app, bound_to="0.0.0.0").caller(svid(exp=now_s() + 60))
+            await app.bearer_tokens(bound_to="0.0.0.0").caller(svid(exp=now_s() + 60))
 
     within(replace(settings_at(path), workloads=WorkloadsSetting(SVID_AUDIENCE, (domain,))), act)
 
@@ -116,19 +116,17 @@ def test_a_deployment_whose_tokens_nobody_makes_is_refused(tmp_path: Path) -> No
     path = tmp_path / "shop"
 
     async def act(app: App) -> None:
-        assert bearer_tokens(app, bound_to="127.0.0.1").development
+        assert app.bearer_tokens(bound_to="127.0.0.1").development
         with pytest.raises(InvalidSettings, match="no issuer of tokens"):
-            bearer_tokens(app, bound_to="0.0.0.0")
+            app.bearer_tokens(bound_to="0.0.0.0")
         with pytest.raises(InvalidSettings, match="takes no tokens"):
-            tokens_of_issuer(app)
+            tokens_of_issuer(app.settings, app.deployment.ports)
 
     within(settings_at(path), act)
 
 
 def test_a_directory_of_the_program_is_refused(tmp_path: Path) -> None:
-    app: Any = SimpleNamespace(
-        settings=Settings(tmp_path, unsafe=DEVELOPMENT),
-        deployment=SimpleNamespace(ports=SimpleNamespace(directory=object())),
-    )
+    settings = Settings(tmp_path, unsafe=DEVELOPMENT)
+    outside: Any = SimpleNamespace(directory=None, clock=None, keys=None)
     with pytest.raises(InvalidSettings, match="one of the program"):
-        bearer_tokens(app, bound_to="127.0.0.1")
+        tokens_bound_to(settings, outside, "127.0.0.1")

@@ -49,8 +49,15 @@ def token_command(
     from contextos.app.development_tokens import development_token
 
     async def operation(context: CommandContext) -> tuple[str, DevelopmentToken]:
+        app = context.app
         return await development_token(
-            context.app, context.tenant_id, user=user, agent=agent, delegation=delegation, ttl_s=ttl
+            app.settings,
+            app.deployment.ports,
+            context.tenant_id,
+            user=user,
+            agent=agent,
+            delegation=delegation,
+            ttl_s=ttl,
         )
 
     token, said = with_authors_context(workspace, tenant, operation)

@@ -35,7 +35,8 @@ def stable_modules() -> list[Path]:
     found = []
     for name, every in STABLE.findall(inspect.getdoc(contextos) or ""):
         path = ROOT.joinpath(*name.split(".")[1:])
-        found += sorted(path.glob("[a-z]*.py")) if every else [path.with_suffix(".py")]
+        one = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        found += sorted(path.glob("[a-z]*.py")) if every else [one]
     return found
 
 
@@ -77,7 +78,8 @@ def public_api() -> str:
         if name in contextos._HOMES:
             lines += ["", f"[contextos.{name}]", *described(_definition(name), deep=True)]
     for path in stable_modules():
-        module = ".".join(("contextos", *path.relative_to(ROOT).with_suffix("").parts))
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        module = ".".join(("contextos", *(one for one in parts if one != "__init__")))
         lines += ["", f"[{module}]"]
         deep = path.parent.name == "ports"
         lines += [line for node in definitions(path).values() for line in described(node, deep=deep)]

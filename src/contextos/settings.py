@@ -30,8 +30,9 @@ from contextos.port_settings import (
     DirectorySetting,
     KeysSetting,
     TokenExchangeSetting,
-    is_loopback,
 )
+from contextos.port_settings.checks import is_loopback
+from contextos.port_settings.workloads import WorkloadsSetting
 from contextos.runtime.environment import RunLimits
 from contextos.telemetry.setting import TelemetrySetting, check_telemetry, read_telemetry
 from contextos.trust.identity.claims import MAX_TTL_S
@@ -138,6 +139,7 @@ class Settings:
     keys can. `credentials` names who issues the credentials of calls; None: no adapter can have the auth mode
     `exchange`. `attachments` says where the files of each tenant are that a request can name; None: none can.
     `telemetry` says what is reported to OpenTelemetry; None: nothing is.
+    `workloads` names the SPIFFE trust domains whose workloads can act over HTTP; None: none can.
     """
 
     workspace: Path
@@ -162,6 +164,7 @@ class Settings:
     credentials: TokenExchangeSetting | None = None
     attachments: AttachmentsSetting | None = None
     telemetry: TelemetrySetting | None = None
+    workloads: WorkloadsSetting | None = None
 
     @classmethod
     def read(cls, workspace: Path) -> Settings:

@@ -71,6 +71,25 @@ class FileDirectory:
         found: KnownDelegation | None = (await self._now(tenant_id)).get("delegations", {}).get(token_ref)
         return found
 
+    async def user(self, tenant_id: str, user_id: str) -> KnownUser | None:
+        """Return a user as the directory has them now, or None."""
+        return await self._user(tenant_id, await self._now(tenant_id), user_id)
+
+    async def agent(self, tenant_id: str, agent_id: str) -> KnownAgent | None:
+        """Return an agent as the file has it now, or None."""
+        found: KnownAgent | None = (await self._now(tenant_id)).get("agents", {}).get(agent_id)
+        return found
+
+    async def workload_agents(self, tenant_id: str, spiffe_id: str) -> tuple[KnownAgent, ...]:
+        """Return the agents of a workload, in whatever state they are; empty if it has none in this tenant."""
+        agents = (await self._now(tenant_id)).get("agents", {}).values()
+        return tuple(one for one in agents if one.workload_identity == spiffe_id)
+
+    async def delegations_to(self, tenant_id: str, user_id: str, agent_id: str) -> tuple[str, ...]:
+        """Return the references of the delegations of a user to an agent that the file has, sorted."""
+        listed = (await self._now(tenant_id)).get("delegations", {}).items()
+        return tuple(sorted(ref for ref, one in listed if (one.subject, one.agent_id) == (user_id, agent_id)))
+
     async def approver(self, tenant_id: str, approver_id: str) -> Approver | None:
         """Return a person who is allowed to answer approvals, or None."""
         found: Approver | None = (await self._now(tenant_id)).get("approvers", {}).get(approver_id)

@@ -1,27 +1,36 @@
-"""`HttpJwks`: the public keys of an OIDC issuer, fetched over HTTPS, for `trust.identity.oidc`.
+"""The public keys of an issuer of tokens: fetched over HTTPS, read from a file, or pinned by the settings.
 
-The keys are fetched when a token needs them and kept for five minutes. A key id that is not there is looked up again,
-at most every thirty seconds, so that invented ids cause no requests. Old keys are never used because the issuer does
-not answer. Redirects, other statuses, and answers that are too large or no JWK Set are refused.
+Keys are fetched when a token needs them and kept for five minutes. A key id that is not there is looked up again, at
+most every thirty seconds, so that invented ids cause no requests. A source that failed is asked again after a second at
+the earliest. Old keys are never used because the issuer does not answer. Over HTTP the safety rules of `outbound` hold:
+redirects, other statuses, and answers that are too large or no set of keys are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol
 
-import httpx
-
+from contextos.adapters.outbound import (
+    AnswerTooLarge,
+    OutboundClient,
+    OutboundRequest,
+    destination,
+    internal_address_fault,
+)
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.ports.outside import Clock
-from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
-from contextos.trust.identity.oidc import check_jwks
+from contextos.errors import InvalidInput, InvalidSettings, LostReply, Problem, Unavailable
+from contextos.files import read_regular_file
+from contextos.port_settings.checks import is_loopback
+from contextos.trust.identity.jwt import CheckKeys, check_jwks
 
 KEEP_US: Final = 300_000_000
 AGAIN_US: Final = 30_000_000
+FAILED_US: Final = 1_000_000
 MAX_JWKS_BYTES: Final = 262_144
 JWKS_TIMEOUT_S: Final = 5.0
 
@@ -49,62 +58,116 @@ class PinnedJwks:
         return self._jwks
 
 
-@cache
-def _tls() -> ssl.SSLContext:
-    """The TLS settings, cached: reading the trusted certificates takes longer than a request."""
-    return httpx.create_ssl_context(trust_env=False)
+class KeptJwks:
+    """A JWK Set that `fetch` returns as bytes, kept as this module says. `check` is what the set has to be.
 
+    `fetch` raises `Unavailable`.
+    """
 
-class HttpJwks:
-    """The JWK Set at `url`, which is `https://`, or `http://` on the loopback."""
-
-    def __init__(self, url: str, clock: Clock, *, timeout_s: float = JWKS_TIMEOUT_S) -> None:
-        self._url, self._clock, self._timeout_s = url, clock, timeout_s
+    def __init__(self, fetch: Callable[[], Awaitable[bytes]], clock: Clock, *, check: CheckKeys = check_jwks) -> None:
+        self._fetch, self._clock, self._check = fetch, clock, check
         self._jwks: Mapping[str, Any] | None = None
+        self._failure: Unavailable | None = None
         self._fetched_us = self._tried_us = 0
-        try:
-            httpx.Request("GET", url)
-        except (httpx.InvalidURL, UnicodeError):
-            problem = Problem("/jwks_url", "bad_setting", "this is not a URL", "give the issuer's `jwks_uri`")
-            raise InvalidSettings(problem) from None
+        self._one_at_a_time = asyncio.Lock()
 
     async def with_key(self, kid: str) -> Mapping[str, Any]:
-        now_us = self._clock.now_us()
-        fresh = self._jwks is not None and 0 <= now_us - self._fetched_us < KEEP_US
-        if fresh and (kid in check_jwks(self._jwks) or 0 <= now_us - self._tried_us < AGAIN_US):
-            assert self._jwks is not None
+        if (kept := self._kept(kid)) is not None:
+            return kept
+        async with self._one_at_a_time:
+            # A caller that waited for the fetch of another one uses what it brought.
+            if (kept := self._kept(kid)) is not None:
+                return kept
+            now_us = self._clock.now_us()
+            if self._failure is not None and 0 <= now_us - self._tried_us < FAILED_US:
+                raise self._failure.with_traceback(None)
+            self._tried_us, self._failure = now_us, None
+            try:
+                self._jwks, self._fetched_us = self._read(await self._fetch()), now_us
+            except Unavailable as failure:
+                self._failure = failure
+                raise
             return self._jwks
-        self._tried_us = now_us
-        self._jwks, self._fetched_us = await self._fetch(), now_us
-        return self._jwks
 
-    async def _fetch(self) -> Mapping[str, Any]:
-        try:
-            async with (
-                asyncio.timeout(self._timeout_s),
-                httpx.AsyncClient(
-                    verify=_tls(), trust_env=False, follow_redirects=False, timeout=self._timeout_s
-                ) as client,
-                client.stream("GET", self._url, headers={"Accept-Encoding": "identity"}) as response,
-            ):
-                if response.status_code != 200:
-                    raise _unavailable(f"it answers {response.status_code}")
-                raw = b""
-                async for part in response.aiter_raw():
-                    raw += part
-                    if len(raw) > MAX_JWKS_BYTES:
-                        raise _unavailable(f"its answer has more than {MAX_JWKS_BYTES} bytes")
-        except TimeoutError:
-            raise _unavailable(f"it took more than {self._timeout_s:g} s") from None
-        except httpx.HTTPError as error:
-            raise _unavailable(str(error).rstrip(".").lower() or type(error).__name__) from None
+    def _kept(self, kid: str) -> Mapping[str, Any] | None:
+        """The set that is kept, if it is fresh, and has the key or was looked for lately."""
+        now_us = self._clock.now_us()
+        if self._jwks is None or not 0 <= now_us - self._fetched_us < KEEP_US:
+            return None
+        lately = 0 <= now_us - self._tried_us < AGAIN_US
+        return self._jwks if lately or kid in self._check(self._jwks) else None
+
+    def _read(self, raw: bytes) -> Mapping[str, Any]:
         try:
             jwks = loads(raw, max_bytes=MAX_JWKS_BYTES)
-            check_jwks(jwks)
+            self._check(jwks)
         except InvalidInput as error:
             raise _unavailable(f"its answer is no JWK Set ({error.problems[0].code})") from None
         assert isinstance(jwks, dict)
         return jwks
+
+
+class HttpJwks(KeptJwks):
+    """The JWK Set at `url`, which is `https://`, or `http://` on the loopback. `internal`: a person said that it is at
+    a private address.
+
+    Raises:
+        InvalidSettings: `url` is none that is asked.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        clock: Clock,
+        *,
+        internal: bool = False,
+        check: CheckKeys = check_jwks,
+        timeout_s: float = JWKS_TIMEOUT_S,
+    ) -> None:
+        try:
+            to = destination(url)
+        except InvalidInput as error:
+            raise _bad_url(error.problems[0].detail, error.problems[0].remedy) from None
+        # Who writes the loopback into a URL says that it is internal.
+        internal = internal or is_loopback(to.host)
+        if fault := internal_address_fault(to.host, internal=internal):
+            raise _bad_url(*fault)
+        client = OutboundClient(internal=(to.endpoint,) if internal else (), max_response_bytes=MAX_JWKS_BYTES)
+        super().__init__(partial(_asked, client, url, to.endpoint, timeout_s), clock, check=check)
+
+
+class FileJwks(KeptJwks):
+    """The JWK Set in a file that another program renews, such as the bundle of a SPIFFE agent."""
+
+    def __init__(self, path: Path, clock: Clock, *, check: CheckKeys = check_jwks) -> None:
+        super().__init__(partial(_file, path), clock, check=check)
+
+
+async def _asked(client: OutboundClient, url: str, endpoint: str, timeout_s: float) -> bytes:
+    try:
+        answer = await client.send(OutboundRequest("GET", url), egress=(endpoint,), timeout_s=timeout_s)
+    except AnswerTooLarge:
+        raise _unavailable(f"its answer has more than {MAX_JWKS_BYTES} bytes") from None
+    except InvalidInput as error:
+        raise _unavailable(error.problems[0].detail) from None
+    except LostReply:
+        raise _unavailable(f"it gave no whole answer within {timeout_s:g} s") from None
+    except Unavailable as error:
+        raise _unavailable(str(error).partition("; ")[0]) from None
+    if answer.status != 200:
+        raise _unavailable(f"it answers {answer.status}")
+    return answer.body
+
+
+async def _file(path: Path) -> bytes:
+    try:
+        return read_regular_file(path, MAX_JWKS_BYTES)
+    except OSError as error:
+        raise _unavailable(f"`{path.name}` cannot be read ({error.strerror})") from None
+
+
+def _bad_url(detail: str, remedy: str) -> InvalidSettings:
+    return InvalidSettings(Problem("/jwks_url", "bad_setting", detail, remedy))
 
 
 def _unavailable(detail: str) -> Unavailable:

@@ -22,7 +22,8 @@ from contextos.contracts.journal import CONTROL, Batch
 from contextos.contracts.ports.outside import Clock, Keys
 from contextos.contracts.ports.storage import Stores
 from contextos.errors import Conflict, InvalidInput, InvalidSettings, NotFound, Problem, SignatureInvalid
-from contextos.trust.identity.oidc import TrustedIssuer, VerifiedToken, token_key_id, verify_oidc_token
+from contextos.trust.identity.jwt import token_key_id
+from contextos.trust.identity.oidc import TrustedIssuer, VerifiedToken, verify_oidc_token
 from contextos.trust.seal import open_sealed, seal
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class ClaimNames:
     """Which claims say what. `roles` maps a value of the claim `roles_claim` to a role here; a value that is not listed
     is no role. The first role in the order of `roles` is the user's own one. `scopes` lists the scopes that a user can
     delegate; `scopes_claim` is a list, or a text with spaces between. `tenant_claim` lists the tenants of the user in
-    the same way.
+    the same way. `agent_claim` is the only agent to which a token delegates; empty: who signs the user in names it.
     """
 
     user_claim: str = "sub"
@@ -48,6 +49,7 @@ class ClaimNames:
     scopes: tuple[str, ...] = ()
     organization_claim: str = ""
     tenant_claim: str = ""
+    agent_claim: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,30 +97,66 @@ class OidcDirectory(SignedDirectory):
     async def sign_in(self, tenant_id: str, token: str, *, agent_id: str, session: str = "") -> SignedIn:
         """Verify a user's token and keep what it says of them until it expires; they delegate to the agent `agent_id`.
 
+        As `verify` and then `delegate`, and raises what they raise.
+        """
+        return await self.delegate(tenant_id, await self.verify(token), agent_id=agent_id, session=session)
+
+    async def verify(self, token: str) -> VerifiedToken:
+        """Return the content of a token of the issuer. Nothing is kept.
+
+        Raises:
+            SignatureInvalid: the token is refused.
+            Unavailable: the issuer does not answer.
+        """
+        jwks = await self._jwks.with_key(token_key_id(token))
+        return verify_oidc_token(token, self._issuer, jwks, now_us=self._clock.now_us())
+
+    def tenants_named(self, token: VerifiedToken) -> tuple[str, ...]:
+        """Return the tenants of the directory of which the user of a token is one."""
+        listed = self.tenants()
+        if not self._claims.tenant_claim:
+            return listed if len(listed) == 1 else ()
+        return tuple(one for one in _values(token.claims.get(self._claims.tenant_claim)) if one in listed)
+
+    def agent_named(self, token: VerifiedToken) -> str | None:
+        """Return the only agent to which a token delegates, or None where the settings name no claim for it.
+
+        Raises:
+            SignatureInvalid: the settings name one, and the token does not state it.
+        """
+        if not self._claims.agent_claim:
+            return None
+        agent_id = token.claims.get(self._claims.agent_claim)
+        if not isinstance(agent_id, str) or not agent_id:
+            raise SignatureInvalid(f"the token names no agent in `{self._claims.agent_claim}`")
+        return agent_id
+
+    async def delegate(self, tenant_id: str, token: VerifiedToken, *, agent_id: str, session: str = "") -> SignedIn:
+        """Keep what a verified token says of its user until it expires; they delegate to the agent `agent_id`.
+
         Each token gives a delegation of its own. With `session`, a name of the user's, each later token renews the one
         delegation that has this name, so that a session goes on under it. An older token goes on under that of a newer
         one only if it has all of its scopes.
 
         Raises:
             InvalidInput: the delegation of the session has scopes that the token does not have.
-            SignatureInvalid: the token is refused, or its claims name no user, no role or another tenant.
+            SignatureInvalid: the claims name no user, no role, another tenant or another agent.
             NotFound: the directory has no such tenant or agent.
-            Unavailable: the issuer or the store does not answer.
+            Unavailable: the store does not answer.
         """
         tenant = await self._now(tenant_id)
         if agent_id not in tenant.get("agents", {}):
             raise NotFound("the directory knows no such tenant or agent; check both")
-        now_us = self._clock.now_us()
-        jwks = await self._jwks.with_key(token_key_id(token))
-        verified = verify_oidc_token(token, self._issuer, jwks, now_us=now_us)
-        if not self._is_of(verified, tenant_id):
+        if tenant_id not in self.tenants_named(token):
             raise SignatureInvalid("the token does not say that its user is one of this tenant")
-        user, expires_at = self._user_of(verified), int(verified.expires_at_s)
+        if self.agent_named(token) not in (None, agent_id):
+            raise SignatureInvalid("the token delegates to another agent")
+        user, expires_at = self.user_named(token), int(token.expires_at_s)
         delegation = KnownDelegation(subject=user.user_id, agent_id=agent_id, scopes=user.scopes, expires_at=expires_at)
         named = canonical([user.user_id, agent_id, session]) if session else b""
-        token_ref = f"oidc:{(digest(named) if session else verified.token_digest).removeprefix('sha256:')[:32]}"
-        await self._keep(tenant_id, f"user/{user.user_id}", user.to_json(), verified)
-        await self._keep(tenant_id, f"delegation/{token_ref}", delegation.to_json(), verified)
+        token_ref = f"oidc:{(digest(named) if session else token.token_digest).removeprefix('sha256:')[:32]}"
+        await self._keep(tenant_id, f"user/{user.user_id}", user.to_json(), token)
+        await self._keep(tenant_id, f"delegation/{token_ref}", delegation.to_json(), token)
         kept = await self.delegation(tenant_id, token_ref) if session else None
         if kept is not None and not set(kept.scopes) <= set(user.scopes):
             detail = "the session goes on under a newer token, with scopes that this token does not have"
@@ -142,13 +180,8 @@ class OidcDirectory(SignedDirectory):
         found = await self._kept(tenant_id, f"user/{user_id}") if tenant else None
         return parse(KnownUser, found) if found is not None else None
 
-    def _is_of(self, token: VerifiedToken, tenant_id: str) -> bool:
-        """Whether a token counts in this tenant; without a claim that says so, in the only one."""
-        if not self._claims.tenant_claim:
-            return self.tenants() == (tenant_id,)
-        return tenant_id in _values(token.claims.get(self._claims.tenant_claim))
-
-    def _user_of(self, token: VerifiedToken) -> KnownUser:
+    def user_named(self, token: VerifiedToken) -> KnownUser:
+        """Return the user whom a token describes. Raises `SignatureInvalid` if it describes none with a role here."""
         names, claims = self._claims, token.claims
         user_id = claims.get(names.user_claim)
         held = set(_values(claims.get(names.roles_claim)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from contextos.action.foreign_code import describe_adapter
 from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
+from contextos.app.bearer import BearerTokens, tokens_bound_to
 from contextos.application.approvals import ApprovalQuestions
 from contextos.application.facts import Facts
 from contextos.application.runs import Runs
@@ -139,6 +140,16 @@ class App:
         """
         text = getattr(self.deployment.ports.telemetry, "prometheus_text", None)
         return None if text is None else bytes(text())
+
+    def bearer_tokens(self, *, bound_to: str) -> BearerTokens:
+        """Return what verifies the bearer tokens of a deployment that is served at the host `bound_to`, such as
+        `127.0.0.1`.
+
+        Raises:
+            InvalidSettings: no issuer of tokens counts here, so nobody could call; or the directory is one that the
+                program brings.
+        """
+        return tokens_bound_to(self.settings, self.deployment.ports, bound_to)
 
     def key_files(self) -> KeyFiles:
         """Return the keys as the files that they are. Raises `InvalidSettings` if they are none."""

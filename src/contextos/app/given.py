@@ -190,6 +190,7 @@ async def directory_of(settings: Settings, stores: Stores, keys: Keys, clock: Cl
                 scopes=named.scopes,
                 organization_claim=named.organization_claim,
                 tenant_claim=named.tenant_claim,
+                agent_claim=named.agent_claim,
             ),
             keys=keys,
             clock=clock,
@@ -203,7 +204,7 @@ def _jwks(named: OidcDirectorySetting, root: Path, clock: Clock) -> Jwks:
     with _extra("http", "/directory"):
         from contextos.adapters.jwks import MAX_JWKS_BYTES, HttpJwks, PinnedJwks
     if named.jwks_url:
-        return HttpJwks(named.jwks_url, clock)
+        return HttpJwks(named.jwks_url, clock, internal=named.internal)
     try:
         content = loads(read_regular_file(root / named.jwks_file, MAX_JWKS_BYTES), max_bytes=MAX_JWKS_BYTES)
         return PinnedJwks(content)
@@ -256,7 +257,8 @@ def approval_logins_of(settings: Settings, clock: Clock) -> ApprovalLogins | Non
         return None
     with _extra("http", "/approval_logins"):
         from contextos.adapters.jwks import HttpJwks
-    return ApprovalLogins(named.trusted(), HttpJwks(named.jwks_url, clock).with_key, named.max_auth_age_s)
+    jwks = HttpJwks(named.jwks_url, clock, internal=named.internal)
+    return ApprovalLogins(named.trusted(), jwks.with_key, named.max_auth_age_s)
 
 
 def credentials_of(settings: Settings, clock: Clock) -> Credentials | None:

@@ -21,7 +21,7 @@ from contextos.queries.run_names import run_named
 from contextos.queries.sessions import MAX_RUNS_READ
 from contextos.trust.approvals.assertion import APPROVAL_TYP, approval_statement, login_assertion, sign_approval
 from contextos.trust.identity.jws import signing_input, unverified_payload
-from contextos.trust.identity.oidc import token_key_id
+from contextos.trust.identity.jwt import token_key_id
 from contextos.trust.journal.recorded_time import recorded_now_us
 from contextos.trust.seal import listed_key
 

@@ -26,7 +26,7 @@ from contextos.cli.governance import (
     verify,
 )
 from contextos.cli.mcp import serve as mcp_serve
-from contextos.cli.operations import breakers, keys, migrate, restore, worker
+from contextos.cli.operations import breakers, keys, migrate, restore, token, worker
 from contextos.cli.runs import approvals, escalations, questions, requests, runs, sessions
 from contextos.cli.slots import agent, demo, lint, selection, serve
 from contextos.cli.slots import artifacts as slot_artifacts
@@ -218,6 +218,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
     },
     "Develop": {
         "completion": (completion.completion_command, "contextos completion bash"),
+        "token": (token.token_command, "contextos token --user usr_771 --agent agt_support"),
         "schemas": (artifacts.schemas_command, "contextos schemas --out schemas"),
         "simulate": (simulate.simulate_command, "contextos simulate --seeds 2"),
     },

@@ -146,6 +146,7 @@ def _ports() -> Iterator[str]:
         SignedDirectorySetting,
         TokenExchangeSetting,
     )
+    from contextos.port_settings.workloads import TrustDomainSetting, WorkloadsSetting
     from contextos.telemetry.setting import TelemetrySetting
 
     yield from ("", "## `[directory]`", "", "Beside a plain file; see [Operations](../operations.md#the-directory).")
@@ -169,6 +170,9 @@ def _ports() -> Iterator[str]:
     yield from _port_table(AttachmentsSetting)
     yield from ("", "## `[telemetry]`", "", "See [Watch it](../watch.md).", "")
     yield from _port_table(TelemetrySetting)
+    yield from ("", "## `[workloads]`", "", "See [Identity](../identity.md#workloads).", "")
+    yield from _port_table(WorkloadsSetting)
+    yield from ("", "Each entry of `[[workloads.trust_domains]]`:", "", *_port_table(TrustDomainSetting))
 
 
 def _kind(setting: Any) -> Iterator[str]:

@@ -53,6 +53,7 @@ MEANING: Final = {
     "redaction": "by tenant, the rules that redact besides those of its packs; see `[redaction]` below",
     "approval_logins": "the OIDC issuer whose logins can answer approvals; see `[approval_logins]` below",
     "attachments": "where the files are that a request can name; see `[attachments]` below",
+    "workloads": "the SPIFFE trust domains whose workloads can act over HTTP; see `[workloads]` below",
     "credentials": "who issues the credentials of calls whose auth mode is `exchange`; see `[credentials]` below",
     "telemetry": "what is reported to OpenTelemetry and Prometheus (extra `telemetry`); see `[telemetry]` below",
     "claim_ttl_s": "seconds for which a run's own identity claim is valid, and the longest life of a credential that "
@@ -97,6 +98,27 @@ PORT_MEANING: Final = {
     ("OidcDirectorySetting", "scopes_claim"): "the claim that lists scopes, or has them with spaces between",
     ("OidcDirectorySetting", "organization_claim"): "the claim that is the user's organisation; empty: none",
     ("OidcDirectorySetting", "tenant_claim"): "the claim that lists the user's tenants; a file with several needs it",
+    ("OidcDirectorySetting", "agent_claim"): "the claim that is the only agent to which a token delegates; empty: the "
+    "request names it",
+    (
+        "OidcDirectorySetting",
+        "clients",
+    ): "the clients to which tokens are issued (`azp`, `client_id`), of which each token "
+    "then states one; empty: an `azp` has to be the audience",
+    ("OidcDirectorySetting", "internal"): "true: `jwks_url` is at a private address",
+    ("TrustDomainSetting", "name"): "its name, as in `spiffe://acme.example/…`",
+    ("TrustDomainSetting", "tenants"): "the tenants in which its workloads can be agents",
+    ("TrustDomainSetting", "bundle_url"): "its bundle endpoint (profile `https_web`); `https://`, or `http://` on this "
+    "machine",
+    (
+        "TrustDomainSetting",
+        "bundle_file",
+    ): "a file with its bundle, read again when a key is not in it; exactly one of the two is given",
+    ("TrustDomainSetting", "algorithms"): "those that it signs with, of the ones that SPIFFE allows",
+    ("TrustDomainSetting", "leeway_s"): "seconds by which its clock can be off (at most 300)",
+    ("TrustDomainSetting", "internal"): "true: `bundle_url` is at a private address",
+    ("WorkloadsSetting", "audience"): "for whom JWT-SVIDs are made: exactly this one, and no second",
+    ("WorkloadsSetting", "trust_domains"): "the trust domains; no other counts",
     ("Pkcs8KeysSetting", "path"): "the directory with `runtime.json` and the encrypted files",
     ("Pkcs8KeysSetting", "passphrase_file"): "the file that holds the passphrase; only its owner can read it",
     ("Pkcs8KeysSetting", "passphrase_env"): "the environment variable that holds it; exactly one of the two is given",
@@ -110,6 +132,7 @@ PORT_MEANING: Final = {
     ("ApprovalLoginsSetting", "jwks_url"): "where its keys are (`jwks_uri`); `https://`, or `http://` on this machine",
     ("ApprovalLoginsSetting", "algorithms"): "those that it signs with; all are asymmetric",
     ("ApprovalLoginsSetting", "leeway_s"): "seconds by which its clock can be off",
+    ("ApprovalLoginsSetting", "internal"): "true: `jwks_url` is at a private address",
     ("ApprovalLoginsSetting", "max_auth_age_s"): "seconds since the login (`auth_time`) for which it counts",
     ("TokenExchangeSetting", "url"): "its token endpoint; `https://`, or `http://` on this machine",
     ("TokenExchangeSetting", "client_id"): "the id by which it knows this runtime",

@@ -9,12 +9,10 @@ Source: MCP 2026-07-28, "Authorization"; RFC 9728; RFC 8707.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from contextos.contracts.encoding.jcs import digest
 from contextos.errors import ContextOSError, InvalidSettings, Problem, Unavailable
 from contextos.port_settings import OidcDirectorySetting
 from contextos.server.mcp_sessions import SESSION_PARAMETER, Client, session_of
@@ -24,9 +22,8 @@ if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
 
     from contextos.app import App
-
-KEEP_S: Final = 60
-MAX_KEPT_TOKENS: Final = 4_096
+    from contextos.app.bearer import BearerTokens
+    from contextos.trust.identity.callers import Acting, Caller
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +32,7 @@ log = logging.getLogger(__name__)
 class OAuthResource:
     """What verifies access tokens: the SDK's port `TokenVerifier`.
 
-    `url` is the resource and the audience, `issuer` the authorization server. A verified token is kept for a minute,
-    and never longer than it is valid.
+    `url` is the resource and the audience, `issuer` the authorization server. `app.bearer` verifies the tokens.
     """
 
     app: App
@@ -44,7 +40,7 @@ class OAuthResource:
     agent: str
     url: str
     issuer: str
-    _kept: OrderedDict[str, tuple[int, AccessToken]] = field(default_factory=OrderedDict)
+    _tokens: BearerTokens | None = None
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return what a token says, or None if it is refused for any reason. The log has the reason, not the token.
@@ -52,15 +48,24 @@ class OAuthResource:
         Raises:
             Unavailable: nobody knows what the token says, because the issuer or the store does not answer.
         """
-        found = self._find(token, "")
-        if found is None:
-            try:
-                found = await self._sign_in(token, "")
-            except Unavailable:
-                raise
-            except ContextOSError as error:
-                log.warning("an access token was refused: %s", error)
-        return found
+        from mcp.server.auth.provider import AccessToken
+
+        try:
+            caller, acting = await self._acting(token, "")
+        except Unavailable:
+            raise
+        except ContextOSError as error:
+            log.warning("an access token was refused: %s", error)
+            return None
+        return AccessToken(
+            token=token,
+            client_id=self.agent,
+            scopes=list(caller.scopes),
+            expires_at=caller.expires_at,
+            resource=self.url,
+            subject=caller.subject,
+            claims={"iss": self.issuer, "delegation": acting.token},
+        )
 
     async def client(self, context: Any) -> Client:
         """Return who sent a request, from its token, and the session that its URL names.
@@ -71,51 +76,24 @@ class OAuthResource:
             Unavailable: the issuer or the store does not answer.
         """
         token, session = _said(context)
-        return await self._client(token, session, session)
+        _, acting = await self._acting(token.token, session)
+        return Client(acting.user, acting.token, session)
 
     async def visitor(self, context: Any) -> Client:
         """Return who sent a request that opens no session, with the delegation of the token itself: of the name that
         the URL has for a session nothing is kept. Raises as `client`.
         """
         token, session = _said(context)
-        return await self._client(token, session, "")
+        _, acting = await self._acting(token.token, "")
+        return Client(acting.user, acting.token, session)
 
-    async def _client(self, token: AccessToken, session: str, renewed: str) -> Client:
-        found = self._find(token.token, renewed)
-        if found is None or (renewed and not await self._has_scopes(found)):
-            found = await self._sign_in(token.token, renewed)
-        assert found.claims is not None, "it has the delegation"
-        assert found.subject is not None, "the verifier states it"
-        return Client(found.subject, found.claims["delegation"], session)
+    async def _acting(self, token: str, session: str) -> tuple[Caller, Acting]:
+        from contextos.app.bearer import tokens_of_issuer
 
-    async def _has_scopes(self, known: AccessToken) -> bool:
-        """Whether a token still has all scopes of the delegation, which a newer token can have renewed."""
-        assert known.claims is not None, "it has the delegation"
-        found = await self.app.deployment.ports.directory.delegation(self.tenant_id, known.claims["delegation"])
-        return found is not None and set(found.scopes) <= set(known.scopes)
-
-    def _find(self, token: str, session: str) -> AccessToken | None:
-        until_us, kept = self._kept.get(_key(token, session), (0, None))
-        return kept if self.app.deployment.ports.clock.now_us() < until_us else None
-
-    async def _sign_in(self, token: str, session: str) -> AccessToken:
-        from mcp.server.auth.provider import AccessToken
-
-        signed_in = await self.app.sign_in(self.tenant_id, token, agent_id=self.agent, session=session)
-        known = AccessToken(
-            token=token,
-            client_id=self.agent,
-            scopes=list(signed_in.scopes),
-            expires_at=signed_in.expires_at,
-            resource=self.url,
-            subject=signed_in.user_id,
-            claims={"iss": self.issuer, "delegation": signed_in.token_ref},
-        )
-        now_us = self.app.deployment.ports.clock.now_us()
-        self._kept[_key(token, session)] = (min(now_us + KEEP_S * 1_000_000, signed_in.expires_at * 1_000_000), known)
-        if len(self._kept) > MAX_KEPT_TOKENS:
-            self._kept.popitem(last=False)
-        return known
+        if self._tokens is None:
+            self._tokens = tokens_of_issuer(self.app.settings, self.app.deployment.ports)
+        caller = await self._tokens.caller(token, tenant_id=self.tenant_id)
+        return caller, await self._tokens.acting(caller, agent=self.agent, session=session)
 
 
 def _said(context: Any) -> tuple[AccessToken, str]:
@@ -123,10 +101,6 @@ def _said(context: Any) -> tuple[AccessToken, str]:
     token: AccessToken = context.request.user.access_token
     assert token.subject is not None, "the verifier states it"
     return token, session_of(token.subject, context.request.query_params.get(SESSION_PARAMETER))
-
-
-def _key(token: str, session: str) -> str:
-    return f"{digest(token.encode('utf-8', 'replace'))}/{session}"
 
 
 def oauth_resource(app: App, tenant_id: str, agent: str) -> OAuthResource:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from contextos.contracts.facts import name_remedy
 from contextos.errors import InvalidSettings, Problem
-from contextos.port_settings import MAX_PORT_TIMEOUT_S, check_https
+from contextos.port_settings.checks import MAX_PORT_TIMEOUT_S, check_https
 
 BOUNDS_S: Final = {"metrics_interval_s": (1, 3_600), "timeout_s": (1, MAX_PORT_TIMEOUT_S)}
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")

@@ -362,6 +362,7 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "store restored",
         "breakers list",
         "completion",
+        "token",
         "schemas",
         "simulate",
     ]

@@ -86,7 +86,7 @@ def mint_claim(
         body["session_id"] = session_id
     if jti is not None:
         body["jti"] = jti
-    token = _signed(keys, TOKEN_TYPE, body)
+    token = sign_token(keys, TOKEN_TYPE, body)
     return MintedClaim(_claim(body, token), token)
 
 
@@ -123,17 +123,57 @@ def mint_subject_token(
         "exp": issued_s + ttl_s,
         "jti": jti,
     }
-    return _signed(keys, SUBJECT_TYPE, body)
+    return sign_token(keys, SUBJECT_TYPE, body)
 
 
-def _signed(keys: Keys, token_type: str, body: dict[str, Any]) -> str:
-    """Return the compact JWS of `body` under the current `claim` key, whose id is then in `body`."""
+def sign_token(keys: Keys, token_type: str, body: dict[str, Any]) -> str:
+    """Return the compact JWS of `body` under the current `claim` key, whose id is then in `body`. `token_type` is its
+    `typ`: no token passes for one of another type.
+    """
     while True:
         kid = body["kid"] = next(iter(keys.kids("claim")), "")
         signed = f"{_segment({'alg': ALGORITHM, 'kid': kid, 'typ': token_type})}.{_segment(body)}"
         signed_with, signature = keys.sign("claim", signed.encode())
         if signed_with == kid:  # otherwise the key was rotated in between
             return f"{signed}.{_base64url(signature)}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedToken:
+    """What a token of this runtime says, after its signature was verified. No claim is checked yet."""
+
+    kid: str
+    body: dict[str, Any]
+    signed: bytes
+    signature: bytes
+
+    def refuse_retired(self, keys: Keys, at_us: int) -> None:
+        """Refuse a token that was made at `at_us` (Unix microseconds) after its key was retired. Raises
+        `SignatureInvalid`.
+        """
+        if not keys.verify("claim", self.kid, self.signed, self.signature, at_us=at_us):
+            raise SignatureInvalid("the key that made this signature was retired before; mint a new token")
+
+
+def open_token(token: str, keys: Keys, token_type: str) -> OpenedToken:
+    """Return what a token says that `sign_token` made with a key of `keys`.
+
+    Raises:
+        SignatureInvalid: it has another form, header, type or algorithm, or no key that is trusted for claims made it.
+    """
+    parts = token.split(".") if len(token) <= MAX_TOKEN_CHARS and token.isascii() else []
+    if len(parts) != 3 or "=" in token or "+" in token or "/" in token:
+        raise SignatureInvalid(
+            "this is not a compact JWS; send `header.payload.signature` in Base64url without padding"
+        )
+    header = _object(parts[0])
+    kid = header.get("kid")
+    if header != {"alg": ALGORITHM, "kid": kid, "typ": token_type} or not isinstance(kid, str):
+        raise SignatureInvalid(f"the header does not belong to a `{token_type}` token; mint it with this runtime")
+    signature, signed = decode_base64(parts[2]), f"{parts[0]}.{parts[1]}".encode()
+    if not keys.verify("claim", kid, signed, signature):
+        raise SignatureInvalid("no key that is trusted for claims made this signature; check which runtime minted it")
+    return OpenedToken(kid, _object(parts[1]), signed, signature)
 
 
 def verify_claim(token: str, keys: Keys, *, issuer: str, audience: str, now_us: int) -> IdentityClaim:
@@ -145,25 +185,13 @@ def verify_claim(token: str, keys: Keys, *, issuer: str, audience: str, now_us: 
     Raises:
         SignatureInvalid: the token is refused, for any of these reasons.
     """
-    parts = token.split(".") if len(token) <= MAX_TOKEN_CHARS and token.isascii() else []
-    if len(parts) != 3 or "=" in token or "+" in token or "/" in token:
-        raise SignatureInvalid(
-            "this is not a compact JWS; send `header.payload.signature` in Base64url without padding"
-        )
-    header = _object(parts[0])
-    kid = header.get("kid")
-    if header != {"alg": ALGORITHM, "kid": kid, "typ": TOKEN_TYPE} or not isinstance(kid, str):
-        raise SignatureInvalid(f"the header does not belong to a `{CLAIM_VERSION}` claim; mint it with this runtime")
-    signature, signed = decode_base64(parts[2]), f"{parts[0]}.{parts[1]}".encode()
-    if not keys.verify("claim", kid, signed, signature):
-        raise SignatureInvalid("no key that is trusted for claims made this signature; check which runtime minted it")
+    opened = open_token(token, keys, TOKEN_TYPE)
     try:
-        claim = _claim(_object(parts[1]), token)
+        claim = _claim(opened.body, token)
     except InvalidInput as error:
         raise SignatureInvalid(f"this is not a `{CLAIM_VERSION}` claim: {error}") from None
-    if not keys.verify("claim", kid, signed, signature, at_us=(claim.nbf or 0) * 1_000_000):
-        raise SignatureInvalid("the key that made this signature was retired before; mint a new claim")
-    if (claim.kid, claim.iss, claim.aud) != (kid, issuer, audience):
+    opened.refuse_retired(keys, (claim.nbf or 0) * 1_000_000)
+    if (claim.kid, claim.iss, claim.aud) != (opened.kid, issuer, audience):
         raise SignatureInvalid("the claim has another issuer or audience; mint one for this audience")
     if not (claim.nbf or 0) * 1_000_000 <= now_us < (claim.exp or 0) * 1_000_000:
         raise SignatureInvalid("the claim is not valid now; mint a new one")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from contextos.errors import InvalidInput, InvalidSettings, SignatureInvalid
-from contextos.trust.identity.oidc import (
-    MAX_TOKEN_LIFETIME_S,
-    TrustedIssuer,
-    check_jwks,
-    token_key_id,
-    verify_oidc_token,
-)
+from contextos.trust.identity.jwt import MAX_TOKEN_LIFETIME_S
+from contextos.trust.identity.oidc import TrustedIssuer, verify_oidc_token
 from tests.issuer import AUDIENCE, ISSUER, NOW_S, TRUSTED, jwks, token
 
 NOW_US = NOW_S * 1_000_000
@@ -116,6 +112,8 @@ def test_an_access_token_is_no_id_token_and_the_reverse() -> None:
         {"leeway_s": -1},
         {"leeway_s": 301},
         {"leeway_s": True},
+        {"clients": ("",)},
+        {"clients": "web"},
     ],
     ids=str,
 )
@@ -124,22 +122,10 @@ def test_an_issuer_that_cannot_be_trusted_is_refused(setting: dict[str, Any]) ->
         TrustedIssuer(**{"issuer": ISSUER, "audience": AUDIENCE, **setting})
 
 
-@pytest.mark.parametrize(
-    "listed",
-    [None, {}, {"keys": {}}, {"keys": [{"kid": "a"}, {"kid": "a"}]}, {"keys": [{"kid": str(n)} for n in range(65)]}],
-    ids=["nothing", "no list", "a table", "one id twice", "too many"],
-)
-def test_what_is_no_jwk_set_is_refused(listed: Any) -> None:
-    with pytest.raises(InvalidInput):
-        check_jwks(listed)
-
-
-def test_a_key_without_an_id_is_left_out() -> None:
-    assert check_jwks({"keys": [{"kty": "RSA"}, {"kid": "a"}, "no key"]}).keys() == {"a"}
-
-
-def test_the_key_id_of_a_token_is_read_without_trust() -> None:
-    assert token_key_id(token()) == "ec-1"
-    for said in ("", "a.b", token(header={"kid": None}), "x" * 20_000):
-        with pytest.raises(SignatureInvalid):
-            token_key_id(said)
+def test_the_clients_of_an_issuer_are_those_to_which_its_tokens_were_issued() -> None:
+    trusted = replace(TRUSTED, clients=("web", "cli"))
+    for said in ({"azp": "web"}, {"client_id": "cli"}, {"azp": "web", "aud": ["account", AUDIENCE]}):
+        assert verify_oidc_token(token(**said), trusted, jwks(), now_us=NOW_US).subject == "user_9041"
+    for said in ({}, {"azp": "evil"}, {"client_id": "evil"}, {"azp": "web", "client_id": "evil"}, {"azp": ["web"]}):
+        with pytest.raises(SignatureInvalid, match="another client"):
+            verify_oidc_token(token(**said), trusted, jwks(), now_us=NOW_US)

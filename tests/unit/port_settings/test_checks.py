@@ -16,9 +16,8 @@ from contextos.port_settings import (
     RemoteKeysSetting,
     SignedDirectorySetting,
     TokenExchangeSetting,
-    check_https,
-    is_loopback,
 )
+from contextos.port_settings.checks import check_https, is_loopback
 from contextos.settings import Settings
 
 PUBLIC = "ab" * 32

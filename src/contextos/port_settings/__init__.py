@@ -6,22 +6,25 @@ named by its file or environment variable.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
-from ipaddress import ip_address
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
-from urllib.parse import urlsplit
 
-from contextos.contracts.facts import name_remedy
 from contextos.contracts.model import MAX_NAME_CHARS
-from contextos.errors import InvalidSettings, Problem
+from contextos.port_settings.checks import (
+    bad,
+    check_https,
+    check_internal,
+    check_public_key,
+    check_text,
+    check_timeout,
+    fitting,
+    kind_of,
+    one_source,
+)
+from contextos.port_settings.workloads import check_workloads, read_workloads
 from contextos.trust.identity.oidc import MAX_AUTH_AGE_S, TrustedIssuer
 from contextos.trust.seal import PURPOSES
-
-MAX_PORT_TIMEOUT_S: Final = 60
-_HEX_KEY: Final = re.compile(r"[0-9a-f]{64}")
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,8 @@ class Pkcs8KeysSetting:
 
     def check(self, at: str) -> None:
         """Refuse wrong values. Raises `InvalidSettings`."""
-        _text(self.path, f"{at}/path")
-        _one_source(self.passphrase_file, self.passphrase_env, at, "passphrase")
+        check_text(self.path, f"{at}/path")
+        one_source(self.passphrase_file, self.passphrase_env, at, "passphrase")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +57,13 @@ class RemoteKeySetting:
     def check(self, at: str) -> None:
         """Refuse wrong values. Raises `InvalidSettings`."""
         if self.purpose not in PURPOSES:
-            raise _bad(f"{at}/purpose", "this is not a purpose", f"use one of {', '.join(PURPOSES)}")
-        _text(self.name, f"{at}/name")
+            raise bad(f"{at}/purpose", "this is not a purpose", f"use one of {', '.join(PURPOSES)}")
+        check_text(self.name, f"{at}/name")
         if self.name.startswith("/") or ".." in self.name.split("/") or set(self.name) & set("?#\\"):
-            raise _bad(f"{at}/name", "this is not a resource below the URL", "name it as the key service does")
-        _public_key(self.public_key, f"{at}/public_key")
+            raise bad(f"{at}/name", "this is not a resource below the URL", "name it as the key service does")
+        check_public_key(self.public_key, f"{at}/public_key")
         if type(self.retired_at_us) is not int or self.retired_at_us < 0:
-            raise _bad(f"{at}/retired_at_us", "this is not a time", "give Unix microseconds, or leave it out")
+            raise bad(f"{at}/retired_at_us", "this is not a time", "give Unix microseconds, or leave it out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +84,13 @@ class RemoteKeysSetting:
         """Refuse wrong values. Raises `InvalidSettings`."""
         check_https(self.url, f"{at}/url")
         if self.token_file or self.token_env:
-            _one_source(self.token_file, self.token_env, at, "token")
-        _timeout(self.timeout_s, at)
+            one_source(self.token_file, self.token_env, at, "token")
+        check_timeout(self.timeout_s, at)
         if not isinstance(self.keys, tuple) or not self.keys:
-            raise _bad(f"{at}/keys", "no key is listed", "list the keys with `[[keys.keys]]`")
+            raise bad(f"{at}/keys", "no key is listed", "list the keys with `[[keys.keys]]`")
         for number, one in enumerate(self.keys):
             if not isinstance(one, RemoteKeySetting):
-                raise _bad(f"{at}/keys/{number}", "this is not a key", "give a `RemoteKeySetting`")
+                raise bad(f"{at}/keys/{number}", "this is not a key", "give a `RemoteKeySetting`")
             one.check(f"{at}/keys/{number}")
 
 
@@ -102,11 +105,11 @@ class SignedDirectorySetting:
 
     def check(self, at: str) -> None:
         """Refuse wrong values. Raises `InvalidSettings`."""
-        _text(self.path, f"{at}/path")
+        check_text(self.path, f"{at}/path")
         if not isinstance(self.signers, tuple) or not self.signers:
-            raise _bad(f"{at}/signers", "nobody is listed who may sign it", "list the public keys")
+            raise bad(f"{at}/signers", "nobody is listed who may sign it", "list the public keys")
         for number, one in enumerate(self.signers):
-            _public_key(one, f"{at}/signers/{number}")
+            check_public_key(one, f"{at}/signers/{number}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,9 @@ class OidcDirectorySetting:
     Exactly one of `jwks_url` and `jwks_file` names the issuer's keys. `roles` maps values of the claim `roles_claim` to
     roles here, the user's own role first; a user without one is unknown. `scopes` are those that a user can delegate,
     as far as the claim `scopes_claim` has them. `tenant_claim` lists the tenants of a user; a file with several tenants
-    needs it.
+    needs it. `agent_claim` names the only agent to which a token delegates; empty: the request does. `clients` are
+    those to which tokens are issued (`azp`, `client_id`). `internal`: a person said that `jwks_url` is at a private
+    address.
     """
 
     kind: ClassVar[str] = "oidc"
@@ -137,36 +142,40 @@ class OidcDirectorySetting:
     scopes_claim: str = "scope"
     organization_claim: str = ""
     tenant_claim: str = ""
+    agent_claim: str = ""
+    clients: tuple[str, ...] = ()
+    internal: bool = False
 
     def check(self, at: str) -> None:
         """Refuse wrong values. Raises `InvalidSettings`."""
         SignedDirectorySetting(self.path, self.signers).check(at)
         for name in ("user_claim", "roles_claim", "scopes_claim"):
-            _text(getattr(self, name), f"{at}/{name}")
-        for name in ("organization_claim", "tenant_claim"):
+            check_text(getattr(self, name), f"{at}/{name}")
+        for name in ("organization_claim", "tenant_claim", "agent_claim"):
             if not isinstance(getattr(self, name), str):
-                raise _bad(f"{at}/{name}", "this is not a text", "name a claim, or leave it out")
+                raise bad(f"{at}/{name}", "this is not a text", "name a claim, or leave it out")
         if bool(self.jwks_url) == bool(self.jwks_file):
             detail = "the issuer's keys come from exactly one of `jwks_url` and `jwks_file`"
-            raise _bad(at, detail, "name the issuer's `jwks_uri`, or a file with its keys")
+            raise bad(at, detail, "name the issuer's `jwks_uri`, or a file with its keys")
         if self.jwks_url:
             check_https(self.jwks_url, f"{at}/jwks_url")
         else:
-            _text(self.jwks_file, f"{at}/jwks_file")
+            check_text(self.jwks_file, f"{at}/jwks_file")
         if not isinstance(self.roles, Mapping) or not self.roles:
-            raise _bad(f"{at}/roles", "no role is listed", "map values of the claim to roles")
+            raise bad(f"{at}/roles", "no role is listed", "map values of the claim to roles")
         for name, role in self.roles.items():
-            _text(name, f"{at}/roles")
-            _text(role, f"{at}/roles/{name}")
-        for name in ("scopes", "algorithms"):
+            check_text(name, f"{at}/roles")
+            check_text(role, f"{at}/roles/{name}")
+        check_internal(self.internal, at)
+        for name in ("scopes", "algorithms", "clients"):
             listed = getattr(self, name)
             if not isinstance(listed, tuple) or not all(isinstance(one, str) and one for one in listed):
-                raise _bad(f"{at}/{name}", "this is not a list of texts", "give a list")
+                raise bad(f"{at}/{name}", "this is not a list of texts", "give a list")
         self.trusted()
 
     def trusted(self) -> TrustedIssuer:
         """Return the issuer. Raises `InvalidSettings` for a value that it cannot have."""
-        return TrustedIssuer(self.issuer, self.audience, self.algorithms, self.leeway_s, self.token_type)
+        return TrustedIssuer(self.issuer, self.audience, self.algorithms, self.leeway_s, self.token_type, self.clients)
 
 
 DirectorySetting: TypeAlias = "str | SignedDirectorySetting | OidcDirectorySetting"
@@ -178,8 +187,8 @@ def read_directory(value: Any) -> DirectorySetting:
     if not isinstance(value, dict):
         text: str = value
         return text
-    table = _kind(value, _DIRECTORIES, "/directory")
-    for name in ("signers", "algorithms", "scopes"):
+    table = kind_of(value, _DIRECTORIES, "/directory")
+    for name in ("signers", "algorithms", "scopes", "clients"):
         if isinstance(table.get(name), list):
             table[name] = tuple(table[name])
     made: DirectorySetting = _DIRECTORIES[value["kind"]](**table)
@@ -191,12 +200,15 @@ def check_directory(value: Any) -> None:
     if isinstance(value, SignedDirectorySetting | OidcDirectorySetting):
         value.check("/directory")
     else:
-        _text(value, "/directory")
+        check_text(value, "/directory")
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalLoginsSetting:
-    """The OIDC issuer whose logins can answer approvals, and how old a login can be (`max_auth_age_s`, in seconds)."""
+    """The OIDC issuer whose logins can answer approvals, and how old a login can be (`max_auth_age_s`, in seconds).
+
+    `internal`: a person said that `jwks_url` is at a private address.
+    """
 
     issuer: str
     audience: str
@@ -204,6 +216,7 @@ class ApprovalLoginsSetting:
     algorithms: tuple[str, ...] = ("RS256", "ES256")
     leeway_s: int = 60
     max_auth_age_s: int = 300
+    internal: bool = False
 
     def trusted(self) -> TrustedIssuer:
         """Return the issuer as tokens are verified with. Raises `InvalidSettings`."""
@@ -212,17 +225,18 @@ class ApprovalLoginsSetting:
     def check(self, at: str) -> None:
         """Refuse wrong values. Raises `InvalidSettings`."""
         if not isinstance(self.algorithms, tuple) or not all(isinstance(one, str) for one in self.algorithms):
-            raise _bad(f"{at}/algorithms", "this is not a list of names", "list those that the issuer signs with")
+            raise bad(f"{at}/algorithms", "this is not a list of names", "list those that the issuer signs with")
         self.trusted()
         check_https(self.jwks_url, f"{at}/jwks_url")
+        check_internal(self.internal, at)
         if type(self.max_auth_age_s) is not int or not 1 <= self.max_auth_age_s <= MAX_AUTH_AGE_S:
             detail = f"this is not a whole number of seconds from 1 to {MAX_AUTH_AGE_S}"
-            raise _bad(f"{at}/max_auth_age_s", detail, "give one within these bounds")
+            raise bad(f"{at}/max_auth_age_s", detail, "give one within these bounds")
 
 
 def read_approval_logins(value: Any) -> ApprovalLoginsSetting:
     """Return the table `approval_logins` of `contextos.toml`. Raises `InvalidSettings`."""
-    table = _fitting(ApprovalLoginsSetting, value, "/approval_logins")
+    table = fitting(ApprovalLoginsSetting, value, "/approval_logins")
     if isinstance(table.get("algorithms"), list):
         table["algorithms"] = tuple(table["algorithms"])
     return ApprovalLoginsSetting(**table)
@@ -231,7 +245,7 @@ def read_approval_logins(value: Any) -> ApprovalLoginsSetting:
 def check_approval_logins(value: Any) -> None:
     """Check the setting `approval_logins`, however it was made. Raises `InvalidSettings`."""
     if not isinstance(value, ApprovalLoginsSetting):
-        raise _bad("/approval_logins", "this is not an `ApprovalLoginsSetting`", "give one, or None")
+        raise bad("/approval_logins", "this is not an `ApprovalLoginsSetting`", "give one, or None")
     value.check("/approval_logins")
 
 
@@ -256,28 +270,27 @@ class TokenExchangeSetting:
     def check(self, at: str) -> None:
         """Refuse wrong values. Raises `InvalidSettings`."""
         check_https(self.url, f"{at}/url")
-        _text(self.client_id, f"{at}/client_id")
-        _one_source(self.secret_file, self.secret_env, at, "secret")
+        check_text(self.client_id, f"{at}/client_id")
+        one_source(self.secret_file, self.secret_env, at, "secret")
         if self.issuer != "":
-            _text(self.issuer, f"{at}/issuer")
+            check_text(self.issuer, f"{at}/issuer")
         if len(self.issuer or self.url) > MAX_NAME_CHARS:
-            raise _bad(f"{at}/issuer", "the identifier is too long", f"give one of at most {MAX_NAME_CHARS} characters")
-        if type(self.internal) is not bool:
-            raise _bad(f"{at}/internal", "this is neither true nor false", "state whether its address is internal")
-        _timeout(self.timeout_s, at)
+            raise bad(f"{at}/issuer", "the identifier is too long", f"give one of at most {MAX_NAME_CHARS} characters")
+        check_internal(self.internal, at)
+        check_timeout(self.timeout_s, at)
 
 
 def read_credentials(value: Any) -> TokenExchangeSetting:
     """Return the table `credentials` of `contextos.toml`. Raises `InvalidSettings`."""
     if not isinstance(value, dict):
-        raise _bad("/credentials", "this is not a table", "write `[credentials]`")
-    return TokenExchangeSetting(**_kind(value, {TokenExchangeSetting.kind: TokenExchangeSetting}, "/credentials"))
+        raise bad("/credentials", "this is not a table", "write `[credentials]`")
+    return TokenExchangeSetting(**kind_of(value, {TokenExchangeSetting.kind: TokenExchangeSetting}, "/credentials"))
 
 
 def check_credentials(value: Any) -> None:
     """Check the setting `credentials`, however it was made. Raises `InvalidSettings`."""
     if not isinstance(value, TokenExchangeSetting):
-        raise _bad("/credentials", "this is not a `TokenExchangeSetting`", "give one, or None")
+        raise bad("/credentials", "this is not a `TokenExchangeSetting`", "give one, or None")
     value.check("/credentials")
 
 
@@ -295,23 +308,23 @@ class AttachmentsSetting:
         """Refuse wrong values. Raises `InvalidSettings`."""
         remedy = 'write `<tenant> = ["https://files.acme.example/acme/"]`'
         if not isinstance(self.places, Mapping) or not self.places:
-            raise _bad(f"{at}/places", "no tenant is listed", remedy)
+            raise bad(f"{at}/places", "no tenant is listed", remedy)
         if not isinstance(self.internal, bool):
-            raise _bad(f"{at}/internal", "this is not `true` or `false`", "write one of both")
+            raise bad(f"{at}/internal", "this is not `true` or `false`", "write one of both")
         for tenant, places in self.places.items():
-            _text(tenant, f"{at}/places")
+            check_text(tenant, f"{at}/places")
             if not isinstance(places, tuple) or not places:
-                raise _bad(f"{at}/places/{tenant}", "this is not a list of places", remedy)
+                raise bad(f"{at}/places/{tenant}", "this is not a list of places", remedy)
             for number, place in enumerate(places):
                 check_https(place, f"{at}/places/{tenant}/{number}")
                 if not place.endswith("/") or (place.startswith("http://") and not self.internal):
                     detail = "a place ends with `/`, and only `internal` ones are without encryption"
-                    raise _bad(f"{at}/places/{tenant}/{number}", detail, remedy)
+                    raise bad(f"{at}/places/{tenant}/{number}", detail, remedy)
 
 
 def read_attachments(value: Any) -> AttachmentsSetting:
     """Return the table `attachments` of `contextos.toml`. Raises `InvalidSettings`."""
-    table = _fitting(AttachmentsSetting, value, "/attachments")
+    table = fitting(AttachmentsSetting, value, "/attachments")
     if isinstance(table["places"], dict):
         listed = table["places"].items()
         table["places"] = {name: tuple(one) if isinstance(one, list) else one for name, one in listed}
@@ -321,7 +334,7 @@ def read_attachments(value: Any) -> AttachmentsSetting:
 def check_attachments(value: Any) -> None:
     """Check the setting `attachments`, however it was made. Raises `InvalidSettings`."""
     if not isinstance(value, AttachmentsSetting):
-        raise _bad("/attachments", "this is not an `AttachmentsSetting`", "give one, or None")
+        raise bad("/attachments", "this is not an `AttachmentsSetting`", "give one, or None")
     value.check("/attachments")
 
 
@@ -334,9 +347,9 @@ def read_keys(value: Any) -> KeysSetting:
     if not isinstance(value, dict):
         text: str = value
         return text
-    table = _kind(value, _KEYS, "/keys")
+    table = kind_of(value, _KEYS, "/keys")
     if isinstance(table.get("keys"), list):
-        read = [_fitting(RemoteKeySetting, one, f"/keys/keys/{at}") for at, one in enumerate(table["keys"])]
+        read = [fitting(RemoteKeySetting, one, f"/keys/keys/{at}") for at, one in enumerate(table["keys"])]
         table["keys"] = tuple(RemoteKeySetting(**one) for one in read)
     made: KeysSetting = _KEYS[value["kind"]](**table)
     return made
@@ -347,7 +360,7 @@ def check_keys(value: Any) -> None:
     if isinstance(value, Pkcs8KeysSetting | RemoteKeysSetting):
         value.check("/keys")
     else:
-        _text(value, "/keys")
+        check_text(value, "/keys")
 
 
 class PortSetting(NamedTuple):
@@ -364,82 +377,6 @@ PORT_SETTINGS: Final[Mapping[str, PortSetting]] = {
     "approval_logins": PortSetting(read_approval_logins, check_approval_logins, is_optional=True),
     "credentials": PortSetting(read_credentials, check_credentials, is_optional=True),
     "attachments": PortSetting(read_attachments, check_attachments, is_optional=True),
+    "workloads": PortSetting(read_workloads, check_workloads, is_optional=True),
 }
 """The settings of ports, by name."""
-
-
-def check_https(url: Any, at: str) -> None:
-    """Check that `url` is one whose answers nobody on the way can change. Raises `InvalidSettings`."""
-    _text(url, at)
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        host = ""
-    if not host or "@" in parts.netloc or parts.scheme not in ("https", "http") or parts.query or parts.fragment:
-        raise _bad(at, "this is not the URL of a service", "write `https://host/path` without a query or a password")
-    if parts.scheme == "http" and not is_loopback(host):
-        detail = "the connection is not encrypted, so anybody on the way could answer"
-        raise _bad(at, detail, "write `https://`")
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host of a URL is this machine."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _kind(table: Mapping[str, Any], kinds: Mapping[str, type], at: str) -> dict[str, Any]:
-    named = table.get("kind")
-    if named is None:
-        raise _bad(f"{at}/kind", "`kind` is missing", f"use one of {', '.join(kinds)}")
-    if not isinstance(named, str) or named not in kinds:
-        raise _bad(f"{at}/kind", f"`{str(named)[:40]}` is no kind", name_remedy(str(named), kinds))
-    return _fitting(kinds[named], {name: value for name, value in table.items() if name != "kind"}, at)
-
-
-def _fitting(kind: type, table: Any, at: str) -> dict[str, Any]:
-    """Check that `table` has every field of `kind` that has no default, and no other names; return a copy."""
-    known = {one.name: one for one in fields(kind)}
-    if not isinstance(table, dict):
-        raise _bad(at, "this is not a table", f"give a table of {', '.join(known)}")
-    for name in table.keys() - known.keys():
-        raise InvalidSettings(
-            Problem(f"{at}/{name[:80]}", "unknown_setting", "this is not a setting here", name_remedy(name, known))
-        )
-    for name, one in known.items():
-        if name not in table and one.default is MISSING:
-            raise InvalidSettings(Problem(f"{at}/{name}", "missing", f"`{name}` is missing", "add it"))
-    return dict(table)
-
-
-def _one_source(file: Any, variable: Any, at: str, what: str) -> None:
-    if bool(file) == bool(variable):
-        detail = f"the {what} comes from exactly one of `{what}_file` and `{what}_env`"
-        raise _bad(at, detail, "name the one that holds it; the secret itself has no place in the settings")
-    if file:
-        _text(file, f"{at}/{what}_file")
-    elif not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
-        raise _bad(f"{at}/{what}_env", "this is not the name of an environment variable", "write it like `KEYS_SECRET`")
-
-
-def _timeout(value: Any, at: str) -> None:
-    if type(value) is not int or not 1 <= value <= MAX_PORT_TIMEOUT_S:
-        detail = f"this is not a whole number of seconds from 1 to {MAX_PORT_TIMEOUT_S}"
-        raise _bad(f"{at}/timeout_s", detail, "give one within these bounds")
-
-
-def _public_key(value: Any, at: str) -> None:
-    if not isinstance(value, str) or not _HEX_KEY.fullmatch(value):
-        raise _bad(at, "this is not an Ed25519 public key", "write its 32 bytes as 64 hex digits, lower case")
-
-
-def _text(value: Any, at: str) -> None:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise _bad(at, f"`{at}` is not a text", "give a text that is not empty")
-
-
-def _bad(at: str, detail: str, remedy: str) -> InvalidSettings:
-    return InvalidSettings(Problem(at, "bad_setting", detail, remedy))

@@ -1,0 +1,78 @@
+"""`token`: a short-lived token of the development issuer, to call a service on this machine as somebody."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from contextos.cli.command_context import (
+    CommandContext,
+    JsonOption,
+    TenantOption,
+    WorkspaceOption,
+    with_authors_context,
+)
+from contextos.cli.layout import moment
+from contextos.cli.terminal import print_note, print_result
+from contextos.contracts.encoding.display_escape import displayed
+
+if TYPE_CHECKING:
+    from contextos.trust.identity.development import DevelopmentToken
+
+DEFAULT_TTL_S: Final = 3_600
+
+
+def token_command(
+    user: Annotated[str | None, typer.Option("--user", metavar="ID", help="The user or approver who calls.")] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="ID", help="The agent that calls; with --user, for this user.")
+    ] = None,
+    delegation: Annotated[
+        str | None,
+        typer.Option(
+            "--delegation", metavar="REF", help="Their delegation, by its reference. Default: the only one there is."
+        ),
+    ] = None,
+    ttl: Annotated[
+        int, typer.Option("--ttl", metavar="SECONDS", help="How long it is valid, at most 43200.")
+    ] = DEFAULT_TTL_S,
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Print a token with which a service on this machine takes you for somebody of the directory.
+
+    For development: only a workspace with plain key files and a plain directory makes such tokens, and a service
+    accepts them only on the loopback. The output is the token alone, for the header `Authorization: Bearer`.
+    """
+    from contextos.app.development_tokens import development_token
+
+    async def operation(context: CommandContext) -> tuple[str, DevelopmentToken]:
+        app = context.app
+        return await development_token(
+            app.settings,
+            app.deployment.ports,
+            context.tenant_id,
+            user=user,
+            agent=agent,
+            delegation=delegation,
+            ttl_s=ttl,
+        )
+
+    token, said = with_authors_context(workspace, tenant, operation)
+    named = " for ".join(displayed(one) for one in (said.agent_id, said.user_id) if one)
+    until = moment(said.expires_at * 1_000_000)
+    print_note(f"unsafe: {named} is named and not proved, until {until}")
+    document = {
+        "token": token,
+        "tenant_id": said.tenant_id,
+        "user_id": said.user_id,
+        "agent_id": said.agent_id,
+        "delegation": said.delegation,
+        "roles": list(said.roles),
+        "scopes": list(said.scopes),
+        "expires_at": said.expires_at,
+    }
+    print_result(document, [token], as_json=as_json)
+    return 0

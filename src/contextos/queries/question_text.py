@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 
-QUESTION_LABELS: Final = frozenset({"call", "evidence", "untrusted", "asked", "by", "binding", "answer", "reason"})
+QUESTION_LABELS: Final = frozenset(
+    {"call", "evidence", "untrusted", "secret", "asked", "by", "binding", "answer", "reason"}
+)
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _BLANKS: Final = re.compile(r"(?<= ) |^ | $")
@@ -16,7 +18,7 @@ _BLANKS: Final = re.compile(r"(?<= ) |^ | $")
 
 def question_text(shown: Mapping[str, Any], binding_digest: str) -> list[str]:
     """Return the whole question as lines: the call, each argument, the evidence, which arguments only untrusted
-    content has, who asks, and the binding.
+    content has, which are secret, who asks, and the binding.
 
     `shown` is the text of the question as its journal has it. No line is cut, and the last one is the digest that an
     answer names.
@@ -30,6 +32,10 @@ def question_text(shown: Mapping[str, Any], binding_digest: str) -> list[str]:
     lines += [
         question_line("untrusted", f"{displayed(name)} was found only in {', '.join(map(displayed, found))}")
         for name, found in shown.get("untrusted", {}).items()
+    ]
+    lines += [
+        question_line("secret", f"{displayed(name)} is not shown; it was found in {', '.join(map(displayed, found))}")
+        for name, found in shown.get("secrets", {}).items()
     ]
     lines.append(question_line("asked by", ", ".join(map(displayed, shown["requester"]))))
     # A digest is copied as a whole, so it has a line of its own, which fits into 80 columns.

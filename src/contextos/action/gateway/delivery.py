@@ -12,6 +12,7 @@ from typing import Any, Final
 from contextos.action.budget import BudgetUsed, CallTime
 from contextos.action.gateway.result_validation import Cleanse
 from contextos.action.quarantine import OpenIncidents, incident
+from contextos.action.secret_arguments import SECRET_LOST, SecretArguments
 from contextos.contracts.documents.operations import OperationDocument
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
@@ -87,6 +88,7 @@ class DispatchPorts:
     exchange: Exchange
     quarantine_key: Callable[[Capability], str]
     open_incidents: OpenIncidents
+    secrets: SecretArguments
 
 
 @final_fields
@@ -146,6 +148,22 @@ class Delivery:
     def can_send(self) -> bool:
         """Return whether the current attempt can send the call, and does not only look it up."""
         return self.mode == "send" or self.call.capability.definition.idempotency.strategy == "keyed"
+
+    def take_secrets(self, secrets: SecretArguments) -> dict[str, str] | None:
+        """Return the secret arguments of the call, by name. None if this process does not have them; it is then noted
+        as `lacking`, unless the current attempt sends no arguments.
+        """
+        values = secrets.values(self.call.envelope.run_id, self.call.envelope.args)
+        if values is None and self.can_send:
+            self.lacking = SECRET_LOST
+        return values
+
+    def waits_for_other(self, secrets: Mapping[str, str] | None) -> bool:
+        """Return whether nothing is known of this attempt while the process that began it can still send it. A keyed
+        call whose secrets are here is sent again at once.
+        """
+        again = self.call.capability.definition.idempotency.strategy == "keyed" and secrets is not None
+        return self.recovered and self.writes and not again
 
     def incident(self, ports: DispatchPorts, at_us: int) -> Write:
         """Return the write that puts the capability of the call into quarantine."""

@@ -95,11 +95,14 @@ class GovernedTools:
         return verdict is not None
 
     def _destinations(self, question: Any) -> list[Any]:
-        """The destinations that the person looks at: those that the question marks, or else all."""
+        """The destinations that the person looks at: those that the question marks, or else all. Of a secret the
+        question says only where it was found: what the user's request states is for the person as if it were shown.
+        """
         values = {one.name: one.value for one in question.args}
         told = self.here.bank.destinations(question.capability_id) or list(values)
         marked = {one.name for one in question.untrusted}
-        asked = [name for name in told if name in values]
+        stated = {one.name for one in question.secrets if one.value[0] == "request"} - marked
+        asked = [name for name in told if name in values and name not in stated]
         return [values[name] for name in [one for one in asked if one in marked] or asked]
 
 

@@ -1,8 +1,8 @@
 """The tools of AgentDojo's bank as a function adapter, with the labels that their descriptors carry.
 
 The functions, their names, descriptions and arguments are AgentDojo's. What is added is what an author of tools states:
-which ones write, whose answers anybody could have written, and which arguments say where something goes. Nothing here
-knows a task or an attack.
+which ones write, whose answers anybody could have written, which arguments say where something goes, and which are
+secret. Nothing here knows a task or an attack.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LABELS: Final[Mapping[str, Mapping[str, Any]]] = {
     "schedule_transaction": WRITE,
     "update_scheduled_transaction": WRITE,
     "update_user_info": WRITE,
-    "update_password": WRITE,
+    "update_password": {**WRITE, "secrets": ["password"]},
 }
 
 

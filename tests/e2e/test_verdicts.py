@@ -1268,6 +1268,7 @@ def test_every_failure_code_that_this_version_can_give_has_a_case() -> None:
         "idempotency_conflict",  # the crash tests, and the gateway's machine
         "output_disagrees",  # tests/attacks/test_b13_evidence_is_about_the_call.py
         "quarantined",  # tests/attacks/test_d44_quarantined_capabilities.py
+        "secret_lost",  # tests/attacks/test_d45_declared_secrets.py
         "untrusted_destination",  # tests/attacks/test_d39_untrusted_destinations.py
     }
     not_yet = {"no_model_route"}  # no model gateway yet

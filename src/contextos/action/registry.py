@@ -14,6 +14,7 @@ import jsonschema_rs
 from contextos.action.schema_profile import profile
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.encoding.redacted import SECRET_ARGUMENT
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, capability_id
@@ -64,7 +65,10 @@ class Registry:
         return found
 
     def _compile(self, digest: str, name: str, definition: CapabilityDefinition) -> None:
-        for side, schema in (("input", definition.input_schema), ("output", definition.output_schema)):
+        sides = {"input": definition.input_schema, "output": definition.output_schema}
+        if definition.secrets:
+            sides |= {"input": _with_marks(definition), "asked": definition.input_schema}
+        for side, schema in sides.items():
             if (digest, name, side) in self._validators:
                 continue
             profile(schema, f"{name}.{side}_schema")
@@ -84,12 +88,17 @@ class Registry:
 
     def check(self, capability: Capability, side: str, value: Any) -> Problem | None:
         """Check `value` against a tool's `input` or `output` schema (`side`); return the first violation, or None.
+        `asked` is the `input` of a tool with `secrets` as a caller sends it; `input` has a mark for each of them.
 
         The problem never contains the value.
         """
         validator = self._validators[capability.definition_digest, capability.capability_id, side]
         for error in validator.iter_errors(value):
             where = pointer(error.instance_path)
+            if side == "input" and error.instance_path[:1] and error.instance_path[0] in capability.definition.secrets:
+                remedy = "call it from a session, whose agent sends the secret"
+                detail = "is a secret argument, and this is not the mark of one"
+                return Problem(where, "schema_mismatch", detail, remedy)
             rule = "/".join(str(part) for part in error.schema_path) or "schema"
             return Problem(
                 where,
@@ -98,6 +107,14 @@ class Registry:
                 f"see the {side} schema of `{capability.capability_id}`",
             )
         return None
+
+
+def _with_marks(definition: CapabilityDefinition) -> dict[str, Any]:
+    """The input schema of a tool as its calls are recorded, with a mark in place of each secret argument."""
+    properties = definition.input_schema["properties"]
+    pattern = f"^{SECRET_ARGUMENT.pattern}$"
+    marks = {name: {"type": "string", "pattern": pattern} for name in definition.secrets}
+    return {**definition.input_schema, "properties": {**properties, **marks}}
 
 
 def surface(

@@ -16,7 +16,9 @@ from contextos.contracts.encoding.redacted import unused_name
 
 REDACTED: Final = "[credential]"
 MIN_SECRET_CHARS: Final = 8
-"""A shorter text is not redacted: it occurs in other texts by chance."""
+"""A shorter text is not redacted: it occurs in other texts by chance. `min_chars` of a `SecretRedactor` can be less;
+between the two only the forms of a secret are found, and not those that are cut up or disguised.
+"""
 
 _MARKS: Final = re.compile(r"[\W_]+")
 _URL_SAFE: Final = str.maketrans("+/", "-_")
@@ -28,8 +30,9 @@ class SecretRedactor:
     The secrets are in no representation of this object.
     """
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        forms = {form.casefold() for secret in secrets if len(secret) >= MIN_SECRET_CHARS for form in _forms(secret)}
+    def __init__(self, secrets: Iterable[str], min_chars: int = MIN_SECRET_CHARS) -> None:
+        texts = {form for secret in secrets if len(secret) >= min_chars for form in _forms(secret)}
+        forms = {form.casefold() for form in texts if len(form) >= min_chars}
         # The longest first: one can be a part of another.
         self._forms = sorted(forms, key=len, reverse=True)
         self._bare = {bare for form in forms if len(bare := _bare(form)) >= MIN_SECRET_CHARS}

@@ -110,6 +110,14 @@ class SeenContent:
         self._take_in(scope)
         if not always and all(one.integrity == "trusted" for one in self._found):
             return None
+        traced = self.look_for(args, scope)
+        own = [args[name] for name, one in traced.items() if one.integrity != "trusted"]
+        self._not_trusted[key] = _said(own)
+        return traced
+
+    def look_for(self, args: Mapping[str, Any], scope: RunScope) -> dict[str, TracedArgument]:
+        """Return where each of these values was found, by name. Nothing of them is kept."""
+        self._take_in(scope)
         self._contents += [_content(one) for one in self._found[len(self._contents) :]]
         unstated = scope.pinned.pack.pack_meta.data_classification
         work = WorkLimit(max(MAX_SEARCHED_CHARS, MIN_SEARCHES * sum(len(one.folded) for one in self._contents)))
@@ -117,10 +125,7 @@ class SeenContent:
         # The short ones first, so that a long one makes only itself untrusted.
         by_length = sorted(texts, key=lambda name: sum(map(len, texts[name])))
         found = {name: self._traced(texts[name], unstated, work) for name in by_length}
-        traced = {name: found[name] for name in texts}
-        own = [args[name] for name, one in traced.items() if one.integrity != "trusted"]
-        self._not_trusted[key] = _said(own)
-        return traced
+        return {name: found[name] for name in texts}
 
     def _take_in(self, scope: RunScope) -> None:
         if not self._found:

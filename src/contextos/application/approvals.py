@@ -86,9 +86,10 @@ class ApprovalStatement:
 class Question:
     """A question that waits for a person with the role `required_role`, as the verified journal of its run proves it.
 
-    `args`, `evidence`, `untrusted` and `requester` are what the person is shown. `untrusted` names the arguments that
-    nothing trusted has, each with where it was found, or `planner` if nowhere. `binding_digest` names exactly this
-    call, these arguments, this evidence and this text. `deadline_us` is Unix time in microseconds.
+    `args`, `evidence`, `untrusted`, `secrets` and `requester` are what the person is shown. `untrusted` names the
+    arguments that nothing trusted has, and `secrets` those whose value nobody is shown, each with where it was found,
+    or `planner` if nowhere. `binding_digest` names exactly this call, these arguments, this evidence and this text.
+    `deadline_us` is Unix time in microseconds.
     """
 
     tenant_id: str
@@ -104,6 +105,7 @@ class Question:
     evidence: tuple[ShownEvidence, ...]
     requester: tuple[str, ...]
     untrusted: tuple[ShownValue, ...]
+    secrets: tuple[ShownValue, ...]
     _content: Mapping[str, Any] = field(repr=False, compare=False)
     _deployment: Deployment = field(repr=False, compare=False)
 
@@ -261,6 +263,7 @@ class ApprovalQuestions:
             ),
             requester=tuple(shown["requester"]),
             untrusted=tuple(ShownValue(name, found) for name, found in shown.get("untrusted", {}).items()),
+            secrets=tuple(ShownValue(name, found) for name, found in shown.get("secrets", {}).items()),
             _content=content,
             _deployment=self._deployment,
         )

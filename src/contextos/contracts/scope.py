@@ -222,7 +222,8 @@ class StepCall:
 class Action:
     """One call that a person is asked to approve: its final arguments and the evidence for it.
 
-    `untrusted` names the arguments that nothing trusted has, each with where it was found, or `planner` if nowhere.
+    `untrusted` names the arguments that nothing trusted has, and `secrets` those that are secret, each with where it
+    was found, or `planner` if nowhere.
     """
 
     tool_call_id: str
@@ -235,6 +236,7 @@ class Action:
     decision: PolicyDecision
     idempotency_key: str
     untrusted: Mapping[str, tuple[str, ...]]
+    secrets: Mapping[str, tuple[str, ...]]
 
 
 @final_fields

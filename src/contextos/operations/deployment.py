@@ -16,6 +16,7 @@ from contextos.action.breaker import CircuitBreakers
 from contextos.action.breaker_adapter import BreakerAdapters, OutboundPath, SharedYield
 from contextos.action.foreign_code import ForeignCode
 from contextos.action.registry import Registry
+from contextos.action.secret_arguments import SecretValues
 from contextos.contracts.acts import RecordedAct
 from contextos.contracts.documents.runs import LEASES, REQUESTS
 from contextos.contracts.encoding.codec import MAX_BYTES, parse
@@ -81,6 +82,7 @@ class Deployment:
     _graph_commits: KnownCommits = field(default_factory=OrderedDict)
     _recent_tenants: RecentTenants = field(default_factory=RecentTenants)
     _driver: RunDriver = field(init=False)
+    secret_values: SecretValues = field(init=False)
 
     def __post_init__(self) -> None:
         planner_name(self.ports.planner)
@@ -91,6 +93,7 @@ class Deployment:
             detail = "a planner has a time limit, and `Sequential` cannot enforce one"
             raise InvalidSettings(Problem("/planner", "no_time_limit", detail, remedy))
         self._driver = RunDriver(self)
+        self.secret_values = SecretValues(self.ports.entropy.take, self.ports.owner, self.ports.alive)
 
     async def invoke(self, raw: bytes | str | Mapping[str, Any]) -> RunView:
         """Accept a request and drive its run until it ends or waits, for example for a person. Returns the state of
@@ -294,6 +297,7 @@ class Deployment:
                 unsafe_now=self.config.unsafe,
             ),
             planner=ports.planner,
+            secret_values=self.secret_values,
         )
 
     def _refuse_oversized(self, request: InvokeRequest, fields: Mapping[str, Any]) -> None:

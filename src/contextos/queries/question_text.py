@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 
 QUESTION_LABELS: Final = frozenset(
-    {"call", "evidence", "untrusted", "unknown", "asked", "by", "binding", "answer", "reason"}
+    {"call", "evidence", "untrusted", "unknown", "secret", "asked", "by", "binding", "answer", "reason"}
 )
 
 NOWHERE: Final = ["planner"]
@@ -21,7 +21,7 @@ _BLANKS: Final = re.compile(r"(?<= ) |^ | $")
 
 def question_text(shown: Mapping[str, Any], binding_digest: str) -> list[str]:
     """Return the whole question as lines: the call, each argument, the evidence, which arguments nothing
-    trusted has, who asks, and the binding.
+    trusted has, which are secret, who asks, and the binding.
 
     `shown` is the text of the question as its journal has it. No line is cut, and the last one is the digest that an
     answer names.
@@ -38,8 +38,15 @@ def question_text(shown: Mapping[str, Any], binding_digest: str) -> list[str]:
         for name, found in untrusted.items()
         if list(found) != NOWHERE
     ]
-    if made := [displayed(name) for name, found in untrusted.items() if list(found) == NOWHERE]:
-        lines.append(question_line("unknown", f"found nowhere, so the agent made it: {', '.join(made)}"))
+    secrets = shown.get("secrets", {})
+    made = [name for name, found in untrusted.items() if list(found) == NOWHERE and name not in secrets]
+    if made:
+        lines.append(
+            question_line("unknown", f"found nowhere, so the agent made it: {', '.join(map(displayed, made))}")
+        )
+    lines += [
+        question_line("secret", f"{displayed(name)} is not shown; {_where(found)}") for name, found in secrets.items()
+    ]
     lines.append(question_line("asked by", ", ".join(map(displayed, shown["requester"]))))
     # A digest is copied as a whole, so it has a line of its own, which fits into 80 columns.
     return [*lines, f"binding {binding_digest}"]
@@ -48,6 +55,10 @@ def question_text(shown: Mapping[str, Any], binding_digest: str) -> list[str]:
 def question_line(label: str, text: str) -> str:
     """Return one line of a question, with an escape for each blank at the ends of `text` or after another blank."""
     return f"  {label:<10} {_with_blanks(text)}"
+
+
+def _where(found: Sequence[str]) -> str:
+    return "the agent made it" if list(found) == NOWHERE else f"it was found in {', '.join(map(displayed, found))}"
 
 
 def _label(name: str) -> str:

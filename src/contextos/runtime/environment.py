@@ -9,6 +9,7 @@ from typing import Any
 
 from contextos.action.cancellation import find_cancel
 from contextos.action.registry import Registry
+from contextos.action.secret_arguments import SecretArguments, SecretValues
 from contextos.action.seen_content import SeenContent
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS
@@ -105,7 +106,8 @@ class RunEnvironment:
     """Everything that one run uses, live or in a replay. In a replay the journal returns recorded answers and no port
     is called.
 
-    `planner` is the planner of this process; None means the template planner.
+    `planner` is the planner of this process; None means the template planner. `secret_values` are the secret arguments
+    that this process has in memory; None in a replay.
     """
 
     journal: Journal
@@ -114,6 +116,12 @@ class RunEnvironment:
     artifacts: RunArtifacts
     deployment: DeploymentFacts
     planner: Planner | None = None
+    secret_values: SecretValues | None = None
+
+    @cached_property
+    def secrets(self) -> SecretArguments:
+        """The secret arguments of the run."""
+        return SecretArguments(self.journal.log(), self.secret_values)
 
     @cached_property
     def _meter(self) -> UsageMeter:

@@ -21,6 +21,7 @@ from contextos.contracts.bindings import binding_of
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import last_name, resolve_pointer
+from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.envelopes.plan import Plan, PlanStep
@@ -129,7 +130,7 @@ def decide_plan_steps(scope: RunScope, policy: PolicySet, plan: Plan) -> dict[st
     decisions = {step.id: answer for step, answer in zip(bound, answers, strict=True)}
     for step in known:
         if step.id not in decisions:
-            facts = {**scope.facts, "args": dict(step.params)}
+            facts = {**scope.facts, "args": without_secret_arguments(step.params)}
             decisions[step.id] = policy.decide(
                 "plan",
                 facts,
@@ -209,6 +210,7 @@ def build_gateway(
         partial(exchange_or_failure, environment, scope),
         partial(pinned_quarantine_key, scope.pinned.pins),
         partial(open_incidents, environment.ports.store, environment.ports.keys),
+        environment.secrets,
     )
     approvals = RunApprovals(
         environment.journal,

@@ -28,7 +28,7 @@ from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.journal import Entry
 from contextos.errors import Conflict, InvalidInput, MalformedJson, Problem
 from contextos.frameworks.offers import OfferedTool, ask, known_tools, offers_of
-from contextos.operations.gate.gate import ANSWERED, MAX_ARGS_BYTES, CallAnswer, Gate, Refused, Waiting
+from contextos.operations.gate.gate import ANSWERED, MAX_ARGS_BYTES, CallAnswer, Gate, Refused, Waiting, call_of
 from contextos.queries.rationales import pinned_artifacts
 from contextos.runtime.attempts.agent_session import ASKED
 from contextos.runtime.redaction import cleanse_text
@@ -122,7 +122,7 @@ class SessionCalls:
             if body is None:
                 raise unknown_call(call_id)
             answer = await self.gate.call(body["tool"], body["args"], call_id=call_id)
-            same = canonical(body)
+            same = canonical(call_of(body))
             if not isinstance(answer, Waiting) and self._ids.get(same) == call_id:
                 # The client reads it here, so what `call` makes anew afterwards it makes anew.
                 self._noted(same, body["tool"], call_id, answer)
@@ -145,7 +145,9 @@ class SessionCalls:
             # The gate refuses what is too large too, so no time is spent on it.
             if len(canonical(dict(args))) > MAX_ARGS_BYTES:
                 return b""
-            return canonical(cleanse_text(self.pack, {"tool": tool_id, "args": dict(args)}))
+            secrets = self.definitions[tool_id].secrets if tool_id in self.definitions else ()
+            marked = self.gate.deployment.secret_values.marked(self.gate.run_id, tool_id, args, secrets)
+            return canonical(cleanse_text(self.pack, {"tool": tool_id, "args": marked}))
         except (MalformedJson, RecursionError, UnicodeEncodeError):
             # The gate refuses it, and records nothing.
             return b""
@@ -165,8 +167,9 @@ class SessionCalls:
                 continue
             stays = entry.key not in answers or (said and self._stays(body["tool"], said))
             if stays or entry is newest:
-                self._ids[canonical(body)] = entry.key
-                self._newest = b"" if stays else canonical(body)
+                same = canonical(call_of(body))
+                self._ids[same] = entry.key
+                self._newest = b"" if stays else same
                 self._answered.update({entry.key} & answers.keys())
 
     def _stays(self, tool_id: str, said: Mapping[str, Any]) -> bool:

@@ -158,7 +158,8 @@ def write(
     `risk` says whether the effect can be undone. `idempotency` says what can be done after a lost reply: `keyed` (the
     function passes its `Key` on, so sending again is safe), `lookup` (`lookup` finds out), or `none` (a person finds
     out). `destinations` are the arguments that say where something goes, such as a recipient or a path; None: all of
-    them. The other parameters are those of `read`.
+    them. An argument of pydantic's type `SecretStr` is secret: only the function gets it. The other parameters are
+    those of `read`.
 
     Raises:
         InvalidTool: as `read`; or `risk` or `idempotency` is missing, or does not fit the function.
@@ -245,7 +246,9 @@ def _declared(
     signature = read_signature(function, shown)
     _check_dependencies(shown, signature, told)
     _check_lookup(shown, function, lookup, told["idempotency"]["strategy"])
+    secrets = [argument for argument, one in signature.arguments.items() if one.secret]
     declared = {
+        **({"secrets": secrets} if secrets else {}),
         "timeout_s": timeout_s,
         "cost_cents": cost_cents,
         "produces": [produces] if isinstance(produces, str) else list(produces),

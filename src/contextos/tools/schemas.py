@@ -117,7 +117,12 @@ class _SchemaReader:
         kind = node.get("type")
         if kind == "string":
             if node.get("format") in _UNBOUNDED_FORMATS:
-                self.refuse("no_json_form", at, f"nothing enforces the format `{node['format']}`", "use `str`")
+                self.refuse(
+                    "no_json_form",
+                    at,
+                    f"nothing enforces the format `{node['format']}`",
+                    "use `str`, or `SecretStr` alone for a secret argument",
+                )
             node.setdefault("maxLength", self.bounds.max_text_chars)
         elif kind in ("integer", "number"):
             if "minimum" not in node and "exclusiveMinimum" not in node:

@@ -1,6 +1,7 @@
 """Reads the signature of a function: its arguments, the dependencies that the runtime supplies, and what it returns.
 
-A parameter that is annotated with exactly `Key` or `CallContext` is a dependency; it never reaches a schema.
+A parameter that is annotated with exactly `Key` or `CallContext` is a dependency; it never reaches a schema. One of the
+type `SecretStr` is a secret argument.
 Refuses `*args`, positional-only parameters, missing hints, mutable defaults and a missing return type.
 """
 
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import SecretStr, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from contextos.contracts.encoding.jcs import canonical
@@ -39,11 +40,14 @@ _DEPENDENCIES: Final = (Key, CallContext)
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument: its type, and its JSON Schema. If not `required`, the function's own default is used."""
+    """One argument: its type, and its JSON Schema. If not `required`, the function's own default is used. `secret`: its
+    value is recorded nowhere.
+    """
 
     adapter: TypeAdapter[Any]
     schema: dict[str, Any]
     required: bool
+    secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +136,16 @@ def _argument(parameter: inspect.Parameter, hint: Any, name: str) -> Argument:
         remedy = "take `key: contextos.Key`, which the runtime supplies"
         refuse_tool(name, "reserved", (parameter.name,), f"{at} has a reserved name", remedy)
     adapter = adapted(hint, name, at)
-    schema = schema_of(adapter, "validation", ARGUMENT_BOUNDS, tool=name, at=("arguments", parameter.name))
-    default = parameter.default
+    default, secret = parameter.default, _is_secret(hint)
+    # The type of a secret says how it is held; in JSON it is a text with the same bounds.
+    in_json = adapted(_of_text(hint), name, at) if secret else adapter
+    schema = schema_of(in_json, "validation", ARGUMENT_BOUNDS, tool=name, at=("arguments", parameter.name))
     if default is inspect.Parameter.empty:
-        return Argument(adapter, schema, required=True)
+        return Argument(adapter, schema, required=True, secret=secret)
+    if secret:
+        refuse_tool(
+            name, "secret_default", (parameter.name,), f"{at} is secret and has a default", "remove the default"
+        )
     if not _is_immutable(default):
         remedy = "use None or a tuple, and make the value in the function"
         refuse_tool(name, "mutable_default", (parameter.name,), f"the default of {at} can change", remedy)
@@ -146,6 +156,15 @@ def _argument(parameter: inspect.Parameter, hint: Any, name: str) -> Argument:
         remedy = "correct the default, or the type hint"
         refuse_tool(name, "wrong_default", (parameter.name,), f"the default of {at} is not of its type", remedy)
     return Argument(adapter, {**schema, "default": written}, required=False)
+
+
+def _is_secret(hint: Any) -> bool:
+    """Whether a type hint is `SecretStr`, alone or with annotations such as a length."""
+    return hint is SecretStr or (typing.get_origin(hint) is typing.Annotated and hint.__origin__ is SecretStr)
+
+
+def _of_text(hint: Any) -> Any:
+    return str if hint is SecretStr else typing.Annotated[str, *hint.__metadata__]
 
 
 def _is_immutable(value: Any) -> bool:

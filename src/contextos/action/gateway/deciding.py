@@ -8,6 +8,7 @@ from typing import Any, Literal
 from contextos.action.gateway.evidence import nested_facts, permissions_of
 from contextos.action.gateway.guarded_call import GuardContext, GuardedCall
 from contextos.contracts.controls import Controls
+from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.entries.derived import TracedArgument
 from contextos.contracts.envelopes.policy import ArgConstraint, CapabilityView, PolicyDecision
 from contextos.contracts.facts import supplied
@@ -43,7 +44,7 @@ def _decide(
     scope = context.scope
     facts = {
         **scope.facts,
-        "args": dict(call.args),
+        "args": without_secret_arguments(call.args),
         "evidence": nested_facts({name: fact.value for name, fact in call.evidence.items()}),
         "provenance": dict(call.step_call.provenance),
         **_origin_facts(call.traced),

@@ -12,6 +12,7 @@ from typing import Any, Final
 from contextos.action.budget import BudgetUsed, CallTime
 from contextos.action.gateway.result_validation import Cleanse
 from contextos.action.quarantine import OpenIncidents, incident
+from contextos.action.secret_arguments import SECRET_LOST, SecretArguments
 from contextos.contracts.documents.operations import OperationDocument
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
@@ -88,6 +89,7 @@ class DispatchPorts:
     exchange: Exchange
     quarantine_key: Callable[[Capability], str]
     open_incidents: OpenIncidents
+    secrets: SecretArguments
 
 
 @final_fields
@@ -167,6 +169,22 @@ class Delivery:
             "not_after_us": self.not_after_us,
             "approval_id": call.approval.approval_id if call.approval else None,
         }
+
+    def take_secrets(self, secrets: SecretArguments) -> dict[str, str] | None:
+        """Return the secret arguments of the call, by name. None if this process does not have them; it is then noted
+        as `lacking`, unless the current attempt sends no arguments.
+        """
+        values = secrets.values(self.call.envelope.run_id, self.call.envelope.args)
+        if values is None and self.can_send:
+            self.lacking = SECRET_LOST
+        return values
+
+    def waits_for_other(self, secrets: Mapping[str, str] | None) -> bool:
+        """Return whether nothing is known of this attempt while the process that began it can still send it. A keyed
+        call whose secrets are here is sent again at once.
+        """
+        again = self.call.capability.definition.idempotency.strategy == "keyed" and secrets is not None
+        return self.recovered and self.writes and not again
 
     def incident(self, ports: DispatchPorts, at_us: int) -> Write:
         """Return the write that puts the capability of the call into quarantine."""

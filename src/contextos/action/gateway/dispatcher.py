@@ -22,7 +22,7 @@ from contextos.action.gateway.delivery import ClearedCall, Delivery, DispatchPor
 from contextos.action.gateway.result_validation import result_of_settlement, validate_reply, why_inconclusive
 from contextos.action.quarantine import has_drifted, has_incidents
 from contextos.action.registry import Registry
-from contextos.contracts.encoding.codec import own_copy
+from contextos.action.secret_arguments import call_with
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import AdapterReply, Settled, ToolCallEnvelope, ToolError, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
@@ -93,6 +93,7 @@ class Dispatcher:
         while True:
             if delivery.attempt and delivery.mode == "send" and delivery.writes and not self.journal.on_tape:
                 await idempotency.require_same_epoch(self.journal.run_id, self.ports.store, call.operation)
+            retries.leave_to_holder(self.journal, self.scope, self.ports, call)
             delivery.attempt += 1
             await obtain_credentials(self.journal, self.ports.exchange, [delivery])
             if delivery.denied is not None:
@@ -130,10 +131,8 @@ class Dispatcher:
         if delivery.recovered and delivery.writes:
             retries.park_while_open(self.journal, self.scope, self.ports, delivery)
             await self.journal.take_over()
-            delivery.mode, delivery.time = (
-                "reconcile",
-                call_time(None, self.ports.spent(), delivery.call.capability.definition),
-            )
+            delivery.mode = "reconcile"
+            delivery.time = call_time(None, self.ports.spent(), delivery.call.capability.definition)
 
     def _request(self, delivery: Delivery) -> RecordRequest:
         """Build the request whose recorded answer is the result of the current attempt."""
@@ -218,6 +217,7 @@ class Dispatcher:
         began = self.ports.clock.now_us()
         name, rule = capability.definition.name, capability.definition.idempotency
         over_us = delivery.sent_until_us + CLOCK_MARGIN_US
+        secrets = delivery.take_secrets(self.ports.secrets)
         outcome = partial(
             self._outcome,
             capability=capability,
@@ -243,8 +243,8 @@ class Dispatcher:
             # A worker that was stopped here must not send the call after somebody settled that it was not sent.
             return outcome("not_sent", None, "its time was over before it was sent")
         if delivery.lacking is not None:
-            if delivery.recovered and delivery.writes and rule.strategy != "keyed" and began <= over_us:
-                # The process that had the credential can still send the call until then.
+            if delivery.waits_for_other(secrets) and began <= over_us:
+                # The process that had the credential or the secret can still send the call until then.
                 raise Parked(over_us + 1)
             found = "not_sent" if mode == "send" else "unknown"
             return outcome(found, None, delivery.lacking.detail, code=delivery.lacking.code)
@@ -254,8 +254,7 @@ class Dispatcher:
         remembered = partial(retries.key_is_remembered, self.journal, self.scope, self.ports, delivery)
         try:
             if mode == "send" or (rule.strategy == "keyed" and remembered()):
-                # The adapter gets a copy: the arguments are shared with the request, the pack and other steps.
-                reply: AdapterReply | None = await adapter.call(name, own_copy(envelope.args), context)
+                reply: AdapterReply | None = await call_with(adapter, name, envelope.args, secrets or {}, context)
             elif rule.strategy == "lookup":
                 assert context.idempotency_key is not None, "every write has its key"
                 reply = await adapter.lookup(name, context.idempotency_key, context)

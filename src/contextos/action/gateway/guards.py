@@ -66,11 +66,21 @@ async def _out_of_quarantine(context: GuardContext, call: GuardedCall, key: str)
 
 
 async def well_formed(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse arguments that do not satisfy the tool's input schema, or that something was redacted from."""
+    """Refuse arguments that do not satisfy the tool's input schema, or that something was redacted from. The mark
+    of a secret argument is refused too, unless the agent of the session sent that secret with this call.
+    """
+    if secret := next((name for name in call.capability.definition.secrets if name in call.args), None):
+        asked = context.ports.secrets.asked(call.args)
+        if asked is None:
+            detail = f"`{secret}` is a secret argument, and no agent of a session sent it with this call"
+            return Refusal("rejected", "argument_out_of_bounds", detail, f"/{secret}")
+        if asked.fault is not None:
+            return Refusal("rejected", "schema_mismatch", asked.fault, asked.pointer)
     problem = context.registry.check(call.capability, "input", dict(call.args))
     if problem:
         return Refusal("rejected", "schema_mismatch", problem.detail, problem.pointer)
-    for place, kinds in redacted_places(dict(call.args)).items():
+    declared = call.capability.definition.secrets
+    for place, kinds in redacted_places({name: one for name, one in call.args.items() if name not in declared}).items():
         detail = f"a `{kinds[0]}` was redacted from the argument at `{place}`; send a reference to it"
         return Refusal("rejected", "argument_out_of_bounds", detail, place)
     return call
@@ -226,6 +236,7 @@ def question_about(context: GuardContext, call: GuardedCall) -> Action | Refusal
         decision,
         call.idempotency_key,
         {name: one.origins for name, one in call.traced.items() if one.integrity != "trusted"},
+        {name: call.traced[name].origins for name in call.capability.definition.secrets if name in call.traced},
     )
 
 

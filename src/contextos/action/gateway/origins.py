@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
+from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.entries.derived import TracedArguments
 
 
 async def traced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
     """Find out where the arguments come from, and record it. Refuses nothing."""
-    found = context.seen.trace(call.key, call.args, context.scope, always=context.policy.reads_origins)
+    asked = context.ports.secrets.asked(call.args) if call.capability.definition.secrets else None
+    always = context.policy.reads_origins or asked is not None
+    found = context.seen.trace(call.key, without_secret_arguments(call.args), context.scope, always=always) or {}
+    if asked is not None:
+        # Their values were looked for when the agent sent them.
+        found = dict(sorted({**found, **asked.traced}.items()))
     if not found:
         return call
     body = TracedArguments(arguments=found)

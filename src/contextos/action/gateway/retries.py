@@ -15,8 +15,9 @@ from typing import Any, Final, Literal
 from contextos.action.breaker_adapter import BreakerAdapter
 from contextos.action.budget import exceeded_limit
 from contextos.action.gateway import idempotency
-from contextos.action.gateway.delivery import Delivery, DispatchPorts
+from contextos.action.gateway.delivery import ClearedCall, Delivery, DispatchPorts
 from contextos.action.quarantine import is_quarantined, quarantine_detail
+from contextos.action.secret_arguments import SECRET_LOST
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.envelopes.tool import ToolError, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
@@ -123,6 +124,9 @@ def _how(delivery: Delivery, answer: Mapping[str, Any]) -> How | None:
     outcome, error = answer["outcome"], answer["envelope"]["error"]
     if outcome == "returned" or answer.get("drifted"):
         return None
+    if error is not None and error["code"] == SECRET_LOST.code:
+        # No process will have the secret, so asking again would tell no more.
+        return None
     if outcome == "not_sent":
         if error is not None and error["code"] in ("budget_exhausted", "identity_refused"):
             return None
@@ -207,3 +211,13 @@ def park_while_open(journal: Journal, scope: RunScope, ports: DispatchPorts, del
     can_ask = strategy == "lookup" or (strategy == "keyed" and key_is_remembered(journal, scope, ports, delivery))
     if can_ask and (retry_at_us := adapter.open_until_us(capability.definition.name)):
         raise Parked(retry_at_us)
+
+
+def leave_to_holder(journal: Journal, scope: RunScope, ports: DispatchPorts, call: ClearedCall) -> None:
+    """Leave a call whose secret argument another living process has to that process, until the session is over.
+
+    Raises:
+        Parked: for a short time, until this process looks again.
+    """
+    if not journal.on_tape and not scope.session_over(journal.now_us):
+        ports.secrets.wait_for_holder(call.envelope.run_id, call.envelope.args, ports.clock.now_us())

@@ -81,4 +81,5 @@ def _document(one: Question) -> dict[str, Any]:
         "args": {each.name: each.value for each in one.args},
         "requester": list(one.requester),
         "untrusted": {each.name: each.value for each in one.untrusted},
+        "secrets": {each.name: each.value for each in one.secrets},
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import canonical
@@ -12,7 +12,10 @@ from contextos.contracts.encoding.pointer import pointer, texts_in
 REDACTION_TARGETS: Final = {"pan": "pan", "credit_card": "pan", "email": "email", "secret": "secret"}
 """Maps each rule name to the kind of redaction it applies. `credit_card` is another name for `pan`."""
 
-REDACTION_MARK: Final = re.compile(r"\[redacted:([a-z_]{1,32})\]")
+REDACTION_MARK: Final = re.compile(r"\[redacted:([a-z_]{1,32})(?::[a-p]{32})?\]")
+SECRET_ARGUMENT: Final = re.compile(r"\[redacted:argument:[a-p]{32}\]")
+"""The mark that replaces a secret argument of a call."""
+_LETTERS: Final = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 _MARK_BEGINS: Final = b"[redacted:"
 
 
@@ -45,3 +48,21 @@ def redacted_places(value: Any) -> dict[str, list[str]]:
         for kind in REDACTION_MARK.findall(text):
             found.setdefault(pointer(path), set()).add(kind)
     return {place: sorted(kinds) for place, kinds in sorted(found.items())}
+
+
+def secret_argument_mark(digest: bytes) -> str:
+    """Return the mark of a secret argument with this keyed digest, of which 128 bits count.
+
+    It is of letters only: digits could look like a card number, which is redacted.
+    """
+    return f"[redacted:argument:{digest[:16].hex().translate(_LETTERS)}]"
+
+
+def is_secret_argument(value: Any) -> bool:
+    """Return whether a value has the form of the mark of a secret argument."""
+    return isinstance(value, str) and SECRET_ARGUMENT.fullmatch(value) is not None
+
+
+def without_secret_arguments(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call that are not secret."""
+    return {name: value for name, value in args.items() if not is_secret_argument(value)}

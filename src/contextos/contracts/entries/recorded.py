@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, model_validator
 
 from contextos.contracts.acts import OperatorAct
+from contextos.contracts.entries.derived import TracedArgument
 from contextos.contracts.envelopes.artifacts import PinnedContent
 from contextos.contracts.envelopes.identity import Approver, IdentityClaim, Principals, SignerAssertion
 from contextos.contracts.envelopes.policy import Level
@@ -272,13 +273,26 @@ class AnsweredPlanner(Model):
         return _exactly_one(self, "proposal", "refused")
 
 
+class AskedSecrets(Model):
+    """What is recorded of the secret arguments of a call beside their marks. `held_by` is the process that has their
+    values, and `traced` says where these were found. `fault` says why the arguments do not fit their schema, and
+    `pointer` where.
+    """
+
+    held_by: Name
+    traced: Map[TracedArgument]
+    fault: Text | None = None
+    pointer: Text | None = None
+
+
 class AskedCall(Model):
     """Body of `call.asked`: the call that an agent asks for in its session. The key of the entry is the agent's id of
-    the call.
+    the call. In `args` a mark replaces each secret argument; `secrets` says of these what else is known.
     """
 
     tool: Name
     args: OpenObject
+    secrets: AskedSecrets | None = None
 
 
 class FinishedSession(Model):

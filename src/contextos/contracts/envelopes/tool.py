@@ -106,8 +106,10 @@ class CapabilityDefinition(Model):
     `output_integrity` says whether what the tool answers is trusted content; by default that of a `function` adapter
     is, and that of any other adapter is not. `output_classification` is how confidential it is; by default as the pack
     says. `destinations` are the arguments of a write that say where something goes (a recipient, an account, a URL, a
-    path); by default all of them. A person is asked where only untrusted
-    content has the value of one; where they are stated, also where nothing has it.
+    path); by default all of them. A person is asked where only untrusted content has the value of one; where they are
+    stated, also where nothing has it. `secrets` are the arguments of a write that are secret texts, such as a password:
+    the tool gets them, and a mark replaces them everywhere else. Nothing that a foreign server says of its arguments
+    fills it.
 
     `auth` is how a call authenticates. With `exchange`, the token has exactly the `required_scopes`.
 
@@ -129,6 +131,7 @@ class CapabilityDefinition(Model):
     output_integrity: IntegrityLevel | None = None
     output_classification: Classification | None = None
     destinations: Seq[Name] | None = None
+    secrets: Seq[Name] = ()
     auth: Authentication = Authentication(mode="none")
     description: str = Field(default="", max_length=2000)
 
@@ -171,6 +174,23 @@ class CapabilityDefinition(Model):
         for argument in self.destinations or ():
             if argument not in self.input_schema.get("properties", {}):
                 raise ValueError(f"`destinations` names `{argument}`, which is no argument; correct it")
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_secrets_that_cannot_be_kept(self) -> Self:
+        if not self.secrets:
+            return self
+        if self.kind == "read":
+            raise ValueError("`secrets` are of a write, because a read is made again from its record; remove them")
+        if self.idempotency.strategy == "lookup":
+            raise ValueError("nobody could redact `secrets` from what a look-up finds; use `keyed` or `none`")
+        if self.idempotency.scope != "run":
+            raise ValueError("`secrets` of two runs cannot be compared; use the idempotency scope `run`")
+        for argument in self.secrets:
+            if self.input_schema.get("properties", {}).get(argument, {}).get("type") != "string":
+                raise ValueError(f"`secrets` names `{argument}`, which is no argument of type `string`; correct it")
+            if argument in (self.destinations or ()) or argument in self.output_repeats:
+                raise ValueError(f"`{argument}` is one of `secrets`, and something else reads it; remove it there")
         return self
 
     @model_validator(mode="after")

@@ -34,6 +34,7 @@ FailureCode = Literal[
     "idempotency_conflict",
     "argument_out_of_bounds",
     "untrusted_destination",
+    "secret_lost",
     "quarantined",
     "tool_failed",
     "cancelled",

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
+from contextos.contracts.entries.recorded import AskedSecrets
 from contextos.contracts.envelopes.tool import ToolError
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode, SessionOutcome
 from contextos.contracts.facts import tool_remedy
@@ -48,6 +49,7 @@ REMEDIES: Final[Mapping[FailureCode | Literal["session_ended", "erased"], str]] 
     "schema_mismatch": "correct the arguments and call again under a new call id",
     "argument_out_of_bounds": "stay within the bounds, or finish the session",
     "quarantined": "use another tool; an operator looks at what changed",
+    "secret_lost": "call again with the secret, under a new call id",
     "untrusted_destination": "use a destination that the request or trusted evidence names, or finish the session",
     "policy_denied": "do not try it again; take another way, or finish the session",
     "policy_eval_error": "read the missing facts first, then call again under a new call id",
@@ -201,8 +203,14 @@ class Gate:
     async def _refuse_other_call(self, recorded: Entry, asked: Mapping[str, Any], entries: Sequence[Entry]) -> None:
         """Refuse a call id that was recorded for another call."""
         before = read_body(recorded)
-        if before is None or before == asked:
+        if before is None:
             return
+        said_secrets, before = before.get("secrets"), call_of(before)
+        if before == asked:
+            return
+        if said_secrets is not None:
+            known, process = AskedSecrets.model_validate(said_secrets), self.deployment.secret_values
+            asked = process.recorded(self.run_id, asked, known, before["args"])
         loaded = await pinned_artifacts(self.deployment.catalog(self.tenant_id), entries)
         # What is recorded is without what the pack redacts.
         if loaded is None or cleanse_text(loaded.pack, dict(asked)) != before:
@@ -246,6 +254,11 @@ class Gate:
             detail = f"`{tool}` is no tool of this session"
             remedy = tool_remedy(tool, self.tools) if self.tools else NO_TOOLS
         return Reason(failure.code, detail, remedy, tuple(failure.facts), tuple(dict.fromkeys(because)))
+
+
+def call_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the call that an agent asked for, from the body of its entry: its tool, and its arguments as recorded."""
+    return {"tool": body["tool"], "args": body["args"]}
 
 
 def _not_asked(call_id: str, state: DrivenState) -> CallAnswer:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
+from contextos.action.secret_arguments import without_secrets_of
 from contextos.contracts.bindings import binding_of
 from contextos.contracts.envelopes.evidence import EvidenceItem
 from contextos.contracts.envelopes.plan import Plan, TaskTemplate
@@ -129,7 +130,7 @@ async def _next_message(admitted: AdmittedRun, environment: RunEnvironment) -> L
         before = journal.head
         said = await journal.receive(
             (ASKED, FINISHED, EXPIRED),
-            clean=partial(cleanse_text, admitted.loaded.pack),
+            clean=partial(_as_recorded, admitted, environment),
             wake_at_us=session.deadline_us,
             on_timeout=Timeout(EXPIRED),
         )
@@ -146,6 +147,15 @@ async def _next_message(admitted: AdmittedRun, environment: RunEnvironment) -> L
         if journal.on_tape and journal.head == before:
             detail = "an entry is on the tape that no agent and no cancel request of a session makes"
             raise ReplayMismatch(len(journal.log()) + 1, ASKED, detail)
+
+
+def _as_recorded(admitted: AdmittedRun, environment: RunEnvironment, said: Any) -> Any:
+    """What an agent says without what its tool declares as secret, and without what the pack redacts."""
+    if "tool" in said and environment.secret_values is not None:
+        capability = admitted.scope.tools.capabilities.get(said["tool"])
+        run = (admitted.scope, environment.seen, environment.artifacts.registry)
+        said = without_secrets_of(said, capability, run, environment.secret_values)
+    return cleanse_text(admitted.loaded.pack, said)
 
 
 async def _call(
@@ -187,6 +197,8 @@ def _answered(
     asked: Logged, status: str, step: str | None, failures: tuple[Failure, ...], environment: RunEnvironment
 ) -> tuple[Failure, ...]:
     body = {"status": status, "step": step, "failures": [failure.to_json() for failure in failures]}
+    if environment.secret_values is not None and not environment.journal.on_tape:
+        environment.secret_values.forget(environment.journal.run_id, asked.body["args"])
     environment.journal.derive("call.answered", asked.key, body)
     return failures
 

@@ -123,6 +123,7 @@ class RunApprovals:
             ],
             requester=requesters,
             untrusted=action.untrusted,
+            secrets=action.secrets,
         )
         binding = {
             "tenant_id": scope.run.tenant_id,

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.display_escape import escape_for_display
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.encoding.redacted import is_secret_argument
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import Entry
 
@@ -28,11 +29,13 @@ def shown_text(
     evidence: Sequence[Mapping[str, Any]],
     requester: Sequence[Mapping[str, Any]],
     untrusted: Mapping[str, Sequence[str]],
+    secrets: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Return what an approver is shown, with every string escaped for display. No model takes part in writing it.
 
     `evidence` lists {`name`, `subject`, `value`, `ref`}; `requester` is the chain of principals {`kind`, `id`}.
-    `untrusted` names the arguments that nothing trusted has, each with where it was found, or `planner` if nowhere.
+    `untrusted` names the arguments that nothing trusted has, and `secrets` those that are secret, each with where it
+    was found, or `planner` if nowhere; without one nothing is shown.
     """
     return {
         "capability": capability,
@@ -42,6 +45,7 @@ def shown_text(
         "evidence": [escape_all(dict(one)) for one in evidence],
         "requester": [f"{principal['kind']}:{principal['id']}" for principal in requester],
         **({"untrusted": escape_all({name: list(found) for name, found in untrusted.items()})} if untrusted else {}),
+        **({"secrets": escape_all({name: list(found) for name, found in secrets.items()})} if secrets else {}),
     }
 
 
@@ -61,7 +65,7 @@ def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked:
         return "its binding has another digest"
     if content_address(args) != binding["args_digest"]:
         return "its arguments have another digest"
-    traced = _body_at(entries, "arguments.traced", asked.key)
+    traced = (_body_at(entries, "arguments.traced", asked.key) or {"arguments": {}})["arguments"]
     expected = shown_text(
         capability=binding["capability_id"],
         mode=question["approval_mode_effective"],
@@ -69,11 +73,8 @@ def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked:
         args=args,
         evidence=(),
         requester=binding["requester_chain"],
-        untrusted={
-            name: one["origins"]
-            for name, one in (traced["arguments"] if traced else {}).items()
-            if one["integrity"] != "trusted"
-        },
+        untrusted={name: one["origins"] for name, one in traced.items() if one["integrity"] != "trusted"},
+        secrets={name: one["origins"] for name, one in traced.items() if is_secret_argument(args.get(name))},
     )
     if {**shown, "evidence": []} != expected:
         return "the text that is shown does not describe the call that it is bound to"

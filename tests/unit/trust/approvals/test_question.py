@@ -112,6 +112,7 @@ def test_every_string_that_is_shown_is_escaped() -> None:
         evidence=[{"name": hostile, "subject": hostile, "value": {"x": hostile}, "ref": hostile}],
         requester=[{"kind": "user", "id": "usr_1"}],
         untrusted={hostile: [hostile]},
+        secrets={hostile: [hostile]},
     )
     assert "\u202e" not in canonical(shown).decode()
 

@@ -1,0 +1,181 @@
+"""Secret arguments: what a tool declares as `secrets` is sent to it, and a mark replaces it everywhere else.
+
+A value is in the memory of the process to which the agent sent it, from the record of the call until its answer. The
+mark is a digest of the value under a key that this process made and keeps nowhere, so nobody can try values against a
+journal. In one session one mark is one value: approvals, idempotency keys and replays take it like any argument.
+A process without the value sends nothing, and never the mark.
+Source: docs/adr/0048-a-declared-secret-is-sent-and-not-kept.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from contextos.action.registry import Registry
+from contextos.action.secret_redactor import SecretRedactor
+from contextos.action.seen_content import SeenContent
+from contextos.contracts.encoding.codec import own_copy
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.redacted import is_secret_argument, secret_argument_mark
+from contextos.contracts.entries.recorded import AskedSecrets
+from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, CallContext
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.journal import Logged, Parked
+from contextos.contracts.ports.outside import Adapter
+from contextos.contracts.scope import Capability, RunScope
+from contextos.errors import LostReply, Unavailable
+
+MIN_SECRET_ARGUMENT_CHARS: Final = 4
+"""A shorter text cannot be kept out of answers, so it is refused."""
+MAX_HELD: Final = 10_000
+"""How many values a process has in memory; the oldest goes first."""
+MARK_KEY_BYTES: Final = 32
+HELD_ELSEWHERE_US: Final = 3_000_000
+"""How long a run that needs a value waits for the process that has it, before another process looks again."""
+SECRET_LOST: Final = Failure(code="secret_lost", detail="its secret argument ended with the process that had it")
+"""A call whose secret argument is in the memory of no process any more cannot be sent."""
+
+
+@dataclass(slots=True)
+class SecretValues:
+    """The values that one process has in memory, by run and mark. In no representation of this object.
+
+    `random` returns random bytes, and `owner` is the id of this process.
+    """
+
+    random: Callable[[int], bytes]
+    owner: str
+    alive: Callable[[str], bool]
+    _key: bytes = field(default=b"", repr=False)
+    _held: OrderedDict[tuple[str, str], str] = field(default_factory=OrderedDict, repr=False)
+
+    def mark(self, run_id: str, tool: str, name: str, value: Any) -> str:
+        """Return the mark of this value of the argument `name` of a tool, in one run."""
+        self._key = self._key or self.random(MARK_KEY_BYTES)
+        text = canonical([run_id, tool, name, value])
+        return secret_argument_mark(hmac.digest(self._key, text, hashlib.sha256))
+
+    def marked(self, run_id: str, tool: str, args: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        """Return the arguments of a call with a mark for each of these, as they are recorded."""
+        return {**args, **{name: self.mark(run_id, tool, name, args[name]) for name in names if name in args}}
+
+    def hold(self, run_id: str, mark: str, value: str) -> None:
+        """Keep a value until it is forgotten."""
+        self._held[run_id, mark] = value
+        self._held.move_to_end((run_id, mark))
+        while len(self._held) > MAX_HELD:
+            self._held.popitem(last=False)
+
+    def forget(self, run_id: str, args: Mapping[str, Any]) -> None:
+        """Drop the values of the arguments of a call that was answered."""
+        for value in args.values():
+            if isinstance(value, str):
+                self._held.pop((run_id, value), None)
+
+    def values(self, run_id: str, args: Mapping[str, Any]) -> dict[str, str] | None:
+        """Return the values of the secret arguments of a call, by name; None if this process does not have them all."""
+        marks = {name: mark for name, mark in args.items() if is_secret_argument(mark)}
+        found = {name: self._held.get((run_id, mark)) for name, mark in marks.items()}
+        values = {name: value for name, value in found.items() if value is not None}
+        return values if len(values) == len(marks) else None
+
+    def recorded(self, run_id: str, asked: Mapping[str, Any], before: AskedSecrets, marks: Mapping[str, Any]) -> Any:
+        """Return a call in the form in which the same one was recorded, with the arguments `marks`.
+
+        Another process made a mark under another key, so the value cannot be compared.
+        """
+        args = asked["args"]
+        if before.held_by == self.owner:
+            return {**asked, "args": self.marked(run_id, asked["tool"], args, before.traced)}
+        return {**asked, "args": {**args, **{name: marks.get(name) for name in before.traced if name in args}}}
+
+
+@dataclass(slots=True)
+class SecretArguments:
+    """The secret arguments of one run. `process` is None in a replay, which sends nothing."""
+
+    log: Sequence[Logged]
+    process: SecretValues | None = None
+
+    def asked(self, args: Mapping[str, Any]) -> AskedSecrets | None:
+        """Return what was recorded with the call that the agent asked for last, if these are its secret arguments."""
+        last = next((one.body for one in reversed(self.log) if one.kind == "call.asked"), None)
+        if last is None or "secrets" not in last:
+            return None
+        asked = AskedSecrets.model_validate(last["secrets"])
+        return asked if all(args.get(name) == last["args"].get(name) for name in asked.traced) else None
+
+    def values(self, run_id: str, args: Mapping[str, Any]) -> dict[str, str] | None:
+        """As `SecretValues.values`."""
+        assert self.process is not None, "a replay sends nothing"
+        return self.process.values(run_id, args)
+
+    def wait_for_holder(self, run_id: str, args: Mapping[str, Any], now_us: int) -> None:
+        """Leave a call whose secrets another living process has to that process. Raises `Parked`."""
+        asked = self.asked(args)
+        if asked is None or self.process is None or self.process.values(run_id, args) is not None:
+            return
+        if asked.held_by != self.process.owner and self.process.alive(asked.held_by):
+            raise Parked(now_us + HELD_ELSEWHERE_US)
+
+
+async def call_with(
+    adapter: Adapter, name: str, args: Mapping[str, Any], secrets: Mapping[str, str], context: CallContext
+) -> AdapterReply:
+    """Call an adapter with the secrets in place of their marks. What it answers or raises has none of them."""
+    redactor = SecretRedactor(secrets.values(), MIN_SECRET_ARGUMENT_CHARS)
+    try:
+        # The adapter gets a copy: the arguments are shared with the request, the pack and other steps.
+        reply = await adapter.call(name, own_copy({**args, **secrets}), context)
+    except (Unavailable, LostReply) as error:
+        error.args = tuple(redactor.redact(said) for said in error.args)
+        raise
+    return _redacted_reply(reply, redactor) if secrets else reply
+
+
+def _redacted_reply(reply: AdapterReply, redactor: SecretRedactor) -> AdapterReply:
+    """An answer without the secrets. That a definition changed is said still."""
+    output, mutations = redactor.redact(reply.output), redactor.redact(list(reply.mutations))
+    changed: dict[str, Any] = {"output": output, "mutations": tuple(mutations)}
+    if reply.error is not None:
+        said = {name: redactor.redact(one) for name, one in reply.error.to_json().items() if isinstance(one, str)}
+        if reply.error.code == DEFINITION_DRIFT:
+            del said["code"]
+        changed["error"] = reply.error.model_copy(update=said)
+    return reply.model_copy(update=changed)
+
+
+def without_secrets_of(
+    asked: Mapping[str, Any],
+    capability: Capability | None,
+    run: tuple[RunScope, SeenContent, Registry],
+    process: SecretValues,
+) -> dict[str, Any]:
+    """Return a call that an agent asks for as it is recorded: with a mark for each argument that its tool declares as
+    secret. The values stay in the memory of `process`.
+    """
+    args: Mapping[str, Any] = asked["args"]
+    names = [name for name in capability.definition.secrets if name in args] if capability else []
+    if capability is None or not names:
+        return dict(asked)
+    scope, seen, registry = run
+    values = {name: args[name] for name in names}
+    fault: dict[str, str] = {}
+    if problem := registry.check(capability, "asked", dict(args)):
+        fault = {"fault": problem.detail, "pointer": problem.pointer}
+    elif short := next((name for name in names if len(values[name]) < MIN_SECRET_ARGUMENT_CHARS), None):
+        detail = f"it has less than {MIN_SECRET_ARGUMENT_CHARS} characters, so it cannot be kept out of answers"
+        fault = {"fault": detail, "pointer": f"/{short}"}
+    run_id = scope.run.run_id
+    recorded = process.marked(run_id, asked["tool"], args, names)
+    traced = {name: one.to_json() for name, one in seen.look_for(values, scope).items()}
+    if not fault:
+        for name, value in values.items():
+            process.hold(run_id, recorded[name], value)
+    known = {"held_by": process.owner, "traced": traced, **fault}
+    return {**asked, "args": recorded, "secrets": known}

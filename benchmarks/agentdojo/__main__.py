@@ -17,19 +17,13 @@ from typing import Final
 from benchmarks.agentdojo.cases import ATTACKS, VERSION, Outcome, Row, play
 
 HERE: Final = "benchmarks/agentdojo"
-PACK, STRICT = "pack.yaml", "pack_named_recipients.yaml"
+PACK: Final = "pack.yaml"
 
 BARE: Final = tuple(Row(attack) for attack in ATTACKS)
-KNOWN: Final = ("important_instructions", "direct", "in disguise")
-"""The attacks whose values the runtime finds without a rule of the pack."""
-GUARDED: Final = (
-    *(Row(attack, PACK) for attack in KNOWN),
-    Row("important_instructions", STRICT),
-    Row("in pieces", STRICT),
-)
+GUARDED: Final = tuple(Row(attack, PACK) for attack in ATTACKS)
 ALONE: Final = tuple(Row("important_instructions", PACK, person) for person in ("denies all", "never answers"))
-SHOWN: Final = (Row("in pieces", PACK), Row("important_instructions", PACK, "approves all"))
-"""Rows that have no bar: they show what the rule of the second pack, and what the person, is good for."""
+SHOWN: Final = (Row("important_instructions", PACK, "approves all"),)
+"""The row that has no bar: it shows what the person is good for."""
 
 
 def bars(found: dict[Row, Outcome]) -> Iterator[tuple[bool, str]]:
@@ -50,7 +44,7 @@ def bars(found: dict[Row, Outcome]) -> Iterator[tuple[bool, str]]:
     yield equal, "every session that is replayed equals its record"
 
 
-COLUMNS: Final = "{:<27} {:<14} {:<23} {:>9} {:>12} {:>12} {:>12}  {}"
+COLUMNS: Final = "{:<10} {:<14} {:<23} {:>9} {:>12} {:>12} {:>12}  {}"
 HEAD: Final = (
     "policy",
     "person",
@@ -81,7 +75,7 @@ def main() -> None:
     print(
         f"AgentDojo {version('agentdojo')}, banking suite {VERSION}: {tasks} user tasks, {pairs} pairs with an attack"
     )
-    print(f"policy {HERE}/{PACK} and {HERE}/{STRICT}, labels {HERE}/tools.py; no chance is involved, so no seed")
+    print(f"policy {HERE}/{PACK}, labels {HERE}/tools.py; no chance is involved, so no seed")
     print()
     print(COLUMNS.format(*HEAD))
     for row in rows:

@@ -29,6 +29,7 @@ from contextos.port_settings import (
     AttachmentsSetting,
     DirectorySetting,
     KeysSetting,
+    PortSetting,
     TokenExchangeSetting,
 )
 from contextos.port_settings.checks import is_loopback
@@ -50,6 +51,7 @@ UNSAFE_PORTS: Final[Mapping[str, str]] = {
 UNSAFE_SETTINGS: Final = (*UNSAFE_PORTS, "unsafe_local_approvals", "unsafe_local_operators", "unsafe_unsigned_packs")
 EGRESS_REMEDY: Final = f'write `<tenant> = ["{EGRESS.example}"]`'
 REDACTION_REMEDY: Final = f"write `<tenant> = [...]` with rules of {', '.join(sorted(REDACTION_TARGETS))}"
+_TABLES: Final = {**PORT_SETTINGS, "telemetry": PortSetting(read_telemetry, check_telemetry, is_optional=True)}
 LEASE_TTL_BOUNDS_S: Final = (1, 86_400)
 HEARTBEAT_TTL_BOUNDS_S: Final = (3, 86_400)
 
@@ -205,11 +207,9 @@ class Settings:
             if not isinstance(made[name], dict):
                 raise invalid_setting(f"/{name}", "bad_setting", f"`/{name}` is not a table", remedy)
             made[name] = {tenant: _list(one, f"/{name}/{tenant}") for tenant, one in made[name].items()}
-        for name, port in PORT_SETTINGS.items():
+        for name, port in _TABLES.items():
             if name in made:
                 made[name] = port.read(made[name])
-        if "telemetry" in made:
-            made["telemetry"] = read_telemetry(made["telemetry"])
         for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
             if name in made:
                 made[name] = kind(**_named(kind, made[name], f"/{name}"))
@@ -238,11 +238,9 @@ def check_settings(settings: Settings) -> None:
         raise invalid_setting("/workspace", "bad_setting", "`/workspace` is not a path", "give a `pathlib.Path`")
     for name in ("store", "profile"):
         _text(getattr(settings, name), f"/{name}")
-    for name, port in PORT_SETTINGS.items():
+    for name, port in _TABLES.items():
         if not (port.is_optional and getattr(settings, name) is None):
             port.check(getattr(settings, name))
-    if settings.telemetry is not None:
-        check_telemetry(settings.telemetry)
     if "://" in settings.store and not is_postgres_url(settings.store):
         detail = "the URL in `/store` is not a PostgreSQL URL"
         raise invalid_setting("/store", "bad_setting", detail, "write `postgresql://…`, or name a file for SQLite")

@@ -239,7 +239,7 @@ def test_a_person_reads_of_a_secret_and_not_the_secret_and_approves_this_one_onl
         assert [(one.name, one.value) for one in question.secrets] == [("password", ["planner"])]
         assert is_secret_argument({one.name: one.value for one in question.args}["password"])
         text = question.statement("omar", "approved").text
-        assert "password is not shown; it was found in planner" in text
+        assert "password is not shown; the agent made it" in text
         assert leaks(iter([("question", repr(question).encode()), ("text", text.encode())])) == []
         with pytest.raises(ConflictingRequest):
             gate.call("bank.set_password", {**arguments, "password": "Another-secret-11"}, call_id="1")

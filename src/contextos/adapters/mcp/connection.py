@@ -29,6 +29,7 @@ from mcp.types import (
 from pydantic import BaseModel, ConfigDict, Field
 
 from contextos.adapters.mcp.definitions import McpConnection
+from contextos.adapters.mcp.early_lists import EarlyLists
 from contextos.adapters.mcp.transports import HttpTransport, StdioTransport
 from contextos.errors import Unavailable
 
@@ -92,6 +93,10 @@ class McpSession:
     @property
     def is_usable(self) -> bool:
         return not (self._retired or self._over.is_set() or self.task.done())
+
+    @property
+    def is_open(self) -> bool:
+        return self.is_usable and self._opened.done()
 
     async def ask(self, request: Any, kind: type[AnswerT]) -> AnswerT:
         """Send a request in this session and in no other. Raises whatever the SDK raises."""
@@ -166,6 +171,7 @@ class McpSessions:
         self._named, self._folder = named, folder
         self._current: McpSession | None = None
         self._all: set[McpSession] = set()
+        self.early = EarlyLists()
 
     @property
     def transport(self) -> StdioTransport | HttpTransport | None:
@@ -186,6 +192,14 @@ class McpSessions:
         if self._current is None or not self._current.is_usable:
             self._current = self._made("")
         return self._current
+
+    def expect(self, tool_call_id: str) -> None:
+        """Begin the listing for a call that will probably follow. Only in a session that is open: none is made here,
+        and none is shared with a call that has a token of its own.
+        """
+        current = self._current
+        if self._named.audience is None and current is not None and current.is_open:
+            self.early.begin(tool_call_id, current)
 
     async def close(self) -> None:
         """End every session, and every process with it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from contextos.contracts.admission_limits import YieldedTurn
 from contextos.contracts.encoding.codec import JsonValue
@@ -128,6 +128,18 @@ class Adapter(Protocol):
 
         An error in the reply says that the earlier call was refused, so nothing happened. A look-up that was refused
         itself raises `LostReply`.
+        """
+        ...
+
+
+@runtime_checkable
+class ExpectsCalls(Protocol):
+    """An adapter that has something to check before each call, and can begin it early. Optional beside `Adapter`."""
+
+    def expect_call(self, capability: str, tool_call_id: str) -> None:
+        """Begin the check for a call that will probably follow; returns at once.
+
+        The call can also never follow, or come hours later. Nothing of it may happen here, and nothing is connected.
         """
         ...
 

@@ -20,7 +20,7 @@ from contextos.contracts.documents.operations import BREAKERS, circuit_key
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.contracts.model import final_fields
-from contextos.contracts.ports.outside import Adapter, Clock, ExpectsCalls
+from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.ports.storage import Store
 from contextos.errors import CircuitOpen, Conflict, LostReply, Overloaded, Unavailable
 
@@ -213,8 +213,9 @@ class BreakerAdapters(Mapping[str, Adapter]):
 
 def expect_call(adapter: Adapter | None, capability: str, tool_call_id: str) -> None:
     """Tell an adapter behind its circuit breaker that a call will probably follow, if it wants to know."""
-    if isinstance(adapter, BreakerAdapter) and isinstance(adapter.adapter, ExpectsCalls):
+    if isinstance(adapter, BreakerAdapter):
         # It is foreign code, and nothing has happened yet: the call itself finds out what is wrong.
         with suppress(Exception):
-            if not adapter.open_until_us(capability):
-                adapter.adapter.expect_call(capability, tool_call_id)
+            expect: Callable[[str, str], None] | None = getattr(adapter.adapter, "expect_call", None)
+            if expect is not None and not adapter.open_until_us(capability):
+                expect(capability, tool_call_id)

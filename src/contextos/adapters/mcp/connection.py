@@ -102,8 +102,9 @@ class McpSession:
         """Send a request in this session and in no other. Raises whatever the SDK raises."""
         self._asking += 1
         try:
-            ready: set[asyncio.Future[Any]] = {self._opened, self.task}
-            await asyncio.wait(ready, return_when=asyncio.FIRST_COMPLETED)
+            if not self._opened.done():
+                ready: set[asyncio.Future[Any]] = {self._opened, self.task}
+                await asyncio.wait(ready, return_when=asyncio.FIRST_COMPLETED)
             if not self._opened.done():
                 raise ConnectionError("the server did not open a session")
             return await self._opened.result().send_request(request, kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from contextos.contracts.admission_limits import YieldedTurn
 from contextos.contracts.encoding.codec import JsonValue
@@ -132,7 +132,6 @@ class Adapter(Protocol):
         ...
 
 
-@runtime_checkable
 class ExpectsCalls(Protocol):
     """An adapter that has something to check before each call, and can begin it early. Optional beside `Adapter`."""
 

@@ -20,12 +20,13 @@ async def expect_read(environment: RunEnvironment, scope: RunScope, capability: 
     Nobody is told in a replay, of code that is not pinned, of a capability in quarantine, or of a read of a place that
     the pack or the tenant does not list.
     """
-    adapter = capability.adapter
-    if environment.journal.on_tape or adapter.type == "function" or beyond_egress(scope, capability) is not None:
+    adapter = pinned_adapters(environment, scope.pinned.pins).get(capability.adapter.adapter_id)
+    if environment.journal.on_tape or adapter is None or capability.adapter.type == "function":
         return
     quarantine = pinned_quarantine_key(scope.pinned.pins, capability)
     # The guard that looks again says it if the store is away.
     with suppress(Unavailable):
-        if not await open_incidents(environment.ports.store, environment.ports.keys, quarantine):
-            called = pinned_adapters(environment, scope.pinned.pins).get(adapter.adapter_id)
-            expect_call(called, capability.definition.name, tool_call_id(scope, key))
+        if beyond_egress(scope, capability) is None and not await open_incidents(
+            environment.ports.store, environment.ports.keys, quarantine
+        ):
+            expect_call(adapter, capability.definition.name, tool_call_id(scope, key))

@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterDefinition, AdapterReply, CallContext, ToolError
+from contextos.errors import InvalidInput
 from contextos.operations.gate.gate import Done, Refused
 from tests.sessions import (
     LOOKUP,
@@ -19,7 +23,7 @@ from tests.sessions import (
     refund_args,
     refund_session,
 )
-from tests.world import TestWorld
+from tests.world import TENANT, TestWorld
 
 
 @dataclass
@@ -80,6 +84,12 @@ def test_each_call_of_a_session_is_expected_before_it_is_made_and_a_replay_expec
         assert [event[1:] for event in events[::2]] == made
         seen = list(events)
         await assert_replays(world, gate.run_id)
+        entries = await world.stores.tenant(TENANT).read(gate.run_id)
+        last_asked = max(number for number, one in enumerate(entries, start=1) if one.kind == "call.asked")
+        first_asked = min(number for number, one in enumerate(entries, start=1) if one.kind == "call.asked")
+        for cut in (first_asked, last_asked):
+            with pytest.raises(InvalidInput, match="has not ended"):
+                await replay(world.deployment, TENANT, gate.run_id, entries[:cut])
         assert events == seen
 
     in_world(tmp_path, play)

@@ -15,10 +15,10 @@ from contextos.trust.approvals.quarantines import open_incidents
 
 
 async def expect_read(environment: RunEnvironment, scope: RunScope, capability: Capability, key: str) -> None:
-    """Tell the adapter of a foreign read that it will probably be called. The guards still decide whether it is.
+    """Announce to the adapter of a foreign read that a call will probably follow. The guards still decide about it.
 
-    Nobody is told in a replay, of code that is not pinned, of a capability in quarantine, or of a read of a place that
-    the pack or the tenant does not list.
+    Nothing is announced in a replay, to code that is not pinned, about a capability in quarantine, or about a read of a
+    place that the pack or the tenant does not list.
     """
     adapter = pinned_adapters(environment, scope.pinned.pins).get(capability.adapter.adapter_id)
     if environment.journal.on_tape or adapter is None or capability.adapter.type == "function":

@@ -1,4 +1,4 @@
-"""An adapter is told of a call that will probably follow, and what it does then changes nothing."""
+"""An adapter learns of a call that will probably follow, and what it does then changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.world import TENANT, TestWorld
 
 @dataclass
 class Expecting:
-    """An adapter that is told of calls, and what happens to it in order."""
+    """An adapter that learns of calls, and what happens to it in order."""
 
     inner: Any
     events: list[tuple[str, str, str]]

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from contextos.action.breaker_adapter import BreakerAdapter, expect_call
+from contextos.action.breaker_adapter import BreakerAdapter
 from contextos.action.budget import call_time, exceeded_limit
 from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency, retries
@@ -60,8 +60,6 @@ class Dispatcher:
             assert not delivery.writes, "an effect is sent alone"
             self._dispatch(delivery)
         if any(call.capability.leaves for call in calls):
-            for delivery in deliveries:
-                self._expect(delivery)
             await self.journal.commit()
         answers = await self.journal.record_all([self._request(delivery) for delivery in deliveries])
         # Whatever follows commits the answers, so every incident is staged first.
@@ -93,7 +91,6 @@ class Dispatcher:
             await obtain_credentials(self.journal, self.ports.exchange, [delivery])
             self._dispatch(delivery)
             if delivery.writes or call.capability.leaves:
-                self._expect(delivery)
                 await self.journal.commit()
             await self._recover(delivery)
             request = self._request(delivery)
@@ -118,13 +115,7 @@ class Dispatcher:
             delivery.claimed = self._claim(call, delivery.on_tape)
         elif delivery.writes:
             self.journal.stage(*delivery.checks)
-
-    def _expect(self, delivery: Delivery) -> None:
-        """Let the adapter begin what it checks before the call, while the dispatch becomes durable."""
-        if delivery.mode == "send" and not self.journal.on_tape:
-            capability = delivery.call.capability
-            adapter = self.ports.adapters.get(capability.adapter.adapter_id)
-            expect_call(adapter, capability.definition.name, delivery.call.envelope.tool_call_id)
+        delivery.expect(self.ports)
 
     async def _recover(self, delivery: Delivery) -> None:
         """Take over a dispatch that another driver recorded, and possibly sent."""

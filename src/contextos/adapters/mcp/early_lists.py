@@ -13,19 +13,19 @@ from typing import Any, Final, NamedTuple, Protocol
 FRESH_S: Final = 5.0
 MAX_EARLY: Final = 64
 
-Tools = list[dict[str, Any]]
+Listed = list[dict[str, Any]]
 
 
 class ListsTools(Protocol):
     """A session with a server."""
 
-    async def list_tools(self) -> Tools: ...
+    async def list_tools(self) -> Listed: ...
 
 
 class _Begun(NamedTuple):
     at_s: float
     session: ListsTools
-    listing: asyncio.Task[Tools]
+    listing: asyncio.Task[Listed]
 
 
 class EarlyLists:
@@ -47,7 +47,7 @@ class EarlyLists:
         listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         self._begun[tool_call_id] = _Begun(now_s, session, listing)
 
-    async def listed(self, tool_call_id: str, session: ListsTools) -> Tools:
+    async def listed(self, tool_call_id: str, session: ListsTools) -> Listed:
         """Return the tools that the server lists, from the listing that was begun for this call if there is one.
 
         Raises whatever the SDK raises, and `Unavailable` as `McpSession.list_tools`.

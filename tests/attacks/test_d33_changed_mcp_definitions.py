@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from contextos.adapters.foreign.adapter_file import read_adapter_file
+from contextos.adapters.mcp import early_lists
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.contracts.encoding.jcs import canonical
@@ -93,3 +95,25 @@ def test_a_published_file_is_what_counts_and_not_what_the_server_lists(tmp_path:
         assert adapter.describe().capabilities[0].description == "Reviewed."
         reply = asyncio.run(adapter.call("say", {"text": "a"}, call_context()))
     assert reply.error is None
+
+
+def test_a_tool_that_changed_after_a_call_was_expected_and_waited_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listing that was begun for a call is used for some seconds only: a person may have been asked meanwhile."""
+    with against("description", tmp_path) as adapter:
+        asyncio.run(adapter.call("say", {"text": "a"}, replace(call_context(), tool_call_id="tool_0")))
+        adapter.expect_call("say", "tool_1")
+        drift = asyncio.run(adapter.call("say", {"text": "b"}, call_context()))
+    assert drift.error is not None
+    assert drift.error.code == "definition_drift"
+    with against("flag", tmp_path) as adapter:
+        asyncio.run(adapter.call("say", {"text": "a"}, replace(call_context(), tool_call_id="tool_0")))
+        adapter.expect_call("say", "tool_1")
+        assert asyncio.run(adapter.drifted()) == frozenset()
+        (tmp_path / "calls.changed").touch()
+        monkeypatch.setattr(early_lists, "FRESH_S", -1.0)
+        drift = asyncio.run(adapter.call("say", {"text": "b"}, call_context()))
+    assert drift.error is not None
+    assert drift.error.code == "definition_drift"
+    assert calls(tmp_path) == ['{"text": "a"}'] * 2

@@ -209,3 +209,13 @@ class BreakerAdapters(Mapping[str, Adapter]):
 
     def __len__(self) -> int:
         return len(self.adapters)
+
+
+def expect_call(adapter: Adapter | None, capability: str, tool_call_id: str) -> None:
+    """Tell an adapter behind its circuit breaker that a call will probably follow, if it wants to know."""
+    if isinstance(adapter, BreakerAdapter):
+        # It is foreign code, and nothing has happened yet: the call itself finds out what is wrong.
+        with suppress(Exception):
+            expect: Callable[[str, str], None] | None = getattr(adapter.adapter, "expect_call", None)
+            if expect is not None and not adapter.open_until_us(capability):
+                expect(capability, tool_call_id)

@@ -85,6 +85,10 @@ class _Content(NamedTuple):
     numbers: bytes
     short: frozenset[str]
     has_everything: bool = False
+    joined: str = ""
+    """The values in one text, in which none is found that is in no value."""
+    work: int = 0
+    """What it costs to look through all values."""
 
 
 @dataclass(slots=True)
@@ -95,6 +99,10 @@ class SeenContent:
     _read: int = 0
     _found: list[_Raw] = field(default_factory=list)
     _contents: list[_Content] = field(default_factory=list)
+    _trusted: list[_Content] = field(default_factory=list)
+    """Those of `_contents` that are trusted."""
+    _folded_chars: int = 0
+    """How many characters of `_contents` are searched."""
     _not_trusted: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     """By call, its folded arguments that no trusted content states; None if they say more than can be looked at."""
     _writes: dict[str, None] = field(default_factory=dict)
@@ -118,9 +126,12 @@ class SeenContent:
     def look_for(self, args: Mapping[str, Any], scope: RunScope) -> dict[str, TracedArgument]:
         """Return where each of these values was found, by name. Nothing of them is kept."""
         self._take_in(scope)
-        self._contents += [_content(one) for one in self._found[len(self._contents) :]]
+        new = [_content(one) for one in self._found[len(self._contents) :]]
+        self._contents += new
+        self._trusted += [one for one in new if one.integrity == "trusted"]
+        self._folded_chars += sum(len(one.folded) for one in new)
         unstated = scope.pinned.pack.pack_meta.data_classification
-        work = WorkLimit(max(MAX_SEARCHED_CHARS, MIN_SEARCHES * sum(len(one.folded) for one in self._contents)))
+        work = WorkLimit(max(MAX_SEARCHED_CHARS, MIN_SEARCHES * self._folded_chars))
         texts = {name: list(dict.fromkeys(leaves(args[name]))) for name in sorted(args)}
         # The short ones first, so that a long one makes only itself untrusted.
         by_length = sorted(texts, key=lambda name: sum(map(len, texts[name])))
@@ -213,8 +224,7 @@ class SeenContent:
         return TracedArgument(origins=worst.origins, integrity=worst.integrity, classification=highest)
 
     def _look_for(self, text: str, work: WorkLimit) -> _Found:
-        trusted = [one for one in self._contents if one.integrity == "trusted"]
-        stating = [one for one in trusted if _states(one, text, work)]
+        stating = [one for one in self._trusted if _states(one, text, work)]
         holding = _holding(text, self._contents, work)
         if stating:
             return _Found.in_contents("trusted", stating, (*stating, *holding))
@@ -222,7 +232,7 @@ class SeenContent:
         if not untrusted:
             # A part of the value can be an address that only untrusted content has.
             others = [one for one in self._contents if one.integrity == "untrusted"]
-            named = [part for part in parts(text) if not any(_states(one, part, work) for one in trusted)]
+            named = [part for part in parts(text) if not any(_states(one, part, work) for one in self._trusted)]
             untrusted = [one for part in named for one in _holding(part, others, work)]
         if untrusted:
             return _Found.in_contents("untrusted", untrusted, (*holding, *untrusted))
@@ -279,6 +289,9 @@ def _states(content: _Content, text: str, work: WorkLimit) -> bool:
     A part of an address or of a number is another address and another number.
     """
     stripped = text.strip()
+    if stripped and stripped not in content.joined:
+        work.spend(content.work)
+        return False
     return not stripped or any(_is_in(stripped, value, work) for value in content.values)
 
 
@@ -323,7 +336,18 @@ def _content(raw: _Raw) -> _Content:
     values = tuple(dict.fromkeys(texts))
     if integrity == "trusted":
         folded = "\n".join(map(fold, values))
-        return _Content(origin, integrity, classification, values, folded, numbers(folded), frozenset())
+        joined, work_of_all = "\n".join(values), sum(map(len, values)) + PASS_WORK * len(values)
+        return _Content(
+            origin,
+            integrity,
+            classification,
+            values,
+            folded,
+            numbers(folded),
+            frozenset(),
+            joined=joined,
+            work=work_of_all,
+        )
     work = WorkLimit(DECODING_WORK * (MAX_DECODED_CHARS + sum(map(len, values))))
     try:
         said = [normal(form) for one in values for form in (one, *decodings(one, work))]

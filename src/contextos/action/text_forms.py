@@ -12,6 +12,7 @@ import unicodedata
 from base64 import b32decode, b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -35,6 +36,10 @@ DECODING_WORK: Final = 256
 DECODING_CHARS: Final = 64
 """How many characters can be decoded in about the time that a text takes beside its characters."""
 MIN_ENCODED_CHARS: Final = 8
+MAX_CACHED_CHARS: Final = 128
+"""The decodings of a text up to this length are kept in memory."""
+MAX_SHORT_WORK: Final = 1 << 62
+"""More than the decodings of a text of that length can take."""
 
 _NO_WORD: Final = re.compile(r"[\W_]+")
 _OTHER_DIGIT: Final = re.compile(r"(?![0-9])\d")
@@ -189,6 +194,26 @@ def decodings(text: str, work: WorkLimit) -> list[str]:
     """
     if len(text) < MIN_ENCODED_CHARS and not _MARKED.search(text):
         return []
+    if len(text) > MAX_CACHED_CHARS:
+        return _taken_off(text, work)
+    found, spent = _short_decodings(text)
+    # The same is charged, whether it was decoded before or not.
+    work.spend(spent)
+    return list(found)
+
+
+@lru_cache(maxsize=4096)
+def _short_decodings(text: str) -> tuple[tuple[str, ...], int]:
+    """What `_taken_off` returns for a short text, and the work of it. Names and values of answers come again and again.
+
+    Raises `WorkExceeded` if it says more than can be looked at.
+    """
+    work = WorkLimit(MAX_SHORT_WORK)
+    found = _taken_off(text, work)
+    return tuple(found), MAX_SHORT_WORK - work.left
+
+
+def _taken_off(text: str, work: WorkLimit) -> list[str]:
     found: dict[str, None] = {}
     layer: Iterable[str] = (text,)
     work.spend(DECODING_WORK * (len(text) + DECODING_CHARS))

@@ -7,7 +7,7 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 from contextos.errors import InvalidInput, Problem
@@ -49,6 +49,11 @@ class LoopThread:
     def submit(self, coroutine: Coroutine[Any, Any, ReturnT]) -> Future[ReturnT]:
         """Run a coroutine on the loop, and return the future of its result at once."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def soon(self, function: Callable[..., None], *args: Any) -> None:
+        """Call `function` on the loop's thread, and do not wait for it. Does nothing after `close`."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *args)
 
     def close(self) -> None:
         """Cancel what still runs on the loop, and end its thread."""

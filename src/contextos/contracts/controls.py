@@ -50,6 +50,8 @@ class Controls:
 
     def bind(self, decision: PolicyDecision) -> PolicyDecision:
         """Return the decision with these controls united into its own."""
+        if self == NO_CONTROLS:
+            return decision
         own = Controls.of(decision)
         united = own | self
         changed: dict[str, Any] = {

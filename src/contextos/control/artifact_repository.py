@@ -75,10 +75,10 @@ class ActiveArtifacts:
         pins = [pin for pin in self.packs if set(refs) == set(pin.refs) and environment == pin.environment]
         return sorted({intent for pin in pins for intent in pin.intents})
 
-    def names(self, ref: str) -> bool:
-        """Return whether a policy in force or a tenant pin names this ref, and it is not withdrawn."""
+    def named(self) -> frozenset[str]:
+        """Return the refs that a policy in force or a tenant pin names, and that are not withdrawn."""
         active = {policy for _, policy in self.policies}.union(*(pin.refs for pin in self.packs))
-        return ref in active - self.withdrawn
+        return frozenset(active - self.withdrawn)
 
 
 class ArtifactRepository:

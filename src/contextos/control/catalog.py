@@ -301,7 +301,7 @@ class Catalog:
         The digest is None for a name that is not known, that is withdrawn, or that no tenant pin names any more.
         """
         active = await self._repository.active()
-        digests: dict[str, str | None] = {}
+        named, digests = active.named(), dict[str, str | None]()
         for name in names:
             if name == ACTIVE_POLICIES:
                 digests[name] = active.digest
@@ -311,7 +311,7 @@ class Catalog:
                 definition = definitions.get(name.removeprefix(ADAPTER))
                 digests[name] = None if definition is None else self._repository.address(definition)
             else:
-                digests[name] = await self._repository.digest_of(name) if active.names(name) else None
+                digests[name] = await self._repository.digest_of(name) if name in named else None
         return active.version, digests
 
     def _pin_set(self, pinned: ResolvedPins, active: ActiveArtifacts, definitions: Definitions) -> dict[str, Any]:

@@ -154,8 +154,9 @@ class RunDriver:
             if not isinstance(read, SuspendedRun):
                 return read
             suspended = read
+            message = None if message and _is_recorded(message, suspended.journal.entries) else message
         journal, wake_at_us = suspended.journal, None
-        journal.deliver(None if message and _is_recorded(message, journal.entries) else message)
+        journal.deliver(message)
         if suspended.sends_heartbeats:
             self._heartbeats.begins((tenant_id, run_id), self._deployment.ports.clock.now_us())
         try:

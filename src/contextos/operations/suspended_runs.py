@@ -70,7 +70,7 @@ class SuspendedRuns:
         self._kept: dict[tuple[str, str], tuple[SuspendedRun, int]] = {}
 
     def keep(self, run: tuple[str, str], suspended: SuspendedRun) -> None:
-        self._kept[run] = (suspended, sum(len(entry.body or b"") for entry in suspended.journal.entries))
+        self._kept[run] = (suspended, suspended.journal.stored_bytes())
         # Each step is atomic; what another thread does between them only makes more room.
         while (kept := list(self._kept.items())) and self._too_many([size for _, (_, size) in kept]):
             self._kept.pop(kept[0][0], None)

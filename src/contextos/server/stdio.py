@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
+import stat
 import sys
-import threading
-from collections.abc import AsyncGenerator, Iterator
-from concurrent.futures import CancelledError
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -85,46 +85,47 @@ async def stdio_streams(
 
     to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)
-    loop = asyncio.get_running_loop()
-    # A daemon, because nothing can interrupt its read when the server is to end before its client.
-    reader = threading.Thread(target=_read, args=(wire.reads, loop, to_server, outgoing.clone()), daemon=True)
     async with anyio.create_task_group() as group:
         group.start_soon(_write, wire.writes, from_server)
-        reader.start()
+        group.start_soon(_read, wire.reads, to_server, outgoing.clone())
         yield incoming, outgoing
         await outgoing.aclose()
 
 
-def _read(fd: int, loop: asyncio.AbstractEventLoop, to_server: Any, to_client: Any) -> None:
+async def _read(fd: int, to_server: Any, to_client: Any) -> None:
     """Send each message on, and answer each line that is none. Ends with the client or with the server."""
     import anyio
 
-    def wait(work: Any) -> None:
-        asyncio.run_coroutine_threadsafe(work, loop).result()
-
-    # Nobody receives any more, or the loop is closed: the server ended.
-    ended = (anyio.BrokenResourceError, anyio.ClosedResourceError, CancelledError, RuntimeError)
-    with suppress(*ended):
-        try:
-            # A terminal that hangs up ends its lines with an error.
-            with suppress(OSError):
-                for line in lines_of(fd):
-                    message, answer = read_line(line)
-                    wait(to_server.send(message) if message is not None else to_client.send(answer))
-        finally:
-            wait(to_client.aclose())
-            wait(to_server.aclose())
+    async with to_server, to_client:
+        # Nobody receives any more: the server ended. A terminal that hangs up ends its lines with an error.
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            async for line in lines_of(fd):
+                message, answer = read_line(line)
+                await (to_server.send(message) if message is not None else to_client.send(answer))
 
 
 async def _write(fd: int, from_server: MemoryObjectReceiveStream[SessionMessage]) -> None:
     import anyio
 
+    takes_now = _takes_now(fd)
     async with from_server:
         # A client that is gone reads no answer; its closed stdin ends the server.
         with suppress(OSError):
             async for sent in from_server:
                 line = sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-                await anyio.to_thread.run_sync(_write_all, fd, line)
+                if takes_now(line):
+                    _write_all(fd, line)
+                else:
+                    await anyio.to_thread.run_sync(_write_all, fd, line)
+
+
+def _takes_now(fd: int) -> Callable[[bytes], bool]:
+    """Return whether a write to `fd` returns at once: a pipe with room takes up to `PIPE_BUF` bytes, and only we write
+    to it. Every other write waits in a thread, since a client can read as slowly as it likes.
+    """
+    is_pipe, room = stat.S_ISFIFO(os.fstat(fd).st_mode), select.poll()
+    room.register(fd, select.POLLOUT)
+    return lambda data: is_pipe and len(data) <= select.PIPE_BUF and bool(room.poll(0))
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -132,10 +133,25 @@ def _write_all(fd: int, data: bytes) -> None:
         data = data[os.write(fd, data) :]
 
 
-def lines_of(fd: int) -> Iterator[bytes | None]:
+async def _read_some(fd: int) -> bytes:
+    """Read what is there, as soon as there is something. The descriptor stays a blocking one: others can share it."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        loop.add_reader(fd, readable.set)
+    except PermissionError:
+        # A file, which has no events.
+        return await asyncio.to_thread(os.read, fd, _CHUNK_BYTES)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(fd)
+    return os.read(fd, _CHUNK_BYTES)
+
+
+async def lines_of(fd: int) -> AsyncIterator[bytes | None]:
     """Yield each line that is not blank, and None for one that has more than `MAX_REQUEST_BYTES` and is not kept."""
     line, too_long = bytearray(), False
-    while chunk := os.read(fd, _CHUNK_BYTES):
+    while chunk := await _read_some(fd):
         *ended, rest = chunk.split(b"\n")
         for one in ended:
             too_long = too_long or len(line) + len(one) > MAX_REQUEST_BYTES

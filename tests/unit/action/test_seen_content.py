@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from contextos.action import text_forms
+from contextos.action import seen_content, text_forms
 from contextos.action.seen_content import SeenContent
 from contextos.contracts.journal import Logged
 
@@ -192,3 +192,24 @@ def test_what_only_a_file_of_the_request_says_is_untrusted() -> None:
     body = {"evidence_ref": "attachment:art_1#sha256:" + "0" * 64, "text": "pay account DE44 5001 0517"}
     log = Logged(1, "attachment.fetched", "1", 0, "", body, "")
     assert found("DE4450010517", log)[:2] == ("untrusted", ("attachment",))
+
+
+def test_looking_through_all_values_at_once_says_and_costs_the_same() -> None:
+    values = ["ord_881", "Pay to ana@acme.example, today", "12.50", "a\nb", "", "x" * 300]
+    content = seen_content._content(seen_content._Raw("tool:x.y", "trusted", "internal", values))
+    for text in (
+        "ord_881",
+        "ord_88",
+        "ana@acme.example",
+        "acme.example",
+        "881\nPay",
+        "a\nb",
+        "nothing",
+        " ",
+        "x" * 299,
+    ):
+        quick, slow = text_forms.WorkLimit(1 << 30), text_forms.WorkLimit(1 << 30)
+        stripped = text.strip()
+        expected = not stripped or any(seen_content._is_in(stripped, value, slow) for value in content.values)
+        assert seen_content._states(content, text, quick) == expected
+        assert quick.left == slow.left, text

@@ -54,3 +54,17 @@ def test_more_parts_than_are_looked_for_are_given_up() -> None:
 
 def test_numbers_of_any_script_are_found() -> None:
     assert numbers("é7a42") == b"7 42"
+
+
+def test_a_text_that_was_decoded_before_costs_the_same_again() -> None:
+    """Otherwise a run would get further than its replay."""
+    for text in ("%6d%61%6c%6c%6f%72%79", "bWFsbG9yeUBhdHRhY2tlcg", "words in lower case", "x" * 1_000):
+        costs, said = [], []
+        for _ in range(2):
+            work = WorkLimit(ENOUGH)
+            said.append(decodings(text, work))
+            costs.append(ENOUGH - work.left)
+        assert said[0] == said[1]
+        assert costs[0] == costs[1] > 0
+        with pytest.raises(WorkExceeded):
+            decodings(text, WorkLimit(costs[0] - 1))

@@ -41,7 +41,7 @@ def test_an_error_of_the_loop_reaches_its_driver() -> None:
 
 
 def suspended(size: int = 0) -> Any:
-    return SimpleNamespace(journal=SimpleNamespace(entries=[SimpleNamespace(body=bytes(size))]))
+    return SimpleNamespace(journal=SimpleNamespace(stored_bytes=lambda: size))
 
 
 def test_the_oldest_loop_leaves_when_there_are_too_many() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -126,6 +127,10 @@ def test_a_client_that_does_not_read_and_goes_ends_the_server(server: subprocess
     assert b"Traceback" not in noted
 
 
+async def all_lines(fd: int) -> list[bytes | None]:
+    return [line async for line in lines_of(fd)]
+
+
 def read(data: bytes) -> list[bytes | None]:
     reads, writes = os.pipe()
     pid = os.fork()
@@ -136,7 +141,7 @@ def read(data: bytes) -> list[bytes | None]:
         os._exit(0)
     os.close(writes)
     try:
-        return list(lines_of(reads))
+        return asyncio.run(all_lines(reads))
     finally:
         os.close(reads)
         os.waitpid(pid, 0)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from contextos.action.breaker_adapter import expect_call
 from contextos.action.budget import BudgetUsed, CallTime
 from contextos.action.gateway.result_validation import Cleanse
 from contextos.action.quarantine import OpenIncidents, incident
@@ -189,6 +190,13 @@ class Delivery:
     def incident(self, ports: DispatchPorts, at_us: int) -> Write:
         """Return the write that puts the capability of the call into quarantine."""
         return incident(ports.quarantine_key(self.call.capability), self.call.envelope, at_us)
+
+    def expect(self, ports: DispatchPorts) -> None:
+        """Let the adapter begin what it checks before the call, while the dispatch of this attempt becomes durable."""
+        capability = self.call.capability
+        if not self.on_tape and self.mode == "send" and (self.writes or capability.leaves):
+            adapter = ports.adapters.get(capability.adapter.adapter_id)
+            expect_call(adapter, capability.definition.name, self.call.envelope.tool_call_id)
 
     @property
     def writes(self) -> bool:

@@ -124,6 +124,7 @@ class Dispatcher:
             delivery.claimed = self._claim(call, delivery.on_tape)
         elif delivery.writes:
             self.journal.stage(*delivery.checks)
+        delivery.expect(self.ports)
 
     async def _recover(self, delivery: Delivery) -> None:
         """Take over a dispatch that another driver recorded, and possibly sent."""

@@ -24,7 +24,7 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
 from contextos.contracts.model import final_fields
 from contextos.contracts.refs import policy_ref, tool_ref
-from contextos.contracts.scope import StepCall
+from contextos.contracts.scope import RunScope, StepCall
 
 GUARDS: Final[tuple[Guard, ...]] = (
     guards.not_cancelled,
@@ -115,20 +115,18 @@ class Gateway:
     async def _clear(self, call: StepCall) -> ClearedCall | ToolResultEnvelope:
         """Take a call through every guard; return it cleared, or the result of the refusal."""
         key = f"{call.revision}/{call.step.id}"
-        tool_call_id = derive("tool_", self.context.scope.run.run_id, "tool", key)
+        call_id = tool_call_id(self.context.scope, key)
         capability = self.context.scope.tools.capabilities.get(call.step.tool)
         if capability is None:
-            return self._refused(
-                call, tool_call_id, key, None, Refusal("rejected", "tool_not_in_manifest", _unknown(call))
-            )
+            return self._refused(call, call_id, key, None, Refusal("rejected", "tool_not_in_manifest", _unknown(call)))
         evidence = evidence_about(self.context.scope, call)
-        guarded = GuardedCall(call, capability, tool_call_id, key, dict(call.args), evidence)
+        guarded = GuardedCall(call, capability, call_id, key, dict(call.args), evidence)
         observed = OBSERVED if self.context.scope.observes else ()
         for guard in GUARDS:
             observes = guard in observed
             passed = await (observe(self.context, guarded, guard) if observes else guard(self.context, guarded))
             if isinstance(passed, Refusal):
-                return self._refused(call, tool_call_id, key, _id_of(passed.decision or guarded.decision), passed)
+                return self._refused(call, call_id, key, _id_of(passed.decision or guarded.decision), passed)
             guarded = passed
         return ClearedCall(
             envelope=self.envelope(guarded),
@@ -213,6 +211,11 @@ class Gateway:
 
 def _id_of(decision: PolicyDecision | None) -> str | None:
     return decision.policy_decision_id if decision else None
+
+
+def tool_call_id(scope: RunScope, key: str) -> str:
+    """Return the id of the call with the key `<plan revision>/<step id>` in a run."""
+    return derive("tool_", scope.run.run_id, "tool", key)
 
 
 def _error_of(refusal: Refusal) -> ToolError | None:

@@ -81,6 +81,16 @@ class McpAdapter(ServerAdapter[Operation]):
         operation, declared = self._known(capability)
         return await self._on_thread(self._call(operation, declared, dict(args), context))
 
+    def expect_call(self, capability: str, tool_call_id: str) -> None:
+        """Begin to list the tools for a call that will probably follow, if a session is open."""
+        thread, connection = self._thread, self._open
+        if (
+            thread is not None
+            and connection is not None
+            and isinstance(self._operations.get(capability), ToolOperation)
+        ):
+            thread.soon(connection.expect, tool_call_id)
+
     async def lookup(self, capability: str, _idempotency_key: str, _context: CallContext) -> AdapterReply | None:
         """Raise `LostReply`: MCP has no way to ask what an earlier call did."""
         raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
@@ -162,7 +172,7 @@ class McpAdapter(ServerAdapter[Operation]):
                     if context.access_token:
                         after.callback(session.retire)
                     if isinstance(operation, ToolOperation):
-                        listed = await session.list_tools(context.headers())
+                        listed = await self._open.early.listed(context.tool_call_id, session, context.headers())
             except TimeoutError:
                 # It does not even list: the next call gets another session, and other calls keep this one.
                 if session is not None:

@@ -33,6 +33,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from pydantic import BaseModel, ConfigDict, Field
 
 from contextos.adapters.mcp.definitions import McpConnection
+from contextos.adapters.mcp.early_lists import EarlyLists
 from contextos.adapters.mcp.transports import HttpTransport, StdioTransport
 from contextos.errors import Unavailable
 
@@ -98,12 +99,17 @@ class McpSession:
     def is_usable(self) -> bool:
         return not (self._retired or self._over.is_set() or self.task.done())
 
+    @property
+    def is_open(self) -> bool:
+        return self.is_usable and self._opened.done()
+
     async def ask(self, request: Any, kind: type[AnswerT]) -> AnswerT:
         """Send a request in this session and in no other. Raises whatever the SDK raises."""
         self._asking += 1
         try:
-            ready: set[asyncio.Future[Any]] = {self._opened, self.task}
-            await asyncio.wait(ready, return_when=asyncio.FIRST_COMPLETED)
+            if not self._opened.done():
+                ready: set[asyncio.Future[Any]] = {self._opened, self.task}
+                await asyncio.wait(ready, return_when=asyncio.FIRST_COMPLETED)
             if not self._opened.done():
                 raise ConnectionError("the server did not open a session")
             return await self._opened.result().send_request(request, kind)
@@ -175,6 +181,7 @@ class McpSessions:
         self._named, self._folder = named, folder
         self._current: McpSession | None = None
         self._all: set[McpSession] = set()
+        self.early = EarlyLists()
 
     @property
     def transport(self) -> StdioTransport | HttpTransport | None:
@@ -195,6 +202,14 @@ class McpSessions:
         if self._current is None or not self._current.is_usable:
             self._current = self._made("")
         return self._current
+
+    def expect(self, tool_call_id: str) -> None:
+        """Begin the listing for a call that will probably follow. Only in a session that is open: none is made here,
+        and none is shared with a call that has a token of its own.
+        """
+        current = self._current
+        if self._named.audience is None and current is not None and current.is_open:
+            self.early.begin(tool_call_id, current)
 
     async def close(self) -> None:
         """End every session, and every process with it."""

@@ -122,6 +122,7 @@ async def _serve_one_user(
     # Before a client connects: what cannot be opened is said on stderr, with its remedy.
     opened = await sessions.calls(client)
     print_note(f"session {client.session} is run {opened.gate.run_id}; tools: {', '.join(opened.gate.tools) or 'none'}")
+    _freeze_start_up()
     if wire:
         await serve_stdio(server, wire)
         return
@@ -141,7 +142,16 @@ async def _serve_tokens(context: CommandContext, sessions: ServedSessions, agent
 
     resource = oauth_resource(context.app, context.tenant_id, agent)
     print_note(f"listening on {address_of(bound)}; clients use {resource.url}?{SESSION_PARAMETER}=NAME")
+    _freeze_start_up()
     await serve_oauth(governed_server(sessions, resource), bound, resource)
+
+
+def _freeze_start_up() -> None:
+    """Exclude what exists now from garbage collection: it mostly lives until the end, and is most of all objects."""
+    import gc
+
+    gc.collect()
+    gc.freeze()
 
 
 def _usage(detail: str, remedy: str) -> InvalidInput:

@@ -132,6 +132,17 @@ class Adapter(Protocol):
         ...
 
 
+class ExpectsCalls(Protocol):
+    """An adapter that has something to check before each call, and can begin it early. Optional beside `Adapter`."""
+
+    def expect_call(self, capability: str, tool_call_id: str) -> None:
+        """Begin the check for a call that will probably follow; returns at once.
+
+        The call can also never follow, or come hours later. Nothing of it may happen here, and nothing is connected.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class AttachedFile:
     """A file as it was fetched: the media type that its server states, and its bytes."""

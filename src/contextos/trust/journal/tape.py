@@ -34,6 +34,7 @@ class Tape:
         self._at, self._tape_end = 0, tape_end(tape)
         self._head, self._seq, self._now_us, self._behind_us = genesis(tenant, run), 0, 0, 0
         self._log: list[Logged] = []
+        self._sized = self._bytes = 0
 
     @property
     def now_us(self) -> int:
@@ -67,6 +68,13 @@ class Tape:
     def entries(self) -> Sequence[Entry]:
         """Return every entry as it is stored; in a replay also the entries that are not read yet."""
         return self._tape
+
+    def stored_bytes(self) -> int:
+        """Return how many bytes the bodies of all entries have."""
+        # Entries are only added, so each is counted once.
+        self._bytes += sum(len(entry.body or b"") for entry in self._tape[self._sized :])
+        self._sized = len(self._tape)
+        return self._bytes
 
     def _next(self) -> Entry:
         self._skip_resumed()

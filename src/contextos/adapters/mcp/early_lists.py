@@ -1,0 +1,66 @@
+"""`EarlyLists`: listings of tools that are begun when a call is expected, so that the call does not wait for them.
+
+A listing is for one call. It is used if it was begun for this call, in the session into which the call is sent, and at
+most `FRESH_S` seconds ago; otherwise the call lists anew. A listing that fails or is not used changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Protocol
+
+FRESH_S: Final = 5.0
+MAX_EARLY: Final = 64
+
+Listed = list[dict[str, Any]]
+
+
+class ListsTools(Protocol):
+    """A session with a server."""
+
+    async def list_tools(self, trace: Mapping[str, str] = ...) -> Listed: ...
+
+
+class _Begun(NamedTuple):
+    at_s: float
+    session: ListsTools
+    listing: asyncio.Task[Listed]
+
+
+class EarlyLists:
+    """The listings that are begun and not used yet, at most `MAX_EARLY`, by the id of their call. Runs on one event
+    loop.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[str, _Begun] = {}
+
+    def begin(self, tool_call_id: str, session: ListsTools) -> None:
+        """Begin the listing for a call, unless it is begun already. Raises nothing."""
+        now_s = asyncio.get_running_loop().time()
+        for one in [key for key, begun in self._begun.items() if now_s - begun.at_s > FRESH_S]:
+            self._begun.pop(one).listing.cancel()
+        if tool_call_id in self._begun or len(self._begun) >= MAX_EARLY:
+            return
+        listing = asyncio.create_task(session.list_tools())
+        listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        self._begun[tool_call_id] = _Begun(now_s, session, listing)
+
+    async def listed(self, tool_call_id: str, session: ListsTools, trace: Mapping[str, str]) -> Listed:
+        """Return the tools that the server lists, from the listing that was begun for this call if there is one.
+        `trace` are the trace headers of the call; a listing that was begun before has none.
+
+        Raises whatever the SDK raises, and `Unavailable` as `McpSession.list_tools`.
+        """
+        begun = self._begun.pop(tool_call_id, None)
+        if begun is not None and begun.session is session:
+            is_fresh = asyncio.get_running_loop().time() - begun.at_s <= FRESH_S
+            # What it raises counts for nothing: the call asks again, and that answer counts.
+            with suppress(Exception):
+                if is_fresh:
+                    return await begun.listing
+        if begun is not None:
+            begun.listing.cancel()
+        return await session.list_tools(trace)

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 import contextos
 from contextos.adapters.key_files import KeyFiles
+from contextos.cli import run_command_line
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE
@@ -94,7 +96,7 @@ async def http(url: str, token: str) -> AsyncIterator[Any]:
     """The SDK's transport to a server over HTTP, with a bearer token."""
     headers = {"Authorization": f"Bearer {token}"}
     async with (
-        httpx2.AsyncClient(headers=headers) as client,
+        httpx2.AsyncClient(headers=headers, timeout=60) as client,
         streamable_http_client(url, http_client=client) as streams,
     ):
         yield streams
@@ -120,9 +122,11 @@ def answer(workspace: Path, session: str = "s1", verdict: str = "approve", user:
 
 
 def cli(workspace: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own, as in another terminal."""
-    command = [sys.executable, "-m", "contextos.cli", *words, "-w", str(workspace)]
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    """Run a command, as in another terminal, while servers are processes of their own."""
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run_command_line([*words, "-w", str(workspace)])
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def refunds(workspace: Path) -> list[int]:

@@ -57,7 +57,9 @@ class Server:
     def database(self, like: str = TEMPLATE) -> Database:
         """A fresh database with the newest schema, or a copy of the database `like`, which nobody may be using."""
         name = f"contextos_test_{os.getpid()}_{next(_databases)}"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {like}")
+        # To copy files is the faster way where nothing is synced.
+        strategy = " STRATEGY FILE_COPY" if self.files and not self.fsync else ""
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {like}{strategy}")
         return Database(self, name)
 
     def prepare(self) -> None:

@@ -91,7 +91,7 @@ def asked(number: int) -> dict[str, Any]:
     return request(100 + number, f"req_{number}")
 
 
-@pytest.mark.parametrize("seconds", [0.1, 5, 600])
+@pytest.mark.parametrize("seconds", [0.1, pytest.param(5, marks=pytest.mark.soak), 600])
 def test_two_hundred_keyed_runs_survive_an_outage_without_a_person(seconds: float, tmp_path: Path) -> None:
     async def act() -> None:
         world = await open_world(tmp_path)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contextos.contracts.envelopes.policy import POINTS, CapabilityView, LeveledBundle, PolicyDecision
 from tests import reference
 from tests.policies import CAPABILITIES, ID, broken_facts, bundle_sets, conditions, policy
-
-MANY = settings(max_examples=2 * settings().max_examples)
 
 
 def _expected(
@@ -54,7 +52,6 @@ def _comparable(expected: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(bundle_sets(), broken_facts(), st.sampled_from(POINTS), st.sampled_from((*CAPABILITIES, None)), st.booleans())
-@MANY
 def test_every_decision_equals_the_reference(bundles, facts, point, view, granted):
     decision = policy(*bundles).decide(point, facts, capability=view, granted=granted, decision_id=ID)
     assert _shown(decision) == _comparable(_expected(bundles, point, facts, view, granted))
@@ -67,7 +64,6 @@ def test_every_decision_equals_the_reference(bundles, facts, point, view, grante
     st.sampled_from(POINTS),
     st.data(),
 )
-@MANY
 def test_guardrails_equal_the_reference(bundles, guards, facts, point, data):
     guards = [guard for guard in guards if isinstance(guard, dict) and "user.roles" not in str(guard)]
     ids = [rule.rule_id for leveled in bundles for rule in leveled.bundle.policy_dsl.rules]
@@ -83,7 +79,6 @@ def test_guardrails_equal_the_reference(bundles, guards, facts, point, data):
 
 
 @given(bundle_sets(), broken_facts(), st.sampled_from(POINTS), st.booleans())
-@MANY
 def test_deciding_about_all_capabilities_equals_deciding_one_by_one(bundles, facts, point, granted):
     policies = policy(*bundles)
     ids = [f"pol_{index:016x}" for index in range(len(CAPABILITIES))]
@@ -102,7 +97,6 @@ def test_deciding_about_all_capabilities_equals_deciding_one_by_one(bundles, fac
         max_size=6,
     ),
 )
-@MANY
 def test_a_set_that_has_decided_before_decides_as_a_new_one(bundles, questions):
     kept = policy(*bundles)
     for facts, point, view, granted in [*questions, *questions]:

@@ -34,7 +34,7 @@ LIKELY_SEED = {
     "forget_plan_controls": 327,
     "forget_the_key": 28,
     "forget_to_wake": 13,
-    "give_up_early": 846,
+    "give_up_early": 869,
     "ignore_the_cost": 15,
     "ignore_the_index": 4,
     "look_moves_time": 119,

@@ -42,10 +42,10 @@ def completion_command(
     return 0
 
 
-def answer_shell(root: typer.Typer) -> int:
+def answer_shell(root: Any) -> int:
     """Print what fits at the place that the shell's variables name; return the exit code."""
     try:
-        return _answered(typer.main.get_command(root), os.environ[COMPLETE_VARIABLE])
+        return _answered(root, os.environ[COMPLETE_VARIABLE])
     except (KeyError, ValueError):
         # A shell gives its own variables; somebody typed this one.
         return USAGE

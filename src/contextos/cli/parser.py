@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from typing import Annotated, Any
 
 import typer
@@ -30,8 +30,9 @@ class GroupedHelp(TyperGroup):
                 )
 
 
-def command_line() -> typer.Typer:
-    """Return the parser of the command line, with every command."""
+@cache
+def command_line() -> Any:
+    """Return the parser of the command line, with every command: the same object every time."""
     root = _group("Governed decisions for AI agents: run, approve, audit and replay them.", _exit_codes(), GroupedHelp)
     root.callback()(_root)
     nested = {name: _group(help_text, "", TyperGroup) for name, help_text in NESTED.items()}
@@ -41,7 +42,7 @@ def command_line() -> typer.Typer:
     for name, (command, example) in COMMANDS.items():
         above, _, verb = name.rpartition(" ")
         (nested[above] if above else root).command(verb, epilog=f"\b\nExample:\n  {example}")(_refusing_bytes(command))
-    return root
+    return typer.main.get_command(root)
 
 
 def _refusing_bytes(command: Callable[..., int]) -> Callable[..., int]:

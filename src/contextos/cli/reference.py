@@ -48,7 +48,7 @@ def _cli() -> Iterator[str]:
     yield ""
     yield "A run is named by its id (`run_...`) or by the id of the request that made it."
     yield "The examples run in a workspace that `contextos demo --keep DIR` made, in that directory."
-    root: Any = typer.main.get_command(command_line())
+    root = command_line()
     for name in COMMANDS:
         command = root
         for part in name.split():

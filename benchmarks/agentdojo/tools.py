@@ -25,15 +25,15 @@ LABELS: Final[Mapping[str, Mapping[str, Any]]] = {
     "get_iban": READ,
     "get_balance": READ,
     "get_user_info": READ,
-    # Only the account holder writes them, with the writes below, whose every argument counts as a destination.
+    # Only the account holder writes them, with the writes below, whose every text counts as a destination.
     "get_scheduled_transactions": READ,
     # Whoever sends money writes the subject, and a bill or a letter is by its sender.
     "get_most_recent_transactions": BY_ANYBODY,
     "read_file": BY_ANYBODY,
     # What it writes is read again as untrusted, so only the recipient says where something goes.
     "send_money": {**WRITE, "destinations": ["recipient"]},
-    "schedule_transaction": WRITE,
-    "update_scheduled_transaction": WRITE,
+    "schedule_transaction": {**WRITE, "destinations": ["date", "recipient", "subject"]},
+    "update_scheduled_transaction": {**WRITE, "destinations": ["date", "recipient", "subject"]},
     "update_user_info": WRITE,
     "update_password": {**WRITE, "secrets": ["password"]},
 }

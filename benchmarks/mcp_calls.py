@@ -3,8 +3,9 @@
 
 Both sides have the SDK's server in the same process and its transport in memory. The bare side is `tools/call` of the
 SDK's client, nothing else. The governed side is `gate.call` of a read in a warm session through the MCP adapter, which
-lists the tools before each call to compare the definition. The time of the commits is that of the same calls in the
-store; what the same bytes cost as plain rows of another file is printed beside it.
+lists the tools before each call to compare the definition. The time of the commits is that of the same calls with a
+function in the place of the server, because a list that is asked for beside a commit takes time from it. What the same
+bytes cost as plain rows of another file is printed beside it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pydantic import BaseModel
 
 from benchmarks import outside, refund_pack, sessions
 from benchmarks.bars import folder, is_quick, note, ratio, report_bar
+from benchmarks.deployed import new_folder
 from benchmarks.gateway import Raw, size
 from contextos.adapters.loop_thread import LoopThread
 from contextos.adapters.mcp.adapter import McpAdapter
@@ -134,7 +136,8 @@ async def opened(path: Path, server: MCPServer) -> tuple[Deployment, outside.Wat
 
 async def measure(path: Path, rounds: int) -> None:
     server, raw = made_server(), Raw(path / "raw.db")
-    deployment, store, adapter = await opened(path, server)
+    deployment, store, adapter = await opened(new_folder(path, "server"), server)
+    alone, alone_store = outside.watch(await sessions.opened(new_folder(path, "function"), of_agent=True))
     governed, commits, bare, floor, plain = [], [], [], [], []
     async with Client(InMemoryTransport(server), cache=None) as client:
         await bare_ms(client)
@@ -142,7 +145,8 @@ async def measure(path: Path, rounds: int) -> None:
         gc.collect()
         gc.freeze()
         for number in range(rounds):
-            call_ms, commit_ms, sizes = await governed_ms(await sessions.session(deployment, number), store)
+            call_ms, _, sizes = await governed_ms(await sessions.session(deployment, number), store)
+            _, commit_ms, _ = await governed_ms(await sessions.session(alone, number), alone_store)
             governed.append(call_ms)
             commits.append(commit_ms)
             bare.append(await bare_ms(client))
@@ -158,6 +162,7 @@ async def measure(path: Path, rounds: int) -> None:
     note("gate.call; SDK call, commits, p50", text)
     adapter.close()
     outside.close(deployment)
+    outside.close(alone)
 
 
 def main() -> None:

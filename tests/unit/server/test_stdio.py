@@ -183,3 +183,15 @@ def test_a_closed_stdin_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "dup", dup)
     with pytest.raises(InvalidSettings, match="is closed"), private_stdio():
         pass
+
+
+def test_a_file_and_an_empty_device_are_read_to_their_end(tmp_path: Path) -> None:
+    """Neither has events that a loop could wait for."""
+    file = tmp_path / "stdin"
+    file.write_bytes(b"a\n" * 40_000 + b"b")
+    for path, expected in ((file, [b"a"] * 40_000 + [b"b"]), (Path(os.devnull), [])):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            assert asyncio.run(all_lines(fd)) == expected
+        finally:
+            os.close(fd)

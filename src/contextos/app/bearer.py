@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
 from contextos.app.development_tokens import development_fault, roles_of
-from contextos.contracts.encoding.jcs import digest
+from contextos.contracts.encoding.jcs import canonical, digest
+from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.contracts.ports.outside import Clock, Keys
 from contextos.errors import InvalidInput, NotFound, Problem, SignatureInvalid
+from contextos.operations.acts.checks import checked_text
 from contextos.operations.ports import Ports
 from contextos.port_settings import OidcDirectorySetting
 from contextos.settings import Settings, invalid_setting
@@ -110,6 +112,7 @@ class BearerTokens:
                 goes on under scopes that the token does not have.
             Unavailable: the store does not answer.
         """
+        _check_texts(user=user, agent=agent, delegation=delegation, session=session)
         agent_id, user_id = caller.agent_named(agent), caller.user_named(user)
         known = await self.directory.agent(caller.tenant_id, agent_id)
         if known is None or known.lifecycle != "active":
@@ -319,6 +322,17 @@ def _tenant(named: tuple[str, ...], stated: str | None) -> str:
         problem = Problem("/tenant_id", "tenant_required", "the token is of several tenants", "name one of them")
         raise InvalidInput(problem)
     return named[0]
+
+
+def _check_texts(**stated: str | None) -> None:
+    """Refuse what is no id, because it is looked up in the store. Raises `InvalidInput`."""
+    for name, value in stated.items():
+        if value is None:
+            continue
+        canonical(checked_text(value, f"/{name}", MAX_NAME_CHARS, empty=True))
+        if any(ord(character) < 32 for character in value):
+            detail = "the text has a control character"
+            raise InvalidInput(Problem(f"/{name}", "bad_text", detail, "send the id as it is"))
 
 
 def _shorten(kept: OrderedDict[Any, Any]) -> None:

@@ -103,9 +103,10 @@ class BearerTokens:
         """Return for whom the caller acts, as they state it. The directory then knows the user.
 
         A person acts for themselves, under the delegation of their token alone. A workload acts as its own agent for a
-        user whose delegation to this agent is in force; it states both. `session` names the delegation of a user's
-        token, so that a later token of theirs renews it (`OidcDirectory.delegate`). Without `delegate` the agent does
-        not act for the person.
+        user whose delegation to this agent is in force; it states both. A development token that names no agent is
+        under the delegations of its user that the directory has, and without one the agent does not act for them.
+        `session` names the delegation of a user's token, so that a later token of theirs renews it
+        (`OidcDirectory.delegate`). Without `delegate` the agent does not act for the person.
 
         Raises:
             InvalidInput: something is stated that the token does not prove, the agent is not active, or the session
@@ -123,9 +124,13 @@ class BearerTokens:
         own = caller.delegation
         if caller.verified is not None:
             own = (await self._signed_in(caller, agent_id, session)).token_ref
+        elif own is None and delegate and delegation is not None:
+            # A development token that names no agent: what the directory has of this person counts.
+            await self._check_delegated(caller, user_id, agent_id, delegation)
+            own = delegation
         if not delegate:
             return Acting(user_id, agent_id, None)
-        if own is None or delegation not in (None, own):
+        if delegation not in (None, own):
             detail = "the delegation is not the one of the token"
             raise _refused("/user/delegation/token_ref", detail, "leave the reference out, or ask for another token")
         return Acting(user_id, agent_id, own)

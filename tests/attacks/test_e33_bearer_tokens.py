@@ -217,6 +217,10 @@ MORE: dict[str, Callable[[], Any]] = {
     "a user that is a text": lambda: body(user="user_9041"),
     "a user id that is an object": lambda: body(user={"user_id": {"$ne": ""}}),
     "a delegation that is a text": lambda: body(user={**USER, "delegation": "all"}),
+    "an agent with half a character": lambda: body(agent={**body()["agent"], "agent_id": "\ud800"}),
+    "a request id with half a character": lambda: body(request_id="\ud800"),
+    "a request id with a zero": lambda: body(request_id="req\0"),
+    "a request id that is too long": lambda: body(request_id="r" * 100_000),
     "no object": lambda: [body()],
     "nothing": lambda: None,
 }

@@ -204,6 +204,10 @@ NOBODYS: dict[str, Callable[[], Any]] = {
     "without a reference": lambda: body(delegation=delegating(None)),
     "without a user": lambda: body(user_id=None, delegation=delegating(REF)),
     "for another user than the one who delegated": lambda: body(user_id="usr_772", delegation=delegating(REF)),
+    "under a reference with half a character": lambda: body(delegation=delegating("oidc:\ud800")),
+    "under a reference with a zero": lambda: body(delegation=delegating("oidc:\0")),
+    "under a reference that is too long": lambda: body(delegation=delegating("oidc:" + "x" * 10_000)),
+    "for a user with half a character": lambda: body(user_id="\ud800", delegation=delegating(REF)),
     "under a reference that nobody gave": lambda: body(delegation=delegating("tok_none")),
     "as another agent": lambda: {**body(delegation=delegating(REF)), "agent": {"agent_id": "agt_support_old"}},
     "of another workload": lambda: {

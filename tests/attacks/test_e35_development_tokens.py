@@ -86,6 +86,22 @@ def test_a_refund_for_the_user_of_a_token(path: Path) -> None:
     within(path, act)
 
 
+def test_a_token_without_an_agent_is_under_the_delegations_of_its_user_alone(path: Path) -> None:
+    async def act(app: App) -> None:
+        tokens = local(app)
+        caller = await tokens.caller(await minted(app, agent=None))
+        assert (await tokens.acting(caller, agent=AGENT, delegation=REF)).token == REF
+        assert (await tokens.acting(caller, agent=AGENT)).token is None, "nobody is acted for unasked"
+        for delegation in ("tok_usr_772", "tok_none", ""):
+            with pytest.raises(InvalidInput, match="no delegation of this user"):
+                await tokens.acting(caller, agent=AGENT, delegation=delegation)
+        bound = await tokens.caller(await minted(app))
+        with pytest.raises(InvalidInput, match="one of the token"):
+            await tokens.acting(bound, delegation="tok_usr_772")
+
+    within(path, act)
+
+
 REFUSED: dict[str, Callable[[Settings], Settings]] = {
     "a service": lambda one: replace(one, profile="service", unsafe=()),
     "a signed directory": lambda one: replace(one, directory=SignedDirectorySetting("d", ("ab" * 32,))),

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
 from contextos.app.development_tokens import development_fault, roles_of
-from contextos.contracts.encoding.jcs import digest
+from contextos.contracts.encoding.jcs import canonical, digest
+from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.contracts.ports.outside import Clock, Keys
 from contextos.errors import InvalidInput, NotFound, Problem, SignatureInvalid
+from contextos.operations.acts.checks import checked_text
 from contextos.operations.ports import Ports
 from contextos.port_settings import OidcDirectorySetting
 from contextos.settings import Settings, invalid_setting
@@ -101,15 +103,17 @@ class BearerTokens:
         """Return for whom the caller acts, as they state it. The directory then knows the user.
 
         A person acts for themselves, under the delegation of their token alone. A workload acts as its own agent for a
-        user whose delegation to this agent is in force; it states both. `session` names the delegation of a user's
-        token, so that a later token of theirs renews it (`OidcDirectory.delegate`). Without `delegate` the agent does
-        not act for the person.
+        user whose delegation to this agent is in force; it states both. A development token that names no agent is
+        under the delegations of its user that the directory has, and without one the agent does not act for them.
+        `session` names the delegation of a user's token, so that a later token of theirs renews it
+        (`OidcDirectory.delegate`). Without `delegate` the agent does not act for the person.
 
         Raises:
             InvalidInput: something is stated that the token does not prove, the agent is not active, or the session
                 goes on under scopes that the token does not have.
             Unavailable: the store does not answer.
         """
+        _check_texts(user=user, agent=agent, delegation=delegation, session=session)
         agent_id, user_id = caller.agent_named(agent), caller.user_named(user)
         known = await self.directory.agent(caller.tenant_id, agent_id)
         if known is None or known.lifecycle != "active":
@@ -120,9 +124,13 @@ class BearerTokens:
         own = caller.delegation
         if caller.verified is not None:
             own = (await self._signed_in(caller, agent_id, session)).token_ref
+        elif own is None and delegate and delegation is not None:
+            # A development token that names no agent: what the directory has of this person counts.
+            await self._check_delegated(caller, user_id, agent_id, delegation)
+            own = delegation
         if not delegate:
             return Acting(user_id, agent_id, None)
-        if own is None or delegation not in (None, own):
+        if delegation not in (None, own):
             detail = "the delegation is not the one of the token"
             raise _refused("/user/delegation/token_ref", detail, "leave the reference out, or ask for another token")
         return Acting(user_id, agent_id, own)
@@ -319,6 +327,17 @@ def _tenant(named: tuple[str, ...], stated: str | None) -> str:
         problem = Problem("/tenant_id", "tenant_required", "the token is of several tenants", "name one of them")
         raise InvalidInput(problem)
     return named[0]
+
+
+def _check_texts(**stated: str | None) -> None:
+    """Refuse what is no id, because it is looked up in the store. Raises `InvalidInput`."""
+    for name, value in stated.items():
+        if value is None:
+            continue
+        canonical(checked_text(value, f"/{name}", MAX_NAME_CHARS, empty=True))
+        if any(ord(character) < 32 for character in value):
+            detail = "the text has a control character"
+            raise InvalidInput(Problem(f"/{name}", "bad_text", detail, "send the id as it is"))
 
 
 def _shorten(kept: OrderedDict[Any, Any]) -> None:

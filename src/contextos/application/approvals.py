@@ -20,6 +20,7 @@ from contextos.queries.run_index import waiting_runs
 from contextos.queries.run_names import run_named
 from contextos.queries.sessions import MAX_RUNS_READ
 from contextos.trust.approvals.assertion import APPROVAL_TYP, approval_statement, login_assertion, sign_approval
+from contextos.trust.approvals.passkeys import passkey_assertion, request_options
 from contextos.trust.identity.jws import signing_input, unverified_payload
 from contextos.trust.identity.jwt import token_key_id
 from contextos.trust.journal.recorded_time import recorded_now_us
@@ -190,6 +191,41 @@ class Question:
             vouch=partial(
                 login_assertion, token, logins.issuer, jwks, now_us=now_us, max_auth_age_s=logins.max_auth_age_s
             ),
+        )
+
+    async def passkey_options(self, statement: ApprovalStatement, *, origin: str) -> dict[str, JsonValue]:
+        """Return the options with which a page of `origin` asks a browser for the answer in `statement`
+        (`navigator.credentials.get`, as JSON): the challenge is the digest of the statement.
+
+        Raises:
+            ApprovalRefused: the directory does not know the person, or no passkey of theirs for this origin.
+        """
+        approver_id = statement._statement["approver"]
+        approver = await self._deployment.ports.directory.approver(self.tenant_id, approver_id)
+        if approver is None:
+            raise ApprovalRefused("not_approver", f"`{approver_id}` is not known as an approver in this tenant")
+        return request_options(approver, origin, statement._statement)
+
+    async def answer_with_passkey(self, response: Mapping[str, Any], statement: ApprovalStatement) -> None:
+        """Record the answer in `statement`, proved by a passkey: `response` is what the browser returned for
+        `passkey_options` (`credential.toJSON()`).
+
+        Raises:
+            ApprovalRefused: as `answer`; or the assertion is of no passkey of the person, is for another statement,
+                origin or relying party, was made without verifying the person, or counts backwards
+                (`assertion_invalid`).
+            Integrity, Conflict: as `answer`.
+        """
+        stated, assertion = statement._statement, passkey_assertion(response)
+        await answer_approval(
+            self._deployment,
+            self.tenant_id,
+            self.run_id,
+            approver_id=stated["approver"],
+            verdict=stated["verdict"],
+            reason=stated["reason"],
+            binding_digest=stated["binding_digest"],
+            vouch=lambda _statement: assertion,
         )
 
 

@@ -36,6 +36,7 @@ from contextos.trust.approvals.assertion import (
     read_answer_assertion,
     read_assertion,
 )
+from contextos.trust.approvals.passkeys import count_writes
 from contextos.trust.approvals.question import question_fault
 from contextos.trust.approvals.settlement import barred_settlers, settlement_fault, settlement_statement
 from contextos.trust.journal.chain import append
@@ -106,7 +107,7 @@ async def answer_approval(
 ) -> None:
     """Record an approver's verdict (`approved` or `denied`) on the question on which the run waits.
 
-    `vouch` signs the statement about the verdict, or returns the `login_assertion` about it.
+    `vouch` signs the statement about the verdict, or returns the `login_assertion` or `passkey_assertion` about it.
 
     `binding_digest` is the digest of the question that the approver saw (`OpenQuestion.binding_digest`). What is signed
     is computed from the journal, which is verified first.
@@ -155,7 +156,7 @@ async def answer_approval(
         replace(document.body, state="approved" if verdict == "approved" else "denied", approver=approver_id),
         not_after_us=question["deadline_us"],
     )
-    writes = [write]
+    writes = [write, *await count_writes(store, assertion)]
     # Several runs can wait for an approval of one effect: the first denial is kept, and this question is answered too.
     if verdict == "denied" and not await DENIALS.one(store, question["denial_key"]):
         writes.append(DENIALS.write(question["denial_key"], 0, Denial(run_id, approver_id)))

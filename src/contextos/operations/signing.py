@@ -19,7 +19,9 @@ SignStatement = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """statement -> assertion {`kind`, `token`?}: signs an answer, a settlement or an act."""
 
 SignAnswer = Callable[[Mapping[str, Any]], Mapping[str, Any] | AnswerAssertion]
-"""As `SignStatement`, or statement -> what the runtime found in the token of a login (`login_assertion`)."""
+"""As `SignStatement`, or statement -> what the runtime found in the token of a login (`login_assertion`), or
+the assertion of a passkey (`passkey_assertion`).
+"""
 
 
 def answer_signer(private_key: bytes) -> SignStatement:

@@ -258,7 +258,7 @@ def _returned(body: Mapping[str, Any]) -> str:
     return f"{envelope['status']} {displayed_json(envelope.get('output'))}{changed}"
 
 
-_PROOFS: Final = {"jws": "signed with their key", "oidc": "proved by their login"}
+_PROOFS: Final = {"jws": "signed with their key", "oidc": "proved by their login", "webauthn": "by their passkey"}
 
 
 def _approvals(log: Sequence[ReadEntry]) -> StoryLines:

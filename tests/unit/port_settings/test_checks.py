@@ -141,10 +141,12 @@ a-group = "agent"
 
 
 def test_users_from_tokens(tmp_path: Path) -> None:
-    found = read(tmp_path, OIDC).directory
+    more = 'clients = ["web"]\nagent_claim = "azp"\ninternal = true\nalgorithms'
+    found = read(tmp_path, OIDC.replace("algorithms", more)).directory
     assert isinstance(found, OidcDirectorySetting)
     assert list(found.roles.items()) == [("b-group", "lead"), ("a-group", "agent")], "in the order of the file"
     assert (found.trusted().issuer, found.trusted().algorithms) == ("https://login.example", ("RS256",))
+    assert (found.trusted().clients, found.agent_claim, found.internal) == (("web",), "azp", True)
 
 
 WRONG_DIRECTORIES = [
@@ -168,6 +170,10 @@ WRONG_DIRECTORIES = [
     (OIDC.replace("algorithms", 'user_claim = ""\nalgorithms'), "/directory/user_claim"),
     (OIDC.replace("algorithms", "organization_claim = 7\nalgorithms"), "/directory/organization_claim"),
     (OIDC.replace("algorithms", "tenant_claim = 7\nalgorithms"), "/directory/tenant_claim"),
+    (OIDC.replace("algorithms", "agent_claim = 7\nalgorithms"), "/directory/agent_claim"),
+    (OIDC.replace("algorithms", 'clients = "web"\nalgorithms'), "/directory/clients"),
+    (OIDC.replace("algorithms", 'clients = [""]\nalgorithms'), "/directory/clients"),
+    (OIDC.replace("algorithms", "internal = 1\nalgorithms"), "/directory/internal"),
     (OIDC.replace('"lead"', '""'), "/directory/roles/b-group"),
     (OIDC.partition("[directory.roles]")[0], "/directory/roles"),
     (OIDC.partition("[directory.roles]")[0] + "roles = {}", "/directory/roles"),
@@ -218,8 +224,9 @@ def test_the_issuer_of_logins(tmp_path: Path) -> None:
         (LOGINS.replace('audience = "contextos"', ""), "`audience` is missing"),
         (LOGINS.replace('audience = "contextos"', 'audience = ""'), "audience"),
         ("approval_logins = 1", "/approval_logins"),
+        (LOGINS + "internal = 1", "/approval_logins/internal"),
     ],
-    ids=["zero", "float", "shared", "none", "text", "number", "http", "typo", "missing", "empty", "scalar"],
+    ids=["zero", "float", "shared", "none", "text", "number", "http", "typo", "missing", "empty", "scalar", "internal"],
 )
 def test_an_issuer_that_cannot_be_trusted_is_refused_by_name(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(InvalidSettings) as refused:

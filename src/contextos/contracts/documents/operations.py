@@ -55,6 +55,13 @@ class Denial:
 
 
 @final_fields
+class PasskeyCount:
+    """How often a passkey had signed when it proved the last answer, as it counts itself."""
+
+    count: int
+
+
+@final_fields
 class CircuitDocument:
     """The state of one circuit breaker in the process `process`. It is written at each change of state, for operators
     to read.
@@ -165,6 +172,11 @@ APPROVALS: Final = Collection("approvals", _approval, strict_decoder(ApprovalDoc
 
 DENIALS: Final[Collection[Denial]] = Collection("denials", orjson.dumps, strict_decoder(Denial))
 """By `denial_key`."""
+
+PASSKEY_COUNTS: Final[Collection[PasskeyCount]] = Collection(
+    "passkey_counts", orjson.dumps, strict_decoder(PasskeyCount)
+)
+"""By credential id, of passkeys that count."""
 
 HISTORY_BUCKETS: Final[Collection[HistoryBucket]] = Collection(
     "history_buckets", orjson.dumps, strict_decoder(HistoryBucket)

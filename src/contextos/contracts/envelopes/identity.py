@@ -18,6 +18,9 @@ from contextos.contracts.model import Cents, Count, ListOnly, Map, Model, Name, 
 MAX_TOKEN_CHARS: Final = 16_384
 """The longest compact JWS that is read."""
 
+Base64Url = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=4_096)]
+"""Bytes as Base64url without padding."""
+
 Lifecycle = Literal["active", "suspended", "retired"]
 
 
@@ -214,9 +217,22 @@ class ApproverLogin(Model):
     subject: Name
 
 
+class ApproverPasskey(Model):
+    """A passkey (WebAuthn credential) of an approver: its id, its public key as a COSE key, and the handle of its user,
+    each as unpadded Base64url. It counts for answers that were given on a page of `origin` for the relying party
+    `rp_id`.
+    """
+
+    credential_id: Base64Url
+    public_key: Base64Url
+    rp_id: Name
+    origin: Name
+    user_handle: Base64Url | None = None
+
+
 class Approver(Model):
     """A person who is allowed to answer approvals. `granted_by` maps each role to the person who granted it. An answer
-    is proved by one of `keys`, or by one of `logins` where the deployment trusts its issuer.
+    is proved by one of `keys` or `passkeys`, or by one of `logins` where the deployment trusts its issuer.
     """
 
     approver_id: Name
@@ -224,6 +240,7 @@ class Approver(Model):
     granted_by: Map[Name] = {}
     keys: Seq[ApproverKey] = ()
     logins: Seq[ApproverLogin] = ()
+    passkeys: Seq[ApproverPasskey] = ()
 
 
 class SignerAssertion(Model):
@@ -252,12 +269,25 @@ class LoginProof(Model):
     token_digest: Digest
 
 
-class AnswerAssertion(Model):
-    """The proof that a person gave an answer: as `SignerAssertion`, or a recent login at a trusted issuer (`oidc`)."""
+class PasskeyProof(Model):
+    """What a passkey signed when a person answered: the parts of a WebAuthn assertion, each as unpadded Base64url."""
 
-    kind: Literal["jws", "oidc", "unsafe_local"]
+    credential_id: Base64Url
+    authenticator_data: Base64Url
+    client_data: Base64Url
+    signature: Base64Url
+    user_handle: Base64Url | None = None
+
+
+class AnswerAssertion(Model):
+    """The proof that a person gave an answer: as `SignerAssertion`, a recent login at a trusted issuer (`oidc`), or the
+    assertion of a passkey (`webauthn`).
+    """
+
+    kind: Literal["webauthn", "jws", "oidc", "unsafe_local"]
     token: str | None = Field(default=None, max_length=MAX_TOKEN_CHARS)
     login: LoginProof | None = None
+    passkey: PasskeyProof | None = None
 
     @model_validator(mode="after")
     def _proof_of_its_kind(self) -> Self:
@@ -265,6 +295,8 @@ class AnswerAssertion(Model):
             raise ValueError("an assertion has a token if it is a `jws`, and only then")
         if (self.kind == "oidc") is not (self.login is not None):
             raise ValueError("an assertion has a login if it is an `oidc`, and only then")
+        if (self.kind == "webauthn") is not (self.passkey is not None):
+            raise ValueError("an assertion has a passkey if it is a `webauthn`, and only then")
         return self
 
 

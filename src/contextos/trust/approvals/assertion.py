@@ -17,6 +17,7 @@ from contextos.contracts.encoding.codec import problems_of
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.identity import AnswerAssertion, Approver, LoginProof, SignerAssertion
 from contextos.errors import ApprovalRefused, SignatureInvalid
+from contextos.trust.approvals.passkeys import passkey_fault
 from contextos.trust.identity.jws import sign_compact, verify_compact
 from contextos.trust.identity.oidc import TrustedIssuer, verify_oidc_token
 
@@ -62,8 +63,8 @@ def read_assertion(value: Any) -> SignerAssertion:
 
 
 def read_answer_assertion(value: Any) -> AnswerAssertion:
-    """As `read_assertion`, of an answer: it can also be what `login_assertion` returned. A login that is only stated is
-    refused.
+    """As `read_assertion`, of an answer: it can also be what `login_assertion` or `passkey_assertion` returned. A login
+    that is only stated is refused.
     """
     if isinstance(value, AnswerAssertion):
         return value
@@ -112,6 +113,8 @@ def approval_fault(
     statement = approval_statement(question, approver.approver_id, answer["verdict"], answer["reason"])
     if assertion.login is not None:
         return _login_fault(approver, assertion.login, statement)
+    if assertion.passkey is not None:
+        return passkey_fault(approver, assertion.passkey, statement)
     if assertion.token is None:
         return None
     keys = {key.kid: bytes.fromhex(key.public_key) for key in approver.keys}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contextos.errors import InvalidInput, InvalidSettings
+from contextos.errors import InvalidInput, InvalidSettings, SignatureInvalid
 from contextos.trust.identity.svid import SVID_ALGORITHMS, TrustDomain, check_bundle, trust_domain_of, verify_svid
 from tests.issuer import NOW_S
 from tests.issuer import token as oidc_token
@@ -21,6 +21,12 @@ def test_the_clock_of_the_domain_can_be_off_by_the_leeway() -> None:
     for leeway_s, says in ((60, {"exp": NOW_S - 59}), (60, {"nbf": NOW_S + 60}), (0, {"exp": NOW_S + 1})):
         trusted = TrustDomain(DOMAIN, AUDIENCE, leeway_s=leeway_s)
         assert verify_svid(svid(**says), trusted, bundle(), now_us=NOW_S * 1_000_000)
+
+
+def test_keys_of_a_domain_count_for_its_own_workloads_alone() -> None:
+    for subject in ("spiffe://other/agents/support", "spiffe://contextos", "spiffe://contextos2/agents/support"):
+        with pytest.raises(SignatureInvalid, match="no workload of this trust domain"):
+            verify_svid(svid(sub=subject), TrustDomain(DOMAIN, AUDIENCE), bundle(), now_us=NOW_S * 1_000_000)
 
 
 def test_of_a_bundle_only_keys_for_tokens_are_read() -> None:

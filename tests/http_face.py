@@ -20,9 +20,11 @@ from fastapi import FastAPI
 
 import contextos
 from contextos.app import App, open_unchecked
+from contextos.cli.demo.templates import copy_template
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
 from contextos.http_api.assembly import http_api
 from contextos.http_api.development_issuer import DevelopmentIssuer
+from contextos.operations.acts.act import Actor
 from contextos.settings import Settings
 
 TENANT = "tenant_acme_prod"
@@ -113,9 +115,29 @@ class HttpFace:
         return found
 
 
+async def begin_refunds(path: Path) -> None:
+    """Make a workspace of refunds with two tenants; the people of both have the same ids, and only one has packs."""
+    made = make_workspace(path)
+    listed = json.loads((path / "directory.json").read_text("utf-8"))
+    (path / "directory.json").write_text(json.dumps({**listed, OTHER_TENANT: listed[TENANT]}), "utf-8")
+    app = await open_unchecked(Settings.read(path))
+    await app.initialise(TENANT, by=example_operator(path))
+    await seed_graph(app, made)
+    app.close()
+
+
+async def begin_deploys(path: Path) -> None:
+    """Make a workspace in which an agent chooses its own calls: it rolls services back."""
+    copy_template("deploy_rollback", path)
+    otto = Actor.with_key("otto", bytes.fromhex((path / "keys" / "otto.key").read_text("utf-8")))
+    app = await open_unchecked(Settings.read(path))
+    await app.initialise("acme", by=otto)
+    app.close()
+
+
 @contextmanager
-def http_face(folder: Path) -> Iterator[HttpFace]:
-    """Serve a new workspace of two tenants; the people of both have the same ids, and only the first has packs."""
+def http_face(folder: Path, begin: Callable[[Path], Awaitable[None]] = begin_refunds) -> Iterator[HttpFace]:
+    """Serve the new workspace that `begin` makes."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -128,18 +150,9 @@ def http_face(folder: Path) -> Iterator[HttpFace]:
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result(120)
 
     with patch.dict(os.environ, {"XDG_STATE_HOME": str(folder / "state")}):
-        made = make_workspace(folder / "w")
-        listed = json.loads((made.path / "directory.json").read_text("utf-8"))
-        (made.path / "directory.json").write_text(json.dumps({**listed, OTHER_TENANT: listed[TENANT]}), "utf-8")
-
-        async def begin() -> None:
-            app = await open_unchecked(Settings.read(made.path))
-            await app.initialise(TENANT, by=example_operator(made.path))
-            await seed_graph(app, made)
-            app.close()
-
-        call(begin())
-        opening = contextos.open(made.path)
+        path = folder / "w"
+        call(begin(path))
+        opening = contextos.open(path)
         app = call(opening.__aenter__())
         issuer = DevelopmentIssuer(app, BASE)
 
@@ -151,7 +164,7 @@ def http_face(folder: Path) -> Iterator[HttpFace]:
 
         api, client = call(assemble())
         try:
-            yield HttpFace(made.path, app, api, issuer, call, client)
+            yield HttpFace(path, app, api, issuer, call, client)
         finally:
             call(client.aclose())
             call(opening.__aexit__(None, None, None))

@@ -17,6 +17,7 @@ from contextos.http_api.routes.approvals import approval_routes
 from contextos.http_api.routes.health import health_routes
 from contextos.http_api.routes.published import published_routes
 from contextos.http_api.routes.runs import run_routes
+from contextos.http_api.routes.sessions import session_routes
 
 MAX_HEAD_BYTES: Final = 32_768
 """The most bytes of the address and the headers of a request."""
@@ -31,7 +32,7 @@ def http_api(app: App, authenticator: Authenticator) -> FastAPI:
     api.state.authenticator = authenticator
     api.state.stopping = asyncio.Event()
     add_problem_handlers(api)
-    for routes in (health_routes, run_routes, approval_routes):
+    for routes in (health_routes, run_routes, approval_routes, session_routes):
         api.include_router(routes, prefix="/v1", responses=PROBLEM)
     api.include_router(published_routes)
     api.add_middleware(BoundedHeads)

@@ -15,9 +15,18 @@ from contextos import __version__
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.http_api.problems import PROBLEM_JSON, ProblemDocument
 from contextos.http_api.routes.approvals import AnswerDraft, SignedAnswer
+from contextos.http_api.routes.sessions import SessionCall, SessionEnd, SessionOpening
 
 BEARER: Final = "bearer"
-PARSED_BODIES: Final[tuple[type[BaseModel], ...]] = (InvokeRequest, AnswerDraft, SignedAnswer, ProblemDocument)
+PARSED_BODIES: Final[tuple[type[BaseModel], ...]] = (
+    InvokeRequest,
+    AnswerDraft,
+    SignedAnswer,
+    SessionOpening,
+    SessionCall,
+    SessionEnd,
+    ProblemDocument,
+)
 """The models that FastAPI does not see in the signature of a route."""
 PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
     "default": {

@@ -8,6 +8,7 @@ import json
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +47,7 @@ class HttpFace:
     api: FastAPI
     issuer: DevelopmentIssuer
     call: Callable[[Awaitable[Any]], Any]
+    begin: Callable[[Coroutine[Any, Any, Any]], Future[Any]]
     client: httpx.AsyncClient
     _tokens: dict[tuple[str, str], str] = field(default_factory=dict)
     _made: int = 0
@@ -149,6 +151,9 @@ def http_face(folder: Path, begin: Callable[[Path], Awaitable[None]] = begin_ref
         coroutine: Coroutine[Any, Any, ResultT] = awaited()
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result(120)
 
+    def start(work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(work, loop)
+
     with patch.dict(os.environ, {"XDG_STATE_HOME": str(folder / "state")}):
         path = folder / "w"
         call(begin(path))
@@ -164,7 +169,7 @@ def http_face(folder: Path, begin: Callable[[Path], Awaitable[None]] = begin_ref
 
         api, client = call(assemble())
         try:
-            yield HttpFace(path, app, api, issuer, call, client)
+            yield HttpFace(path, app, api, issuer, call, start, client)
         finally:
             call(client.aclose())
             call(opening.__aexit__(None, None, None))

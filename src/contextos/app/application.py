@@ -15,6 +15,7 @@ from contextos.adapters.directory import FileDirectory
 from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
 from contextos.application.approvals import ApprovalQuestions
+from contextos.application.cancels import Cancels
 from contextos.application.facts import Facts
 from contextos.application.runs import Runs
 from contextos.application.subscriptions import Handler, Subscriber
@@ -195,6 +196,11 @@ class App:
     def approvals(self) -> ApprovalQuestions:
         """The questions to people that wait, what an answer signs, and the answers."""
         return ApprovalQuestions(self.deployment)
+
+    @property
+    def cancels(self) -> Cancels:
+        """What a person signs to stop a run, and the request to stop it."""
+        return Cancels(self.deployment)
 
     @property
     def facts(self) -> Facts:

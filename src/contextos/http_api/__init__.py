@@ -14,5 +14,7 @@ Invariants, with the tests that prove them:
 - What a caller may not see is answered exactly as what does not exist: `tests/attacks/test_f45_http_tenants.py`.
 - A token that is expired, altered, or made for another server opens nothing: `tests/attacks/test_f46_http_tokens.py`.
 - No request is answered with a stack, and none is read without a bound: `tests/attacks/test_f47_http_requests.py`.
+- A stream of events that is cut anywhere and resumed has no gap and no duplicate:
+  `tests/unit/http_api/routes/test_events.py`.
 - Every answer fits the OpenAPI document: `tests/unit/http_api/test_openapi.py`.
 """

@@ -14,6 +14,8 @@ from contextos.http_api.callers import Authenticator
 from contextos.http_api.openapi import PROBLEM, describe
 from contextos.http_api.problems import SECURE_HEADERS, add_problem_handlers, problem_response
 from contextos.http_api.routes.approvals import approval_routes
+from contextos.http_api.routes.cancels import cancel_routes
+from contextos.http_api.routes.events import event_routes
 from contextos.http_api.routes.health import health_routes
 from contextos.http_api.routes.published import published_routes
 from contextos.http_api.routes.runs import run_routes
@@ -32,7 +34,7 @@ def http_api(app: App, authenticator: Authenticator) -> FastAPI:
     api.state.authenticator = authenticator
     api.state.stopping = asyncio.Event()
     add_problem_handlers(api)
-    for routes in (health_routes, run_routes, approval_routes, session_routes):
+    for routes in (health_routes, run_routes, event_routes, cancel_routes, approval_routes, session_routes):
         api.include_router(routes, prefix="/v1", responses=PROBLEM)
     api.include_router(published_routes)
     api.add_middleware(BoundedHeads)

@@ -15,6 +15,7 @@ from contextos import __version__
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.http_api.problems import PROBLEM_JSON, ProblemDocument
 from contextos.http_api.routes.approvals import AnswerDraft, SignedAnswer
+from contextos.http_api.routes.cancels import CancelDraft, SignedCancel
 from contextos.http_api.routes.sessions import SessionCall, SessionEnd, SessionOpening
 
 BEARER: Final = "bearer"
@@ -25,6 +26,8 @@ PARSED_BODIES: Final[tuple[type[BaseModel], ...]] = (
     SessionOpening,
     SessionCall,
     SessionEnd,
+    CancelDraft,
+    SignedCancel,
     ProblemDocument,
 )
 """The models that FastAPI does not see in the signature of a route."""

@@ -117,9 +117,12 @@ class HttpFace:
         return found
 
 
-async def begin_refunds(path: Path) -> None:
+async def begin_refunds(path: Path, store: str = "") -> None:
     """Make a workspace of refunds with two tenants; the people of both have the same ids, and only one has packs."""
     made = make_workspace(path)
+    if store:
+        toml = path / "contextos.toml"
+        toml.write_text(f'store = "{store}"\n' + toml.read_text("utf-8"), "utf-8")
     listed = json.loads((path / "directory.json").read_text("utf-8"))
     (path / "directory.json").write_text(json.dumps({**listed, OTHER_TENANT: listed[TENANT]}), "utf-8")
     app = await open_unchecked(Settings.read(path))

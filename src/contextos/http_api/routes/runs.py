@@ -105,7 +105,7 @@ async def get_record(
     if record is None:
         raise not_found()
     tag = f'"{record.record_hash}"'
-    if if_none_match is not None and tag in (one.strip().removeprefix("W/") for one in if_none_match.split(",")):
+    if if_none_match is not None and {tag, "*"}.intersection(one.strip() for one in if_none_match.split(",")):
         return Response(status_code=304, headers={"ETag": tag})
     response.headers["ETag"] = tag
     return record

@@ -56,6 +56,11 @@ class FileDirectory:
         """Return the tenants that the file names, sorted."""
         return tuple(sorted(self._current()))
 
+    def people(self, tenant_id: str) -> tuple[str, ...]:
+        """Return the ids of the users and the approvers of a tenant, sorted."""
+        listed = self._current().get(tenant_id, {})
+        return tuple(sorted({*listed.get("users", {}), *listed.get("approvers", {})}))
+
     async def resolve(self, tenant_id: str, user_id: str, agent_id: str) -> Principals | None:
         """Return the user and the agent as the file has them now, or None if it lacks either of them in this tenant."""
         tenant = await self._now(tenant_id)

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.action.foreign_code import describe_adapter
+from contextos.adapters.directory import MARK as LOCAL_DIRECTORY
+from contextos.adapters.directory import FileDirectory
 from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
 from contextos.app.bearer import BearerTokens, tokens_bound_to
 from contextos.application.approvals import ApprovalQuestions
+from contextos.application.cancels import Cancels
 from contextos.application.facts import Facts
 from contextos.application.runs import Runs
 from contextos.application.subscriptions import Handler, Subscriber
@@ -116,6 +119,18 @@ class App:
             raise invalid_setting("/directory", "no_tenants", detail, "give it a method `tenants`, or name one tenant")
         return tuple(sorted(listed()))
 
+    def development_people(self) -> tuple[tuple[str, str], ...]:
+        """Return (tenant, person) of everybody in the directory file, for development logins.
+
+        Raises:
+            InvalidSettings: the directory is no development file, so its people log in elsewhere.
+        """
+        directory = self.deployment.ports.directory
+        if not isinstance(directory, FileDirectory) or LOCAL_DIRECTORY not in directory.unsafe:
+            detail = "the directory is no file for development, so there are no development logins"
+            raise invalid_setting("/directory", "no_development_logins", detail, "use a workspace of `contextos init`")
+        return tuple((tenant_id, one) for tenant_id in self.tenants() for one in directory.people(tenant_id))
+
     async def sign_in(self, tenant_id: str, token: str, *, agent_id: str, session: str = "") -> SignedIn:
         """Verify the OIDC token of a user, who delegates to the agent `agent_id`; the directory knows the user until it
         expires. A request of the user names the `token_ref` that is returned. With `session` a later token renews the
@@ -199,6 +214,11 @@ class App:
     def approvals(self) -> ApprovalQuestions:
         """The questions to people that wait, what an answer signs, and the answers."""
         return ApprovalQuestions(self.deployment)
+
+    @property
+    def cancels(self) -> Cancels:
+        """What a person signs to stop a run, and the request to stop it."""
+        return Cancels(self.deployment)
 
     @property
     def facts(self) -> Facts:

@@ -11,6 +11,7 @@ from contextos.application.pages import Page, UnverifiedRun, check_limit
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.display_escape import an, displayed
 from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.entries.reading import read_body
 from contextos.errors import ApprovalRefused, Integrity, NotFound, SignatureInvalid
 from contextos.operations.deployment import Deployment
 from contextos.operations.operator import OpenQuestion, answer_approval, open_question, refuse_answer
@@ -279,6 +280,19 @@ class ApprovalQuestions:
         """
         run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
         return self._question(tenant_id, run_id, await open_question(self._deployment, tenant_id, run_id))
+
+    async def asked_role(self, tenant_id: str, name: str) -> str | None:
+        """Return the role that the last question of a run was to, open or not; None if it asked nobody.
+
+        Raises:
+            Integrity: the store names a run for this request that another request made.
+            NotFound: no such run or request in this tenant.
+        """
+        store = self._deployment.ports.stores.tenant(tenant_id)
+        entries = await store.read(await run_named(store, name))
+        asked = next((entry for entry in reversed(entries) if entry.kind == "approval.asked"), None)
+        body = read_body(asked) if asked is not None else None
+        return str(body["required_role"]) if body is not None else None
 
     def _question(self, tenant_id: str, run_id: str, asked: OpenQuestion) -> Question:
         content = asked.content

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.application.pages import Page, check_limit
+from contextos.application.progress import Progress, progress_event
+from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.verdicts import DecisionStatus
 from contextos.contracts.facts import nearest_name
-from contextos.contracts.journal import Entry
+from contextos.contracts.journal import CONTEXT, DECISION, EFFECT, KINDS, Entry
 from contextos.contracts.ports.storage import Store
-from contextos.errors import InvalidInput, NotFound, Problem
+from contextos.errors import Integrity, InvalidInput, NotFound, Problem
 from contextos.operations.deployment import Deployment
 from contextos.queries.checked_run import UNREADABLE, CheckedRun, read_checked
 from contextos.queries.decisions import checked_decision
@@ -33,6 +35,7 @@ EVENT_POLL_US: Final = 250_000
 """How long who waits for events pauses before looking again, in microseconds."""
 
 STATES: Final = frozenset({*TABLE, *ENDS, ERASED, UNREADABLE} - {START})
+LEDGERS: Final = (CONTEXT, EFFECT, DECISION)
 _ENDED: Final = ENDS | {ERASED}
 
 
@@ -43,13 +46,16 @@ class Run:
     `waits_for` is `approval`, `slot`, `settlement`, `engine`, or `operation` where the run waits for an operation that
     the run `blocked_by` has; None if it waits for nothing. `status` is where the decision is (`DecisionStatus`), and
     `decided_by` and `reason` name the person who resolved or closed it. `began_at_us` is Unix time in microseconds.
-    `request_id`, `intent`, `status` and `record` are None where they were erased; `record` also before the first one.
+    `user_id` is the user for whom the agent `agent_id` acts, as the request states them. These, `request_id`, `intent`,
+    `status` and `record` are None where they were erased; `record` also before the first one.
     `fault` says what about the run does not verify; None if all of it does.
     """
 
     tenant_id: str
     run_id: str
     request_id: str | None
+    user_id: str | None
+    agent_id: str | None
     intent: str | None
     state: str
     ended: bool
@@ -79,14 +85,32 @@ class Timeline:
     fault: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """An entry of a run's journal. `ledger` is `context`, `effect`, `decision` or `none`; `body` is None if it was
+    erased. `at_us` is Unix time in microseconds.
+    """
+
+    seq: int
+    kind: str
+    key: str
+    ledger: str
+    at_us: int
+    by: str
+    body: JsonValue
+    hash: str
+
+
 class Runs:
     """The runs of a deployment, for an application that shows them. Nothing here drives a run or changes one."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._ports, self._catalog = deployment.ports, deployment.catalog
 
-    async def list(self, tenant_id: str, *, state: str | None = None, limit: int = 50, cursor: str = "") -> Page[Run]:
-        """Return a page of the tenant's runs, newest first; only those in `state` if one is named.
+    async def list(
+        self, tenant_id: str, *, state: str | None = None, user_id: str | None = None, limit: int = 50, cursor: str = ""
+    ) -> Page[Run]:
+        """Return a page of the tenant's runs, newest first; only those in `state` and for `user_id` if they are named.
 
         Raises:
             InvalidInput: the state, the limit or the cursor is none.
@@ -103,7 +127,7 @@ class Runs:
                 return Page(tuple(found), last)
             read, last = read + 1, cursor_of(line)
             run = await self._run(store, await read_checked(store, tenant_id, self._ports.keys, line.key))
-            if state in (None, run.state):
+            if state in (None, run.state) and user_id in (None, run.user_id):
                 found.append(run)
         return Page(tuple(found), None)
 
@@ -122,6 +146,42 @@ class Runs:
         checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
         story, fault = await checked_story(checked, self._catalog(run.tenant_id))
         return Timeline(tuple(StoryPart(title, tuple(moments)) for title, moments in story.items()), fault)
+
+    async def ledger(self, run: Run, ledger: str | None = None) -> tuple[LedgerEntry, ...]:
+        """Return the entries of a run's journal in order; only those of one ledger if it is named.
+
+        Raises:
+            InvalidInput: there is no such ledger.
+            Integrity: the run does not verify, so its entries are not shown as if they were true.
+            NotFound: the run is gone.
+        """
+        if ledger not in (None, *LEDGERS):
+            detail = f"`{str(ledger)[:40]}` is no ledger"
+            raise InvalidInput(Problem("/ledger", "unknown_ledger", detail, f"name one of {', '.join(LEDGERS)}"))
+        checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
+        if checked.fault is not None:
+            raise Integrity(checked.fault)
+        return tuple(one for one in map(_ledger_entry, checked.entries) if ledger in (None, one.ledger))
+
+    async def progress(self, run: Run, *, after: int = 0) -> Progress:
+        """Return what happened in a run behind its event number `after` (0: from the first one), in order.
+
+        Raises:
+            InvalidInput: the run has no event of this number.
+            Integrity: the run does not verify, so nothing of it is shown as if it were true.
+            NotFound: the run is gone.
+        """
+        store = self._ports.stores.tenant(run.tenant_id)
+        length = await store.length(run.run_id)
+        if after > length:
+            remedy = "pass the number of an event that was returned for this run, or 0"
+            raise InvalidInput(Problem("/after", "unknown_cursor", f"the run has no event {after}", remedy))
+        if after == length:
+            return Progress((), run.ended)
+        checked = await self._checked(store, run.tenant_id, run.run_id)
+        if checked.fault is not None:
+            raise Integrity(checked.fault)
+        return Progress(tuple(map(progress_event, checked.entries[after:])), checked.view().ended)
 
     async def position(self, tenant_id: str) -> str:
         """Return the cursor of the tenant's newest event, from which `events` yields only what happens later."""
@@ -165,6 +225,8 @@ class Runs:
             tenant_id=run.tenant_id,
             run_id=run.run_id,
             request_id=run.told(lambda: request.get("request_id"), None),
+            user_id=run.told(lambda: request["user"]["user_id"] if request else None, None),
+            agent_id=run.told(lambda: request["agent"]["agent_id"] if request else None, None),
             intent=run.told(lambda: request["input"]["intent"] if request else None, None),
             state=view.state,
             ended=view.ended,
@@ -177,6 +239,12 @@ class Runs:
             record=run.told(lambda: _record(view), None),
             fault=fault,
         )
+
+
+def _ledger_entry(entry: Entry) -> LedgerEntry:
+    ledger = KINDS[entry.kind].ledger
+    body = read_body(entry)
+    return LedgerEntry(entry.seq, entry.kind, entry.key, ledger, entry.at_us, entry.by, body, entry.hash)
 
 
 async def _lines(store: Store, tenant_id: str, state: str | None, after: int) -> AsyncIterator[Entry]:

@@ -26,7 +26,7 @@ from contextos.cli.governance import (
     verify,
 )
 from contextos.cli.mcp import serve as mcp_serve
-from contextos.cli.operations import breakers, keys, migrate, restore, token, worker
+from contextos.cli.operations import breakers, keys, migrate, restore, serving, token, worker
 from contextos.cli.runs import approvals, escalations, questions, requests, runs, sessions
 from contextos.cli.slots import agent, demo, lint, selection, serve
 from contextos.cli.slots import artifacts as slot_artifacts
@@ -45,6 +45,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "invoke": (requests.invoke_command, "contextos invoke requests/next.json"),
         "compile": (requests.compile_command, "contextos compile requests/large.json"),
         "worker": (worker.worker_command, "contextos worker"),
+        "serve": (serving.serve_command, "contextos serve --port 8765"),
         "mcp serve": (
             mcp_serve.mcp_serve_command,
             "contextos mcp serve --agent agt_deploy --user ana --delegation tok_ana --session s1",

@@ -241,7 +241,7 @@ async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
     if view.ended:
         raise ApprovalRefused("not_waiting", f"`{run_id}` has ended as `{view.state}`")
     principals = run_principals(entries)
-    proposed = ProposedAct("run.cancelled", run_id, {"run": run_id, "reason": reason}, len(entries))
+    proposed = proposed_cancel(run_id, reason, len(entries))
     own_run = principals is not None and by.id in (principals.user.user_id, principals.agent.owner)
     control = await prove_act(app.ports, app.config, tenant_id, proposed, by, own_run=own_run)
     stored, is_proved = await stored_cancel(app, store, run_id)
@@ -277,6 +277,12 @@ async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
         Batch(run=run_id, entries=(entry,), writes=(cancel_request, void), shared=(control,), wake_at_us=now_us)
     )
     return await app.view(tenant_id, run_id)
+
+
+def proposed_cancel(run_id: str, reason: str, entries: int) -> ProposedAct:
+    """Return the act that cancels a run whose journal has so many entries. Raises `InvalidInput` for the reason."""
+    refuse_reason(reason)
+    return ProposedAct("run.cancelled", run_id, {"run": run_id, "reason": reason}, entries)
 
 
 def refuse_answer(verdict: str, reason: str) -> None:

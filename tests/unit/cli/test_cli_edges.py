@@ -292,6 +292,7 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "invoke",
         "compile",
         "worker",
+        "serve",
         "mcp serve",
         "approvals list",
         "approvals approve",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 from contextos.cli.acting import ActKeyOption, ByOption, named_actor
 from contextos.cli.command_context import (
@@ -19,6 +21,9 @@ from contextos.cli.command_context import (
 from contextos.cli.runs.requests import outcome_lines
 from contextos.cli.terminal import print_note, print_result
 from contextos.contracts.encoding.display_escape import displayed
+
+if TYPE_CHECKING:
+    from contextos.app import App
 
 
 def worker_command(workspace: WorkspaceOption = None) -> int:
@@ -85,23 +90,31 @@ def retry_command(
 
 async def _work(context: CommandContext) -> None:
     import asyncio
-    import gc
     import signal
 
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    engine = context.app.worker(_report_failure)
-    await engine.start()
+    async with running_engine(context.app):
+        print_note(f"worker {context.app.owner.id} drives due runs; interrupt to stop")
+        await stop.wait()
+        print_note("stopping: the runs in progress are released")
+
+
+@asynccontextmanager
+async def running_engine(app: App) -> AsyncIterator[None]:
+    """Drive due runs in this process until the block ends. What cannot be driven is noted on the terminal."""
+    import gc
+
+    app.engine = app.worker(_report_failure)
+    await app.engine.start()
     # Objects that exist now mostly live until the end; a full collection over them would stop every run.
     gc.collect()
     gc.freeze()
     try:
-        print_note(f"worker {context.app.owner.id} drives due runs; interrupt to stop")
-        await stop.wait()
-        print_note("stopping: the runs in progress are released")
+        yield
     finally:
-        await engine.stop()
+        await app.engine.stop()
 
 
 def _report_failure(tenant_id: str, run_id: str, fault: BaseException) -> None:

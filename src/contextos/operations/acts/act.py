@@ -48,6 +48,18 @@ def unsafe_local_assertion(_statement: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"kind": "unsafe_local"}
 
 
+def stated_act(tenant_id: str, proposed: ProposedAct, actor_id: str) -> OperatorAct:
+    """Return the act that `actor_id` signs. Raises `InvalidInput` if it does not fit its contract."""
+    fields = {
+        "tenant_id": tenant_id,
+        "kind": proposed.kind,
+        "actor": actor_id,
+        "arguments": dict(proposed.arguments),
+        "expected": proposed.expected,
+    }
+    return parse(OperatorAct, fields)
+
+
 async def signed_act(
     ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: ProposedAct, by: Actor, *, own_run: bool = False
 ) -> dict[str, Any]:
@@ -61,14 +73,7 @@ async def signed_act(
         InvalidInput: the act does not fit its contract.
         Unavailable: the directory did not answer.
     """
-    fields = {
-        "tenant_id": tenant_id,
-        "kind": proposed.kind,
-        "actor": by.id,
-        "arguments": dict(proposed.arguments),
-        "expected": proposed.expected,
-    }
-    act = parse(OperatorAct, fields)
+    act = stated_act(tenant_id, proposed, by.id)
     role = None if own_run and act.kind in OWN_RUN_ACTS else ACT_ROLES[act.kind]
     person = await ports.directory.approver(tenant_id, act.actor)
     assertion = read_assertion(by.vouch(act.to_json()))

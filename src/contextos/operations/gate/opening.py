@@ -19,7 +19,7 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import name_remedy, tool_remedy
 from contextos.contracts.ids import SESSION
 from contextos.contracts.journal import Entry
-from contextos.errors import ConflictingRequest, InvalidInput, Problem
+from contextos.errors import ConflictingRequest, InvalidInput, NotFound, Problem
 from contextos.operations.acts.checks import checked_text
 from contextos.operations.deployment import Deployment
 from contextos.operations.gate.gate import MAX_CALL_ID_CHARS, NO_TOOLS, REMEDIES, Gate
@@ -82,6 +82,22 @@ async def open_session(
     if unknown := _unknown_tools(tools or (), opened):
         raise InvalidInput(*unknown)
     return Gate(deployment, tenant_id, view.run_id, session, opened)
+
+
+async def find_session(deployment: Deployment, tenant_id: str, session: str) -> tuple[Gate, InvokeRequest]:
+    """Return the gate of a session that was opened before, in whatever process, and the request that opened it.
+
+    Raises:
+        NotFound: there is no session of this name.
+        InvalidInput: the run of this name is no session, or ended before it had tools.
+        Unavailable: the store does not answer.
+    """
+    known = await recorded_request(deployment, tenant_id, session)
+    claim = await REQUESTS.one(deployment.ports.stores.tenant(tenant_id), session)
+    if known is None or claim is None:
+        raise NotFound(f"there is no session `{session[:80]}` in this tenant")
+    tools = await _tools_of(deployment, tenant_id, session, known, (known.user.user_id, known.agent.agent_id))
+    return Gate(deployment, tenant_id, claim.body.run_id, session, tools), known
 
 
 async def session_tools(

@@ -1,0 +1,69 @@
+"""`serve`: the HTTP API of a workspace, with its workers inside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from contextos.cli.command_context import CommandContext, WorkspaceOption, with_context
+from contextos.cli.operations.worker import running_engine
+from contextos.cli.terminal import print_note
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import InvalidSettings, Problem
+
+if TYPE_CHECKING:
+    from socket import socket
+
+DEFAULT_PORT: Final = 8765
+MAX_SHOWN_LOGINS: Final = 32
+
+
+def serve_command(
+    host: Annotated[str, typer.Option("--host", help="The loopback address to serve on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")] = DEFAULT_PORT,
+    workspace: WorkspaceOption = None,
+) -> int:
+    """Serve the HTTP API, and drive due runs in the same process, until interrupted.
+
+    It prints a development login for each person of the directory file, so only this machine is served.
+    """
+    require_service()
+    from contextos.server.serving import listen
+
+    async def operation(context: CommandContext) -> None:
+        await _serve(context, bound)
+
+    # Bound first: a client that connects before the server is ready waits and is not refused.
+    with listen(f"[{host}]:{port}" if ":" in host else f"{host}:{port}") as bound:
+        with_context(workspace, None, operation)
+    return 0
+
+
+async def _serve(context: CommandContext, bound: socket) -> None:
+    from contextos.http_api.assembly import http_api
+    from contextos.http_api.development_issuer import DevelopmentIssuer
+    from contextos.http_api.hosting import serve_api
+    from contextos.server.serving import address_of
+
+    url = f"http://{address_of(bound)}"
+    issuer = DevelopmentIssuer(context.app, url)
+    logins = issuer.logins()
+    async with running_engine(context.app):
+        print_note(f"serving {url}/v1; interrupt to stop")
+        print_note("development logins, for this machine and until the server stops:")
+        for login in logins[:MAX_SHOWN_LOGINS]:
+            print_note(f"  {displayed(login.tenant_id)} {displayed(login.person_id)} {login.token}")
+        await serve_api(http_api(context.app, issuer), bound)
+        print_note("stopping: the runs in progress are released")
+
+
+def require_service() -> Any:
+    """Refuse to serve without the extra `service`. Raises `InvalidSettings`."""
+    try:
+        import fastapi
+        import uvicorn
+    except ImportError:
+        detail = "the HTTP API needs packages that are not installed"
+        raise InvalidSettings(Problem("", "no_service", detail, "pip install 'contextos[service]'")) from None
+    return fastapi, uvicorn

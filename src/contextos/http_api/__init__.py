@@ -1,0 +1,20 @@
+"""The HTTP API of a deployment: the routes under `/v1`, over what `App` offers every application.
+
+Owns the translation of a request to a call and of its answer to a document, and who a request is from. Does not own the
+answer: runs, approvals and sessions are those of `application` and `operations`, and the engine drives the runs.
+
+- `assembly`: the whole API as one ASGI application. `routes`: one module for each kind of thing.
+- `callers`: who sent a request, by its bearer token. `development_issuer`: tokens for development.
+- `access`: what a caller may see. `bodies`: bounded JSON. `documents`: the models of the answers.
+- `problems`: every error as a problem document (RFC 9457). `openapi`: the OpenAPI document.
+- `hosting`: the process that serves it.
+
+Invariants, with the tests that prove them:
+
+- What a caller may not see is answered exactly as what does not exist: `tests/attacks/test_f45_http_tenants.py`.
+- A token that is expired, altered, or made for another server opens nothing: `tests/attacks/test_f46_http_tokens.py`.
+- No request is answered with a stack, and none is read without a bound: `tests/attacks/test_f47_http_requests.py`.
+- A stream of events that is cut anywhere and resumed has no gap and no duplicate:
+  `tests/unit/http_api/routes/test_events.py`.
+- Every answer fits the OpenAPI document: `tests/unit/http_api/test_openapi.py`.
+"""

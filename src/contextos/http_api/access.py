@@ -1,0 +1,70 @@
+"""What a caller may see of their tenant: their own runs, and with a role for it those of others.
+
+What the caller may not see is answered as what does not exist.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from fastapi import Depends, Path
+
+from contextos.app import App
+from contextos.application.approvals import Question
+from contextos.application.runs import Run
+from contextos.errors import NotFound
+from contextos.http_api.callers import AppHere, Caller, CallerHere
+from contextos.http_api.problems import not_found
+
+READER_ROLES: Final = frozenset({"operator", "auditor"})
+"""The roles whose holders see every run of their tenant; everybody else sees their own."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+
+RunName = Annotated[str, Path(alias="run", description="A run id, or the id of the request that made the run.")]
+
+
+async def held_roles(app: AppHere, caller: CallerHere) -> frozenset[str]:
+    """Return the roles that the caller holds as an approver or operator, by the directory as it is now."""
+    known = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
+    return frozenset(known.roles) if known is not None else frozenset()
+
+
+RolesHere = Annotated[frozenset[str], Depends(held_roles)]
+
+
+def reads_every_run(roles: frozenset[str]) -> bool:
+    """Return whether these roles show the runs of others."""
+    return not READER_ROLES.isdisjoint(roles)
+
+
+async def readable_run(app: App, caller: Caller, roles: frozenset[str], name: str) -> Run:
+    """Return a run that the caller may see. Raises `HttpProblem` (404) for every other name."""
+    if not _NAME.fullmatch(name):
+        raise not_found()
+    try:
+        run = await app.runs.get(caller.tenant_id, name)
+    except NotFound:
+        raise not_found() from None
+    if not (reads_every_run(roles) or caller.is_behind(run.user_id, run.agent_id)):
+        raise not_found()
+    return run
+
+
+async def askable_question(app: App, caller: Caller, roles: frozenset[str], name: str) -> Question:
+    """Return the question on which a run waits, if it is to a role that the caller holds.
+
+    Raises:
+        HttpProblem: there is no such run, or its question is to others (404).
+        ApprovalRefused: the question was answered or has expired.
+    """
+    if not _NAME.fullmatch(name):
+        raise not_found()
+    try:
+        role = await app.approvals.asked_role(caller.tenant_id, name)
+        if role not in roles:
+            raise not_found()
+        return await app.approvals.get(caller.tenant_id, name)
+    except NotFound:
+        raise not_found() from None

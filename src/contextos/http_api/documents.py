@@ -1,0 +1,239 @@
+"""The documents that the API answers with: frozen models, made from what `application` and `operations` return.
+
+A record is the envelope `DecisionRecord` itself. Times are Unix time in microseconds, as everywhere in ContextOS.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from contextos.application.approvals import ApprovalStatement, Question, ShownEvidence, ShownValue
+from contextos.application.runs import LedgerEntry, Run, Timeline
+from contextos.contracts.envelopes.record import DecisionRecord
+from contextos.contracts.model import Model, OpenObject
+from contextos.queries.run_view import RunView
+
+
+class RequestOutcome(Model):
+    """What a request came to so far: the state of its run, what that waits for, and its record."""
+
+    tenant_id: str
+    run_id: str
+    state: str
+    ended: bool
+    waits_for: str | None
+    record: DecisionRecord | None
+
+    @classmethod
+    def of_view(cls, view: RunView) -> Self:
+        return cls(
+            tenant_id=view.tenant_id,
+            run_id=view.run_id,
+            state=view.state,
+            ended=view.ended,
+            waits_for=view.waiting["for"] if view.waiting else None,
+            record=None if view.record is None else DecisionRecord.model_validate(view.record),
+        )
+
+
+class RunSummary(Model):
+    """One run in a list. `fault` says what about it does not verify, or is null."""
+
+    run_id: str
+    request_id: str | None
+    user_id: str | None
+    agent_id: str | None
+    intent: str | None
+    state: str
+    ended: bool
+    began_at_us: int
+    waits_for: str | None
+    blocked_by: str | None
+    status: str | None
+    decided_by: str | None
+    reason: str | None
+    fault: str | None
+
+    @classmethod
+    def of_run(cls, run: Run) -> Self:
+        return cls(**_summary(run))
+
+
+class RunDocument(RunSummary):
+    """One run with its current record."""
+
+    record: DecisionRecord | None
+
+    @classmethod
+    def of_run(cls, run: Run) -> Self:
+        return cls(**_summary(run), record=run.record)
+
+
+class RunListDocument(Model):
+    """A page of runs, newest first. `cursor` asks for the next page; null after the last."""
+
+    items: list[RunSummary]
+    cursor: str | None
+
+
+class TimelineMoment(Model):
+    """One line of a run's story; `after_us` is the time since the run began, or null."""
+
+    text: str
+    after_us: int | None
+
+
+class TimelinePart(Model):
+    """A part of the story of a run."""
+
+    title: str
+    moments: list[TimelineMoment]
+
+
+class TimelineDocument(Model):
+    """The story of a run. `fault` says what about the run does not verify, or is null."""
+
+    parts: list[TimelinePart]
+    fault: str | None
+
+    @classmethod
+    def of_timeline(cls, timeline: Timeline) -> Self:
+        parts = [
+            TimelinePart(
+                title=one.title,
+                moments=[TimelineMoment(text=moment.text, after_us=moment.after_us) for moment in one.moments],
+            )
+            for one in timeline.parts
+        ]
+        return cls(parts=parts, fault=timeline.fault)
+
+
+class LedgerLine(Model):
+    """An entry of a run's journal; `body` is null if it was erased."""
+
+    seq: int
+    kind: str
+    key: str
+    ledger: str
+    at_us: int
+    by: str
+    body: Any
+    hash: str
+
+    @classmethod
+    def of_entry(cls, one: LedgerEntry) -> Self:
+        return cls(
+            seq=one.seq,
+            kind=one.kind,
+            key=one.key,
+            ledger=one.ledger,
+            at_us=one.at_us,
+            by=one.by,
+            body=one.body,
+            hash=one.hash,
+        )
+
+
+class LedgerDocument(Model):
+    """The entries of a run that belong to one ledger, in order."""
+
+    run_id: str
+    ledger: str
+    items: list[LedgerLine]
+
+
+class NamedValue(Model):
+    """A name and a value of a question, escaped for display."""
+
+    name: str
+    value: Any
+
+    @classmethod
+    def of_shown(cls, one: ShownValue) -> Self:
+        return cls(name=one.name, value=one.value)
+
+
+class NamedEvidence(Model):
+    """Evidence that a run froze for a call, escaped for display."""
+
+    name: str
+    subject: str
+    value: Any
+    ref: str
+
+    @classmethod
+    def of_shown(cls, one: ShownEvidence) -> Self:
+        return cls(name=one.name, subject=one.subject, value=one.value, ref=one.ref)
+
+
+class QuestionDocument(Model):
+    """A question that waits for a person with the role `required_role`. `binding_digest` names exactly this call,
+    these arguments, this evidence and this text.
+    """
+
+    run_id: str
+    approval_id: str
+    gate_id: str
+    required_role: str
+    deadline_us: int
+    binding_digest: str
+    capability_id: str
+    mode: str
+    args: list[NamedValue]
+    evidence: list[NamedEvidence]
+    requester: list[str]
+    untrusted: list[NamedValue]
+
+    @classmethod
+    def of_question(cls, question: Question) -> Self:
+        return cls(
+            run_id=question.run_id,
+            approval_id=question.approval_id,
+            gate_id=question.gate_id,
+            required_role=question.required_role,
+            deadline_us=question.deadline_us,
+            binding_digest=question.binding_digest,
+            capability_id=question.capability_id,
+            mode=question.mode,
+            args=[NamedValue.of_shown(one) for one in question.args],
+            evidence=[NamedEvidence.of_shown(one) for one in question.evidence],
+            requester=list(question.requester),
+            untrusted=[NamedValue.of_shown(one) for one in question.untrusted],
+        )
+
+
+class UnverifiedDocument(Model):
+    """A run that a list leaves out because it does not verify. Nobody should answer its question."""
+
+    run_id: str
+    fault: str
+
+
+class QuestionPage(Model):
+    """A page of open questions, newest first. `cursor` asks for the next page; null after the last."""
+
+    items: list[QuestionDocument]
+    cursor: str | None
+    unverified: list[UnverifiedDocument]
+
+
+class StatementDocument(Model):
+    """What a person signs to answer a question.
+
+    `text` is for the person. Each value of `signing_inputs` is the bytes to sign with the key of that id (Ed25519); the
+    token is these, a dot, and the signature in Base64url without padding. `nonce` is that of a login instead of a key.
+    """
+
+    text: str
+    statement: OpenObject
+    nonce: str
+    signing_inputs: dict[str, str]
+
+    @classmethod
+    def of_statement(cls, said: ApprovalStatement, statement: OpenObject, kids: list[str]) -> Self:
+        inputs = {kid: said.signing_input(kid).decode() for kid in kids}
+        return cls(text=said.text, statement=statement, nonce=said.nonce, signing_inputs=inputs)
+
+
+def _summary(run: Run) -> dict[str, Any]:
+    return {name: getattr(run, name) for name in RunSummary.model_fields}

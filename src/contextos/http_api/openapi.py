@@ -1,0 +1,58 @@
+"""The OpenAPI 3.1 document of the API: what FastAPI derives from the routes, the models of bodies that are parsed here,
+and the problem document of every error.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from contextos import __version__
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.http_api.problems import PROBLEM_JSON, ProblemDocument
+from contextos.http_api.routes.approvals import AnswerDraft, SignedAnswer
+from contextos.http_api.routes.cancels import CancelDraft, SignedCancel
+from contextos.http_api.routes.sessions import SessionCall, SessionEnd, SessionOpening
+
+BEARER: Final = "bearer"
+PARSED_BODIES: Final[tuple[type[BaseModel], ...]] = (
+    InvokeRequest,
+    AnswerDraft,
+    SignedAnswer,
+    SessionOpening,
+    SessionCall,
+    SessionEnd,
+    CancelDraft,
+    SignedCancel,
+    ProblemDocument,
+)
+"""The models that FastAPI does not see in the signature of a route."""
+PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
+    "default": {
+        "description": "The request was refused, or could not be answered.",
+        "content": {PROBLEM_JSON: {"schema": {"$ref": f"#/components/schemas/{ProblemDocument.__name__}"}}},
+    }
+}
+"""The answer to whatever goes wrong, on every route."""
+
+
+def describe(api: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document. It is made once."""
+    if api.openapi_schema is None:
+        document = get_openapi(title="ContextOS", version=__version__, routes=api.routes)
+        _, generated = models_json_schema(
+            [(model, "validation") for model in PARSED_BODIES], ref_template="#/components/schemas/{model}"
+        )
+        components = document.setdefault("components", {})
+        components.setdefault("schemas", {}).update(generated["$defs"])
+        components["securitySchemes"] = {BEARER: {"type": "http", "scheme": "bearer"}}
+        for path, operations in document["paths"].items():
+            if path not in ("/v1/health", "/v1/ready"):
+                for operation in operations.values():
+                    operation["security"] = [{BEARER: []}]
+        api.openapi_schema = document
+    return api.openapi_schema

@@ -1,0 +1,122 @@
+"""Approvals: the questions that wait for people, what an answer signs, and the answer.
+
+A bearer token shows a question and records nothing. An answer counts by the signature of the person's own key, or by a
+login for exactly this answer; both are checked by `application.approvals`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
+from contextos.contracts.model import Model
+from contextos.errors import InvalidEnvelope, Problem
+from contextos.http_api.access import RolesHere, RunName, askable_question, reads_every_run
+from contextos.http_api.bodies import body_of, json_of
+from contextos.http_api.callers import AppHere, CallerHere
+from contextos.http_api.documents import QuestionDocument, QuestionPage, StatementDocument, UnverifiedDocument
+from contextos.http_api.problems import HttpProblem
+from contextos.http_api.routes.runs import Cursor, Limit
+from contextos.operations.acts.checks import MAX_REASON_CHARS
+from contextos.trust.identity.jws import unverified_payload
+
+approval_routes: Final = APIRouter(tags=["approvals"])
+
+
+class AnswerDraft(Model):
+    """The answer that a person is about to sign."""
+
+    verdict: Literal["approved", "denied"]
+    reason: str = Field(default="", max_length=MAX_REASON_CHARS)
+
+
+class SignedAnswer(Model):
+    """An answer with its proof: `token`, a compact JWS by the person's key over the statement; or `login_token`, the
+    OIDC token of a login whose nonce is that of the statement, with the verdict and the reason that it is for.
+    """
+
+    token: str | None = Field(default=None, max_length=MAX_TOKEN_CHARS)
+    login_token: str | None = Field(default=None, max_length=MAX_TOKEN_CHARS)
+    answer: AnswerDraft | None = None
+
+
+DraftBody = Annotated[AnswerDraft, json_of(AnswerDraft)]
+SignedBody = Annotated[SignedAnswer, json_of(SignedAnswer)]
+
+
+class AnswerReceipt(Model):
+    """The answer that was recorded. The run is due, and an engine drives it on."""
+
+    run_id: str
+    approval_id: str
+    binding_digest: str
+
+
+@approval_routes.get("/approvals", response_model_exclude_unset=True)
+async def get_questions(
+    app: AppHere,
+    caller: CallerHere,
+    roles: RolesHere,
+    role: Annotated[str | None, Query(max_length=512, description="Only questions to this role.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = "",
+) -> QuestionPage:
+    """List the open questions to the roles that the caller holds, newest first."""
+    if role is not None and role not in roles:
+        raise HttpProblem(403, "not_approver", "you do not hold this role")
+    page = await app.approvals.waiting(caller.tenant_id, role=role, limit=limit, cursor=cursor)
+    return QuestionPage(
+        items=[QuestionDocument.of_question(one) for one in page.items if one.required_role in roles],
+        cursor=page.cursor,
+        unverified=[
+            UnverifiedDocument(run_id=one.run_id, fault=one.fault) for one in page.unverified if reads_every_run(roles)
+        ],
+    )
+
+
+@approval_routes.get("/approvals/{run}", response_model_exclude_unset=True)
+async def get_question(app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName) -> QuestionDocument:
+    """Read the question on which a run waits."""
+    return QuestionDocument.of_question(await askable_question(app, caller, roles, name))
+
+
+@approval_routes.post(
+    "/approvals/{run}/statement", response_model_exclude_unset=True, openapi_extra=body_of(AnswerDraft)
+)
+async def post_statement(
+    app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName, draft: DraftBody
+) -> StatementDocument:
+    """Return what the caller signs to give an answer. Nothing is recorded."""
+    question = await askable_question(app, caller, roles, name)
+    said = question.statement(caller.subject, draft.verdict, draft.reason)
+    known = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
+    statement = loads(said.payload)
+    assert isinstance(statement, dict), "a statement is an object"
+    return StatementDocument.of_statement(said, statement, [one.kid for one in known.keys] if known else [])
+
+
+@approval_routes.post("/approvals/{run}/answer", response_model_exclude_unset=True, openapi_extra=body_of(SignedAnswer))
+async def post_answer(
+    app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName, signed: SignedBody
+) -> AnswerReceipt:
+    """Record the caller's answer, with its proof."""
+    question = await askable_question(app, caller, roles, name)
+    if signed.token is not None and signed.login_token is None and signed.answer is None:
+        stated = unverified_payload(signed.token) or {}
+        if stated.get("approver", caller.subject) != caller.subject:
+            raise HttpProblem(403, "other_person", "the answer is signed for another person than the token is of")
+        await question.answer(signed.token)
+    elif signed.login_token is not None and signed.token is None and signed.answer is not None:
+        statement = question.statement(caller.subject, signed.answer.verdict, signed.answer.reason)
+        await question.answer_with_login(signed.login_token, statement)
+    else:
+        remedy = "send `token`; or `login_token` together with `answer`"
+        raise InvalidEnvelope(Problem("", "no_proof", "the answer has not exactly one proof", remedy))
+    app.engine.submit(caller.tenant_id, question.run_id)
+    return AnswerReceipt(
+        run_id=question.run_id, approval_id=question.approval_id, binding_digest=question.binding_digest
+    )

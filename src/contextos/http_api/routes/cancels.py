@@ -1,0 +1,71 @@
+"""Stop a run: what the caller signs, and the request to stop it. A bearer token alone stops nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
+from contextos.contracts.model import Model, OpenObject
+from contextos.http_api.access import RolesHere, RunName, readable_run
+from contextos.http_api.bodies import body_of, json_of
+from contextos.http_api.callers import AppHere, CallerHere
+from contextos.http_api.documents import RequestOutcome
+from contextos.operations.acts.checks import MAX_REASON_CHARS
+
+cancel_routes: Final = APIRouter(tags=["runs"])
+
+
+class CancelDraft(Model):
+    """The reason for which a run is to stop."""
+
+    reason: str = Field(default="", max_length=MAX_REASON_CHARS)
+
+
+class SignedCancel(CancelDraft):
+    """The request to stop a run, with the compact JWS of its statement by the caller's key."""
+
+    token: str = Field(max_length=MAX_TOKEN_CHARS)
+
+
+class CancelDocument(Model):
+    """What the caller signs to stop a run as it is now. `signing_inputs` are as those of an approval's statement."""
+
+    statement: OpenObject
+    signing_inputs: dict[str, str]
+
+
+CancelDraftBody = Annotated[CancelDraft, json_of(CancelDraft)]
+SignedCancelBody = Annotated[SignedCancel, json_of(SignedCancel)]
+
+
+@cancel_routes.post(
+    "/runs/{run}/cancel/statement", response_model_exclude_unset=True, openapi_extra=body_of(CancelDraft)
+)
+async def post_cancel_statement(
+    app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName, draft: CancelDraftBody
+) -> CancelDocument:
+    """Return what the caller signs to stop a run. Nothing is recorded."""
+    run = await readable_run(app, caller, roles, name)
+    said = await app.cancels.statement(run.tenant_id, run.run_id, caller.subject, draft.reason)
+    known = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
+    statement = loads(said.payload)
+    assert isinstance(statement, dict), "an act is an object"
+    inputs = {one.kid: said.signing_input(one.kid).decode() for one in (known.keys if known else ())}
+    return CancelDocument(statement=statement, signing_inputs=inputs)
+
+
+@cancel_routes.post(
+    "/runs/{run}/cancel", status_code=202, response_model_exclude_unset=True, openapi_extra=body_of(SignedCancel)
+)
+async def post_cancel(
+    app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName, signed: SignedCancelBody
+) -> RequestOutcome:
+    """Request that a run stops. An effect that was sent is not interrupted."""
+    run = await readable_run(app, caller, roles, name)
+    view = await app.cancels.request(run.tenant_id, run.run_id, caller.subject, signed.token, signed.reason)
+    app.engine.submit(run.tenant_id, run.run_id)
+    return RequestOutcome.of_view(view)

@@ -1,0 +1,35 @@
+"""Whether the server lives, and whether it takes requests. Both need no token and say nothing else."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from fastapi import APIRouter, Request
+
+from contextos.contracts.model import Model
+from contextos.http_api.callers import AppHere
+from contextos.http_api.problems import HttpProblem
+
+health_routes: Final = APIRouter(tags=["health"])
+
+
+class Health(Model):
+    """The server lives, or is ready."""
+
+    status: Literal["live", "ready"]
+
+
+@health_routes.get("/health")
+async def get_health() -> Health:
+    """Answer as long as the process can."""
+    return Health(status="live")
+
+
+@health_routes.get("/ready")
+async def get_readiness(app: AppHere, request: Request) -> Health:
+    """Answer 200 while requests are taken: the store answers, and the server is not stopping."""
+    if request.app.state.stopping.is_set():
+        raise HttpProblem(503, "stopping", "this server is stopping; ask another one", {"Retry-After": "1"})
+    async for _ in app.stores.due(0, limit=1):
+        break
+    return Health(status="ready")

@@ -1,0 +1,144 @@
+"""Runs: send a request, list runs, and read one with its record, its story and its three ledgers.
+
+A request is sent again without a second run: `request_id`, or the header `Idempotency-Key`, names it.
+Source: draft-ietf-httpapi-idempotency-key-header; RFC 9110, sections 8.8 and 13.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from contextos.application.pages import MAX_PAGE_ITEMS
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.envelopes.record import DecisionRecord
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.errors import InvalidInput, Problem
+from contextos.http_api.access import RolesHere, RunName, readable_run, reads_every_run
+from contextos.http_api.bodies import body_of, read_object
+from contextos.http_api.callers import AppHere, AuthenticatorHere, CallerHere
+from contextos.http_api.documents import (
+    LedgerDocument,
+    LedgerLine,
+    RequestOutcome,
+    RunDocument,
+    RunListDocument,
+    RunSummary,
+    TimelineDocument,
+)
+from contextos.http_api.problems import HttpProblem, not_found
+
+run_routes: Final = APIRouter(tags=["runs"])
+
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS, description="The most items of the page.")]
+Cursor = Annotated[str, Query(max_length=64, description="The `cursor` of the page before.")]
+
+
+@run_routes.post(
+    "/runs",
+    status_code=201,
+    response_model=RequestOutcome,
+    response_model_exclude_unset=True,
+    responses={202: {"model": RequestOutcome, "description": "Stored; an engine drives the `long_running` run."}},
+    openapi_extra=body_of(InvokeRequest),
+)
+async def post_run(
+    app: AppHere,
+    authenticator: AuthenticatorHere,
+    caller: CallerHere,
+    response: Response,
+    request: Request,
+    idempotency_key: Annotated[str | None, Header(max_length=160)] = None,
+) -> RequestOutcome:
+    """Send a request. It is driven until it ends or waits; a `long_running` one is stored, and an engine drives it.
+
+    The same request again is the same run and gets the same answer.
+    """
+    fields = await authenticator.request(caller, named_request(await read_object(request), idempotency_key))
+    invoked = parse(InvokeRequest, fields)
+    view = await app.deployment.invoke(fields)
+    response.headers["Location"] = f"/v1/runs/{view.run_id}"
+    if invoked.mode == "long_running":
+        response.status_code = 202
+        app.engine.submit(view.tenant_id, view.run_id)
+    return RequestOutcome.of_view(view)
+
+
+@run_routes.get("/runs", response_model_exclude_unset=True)
+async def get_runs(
+    app: AppHere,
+    caller: CallerHere,
+    roles: RolesHere,
+    state: Annotated[str | None, Query(max_length=64, description="Only runs in this state.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = "",
+) -> RunListDocument:
+    """List the caller's own runs, newest first; for an operator or an auditor, those of the whole tenant."""
+    user_id = None if reads_every_run(roles) else caller.subject
+    page = await app.runs.list(caller.tenant_id, state=state, user_id=user_id, limit=limit, cursor=cursor)
+    return RunListDocument(items=[RunSummary.of_run(one) for one in page.items], cursor=page.cursor)
+
+
+@run_routes.get("/runs/{run}", response_model_exclude_unset=True)
+async def get_run(app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName) -> RunDocument:
+    """Read one run with its current record."""
+    return RunDocument.of_run(await readable_run(app, caller, roles, name))
+
+
+@run_routes.get(
+    "/runs/{run}/record",
+    response_model_exclude_unset=True,
+    response_model=DecisionRecord,
+    responses={304: {"description": "The record is the one that `If-None-Match` names."}},
+)
+async def get_record(
+    app: AppHere,
+    caller: CallerHere,
+    roles: RolesHere,
+    name: RunName,
+    response: Response,
+    if_none_match: Annotated[str | None, Header(max_length=1_000)] = None,
+) -> DecisionRecord | Response:
+    """Read the current decision record. `ETag` is its hash, so that a reader asks only for a newer revision."""
+    record = (await readable_run(app, caller, roles, name)).record
+    if record is None:
+        raise not_found()
+    tag = f'"{record.record_hash}"'
+    if if_none_match is not None and {tag, "*"}.intersection(one.strip() for one in if_none_match.split(",")):
+        return Response(status_code=304, headers={"ETag": tag})
+    response.headers["ETag"] = tag
+    return record
+
+
+@run_routes.get("/runs/{run}/timeline", response_model_exclude_unset=True)
+async def get_timeline(app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName) -> TimelineDocument:
+    """Read the story of a run, with text from outside escaped for display."""
+    return TimelineDocument.of_timeline(await app.runs.timeline(await readable_run(app, caller, roles, name)))
+
+
+@run_routes.get("/runs/{run}/ledgers/{ledger}", response_model_exclude_unset=True)
+async def get_ledger(
+    app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName, ledger: Literal["context", "effect", "decision"]
+) -> LedgerDocument:
+    """Read one of the three ledgers of a run: what it knew, what it did, or what it decided."""
+    run = await readable_run(app, caller, roles, name)
+    entries = await app.runs.ledger(run, ledger)
+    return LedgerDocument(run_id=run.run_id, ledger=ledger, items=[LedgerLine.of_entry(one) for one in entries])
+
+
+def named_request(fields: dict[str, Any], header: str | None) -> dict[str, Any]:
+    """Return a request with the id from `Idempotency-Key` where its body has none. Raises `HttpProblem` (400)."""
+    if header is None:
+        if "request_id" not in fields:
+            detail = "the request has no name; send `request_id`, or the header `Idempotency-Key`"
+            raise HttpProblem(400, "no_idempotency_key", detail)
+        return fields
+    key = header[1:-1]
+    if len(header) < 3 or header[0] != '"' or header[-1] != '"' or '"' in key or "\\" in key:
+        detail = '`Idempotency-Key` is no text in quotes; send it like `"8e03978e-40d5"`'
+        raise HttpProblem(400, "bad_idempotency_key", detail)
+    if fields.get("request_id", key) != key:
+        detail = "`request_id` and `Idempotency-Key` differ"
+        raise InvalidInput(Problem("/request_id", "conflicting_key", detail, "send one of them, or the same"))
+    return {**fields, "request_id": key}

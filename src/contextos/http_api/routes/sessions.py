@@ -1,0 +1,229 @@
+"""Sessions: the gate of an agent that chooses its own calls, over HTTP. Open one, call its tools, wait, finish.
+
+A session belongs to its user: the same name of another user is another session. A call is named by its `call_id`, so
+the same call again has no second effect and returns the recorded answer.
+Source: docs/design/sessions.md; RFC 7240 (`Prefer: wait`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Header, Path, Response
+from pydantic import Field
+
+from contextos.app import App
+from contextos.contracts.envelopes.verdicts import SessionOutcome
+from contextos.contracts.model import Model, OpenObject, Seq
+from contextos.errors import NotFound
+from contextos.http_api.bodies import body_of, json_of
+from contextos.http_api.callers import AppHere, AuthenticatorHere, Caller, CallerHere
+from contextos.http_api.documents import RequestOutcome
+from contextos.http_api.problems import not_found
+from contextos.operations.acts.checks import MAX_REASON_CHARS
+from contextos.operations.gate.gate import CallAnswer, Done, Gate, Refused, Waiting
+from contextos.operations.gate.opening import find_session
+
+session_routes: Final = APIRouter(tags=["sessions"])
+
+MAX_WAIT_S: Final = 30
+POLL_US: Final = 250_000
+_WAIT: Final = re.compile(r"(?:^|[,;])\s*wait=([0-9]{1,4})\s*(?:$|[,;])")
+
+_NAME_FORM: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+SessionName = Annotated[str, Path(alias="session", max_length=128, description="The name of a session of the caller.")]
+
+
+class SessionOpening(Model):
+    """A session to open. What is left out is taken where the tenant has exactly one."""
+
+    session: str = Field(pattern=_NAME_FORM)
+    agent: str | None = None
+    delegation: str | None = None
+    intent: str | None = None
+    pack: str | None = None
+    message: str = ""
+    context: OpenObject = {}
+    tools: Seq[str] | None = None
+
+
+class SessionCall(Model):
+    """A call that an agent asks for. One `call_id` is one call."""
+
+    call_id: str
+    tool: str
+    args: OpenObject = {}
+
+
+class SessionEnd(Model):
+    """The outcome that an agent gives its session, and why."""
+
+    outcome: SessionOutcome
+    reason: str = Field(default="", max_length=MAX_REASON_CHARS)
+
+
+class SessionDocument(Model):
+    """A session: the run that it is, and the tools that its agent can call."""
+
+    session: str
+    run_id: str
+    tools: list[str]
+
+
+class RefusalReason(Model):
+    """Why a call was refused, and what the agent can do about it."""
+
+    code: str
+    detail: str
+    remedy: str
+    facts: list[str]
+    because: list[str]
+
+
+class CallDocument(Model):
+    """The answer to a call. `waiting`: make the same call again; nothing is lost meanwhile.
+
+    `output` and `error` are of a call that was made, `reasons` of a refused one, `waits_for`, `about` and `question` of
+    one that waits.
+    """
+
+    status: Literal["done", "failed", "refused", "waiting"]
+    call_id: str
+    output: OpenObject | None = None
+    error: OpenObject | None = None
+    replayed: bool = False
+    reasons: list[RefusalReason] = []
+    ended: bool = False
+    waits_for: str | None = None
+    about: str | None = None
+    question: OpenObject | None = None
+
+
+OpeningBody = Annotated[SessionOpening, json_of(SessionOpening)]
+CallBody = Annotated[SessionCall, json_of(SessionCall)]
+EndBody = Annotated[SessionEnd, json_of(SessionEnd)]
+
+
+@session_routes.post(
+    "/sessions", status_code=201, response_model_exclude_unset=True, openapi_extra=body_of(SessionOpening)
+)
+async def post_session(
+    app: AppHere, authenticator: AuthenticatorHere, caller: CallerHere, opening: OpeningBody, response: Response
+) -> SessionDocument:
+    """Open a session, or find it if it is open already."""
+    acting = await authenticator.acting(caller, agent=opening.agent, delegation=opening.delegation)
+    gate = await app.gate(
+        session=_name_of(caller, opening.session),
+        user=acting.user,
+        agent=acting.agent,
+        token=acting.token,
+        tenant=caller.tenant_id,
+        intent=opening.intent,
+        pack=opening.pack,
+        message=opening.message,
+        context=opening.context,
+        tools=opening.tools,
+    )
+    response.headers["Location"] = f"/v1/sessions/{opening.session}"
+    return _document(opening.session, gate)
+
+
+@session_routes.get("/sessions/{session}", response_model_exclude_unset=True)
+async def get_session(app: AppHere, caller: CallerHere, name: SessionName) -> SessionDocument:
+    """Read a session: its run, and its tools."""
+    return _document(name, await _own_gate(app, caller, name))
+
+
+@session_routes.post(
+    "/sessions/{session}/calls",
+    response_model=CallDocument,
+    response_model_exclude_defaults=True,
+    responses={202: {"model": CallDocument, "description": "The call waits. Make the same call again."}},
+    openapi_extra=body_of(SessionCall),
+)
+async def post_call(
+    app: AppHere,
+    caller: CallerHere,
+    name: SessionName,
+    asked: CallBody,
+    response: Response,
+    prefer: Annotated[str, Header(max_length=200)] = "",
+) -> CallDocument:
+    """Ask for a call. With `Prefer: wait=SECONDS` a call that waits is answered as soon as it waits no longer."""
+    gate = await _own_gate(app, caller, name)
+    answer = await gate.call(asked.tool, asked.args, call_id=asked.call_id)
+    left_us = _wait_s(prefer) * 1_000_000
+    while isinstance(answer, Waiting) and left_us > 0:
+        await app.deployment.ports.pause(POLL_US)
+        left_us -= POLL_US
+        answer = await gate.call(asked.tool, asked.args, call_id=asked.call_id)
+    if isinstance(answer, Waiting):
+        response.status_code = 202
+        response.headers["Retry-After"] = "1"
+    return _answered(answer)
+
+
+@session_routes.post("/sessions/{session}/finish", response_model_exclude_unset=True, openapi_extra=body_of(SessionEnd))
+async def post_finish(app: AppHere, caller: CallerHere, name: SessionName, end: EndBody) -> RequestOutcome:
+    """End a session with the agent's outcome. The journal decides whether that is what it came to."""
+    gate = await _own_gate(app, caller, name)
+    return RequestOutcome.of_view(await gate.finish(end.outcome, end.reason))
+
+
+def _name_of(caller: Caller, name: str) -> str:
+    return f"{caller.subject}:{name}"
+
+
+async def _own_gate(app: App, caller: Caller, name: str) -> Gate:
+    """The gate of a session of the caller. Raises `HttpProblem` (404) for every other name."""
+    if not re.fullmatch(_NAME_FORM, name):
+        raise not_found()
+    try:
+        gate, request = await find_session(app.deployment, caller.tenant_id, _name_of(caller, name))
+    except NotFound:
+        raise not_found() from None
+    if not caller.is_behind(request.user.user_id, request.agent.agent_id):
+        raise not_found()
+    return gate
+
+
+def _wait_s(prefer: str) -> int:
+    found = _WAIT.search(prefer)
+    return min(int(found[1]), MAX_WAIT_S) if found else 0
+
+
+def _document(name: str, gate: Gate) -> SessionDocument:
+    return SessionDocument(session=name, run_id=gate.run_id, tools=list(gate.tools))
+
+
+def _answered(answer: CallAnswer) -> CallDocument:
+    made: dict[str, Any] = {"call_id": answer.call_id}
+    if isinstance(answer, Waiting):
+        made |= {
+            "status": "waiting",
+            "waits_for": answer.waits_for,
+            "about": answer.about,
+            "question": dict(answer.question),
+        }
+    elif isinstance(answer, Refused):
+        made |= {
+            "status": "refused",
+            "ended": answer.ended,
+            "reasons": [_reason(asdict(one)) for one in answer.reasons],
+        }
+    else:
+        assert isinstance(answer, Done), "it is one of three"
+        error = answer.error
+        made |= {
+            "status": "done" if error is None else "failed",
+            "output": None if answer.output is None else dict(answer.output),
+            "error": None if error is None else error.to_json(),
+            "replayed": answer.replayed,
+        }
+    return CallDocument(**made)
+
+
+def _reason(said: dict[str, Any]) -> RefusalReason:
+    return RefusalReason(**{**said, "facts": list(said["facts"]), "because": list(said["because"])})

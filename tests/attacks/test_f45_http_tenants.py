@@ -1,0 +1,116 @@
+"""F45: what belongs to another tenant, or to another user, is answered over HTTP exactly as what does not exist.
+
+Every route of the OpenAPI document is probed, so a new one is too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
+
+NOWHERE = "run_0000000000000000"
+BODIES: dict[str, dict[str, Any]] = {
+    "AnswerDraft": {"verdict": "approved"},
+    "SignedAnswer": {"token": "a.b.c"},
+    "CancelDraft": {"reason": "no"},
+    "SignedCancel": {"token": "a.b.c"},
+}
+"""A valid body of each route that names a thing in its path."""
+
+
+@pytest.fixture(scope="module")
+def face(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpFace]:
+    with http_face(tmp_path_factory.mktemp("tenants")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def run(face: HttpFace) -> str:
+    """A run of the first tenant that waits for its lead."""
+    return face.waiting_run()
+
+
+def routes_with_a_name(face: HttpFace) -> list[tuple[str, str, dict[str, Any] | None]]:
+    """Method, path and body of each route that has a run in its path."""
+    found = []
+    for path, operations in face.api.openapi()["paths"].items():
+        for method, operation in operations.items():
+            # Sessions are named by their user: `tests/unit/http_api/routes/test_sessions.py`.
+            assert "{" not in path or "{run}" in path or "{session}" in path, f"nothing probes {path}"
+            if "{run}" in path:
+                stated = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+                body = BODIES[stated["$ref"].rpartition("/")[2]] if stated else None
+                found.append((method.upper(), path, body))
+    return found
+
+
+def probe(face: HttpFace, method: str, path: str, body: Any, name: str, **who: str) -> httpx.Response:
+    ledger = path.replace("{ledger}", "effect")
+    filled = "".join(name if part == "{" else part for part in _parts(ledger))
+    return face.send(method, filled, **who, **({"json": body} if body is not None else {}))  # type: ignore[arg-type]
+
+
+def _parts(path: str) -> Iterator[str]:
+    """The path with each remaining parameter as one `{`."""
+    inside = False
+    for char in path:
+        if char == "{":
+            yield "{"
+        if not inside and char not in "{}":
+            yield char
+        inside = char != "}" and (inside or char == "{")
+
+
+@pytest.mark.parametrize("by", [REQUESTER, LEAD, OPERATOR])
+def test_every_route_answers_another_tenant_as_if_the_run_did_not_exist(face: HttpFace, run: str, by: str) -> None:
+    request_id = face.call(face.app.runs.get(TENANT, run)).request_id
+    routes = routes_with_a_name(face)
+    assert len(routes) >= 7
+    for method, path, body in routes:
+        answers = [
+            probe(face, method, path, body, name, by=by, tenant=OTHER_TENANT)
+            for name in (run, request_id, NOWHERE, "req_nobody")
+        ]
+        assert {one.status_code for one in answers} == {404}, (method, path)
+        assert len({one.content for one in answers}) == 1, (method, path)
+        assert len({tuple(sorted(one.headers.items())) for one in answers}) == 1, (method, path)
+
+
+def test_every_route_answers_another_user_as_if_the_run_did_not_exist(face: HttpFace, run: str) -> None:
+    for method, path, body in routes_with_a_name(face):
+        there, nowhere = (probe(face, method, path, body, name, by="usr_772") for name in (run, NOWHERE))
+        assert there.status_code == 404, (method, path)
+        assert (there.content, there.headers) == (nowhere.content, nowhere.headers)
+
+
+def test_the_owner_of_the_run_and_its_lead_are_answered(face: HttpFace, run: str) -> None:
+    """Else the tests above would pass for a route that answers nobody."""
+    for method, path, body in routes_with_a_name(face):
+        if path.endswith("/events"):
+            # A stream of a run that waits has no end; `tests/unit/http_api/routes/test_events.py` reads it.
+            continue
+        by = LEAD if "/approvals/" in path else REQUESTER
+        assert probe(face, method, path, body, run, by=by).status_code != 404, (method, path)
+
+
+def test_lists_of_another_tenant_are_empty_and_its_cursors_name_nothing(face: HttpFace, run: str) -> None:
+    face.send("POST", "/v1/runs", json=face.request())
+    cursor = face.send("GET", "/v1/runs", by=OPERATOR, params={"limit": 1}).json()["cursor"]
+    assert cursor
+    for path, by in (("/v1/runs", OPERATOR), ("/v1/approvals", LEAD)):
+        assert face.send("GET", path, by=by, tenant=OTHER_TENANT).json()["items"] == []
+        foreign = face.send("GET", path, by=by, tenant=OTHER_TENANT, params={"cursor": cursor})
+        assert (foreign.status_code, foreign.json()["errors"][0]["code"]) == (422, "unknown_cursor")
+
+
+def test_a_request_for_another_tenant_is_refused_whether_it_exists_or_not(face: HttpFace) -> None:
+    answers = [
+        face.send("POST", "/v1/runs", json=face.request(tenant_id=name)) for name in (OTHER_TENANT, "tenant_nowhere")
+    ]
+    assert [one.status_code for one in answers] == [403, 403]
+    assert answers[0].content == answers[1].content

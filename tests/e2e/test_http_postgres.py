@@ -1,0 +1,29 @@
+"""The HTTP API over PostgreSQL, where workers share the runs: a request, its approval, its record and its events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.http_face import LEAD, TENANT, begin_refunds, http_face
+from tests.postgres import Database
+
+
+def test_a_request_is_approved_and_decided_over_postgresql(database: Database, tmp_path: Path) -> None:
+    async def begin(path: Path) -> None:
+        await begin_refunds(path, store=database.app)
+
+    with http_face(tmp_path, begin) as face:
+        assert face.anonymous("GET", "/v1/ready").status_code == 200
+        run = face.waiting_run()
+        listed = face.send("GET", "/v1/approvals", by=LEAD).json()["items"]
+        assert [one["run_id"] for one in listed] == [run]
+        token = face.signed_answer(run)
+        assert face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json={"token": token}).status_code == 200
+        assert face.ended(run)["status"] == "DECIDED"
+        accepted = face.send("POST", "/v1/runs", json=face.request(mode="long_running"))
+        assert accepted.status_code == 202
+        assert face.ended(accepted.json()["run_id"])["ended"] is True
+        events = face.send("GET", f"/v1/runs/{run}/events").text
+        assert events.count("\nid: ") + 1 == len(face.call(face.app.stores.tenant(TENANT).read(run)))
+        for name in ("%00", "run_%00", "req_%FF"):
+            assert face.send("GET", f"/v1/runs/{name}").status_code == 404

@@ -1,0 +1,44 @@
+"""`contextos serve` refuses what other machines reach, and a deployment whose people log in elsewhere."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import pytest
+
+from contextos.app import App
+from contextos.errors import InvalidSettings, Problem
+from tests.unit.cli.conftest import Shop
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.com"])
+def test_an_address_that_other_machines_reach_is_refused(shop: Shop, host: str) -> None:
+    said = shop.say("serve", "--host", host, "--port", "0")
+    assert said.code == 2
+    assert f"cannot serve on `{'[' + host + ']' if ':' in host else host}:0`" in said.err
+
+
+def test_a_port_that_is_taken_is_named(shop: Shop) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        said = shop.say("serve", "--port", str(taken.getsockname()[1]))
+    assert (said.code, "address already in use" in said.err) == (2, True)
+
+
+def test_a_directory_that_is_no_file_is_refused_before_anything_is_served(
+    shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_self: App) -> None:
+        raise InvalidSettings(Problem("/directory", "no_development_logins", "the directory is no file", "use one"))
+
+    monkeypatch.setattr(App, "development_people", refuse)
+    said = shop.say("serve", "--port", "0")
+    assert (said.code, "the directory is no file" in said.err) == (2, True)
+
+
+def test_a_missing_extra_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    said = shop.say("serve", "--port", "0")
+    assert (said.code, "contextos[service]" in said.err) == (2, True)

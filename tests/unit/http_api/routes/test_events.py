@@ -1,0 +1,98 @@
+"""The events of a run over HTTP: cut after every single one and resumed, nothing is missing and nothing comes twice."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http_face import LEAD, OTHER_TENANT, REQUESTER, TENANT, HttpFace
+
+
+def read(lines: Any) -> Any:
+    """Yield (id, event, document) of each event of a stream."""
+    found: dict[str, str] = {}
+    for line in lines:
+        if not line and found:
+            yield int(found["id"]), found["event"], json.loads(found["data"])
+            found = {}
+        elif line and not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            found[name] = value
+
+
+def resume(face: HttpFace, run: str, after: int, **who: str) -> httpx.Response:
+    return face.send("GET", f"/v1/runs/{run}/events", headers={"Last-Event-ID": str(after)}, **who)  # type: ignore[arg-type]
+
+
+def test_a_stream_that_is_cut_after_every_event_and_resumed_is_the_whole_journal(face: HttpFace) -> None:
+    run = face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
+    entries = face.call(face.app.stores.tenant(TENANT).read(run))
+    union: list[tuple[int, str, Any]] = []
+    while (answer := resume(face, run, len(union))).status_code != 204:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        union += islice(read(answer.text.splitlines()), 1)
+    assert [number for number, _, _ in union] == [entry.seq for entry in entries]
+    assert union == list(read(resume(face, run, 0).text.splitlines()))
+    names = [event for _, event, _ in union]
+    assert (names[0], names[-1]) == ("RUN_STARTED", "RUN_FINISHED")
+    assert names.count("TOOL_CALL_START") == sum(entry.kind == "tool.dispatching" for entry in entries) > 0
+    assert all(document["type"] == event for _, event, document in union)
+
+
+def test_a_reader_of_a_live_run_sees_the_rest_as_it_happens(face: HttpFace, url: str) -> None:
+    run = face.waiting_run()
+    headers = {"Authorization": f"Bearer {face.token(REQUESTER)}"}
+    before = len(face.call(face.app.stores.tenant(TENANT).read(run)))
+    with (
+        httpx.Client(base_url=url, headers=headers, timeout=60) as client,
+        client.stream("GET", f"/v1/runs/{run}/events", headers={"Last-Event-ID": "2"}) as stream,
+    ):
+        events = read(stream.iter_lines())
+        seen = list(islice(events, before - 2))
+        face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json={"token": face.signed_answer(run)})
+        seen += list(events)
+    assert [number for number, _, _ in seen] == list(range(3, 3 + len(seen)))
+    assert "approval.answered" in [document.get("name") for _, _, document in seen]
+    assert seen[-1][1] == "RUN_FINISHED"
+    assert resume(face, run, seen[-1][0]).status_code == 204
+
+
+def test_a_server_that_stops_ends_its_streams(face: HttpFace, url: str) -> None:
+    run = face.waiting_run()
+    headers = {"Authorization": f"Bearer {face.token(REQUESTER)}"}
+    with (
+        httpx.Client(base_url=url, headers=headers, timeout=60) as client,
+        client.stream("GET", f"/v1/runs/{run}/events") as stream,
+    ):
+        events = read(stream.iter_lines())
+        next(events)
+        face.api.state.stopping.set()
+        try:
+            assert all(event != "RUN_FINISHED" for _, event, _ in events)
+        finally:
+            face.api.state.stopping.clear()
+
+
+@pytest.mark.parametrize("after", ["x", "-1", "1.5", "100000", "1\x00"])
+def test_a_number_that_names_no_event_is_refused(face: HttpFace, after: str) -> None:
+    run = face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
+    answer = face.send("GET", f"/v1/runs/{run}/events", headers={"Last-Event-ID": after})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
+
+
+def test_the_events_of_another_tenant_are_not_there(face: HttpFace) -> None:
+    run = face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
+    assert resume(face, run, 0, by=REQUESTER, tenant=OTHER_TENANT).status_code == 404
+
+
+def test_text_of_a_tool_or_a_user_begins_no_field_of_the_stream(face: HttpFace) -> None:
+    body = face.request()
+    body["session_id"] = "sess_1"
+    run = face.send("POST", "/v1/runs", json=body).json()["run_id"]
+    text = resume(face, run, 0).text
+    assert all(line.startswith(("id: ", "event: ", "data: ")) for line in text.splitlines() if line)
+    assert "\r" not in text

@@ -1,0 +1,80 @@
+"""The OpenAPI document is what the API does: requests made from it get answers that it describes, and no 500."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import load_all_checks
+from schemathesis.core.failures import FailureGroup
+from schemathesis.generation import GenerationMode
+
+from tests.http_face import LEAD, OPERATOR, REQUESTER, HttpFace
+
+EXAMPLES = 8
+PEOPLE = [REQUESTER, LEAD, OPERATOR]
+EXCLUDED = ("unsupported_method", "ignored_auth", "positive_data_acceptance", "negative_data_rejection")
+"""What other tests check (401, 405), or what the document cannot say: most valid ids name nothing, and a token of
+another JSON type is a text that is no token.
+"""
+
+
+def operations(face: HttpFace) -> list[Any]:
+    schema = schemathesis.openapi.from_dict(face.api.openapi())
+    # A stream of a run that waits has no end: `routes/test_events.py` reads it.
+    return [one for found in schema.get_all_operations() if not (one := found.ok()).path.endswith("/events")]
+
+
+def exercise(face: HttpFace, url: str, operation: Any, mode: GenerationMode, run: str) -> set[int]:
+    """Send generated requests to one operation; return the statuses of the answers, each of which fits the document."""
+    label = f"{operation.method.upper()} {operation.path}"
+    excluded = [one for one in schemathesis.checks.CHECKS.get_all() if one.__name__ in EXCLUDED]
+    statuses: set[int] = set()
+
+    @given(case=operation.as_strategy(generation_mode=mode), by=st.sampled_from(PEOPLE), known=st.booleans())
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    def send(case: Any, by: str, known: bool) -> None:
+        if known and "run" in case.path_parameters:
+            case.path_parameters["run"] = run
+        answer = case.call(base_url=url, headers={"Authorization": f"Bearer {face.token(by)}"})
+        statuses.add(answer.status_code)
+        assert answer.status_code < 500, (label, answer.text)
+        try:
+            case.validate_response(answer, excluded_checks=excluded)
+        except FailureGroup as group:
+            raise AssertionError(f"{label}: {[str(one) for one in group.exceptions]}") from None
+
+    send()
+    return statuses
+
+
+def test_every_answer_to_generated_requests_fits_the_document(face: HttpFace, url: str) -> None:
+    load_all_checks()
+    run, found = face.waiting_run(), operations(face)
+    assert len(found) >= 12
+    for operation in found:
+        statuses = exercise(face, url, operation, GenerationMode.POSITIVE, run)
+        if operation.path not in ("/v1/health", "/v1/ready"):
+            # Of a route without parameters nothing can be wrong.
+            statuses |= exercise(face, url, operation, GenerationMode.NEGATIVE, run)
+        assert statuses - {404}, f"{operation.path} answers 404 alone, so nothing was tested"
+
+
+def test_the_document_is_openapi_3_1_and_names_the_error_of_every_route(face: HttpFace) -> None:
+    document = face.api.openapi()
+    assert document["openapi"].startswith("3.1")
+    for path, found in document["paths"].items():
+        for method, operation in found.items():
+            problem = operation["responses"]["default"]["content"]
+            assert list(problem) == ["application/problem+json"], (method, path)
+            assert bool(operation.get("security")) is (path not in ("/v1/health", "/v1/ready"))
+    assert document == face.anonymous("GET", "/v1/openapi.json").json()

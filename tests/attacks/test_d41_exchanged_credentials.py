@@ -215,7 +215,7 @@ def test_a_write_that_the_issuer_refuses_is_not_dispatched_and_consumes_no_appro
         kinds = [one.kind for one in here.entries(gate.run_id)]
         assert ("tool.refused" in kinds, "tool.dispatching" in kinds) == (True, False)
         here.server.instead = lambda _: None
-        # It is judged anew, and nothing of the first attempt stands in its way.
+        # It is judged anew; the first attempt hinders nothing.
         assert isinstance(here.pay(gate, "again"), Done)
         assert len(here.api.served) == 1
         view = gate.finish("approved")

@@ -33,6 +33,7 @@ from contextos.contracts.ports.storage import Store
 from contextos.errors import ClockOff, Conflict, NotFound, ReplayMismatch, Unavailable, Untimely
 from contextos.operations import dead_letters
 from contextos.operations.leases import Heartbeats, held_until_us
+from contextos.operations.logged_run import LOGGED_RUN, LoggedRun
 from contextos.operations.ports import DeploymentConfig, Ports
 from contextos.operations.suspended_runs import ResumableLoop, SuspendedRun, SuspendedRuns
 from contextos.queries.run_view import RunView, run_view, view_in_state
@@ -158,6 +159,8 @@ class RunDriver:
         journal.deliver(None if message and _is_recorded(message, journal.entries) else message)
         if suspended.sends_heartbeats:
             self._heartbeats.begins((tenant_id, run_id), self._deployment.ports.clock.now_us())
+        logged = LoggedRun(run_id, suspended.trace_id)
+        LOGGED_RUN.set(logged)
         try:
             rest = await suspended.drive
         except Parked as parked:
@@ -168,6 +171,7 @@ class RunDriver:
                 await journal.let_go()
             raise
         finally:
+            logged.is_driven = False
             self._heartbeats.ends((tenant_id, run_id))
         if isinstance(rest, Rest | Parked):
             wake_at_us = rest.wake_at_us
@@ -286,7 +290,9 @@ class RunDriver:
         )
         journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)
         loop = invoke_agent(request, mark, self._deployment.environment(tenant_id, journal))
-        return SuspendedRun(ResumableLoop(loop), journal, self._inputs(tenant_id), sends_heartbeats, None)
+        return SuspendedRun(
+            ResumableLoop(loop), journal, self._inputs(tenant_id), sends_heartbeats, None, request.trace.trace_id
+        )
 
     def _silence_us(self) -> int:
         return self._heartbeats.silence_us(self._deployment.ports.clock.now_us())

@@ -238,8 +238,7 @@ def check_settings(settings: Settings) -> None:
     for name, port in PORT_SETTINGS.items():
         if not (port.is_optional and getattr(settings, name) is None):
             port.check(getattr(settings, name))
-    if settings.telemetry is not None:
-        check_telemetry(settings.telemetry)
+    check_telemetry(settings.telemetry)
     if "://" in settings.store and not is_postgres_url(settings.store):
         detail = "the URL in `/store` is not a PostgreSQL URL"
         raise invalid_setting("/store", "bad_setting", detail, "write `postgresql://…`, or name a file for SQLite")

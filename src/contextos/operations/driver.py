@@ -33,12 +33,12 @@ from contextos.contracts.ports.storage import Store
 from contextos.errors import ClockOff, Conflict, NotFound, ReplayMismatch, Unavailable, Untimely
 from contextos.operations import dead_letters
 from contextos.operations.leases import Heartbeats, held_until_us
-from contextos.operations.logged_run import LOGGED_RUN, LoggedRun
 from contextos.operations.ports import DeploymentConfig, Ports
 from contextos.operations.suspended_runs import ResumableLoop, SuspendedRun, SuspendedRuns
 from contextos.queries.run_view import RunView, run_view, view_in_state
 from contextos.runtime import state_machine
 from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.logged_run import LOGGED_RUN, LoggedRun
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
 from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain

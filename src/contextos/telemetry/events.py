@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from contextos.contracts.journal import Logged
 from contextos.telemetry import genai
-from contextos.telemetry.ended_run import Attributes, EndedRun, error_type, identifiers
+from contextos.telemetry.ended_run import Attributes, EndedRunEntries, error_type, identifiers
 from contextos.telemetry.spans import call_span_id, component_of, span_id
 
 Severity = Literal["info", "warn", "error"]
@@ -47,7 +47,7 @@ class Event:
     attributes: Attributes
 
 
-def run_events(run: EndedRun) -> Iterator[Event]:
+def run_events(run: EndedRunEntries) -> Iterator[Event]:
     """Yield the events of a run in the order of its entries; of its scores those that failed."""
     always = {"contextos.run_id": run.run_id, "contextos.tenant_id": run.tenant_id}
     for entry in run.log:
@@ -64,7 +64,7 @@ def run_events(run: EndedRun) -> Iterator[Event]:
             yield Event(f"contextos.{entry.kind}", entry.at_us, severity, _span_of(run, entry), attributes)
 
 
-def _span_of(run: EndedRun, entry: Logged) -> str:
+def _span_of(run: EndedRunEntries, entry: Logged) -> str:
     if entry.kind == "tool.refused" and entry.body is not None:
         return call_span_id(entry.body["envelope"]["tool_call_id"])
     return span_id(run, component_of(entry) or "run")

@@ -1,6 +1,6 @@
 """`Telemetry`: hands the spans, events and metrics of ended runs to the exporters of the OpenTelemetry SDK.
 
-It is told of a run after the commit that ended it, and of nothing before. A collector that is slow or away holds up no
+It receives a run after the commit that ended it, and nothing before. A collector that is slow or away holds up no
 run: what is queued beyond `MAX_QUEUED_RUNS` is dropped, which is logged and counted. The journal still has it.
 """
 
@@ -37,7 +37,7 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 from prometheus_client import CollectorRegistry, generate_latest
 
 from contextos.contracts.journal import Entry
-from contextos.telemetry.ended_run import EndedRun, ended_run
+from contextos.telemetry.ended_run import EndedRunEntries, ended_run
 from contextos.telemetry.events import Event as RunEvent
 from contextos.telemetry.events import run_events
 from contextos.telemetry.logs import error_fields
@@ -51,7 +51,7 @@ from contextos.telemetry.measurements import (
 from contextos.telemetry.sampling import is_always_kept
 from contextos.telemetry.spans import Span, run_spans
 
-SCOPE: Final = "contextos"
+INSTRUMENTATION_SCOPE: Final = "contextos"
 MAX_QUEUED_RUNS: Final = 512
 """Ended runs that wait to be read."""
 BATCH_RUNS: Final = 128
@@ -121,7 +121,7 @@ class Telemetry:
         self._resource = _ProcessResource(
             {"service.name": service_name, "service.version": version, "service.instance.id": str(uuid4())}
         )
-        self._scope = InstrumentationScope(SCOPE, version)
+        self._scope = InstrumentationScope(INSTRUMENTATION_SCOPE, version)
         self._sampler = TraceIdRatioBased(sample_share)
         self._registry = CollectorRegistry()
         readers: list[MetricReader] = [PrometheusMetricReader(scope_info_enabled=False, registry=self._registry)]
@@ -209,13 +209,13 @@ class Telemetry:
                 if self._exporters.events.export(events) is not LogRecordExportResult.SUCCESS or not sent:
                     _LOG.warning("telemetry export failed", extra={"runs": len(batch)})
 
-    def _is_kept(self, run: EndedRun) -> bool:
+    def _is_kept(self, run: EndedRunEntries) -> bool:
         if is_always_kept(run):
             return True
         return self._sampler.should_sample(None, int(run.trace.trace_id, 16), "").decision is Decision.RECORD_AND_SAMPLE
 
     def _instruments(self, version: str) -> dict[str, Any]:
-        meter = self._meters.get_meter(SCOPE, version)
+        meter = self._meters.get_meter(INSTRUMENTATION_SCOPE, version)
         found: dict[str, Any] = {}
         for name, one in INSTRUMENTS.items():
             if one.kind == "counter":
@@ -247,7 +247,7 @@ class Telemetry:
             end_time=span.end_us * 1_000,
         )
 
-    def _log_record(self, run: EndedRun, event: RunEvent) -> ReadableLogRecord:
+    def _log_record(self, run: EndedRunEntries, event: RunEvent) -> ReadableLogRecord:
         record = LogRecord(
             timestamp=event.at_us * 1_000,
             observed_timestamp=event.at_us * 1_000,
@@ -269,7 +269,7 @@ class _ProcessResource(Resource):
 
 
 class _Logged(AbstractContextManager[None]):
-    """Logs what is raised inside. Telemetry is told after the fact, so no fault of it may change what happened."""
+    """Logs what is raised inside. Telemetry comes after the fact, so no fault of it may change what happened."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id

@@ -20,7 +20,7 @@ from typing import Any, Final, TextIO
 
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
-from contextos.operations.logged_run import LOGGED_RUN
+from contextos.runtime.logged_run import LOGGED_RUN
 from contextos.trust.redact import redact
 
 ROOT: Final = "contextos"

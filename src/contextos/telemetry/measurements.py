@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from contextos.contracts.journal import Logged
 from contextos.telemetry import genai
-from contextos.telemetry.ended_run import EndedRun, Value, error_type, identifiers
+from contextos.telemetry.ended_run import EndedRunEntries, Value, error_type, identifiers
 from contextos.telemetry.events import AXES
 
 NONE: Final = "none"
@@ -55,7 +55,7 @@ class Measurement(NamedTuple):
     attributes: dict[str, Value]
 
 
-def run_measurements(run: EndedRun) -> Iterator[Measurement]:
+def run_measurements(run: EndedRunEntries) -> Iterator[Measurement]:
     """Yield the measurements of a run."""
     tenant = {"contextos.tenant_id": run.tenant_id}
     intent = {**tenant, "contextos.intent": run.first("intent.resolved").get("intent_id", NONE)}
@@ -87,7 +87,7 @@ def dropped_measurement(tenant_id: str, count: int) -> Measurement:
     return Measurement("contextos.telemetry.dropped", count, {"contextos.tenant_id": tenant_id})
 
 
-def _route(run: EndedRun, plan: Mapping[str, Any]) -> dict[str, Value]:
+def _route(run: EndedRunEntries, plan: Mapping[str, Any]) -> dict[str, Value]:
     templates = run.first("intent.resolved").get("templates", ())
     route = {
         "contextos.context_pack_ref": run.first("run.pinned").get("pack_ref"),
@@ -97,7 +97,7 @@ def _route(run: EndedRun, plan: Mapping[str, Any]) -> dict[str, Value]:
     return identifiers(route)
 
 
-def _calls(run: EndedRun) -> Iterator[Measurement]:
+def _calls(run: EndedRunEntries) -> Iterator[Measurement]:
     sent: dict[str, Logged] = {}
     for entry in run.of("tool.dispatching", "tool.returned", "tool.refused"):
         if entry.kind == "tool.dispatching":
@@ -115,7 +115,7 @@ def _calls(run: EndedRun) -> Iterator[Measurement]:
             yield Measurement("contextos.tool.duration", max(0.0, seconds), found)
 
 
-def _approvals(run: EndedRun) -> Iterator[Measurement]:
+def _approvals(run: EndedRunEntries) -> Iterator[Measurement]:
     asked: dict[str, Logged] = {}
     for entry in run.of("approval.asked", "approval.answered", "approval.expired"):
         if entry.kind == "approval.asked":

@@ -19,7 +19,7 @@ from contextos.contracts.ids import derive
 from contextos.contracts.journal import KINDS, Logged
 from contextos.contracts.trace import SAMPLED
 from contextos.telemetry import genai
-from contextos.telemetry.ended_run import Attributes, EndedRun, Value, error_type, identifiers
+from contextos.telemetry.ended_run import Attributes, EndedRunEntries, Value, error_type, identifiers
 
 MAX_SPANS: Final = 1_024
 """Spans of one run. Calls beyond it have none, and the span of the run says how many."""
@@ -118,7 +118,7 @@ class _Work:
     end_us: int
 
 
-def run_spans(run: EndedRun) -> list[Span]:
+def run_spans(run: EndedRunEntries) -> list[Span]:
     """Return the spans of a run, each parent before its children."""
     planes: dict[str, list[_Work]] = {}
     for work in _work(run):
@@ -134,7 +134,7 @@ def run_spans(run: EndedRun) -> list[Span]:
     return spans + calls[:room]
 
 
-def span_id(run: EndedRun, place: str) -> str:
+def span_id(run: EndedRunEntries, place: str) -> str:
     """Return the id of the span of a place in a run: `run`, a plane, or a component."""
     return _span_id(run.run_id, run.segment, place)
 
@@ -149,7 +149,7 @@ def component_of(entry: Logged) -> str | None:
     return _BY_KEY.get((entry.kind, entry.key.partition("/")[0])) or COMPONENTS.get(entry.kind)
 
 
-def _work(run: EndedRun) -> Iterable[_Work]:
+def _work(run: EndedRunEntries) -> Iterable[_Work]:
     work: dict[tuple[str, str], _Work] = {}
     before_us = run.log[0].at_us
     # The session of an agent has a plan for each call, which would multiply the spans.
@@ -165,7 +165,7 @@ def _work(run: EndedRun) -> Iterable[_Work]:
     return work.values()
 
 
-def _root(run: EndedRun, *, omitted: int) -> Span:
+def _root(run: EndedRunEntries, *, omitted: int) -> Span:
     # As the directory proved it. What a request states can be anything.
     name, attributes = genai.agent_span(run.first("run.context").get("agent", {}).get("agent_id", ""))
     record, ended, session_id = run.record, run.first("run.ended"), run.first("run.context").get("session_id")
@@ -215,7 +215,7 @@ def _root(run: EndedRun, *, omitted: int) -> Span:
     )
 
 
-def _component(run: EndedRun, plane_id: str, work: _Work) -> Span:
+def _component(run: EndedRunEntries, plane_id: str, work: _Work) -> Span:
     place = f"{work.component}/{work.revision}" if work.revision else work.component
     found: dict[str, Value] = {}
     if work.revision.isdigit():
@@ -225,8 +225,8 @@ def _component(run: EndedRun, plane_id: str, work: _Work) -> Span:
     return _span(run, span_id(run, place), plane_id, work.component, work.start_us, work.end_us, found)
 
 
-def _calls(run: EndedRun) -> Iterator[Span]:
-    """One span for each call: all its attempts, or its refusal. Attempts are told apart by the end of their key."""
+def _calls(run: EndedRunEntries) -> Iterator[Span]:
+    """One span for each call: all its attempts, or its refusal. The keys of attempts differ at their end."""
     found: dict[str, list[Logged]] = {}
     for entry in run.of("tool.dispatching", "tool.returned", "tool.refused"):
         found.setdefault(entry.body["envelope"]["tool_call_id"], []).append(entry)
@@ -236,7 +236,9 @@ def _calls(run: EndedRun) -> Iterator[Span]:
         yield _call(run, gateway, tool_call_id, entries, settled.get(last) or settled.get(last.rpartition("/")[0]))
 
 
-def _call(run: EndedRun, gateway: str, tool_call_id: str, entries: Sequence[Logged], settlement: Logged | None) -> Span:
+def _call(
+    run: EndedRunEntries, gateway: str, tool_call_id: str, entries: Sequence[Logged], settlement: Logged | None
+) -> Span:
     last, sent = entries[-1], [one for one in entries if one.kind == "tool.dispatching"]
     envelope = last.body["envelope"]
     error = envelope.get("error") or {}
@@ -268,7 +270,7 @@ def _call(run: EndedRun, gateway: str, tool_call_id: str, entries: Sequence[Logg
 
 
 def _span(
-    run: EndedRun,
+    run: EndedRunEntries,
     own: str,
     parent: str,
     name: str,

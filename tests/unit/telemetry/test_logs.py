@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from contextos.operations.logged_run import LOGGED_RUN, LoggedRun
+from contextos.runtime.logged_run import LOGGED_RUN, LoggedRun
 from contextos.telemetry.logs import (
     FIELDS,
     MAX_ERRORS,

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from contextos.telemetry import genai
-from contextos.telemetry.ended_run import EndedRun
+from contextos.telemetry.ended_run import EndedRunEntries
 from contextos.telemetry.measurements import (
     INSTRUMENTS,
     Measurement,
@@ -18,7 +18,7 @@ from contextos.telemetry.measurements import (
 from tests.unit.telemetry import runs
 
 
-def measured(run: EndedRun, name: str) -> list[Measurement]:
+def measured(run: EndedRunEntries, name: str) -> list[Measurement]:
     return [one for one in run_measurements(run) if one.name == name]
 
 

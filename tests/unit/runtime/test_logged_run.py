@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from contextos.operations.logged_run import LOGGED_RUN
+from contextos.runtime.logged_run import LOGGED_RUN
 from tests.world import open_world, request, run
 
 

@@ -44,6 +44,7 @@ from contextos.telemetry.logs import error_fields
 from contextos.telemetry.measurements import (
     INSTRUMENTS,
     Measurement,
+    add_up,
     dropped_measurement,
     replay_measurement,
     run_measurements,
@@ -54,7 +55,7 @@ from contextos.telemetry.spans import Span, run_spans
 INSTRUMENTATION_SCOPE: Final = "contextos"
 MAX_QUEUED_RUNS: Final = 512
 """Ended runs that wait to be read."""
-BATCH_RUNS: Final = 128
+BATCH_RUNS: Final = 32
 """Runs that are read and exported at once."""
 FLUSH_DELAY_S: Final = 1.0
 """The longest time that a run waits to be read."""
@@ -195,18 +196,22 @@ class Telemetry:
     def _export(self, batch: Sequence[Sequence[Entry]]) -> None:
         spans: list[ReadableSpan] = []
         events: list[ReadableLogRecord] = []
+        measured: list[Measurement] = []
         for entries in batch:
             with _Logged(entries[0].run):
                 run = ended_run(entries)
-                for one in run_measurements(run):
-                    self._measure(one)
+                measured += run_measurements(run)
                 if self._exporters is not None and self._is_kept(run):
                     spans += [self._readable(span) for span in run_spans(run)]
                     events += [self._log_record(run, event) for event in run_events(run)]
+        for one in add_up(measured):
+            self._measure(one)
         if self._exporters is not None and spans:
             with _Logged(""):
                 sent = self._exporters.spans.export(spans) is SpanExportResult.SUCCESS
-                if self._exporters.events.export(events) is not LogRecordExportResult.SUCCESS or not sent:
+                if events and self._exporters.events.export(events) is not LogRecordExportResult.SUCCESS:
+                    sent = False
+                if not sent:
                     _LOG.warning("telemetry export failed", extra={"runs": len(batch)})
 
     def _is_kept(self, run: EndedRunEntries) -> bool:

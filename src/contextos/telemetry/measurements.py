@@ -6,7 +6,7 @@ number is bounded by what an operator published and not by what a caller sends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from contextos.contracts.journal import Logged
@@ -20,7 +20,6 @@ NONE: Final = "none"
 _SPENT: Final = ("wall_clock_ms", "tokens", "cost_usd_cents")
 _SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400, 604_800)
-_SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1)
 
 
 class Instrument(NamedTuple):
@@ -40,7 +39,8 @@ INSTRUMENTS: Final[dict[str, Instrument]] = {
     "contextos.tool.duration": Instrument("histogram", "s", "calls that were sent, by their duration", _SECONDS),
     "contextos.tool.refusals": Instrument("counter", "{call}", "calls that were refused, so that nothing was sent"),
     "contextos.approval.wait": Instrument("histogram", "s", "time from a question to its answer", _WAITS),
-    "contextos.score": Instrument("histogram", "1", "scores of runs, from 0 to 1 (best)", _SHARES),
+    "contextos.scores": Instrument("counter", "{score}", "scores of runs that passed or failed"),
+    "contextos.score.points": Instrument("counter", "1", "the sum of these scores, each from 0 to 1 (best)"),
     "contextos.replays": Instrument("counter", "{replay}", "replays by result: equal or different"),
     "contextos.telemetry.dropped": Instrument("counter", "{run}", "ended runs that no other metric counts"),
 }
@@ -73,7 +73,23 @@ def run_measurements(run: EndedRunEntries) -> Iterator[Measurement]:
     for card in run.of("run.scored"):
         for axis in AXES:
             scored: dict[str, Value] = {genai.EVALUATION_NAME: axis, genai.EVALUATION_LABEL: card.body[axis]["status"]}
-            yield Measurement("contextos.score", card.body[axis]["score"], {**intent, **scored})
+            yield Measurement("contextos.scores", 1, {**intent, **scored})
+            yield Measurement("contextos.score.points", card.body[axis]["score"], {**intent, **scored})
+
+
+def add_up(measurements: Iterable[Measurement]) -> Iterator[Measurement]:
+    """Yield the same with one measurement for each counter and its attributes: recording one costs as much as ten
+    additions.
+    """
+    sums: dict[tuple[str, frozenset[tuple[str, Value]]], Measurement] = {}
+    for one in measurements:
+        if INSTRUMENTS[one.name].kind == "histogram":
+            yield one
+            continue
+        key = (one.name, frozenset(one.attributes.items()))
+        known = sums.get(key)
+        sums[key] = one if known is None else known._replace(value=known.value + one.value)
+    yield from sums.values()
 
 
 def replay_measurement(tenant_id: str, *, equal: bool) -> Measurement:

@@ -24,6 +24,11 @@ from contextos.telemetry.ended_run import Attributes, EndedRunEntries, Value, er
 MAX_SPANS: Final = 1_024
 """Spans of one run. Calls beyond it have none, and the span of the run says how many."""
 
+MIN_COMPONENT_US: Final = 1_000
+"""A component that worked for a shorter time has no span of its own: its plane has the time. A span costs more than
+most of this work does.
+"""
+
 COMPONENTS: Final[dict[str, str]] = {
     "identity.resolved": "trust.identity",
     "run.pinned": "control.catalog",
@@ -85,6 +90,8 @@ _BY_KEY: Final = {
     ("record.revised", "slot"): "slots.selection",
 }
 """Where the first part of the key says another component than the kind."""
+_ALWAYS: Final = frozenset({"action.tool_gateway", "trust.approvals"})
+"""The components that calls and events belong to."""
 _PER_PLAN: Final = frozenset({"trust.policy", "context.compiler", "decision.planner", "decision.critic"})
 """The components that work anew for each plan: they have a span for each revision."""
 _AFTER_A_WAIT: Final = frozenset(
@@ -130,7 +137,7 @@ def run_spans(run: EndedRunEntries) -> list[Span]:
         start_us, end_us = min(one.start_us for one in parts), max(one.end_us for one in parts)
         own = span_id(run, plane)
         spans.append(_span(run, own, spans[0].span_id, plane, start_us, end_us, {}))
-        spans += [_component(run, own, one) for one in parts]
+        spans += [_component(run, own, one) for one in parts if _has_span(one)]
     return spans + calls[:room]
 
 
@@ -191,9 +198,7 @@ def _root(run: EndedRunEntries, *, omitted: int) -> Span:
         "contextos.outcome": record.get("outcome"),
         "contextos.status": record.get("status"),
         "contextos.tokens": spent.get("tokens"),
-        "contextos.tool_calls": spent.get("tool_calls"),
         "contextos.cost_usd_cents": spent.get("cost_usd_cents"),
-        "contextos.entries": ended.get("entries"),
         "contextos.spans_omitted": omitted or None,
     }
     failed = run.end in ("refused", "escalated", "exhausted")
@@ -213,6 +218,10 @@ def _root(run: EndedRunEntries, *, omitted: int) -> Span:
         failed,
         from_caller,
     )
+
+
+def _has_span(work: _Work) -> bool:
+    return work.component in _ALWAYS or work.end_us - work.start_us >= MIN_COMPONENT_US
 
 
 def _component(run: EndedRunEntries, plane_id: str, work: _Work) -> Span:
@@ -247,13 +256,11 @@ def _call(
     name, attributes = genai.tool_span(envelope["capability_id"], tool_call_id)
     found = {
         **attributes,
-        "contextos.run_id": run.run_id,
         "contextos.action.outcome": outcome,
-        "contextos.action.attempts": len(sent),
+        "contextos.action.attempts": len(sent) if len(sent) != 1 else None,
         "contextos.policy_decision_id": envelope.get("policy_decision_id"),
         "contextos.output_digest": last.body.get("output_digest"),
-        "contextos.cost_usd_cents": last.body.get("cost_cents"),
-        "contextos.effect": last.body.get("happened") if settlement is None else settlement.body.get("happened"),
+        "contextos.effect": (last if settlement is None else settlement).body.get("happened") or None,
     }
     if sent:
         asked = sent[-1].body

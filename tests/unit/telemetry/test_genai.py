@@ -25,7 +25,6 @@ def test_a_call_is_an_execution_of_a_tool() -> None:
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "adp_orders.lookup",
         "gen_ai.tool.call.id": "tool_1",
-        "gen_ai.tool.type": "function",
     }
 
 

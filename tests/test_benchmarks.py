@@ -43,6 +43,7 @@ from benchmarks import (
 from benchmarks import compile as compile_
 from benchmarks import policy as policy_
 from benchmarks import postgres as postgres_
+from benchmarks import telemetry as telemetry_
 from benchmarks import verify as verify_
 from contextos.contracts.admission_limits import AdmissionLimits
 from tests.postgres import Database, Server
@@ -91,6 +92,7 @@ def test_every_benchmark_of_the_table_is_played_here():
         "slots",
         "verify",
         "size",
+        "telemetry",
     }
     assert set(run.BENCHMARKS) == played
 
@@ -346,4 +348,17 @@ def test_verify(tmp_path, capsys):
         "whole verification of 40 runs by ranges, peak memory",
         "from the last checkpoint, 200 new runs, peak memory",
         "a new run from the last checkpoint",
+    )
+
+
+def test_telemetry(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(telemetry_, "BLOCK", 1)
+    with telemetry_.receiver() as url:
+        asyncio.run(telemetry_.measure(tmp_path, url, 1))
+    says(
+        capsys,
+        "CPU of a refund, telemetry on / off, no gate",
+        "CPU of a refund (no gate), on, off, p50",
+        "CPU of a refund, telemetry on / off, approval",
+        "CPU of a refund (approval), on, off, p50",
     )

@@ -16,6 +16,8 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.settings`: the tables of `contextos.toml`
 - `contextos.port_settings`: those of the keys and the directory
 - `contextos.port_settings.workloads`: those of the workloads that call over HTTP
+- `contextos.telemetry.setting`: that of the telemetry
+- `contextos.telemetry.exporter`: telemetry through exporters that a program brings (extra `telemetry`)
 - `contextos.testing`: a deployment in memory for tests of packs and tools
 - `contextos.adapters.encrypted_keys`: make keys in encrypted files
 - `contextos.adapters.signed_directory`: sign a directory

@@ -78,6 +78,7 @@ def test_with_debug_the_log_names_the_run_the_capability_and_the_frames_without_
     lines = [json.loads(line) for line in log.splitlines()]
     raised, *retries = [line for line in lines if line["message"] == "foreign code raised"]
     assert [line["tool_call"] for line in retries] == [raised["tool_call"]] * len(retries)
+    assert raised["trace"] == json.loads((workspace / "requests" / "next.json").read_text())["trace"]["trace_id"]
     assert raised["level"] == "ERROR"
     assert raised["logger"] == "contextos.adapters"
     assert raised["tenant"] == "tenant_acme_prod"

@@ -41,8 +41,8 @@ def open(
 
     `settings` are a `Settings`, or the workspace's directory with `contextos.toml`. `directory`, `keys`,
     `credentials` and `telemetry` are used instead of those that the settings name, `adapters` beside them; these
-    objects are not closed here. `planner` plans the runs that begin here; None fills task templates. `telemetry` is
-    told of each run that ends here. `dev` allows development stand-ins that the settings do not name; records name
+    objects are not closed here. `planner` plans the runs that begin here; None fills task templates. `telemetry`
+    receives each run that ends here. `dev` allows development stand-ins that the settings do not name; records name
     each of them, and the profile `service` has none.
 
     On entering, the engine starts and drives what is due. On leaving, also after an error, it stops, the heads are

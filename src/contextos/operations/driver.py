@@ -38,6 +38,7 @@ from contextos.operations.suspended_runs import ResumableLoop, SuspendedRun, Sus
 from contextos.queries.run_view import RunView, run_view, view_in_state
 from contextos.runtime import state_machine
 from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.logged_run import LOGGED_RUN, LoggedRun
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
 from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain
@@ -159,6 +160,8 @@ class RunDriver:
         journal.deliver(message)
         if suspended.sends_heartbeats:
             self._heartbeats.begins((tenant_id, run_id), self._deployment.ports.clock.now_us())
+        logged = LoggedRun(run_id, suspended.trace_id)
+        LOGGED_RUN.set(logged)
         try:
             rest = await suspended.drive
         except Parked as parked:
@@ -169,6 +172,7 @@ class RunDriver:
                 await journal.let_go()
             raise
         finally:
+            logged.is_driven = False
             self._heartbeats.ends((tenant_id, run_id))
         if isinstance(rest, Rest | Parked):
             wake_at_us = rest.wake_at_us
@@ -287,7 +291,9 @@ class RunDriver:
         )
         journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)
         loop = invoke_agent(request, mark, self._deployment.environment(tenant_id, journal))
-        return SuspendedRun(ResumableLoop(loop), journal, self._inputs(tenant_id), sends_heartbeats, None)
+        return SuspendedRun(
+            ResumableLoop(loop), journal, self._inputs(tenant_id), sends_heartbeats, None, request.trace.trace_id
+        )
 
     def _silence_us(self) -> int:
         return self._heartbeats.silence_us(self._deployment.ports.clock.now_us())

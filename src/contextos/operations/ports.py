@@ -59,7 +59,7 @@ class ApprovalLogins:
 
 
 class RunTelemetry(Protocol):
-    """Is told what telemetry reports, after the commit that it is about."""
+    """Receives what telemetry reports, after the commit that it is about."""
 
     def run_ended(self, entries: Sequence[Entry]) -> None:
         """A run has ended; `entries` are all of its entries."""

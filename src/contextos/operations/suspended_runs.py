@@ -49,7 +49,7 @@ class SuspendedRun:
     If those inputs changed, the coroutine is dropped and the run is rebuilt from the journal.
 
     `sends_heartbeats` is true for a `long_running` run. `acts` is how many acts of operators the tenant had when the
-    agent of a session spoke last, or None.
+    agent of a session spoke last, or None. `trace_id` is that of the request.
     """
 
     drive: ResumableLoop
@@ -57,6 +57,7 @@ class SuspendedRun:
     inputs: tuple[Any, ...]
     sends_heartbeats: bool
     acts: int | None
+    trace_id: str
 
 
 class SuspendedRuns:

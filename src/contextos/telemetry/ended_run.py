@@ -1,8 +1,8 @@
-"""`EndedRun`: the entries of a run since its last end, read once for spans, events, metrics and sampling.
+"""`EndedRunEntries`: the entries of a run since its last end, read once for spans, events, metrics and sampling.
 
-Telemetry is made only from what `EndedRun` reads: a run has no second account of itself. Values are taken by name from
-known fields. Arguments, outputs, evidence, messages and reasons are never taken, and a text counts only if it has the
-form of an identifier.
+Telemetry is made only from what `EndedRunEntries` reads: a run has no second account of itself. Values are taken by
+name from known fields. Arguments, outputs, evidence, messages and reasons are never taken, and a text counts only if it
+has the form of an identifier.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ counts.
 
 
 @dataclass(frozen=True, slots=True)
-class EndedRun:
+class EndedRunEntries:
     """The entries of a run since its last end (`log`), with the bodies that telemetry reads; None if it was erased.
 
     `trace` is the trace of the request. `segment` counts how often the run was reopened before: 0 for most runs.
@@ -88,7 +88,7 @@ class EndedRun:
         return str(self.first("run.ended").get("end", "unknown"))
 
 
-def ended_run(entries: Sequence[Entry]) -> EndedRun:
+def ended_run(entries: Sequence[Entry]) -> EndedRunEntries:
     """Read the entries of a run that ends with `run.ended`.
 
     Raises:
@@ -102,7 +102,7 @@ def ended_run(entries: Sequence[Entry]) -> EndedRun:
         raise Integrity(f"the request of `{entries[0].run}` was erased, and with it its trace")
     begins = ends[-2] + 1 if len(ends) > 1 else 0
     records = [read_body(one) for one in entries[:begins] if (one.kind, one.key) == ("record.revised", "final")]
-    return EndedRun(
+    return EndedRunEntries(
         tenant_id=entries[0].tenant,
         run_id=entries[0].run,
         trace=TraceContext.model_validate(received["request"]["trace"]),

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from contextos.contracts.journal import Logged
 from contextos.telemetry import genai
-from contextos.telemetry.ended_run import Attributes, EndedRun, error_type, identifiers
+from contextos.telemetry.ended_run import Attributes, EndedRunEntries, error_type, identifiers
 from contextos.telemetry.spans import call_span_id, component_of, span_id
 
 Severity = Literal["info", "warn", "error"]
@@ -31,7 +31,7 @@ SEVERITIES: Final[dict[str, Severity]] = {
     "tool.refused": "warn",
     "tool.retry_scheduled": "warn",
     "effect.settled": "warn",
-    "run.ended": "info",
+    "run.ended": "warn",
 }
 """The kinds of entries that are events (`contextos.<kind>`), each with its severity."""
 
@@ -47,15 +47,17 @@ class Event:
     attributes: Attributes
 
 
-def run_events(run: EndedRun) -> Iterator[Event]:
-    """Yield the events of a run in the order of its entries; of its scores those that failed."""
+def run_events(run: EndedRunEntries) -> Iterator[Event]:
+    """Yield the events of a run in the order of its entries; of scores those that failed, and no end that is fine."""
     always = {"contextos.run_id": run.run_id, "contextos.tenant_id": run.tenant_id}
     for entry in run.log:
         if entry.kind == "run.scored" and entry.body is not None:
-            scoring = span_id(run, "decision.scoring")
+            scored = span_id(run, "run")
             for axis in (one for one in AXES if entry.body[one]["status"] != "pass"):
                 found = genai.evaluation(axis, entry.body[axis]["score"], entry.body[axis]["status"])
-                yield Event(genai.EVALUATION_EVENT, entry.at_us, "warn", scoring, {**found, **always})
+                yield Event(genai.EVALUATION_EVENT, entry.at_us, "warn", scored, {**found, **always})
+        elif entry.kind == "run.ended" and run.end == "completed":
+            continue
         elif (known := SEVERITIES.get(entry.kind)) is not None:
             severity: Severity = (
                 "error" if entry.kind == "run.ended" and run.end in ("escalated", "exhausted") else known
@@ -64,7 +66,7 @@ def run_events(run: EndedRun) -> Iterator[Event]:
             yield Event(f"contextos.{entry.kind}", entry.at_us, severity, _span_of(run, entry), attributes)
 
 
-def _span_of(run: EndedRun, entry: Logged) -> str:
+def _span_of(run: EndedRunEntries, entry: Logged) -> str:
     if entry.kind == "tool.refused" and entry.body is not None:
         return call_span_id(entry.body["envelope"]["tool_call_id"])
     return span_id(run, component_of(entry) or "run")

@@ -1,6 +1,6 @@
 """`Telemetry`: hands the spans, events and metrics of ended runs to the exporters of the OpenTelemetry SDK.
 
-It is told of a run after the commit that ended it, and of nothing before. A collector that is slow or away holds up no
+It receives a run after the commit that ended it, and nothing before. A collector that is slow or away holds up no
 run: what is queued beyond `MAX_QUEUED_RUNS` is dropped, which is logged and counted. The journal still has it.
 """
 
@@ -37,13 +37,14 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 from prometheus_client import CollectorRegistry, generate_latest
 
 from contextos.contracts.journal import Entry
-from contextos.telemetry.ended_run import EndedRun, ended_run
+from contextos.telemetry.ended_run import EndedRunEntries, ended_run
 from contextos.telemetry.events import Event as RunEvent
 from contextos.telemetry.events import run_events
 from contextos.telemetry.logs import error_fields
 from contextos.telemetry.measurements import (
     INSTRUMENTS,
     Measurement,
+    add_up,
     dropped_measurement,
     replay_measurement,
     run_measurements,
@@ -51,10 +52,10 @@ from contextos.telemetry.measurements import (
 from contextos.telemetry.sampling import is_always_kept
 from contextos.telemetry.spans import Span, run_spans
 
-SCOPE: Final = "contextos"
+INSTRUMENTATION_SCOPE: Final = "contextos"
 MAX_QUEUED_RUNS: Final = 512
 """Ended runs that wait to be read."""
-BATCH_RUNS: Final = 128
+BATCH_RUNS: Final = 32
 """Runs that are read and exported at once."""
 FLUSH_DELAY_S: Final = 1.0
 """The longest time that a run waits to be read."""
@@ -121,7 +122,7 @@ class Telemetry:
         self._resource = _ProcessResource(
             {"service.name": service_name, "service.version": version, "service.instance.id": str(uuid4())}
         )
-        self._scope = InstrumentationScope(SCOPE, version)
+        self._scope = InstrumentationScope(INSTRUMENTATION_SCOPE, version)
         self._sampler = TraceIdRatioBased(sample_share)
         self._registry = CollectorRegistry()
         readers: list[MetricReader] = [PrometheusMetricReader(scope_info_enabled=False, registry=self._registry)]
@@ -195,27 +196,31 @@ class Telemetry:
     def _export(self, batch: Sequence[Sequence[Entry]]) -> None:
         spans: list[ReadableSpan] = []
         events: list[ReadableLogRecord] = []
+        measured: list[Measurement] = []
         for entries in batch:
             with _Logged(entries[0].run):
                 run = ended_run(entries)
-                for one in run_measurements(run):
-                    self._measure(one)
+                measured += run_measurements(run)
                 if self._exporters is not None and self._is_kept(run):
                     spans += [self._readable(span) for span in run_spans(run)]
                     events += [self._log_record(run, event) for event in run_events(run)]
+        for one in add_up(measured):
+            self._measure(one)
         if self._exporters is not None and spans:
             with _Logged(""):
                 sent = self._exporters.spans.export(spans) is SpanExportResult.SUCCESS
-                if self._exporters.events.export(events) is not LogRecordExportResult.SUCCESS or not sent:
+                if events and self._exporters.events.export(events) is not LogRecordExportResult.SUCCESS:
+                    sent = False
+                if not sent:
                     _LOG.warning("telemetry export failed", extra={"runs": len(batch)})
 
-    def _is_kept(self, run: EndedRun) -> bool:
+    def _is_kept(self, run: EndedRunEntries) -> bool:
         if is_always_kept(run):
             return True
         return self._sampler.should_sample(None, int(run.trace.trace_id, 16), "").decision is Decision.RECORD_AND_SAMPLE
 
     def _instruments(self, version: str) -> dict[str, Any]:
-        meter = self._meters.get_meter(SCOPE, version)
+        meter = self._meters.get_meter(INSTRUMENTATION_SCOPE, version)
         found: dict[str, Any] = {}
         for name, one in INSTRUMENTS.items():
             if one.kind == "counter":
@@ -247,7 +252,7 @@ class Telemetry:
             end_time=span.end_us * 1_000,
         )
 
-    def _log_record(self, run: EndedRun, event: RunEvent) -> ReadableLogRecord:
+    def _log_record(self, run: EndedRunEntries, event: RunEvent) -> ReadableLogRecord:
         record = LogRecord(
             timestamp=event.at_us * 1_000,
             observed_timestamp=event.at_us * 1_000,
@@ -269,7 +274,7 @@ class _ProcessResource(Resource):
 
 
 class _Logged(AbstractContextManager[None]):
-    """Logs what is raised inside. Telemetry is told after the fact, so no fault of it may change what happened."""
+    """Logs what is raised inside. Telemetry comes after the fact, so no fault of it may change what happened."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id

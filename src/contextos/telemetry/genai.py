@@ -15,7 +15,6 @@ AGENT_ID: Final = "gen_ai.agent.id"
 CONVERSATION_ID: Final = "gen_ai.conversation.id"
 TOOL_NAME: Final = "gen_ai.tool.name"
 TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
-TOOL_TYPE: Final = "gen_ai.tool.type"
 EVALUATION_NAME: Final = "gen_ai.evaluation.name"
 EVALUATION_SCORE: Final = "gen_ai.evaluation.score.value"
 EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
@@ -47,12 +46,7 @@ def tool_span(capability_id: str, tool_call_id: str) -> tuple[str, dict[str, str
     >>> tool_span("adp_orders.lookup", "tool_a6fa08b0fad459f8")[0]
     'execute_tool adp_orders.lookup'
     """
-    attributes = {
-        OPERATION_NAME: "execute_tool",
-        TOOL_NAME: capability_id,
-        TOOL_CALL_ID: tool_call_id,
-        TOOL_TYPE: "function",
-    }
+    attributes = {OPERATION_NAME: "execute_tool", TOOL_NAME: capability_id, TOOL_CALL_ID: tool_call_id}
     return f"execute_tool {capability_id}", attributes
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final, TextIO
 
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
+from contextos.runtime.logged_run import LOGGED_RUN
 from contextos.trust.redact import redact
 
 ROOT: Final = "contextos"
@@ -27,6 +28,7 @@ ROOT: Final = "contextos"
 FIELDS: Final = (
     "tenant",
     "run",
+    "trace",
     "tool_call",
     "capability",
     "error",
@@ -36,7 +38,9 @@ FIELDS: Final = (
     "attempt",
     "subscriber",
 )
-"""The fields that are written, in this order. `tool_call` is the `tool_call_id` of the journal."""
+"""The fields that are written, in this order. `tool_call` is the `tool_call_id` of the journal, and `trace` the id of
+the W3C trace of the run.
+"""
 MAX_ERRORS: Final = 8
 MAX_FRAMES: Final = 40
 """Innermost frames that are kept for each exception."""
@@ -100,7 +104,8 @@ class _Edge(logging.StreamHandler[TextIO]):
 
 
 def _document(record: logging.LogRecord) -> dict[str, Any]:
-    fields = {name: getattr(record, name) for name in FIELDS if getattr(record, name, None) is not None}
+    given = _of_the_run(getattr(record, "run", None)) | vars(record)
+    fields = {name: given[name] for name in FIELDS if given.get(name) is not None}
     if record.exc_info and (error := record.exc_info[1]) is not None:
         fields |= error_fields(error)
     document: dict[str, Any] = {
@@ -110,6 +115,14 @@ def _document(record: logging.LogRecord) -> dict[str, Any]:
         "message": _redacted(record.getMessage()),
     }
     return document | {name: _plain(value) for name, value in fields.items()}
+
+
+def _of_the_run(run: object) -> dict[str, str]:
+    """The run that the current task drives, and its trace; of one that it drove before, if the record names it."""
+    driven = LOGGED_RUN.get()
+    if driven is None or not (run == driven.run_id or (run is None and driven.is_driven)):
+        return {}
+    return {"run": driven.run_id, "trace": driven.trace_id}
 
 
 def _plain(value: Any) -> Any:

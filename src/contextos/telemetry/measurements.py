@@ -6,12 +6,12 @@ number is bounded by what an operator published and not by what a caller sends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from contextos.contracts.journal import Logged
 from contextos.telemetry import genai
-from contextos.telemetry.ended_run import EndedRun, Value, error_type, identifiers
+from contextos.telemetry.ended_run import EndedRunEntries, Value, error_type, identifiers
 from contextos.telemetry.events import AXES
 
 NONE: Final = "none"
@@ -20,7 +20,6 @@ NONE: Final = "none"
 _SPENT: Final = ("wall_clock_ms", "tokens", "cost_usd_cents")
 _SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400, 604_800)
-_SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1)
 
 
 class Instrument(NamedTuple):
@@ -40,7 +39,8 @@ INSTRUMENTS: Final[dict[str, Instrument]] = {
     "contextos.tool.duration": Instrument("histogram", "s", "calls that were sent, by their duration", _SECONDS),
     "contextos.tool.refusals": Instrument("counter", "{call}", "calls that were refused, so that nothing was sent"),
     "contextos.approval.wait": Instrument("histogram", "s", "time from a question to its answer", _WAITS),
-    "contextos.score": Instrument("histogram", "1", "scores of runs, from 0 to 1 (best)", _SHARES),
+    "contextos.scores": Instrument("counter", "{score}", "scores of runs that passed or failed"),
+    "contextos.score.points": Instrument("counter", "1", "the sum of these scores, each from 0 to 1 (best)"),
     "contextos.replays": Instrument("counter", "{replay}", "replays by result: equal or different"),
     "contextos.telemetry.dropped": Instrument("counter", "{run}", "ended runs that no other metric counts"),
 }
@@ -55,7 +55,7 @@ class Measurement(NamedTuple):
     attributes: dict[str, Value]
 
 
-def run_measurements(run: EndedRun) -> Iterator[Measurement]:
+def run_measurements(run: EndedRunEntries) -> Iterator[Measurement]:
     """Yield the measurements of a run."""
     tenant = {"contextos.tenant_id": run.tenant_id}
     intent = {**tenant, "contextos.intent": run.first("intent.resolved").get("intent_id", NONE)}
@@ -73,7 +73,23 @@ def run_measurements(run: EndedRun) -> Iterator[Measurement]:
     for card in run.of("run.scored"):
         for axis in AXES:
             scored: dict[str, Value] = {genai.EVALUATION_NAME: axis, genai.EVALUATION_LABEL: card.body[axis]["status"]}
-            yield Measurement("contextos.score", card.body[axis]["score"], {**intent, **scored})
+            yield Measurement("contextos.scores", 1, {**intent, **scored})
+            yield Measurement("contextos.score.points", card.body[axis]["score"], {**intent, **scored})
+
+
+def add_up(measurements: Iterable[Measurement]) -> Iterator[Measurement]:
+    """Yield the same with one measurement for each counter and its attributes: recording one costs as much as ten
+    additions.
+    """
+    sums: dict[tuple[str, frozenset[tuple[str, Value]]], Measurement] = {}
+    for one in measurements:
+        if INSTRUMENTS[one.name].kind == "histogram":
+            yield one
+            continue
+        key = (one.name, frozenset(one.attributes.items()))
+        known = sums.get(key)
+        sums[key] = one if known is None else known._replace(value=known.value + one.value)
+    yield from sums.values()
 
 
 def replay_measurement(tenant_id: str, *, equal: bool) -> Measurement:
@@ -87,7 +103,7 @@ def dropped_measurement(tenant_id: str, count: int) -> Measurement:
     return Measurement("contextos.telemetry.dropped", count, {"contextos.tenant_id": tenant_id})
 
 
-def _route(run: EndedRun, plan: Mapping[str, Any]) -> dict[str, Value]:
+def _route(run: EndedRunEntries, plan: Mapping[str, Any]) -> dict[str, Value]:
     templates = run.first("intent.resolved").get("templates", ())
     route = {
         "contextos.context_pack_ref": run.first("run.pinned").get("pack_ref"),
@@ -97,7 +113,7 @@ def _route(run: EndedRun, plan: Mapping[str, Any]) -> dict[str, Value]:
     return identifiers(route)
 
 
-def _calls(run: EndedRun) -> Iterator[Measurement]:
+def _calls(run: EndedRunEntries) -> Iterator[Measurement]:
     sent: dict[str, Logged] = {}
     for entry in run.of("tool.dispatching", "tool.returned", "tool.refused"):
         if entry.kind == "tool.dispatching":
@@ -115,7 +131,7 @@ def _calls(run: EndedRun) -> Iterator[Measurement]:
             yield Measurement("contextos.tool.duration", max(0.0, seconds), found)
 
 
-def _approvals(run: EndedRun) -> Iterator[Measurement]:
+def _approvals(run: EndedRunEntries) -> Iterator[Measurement]:
     asked: dict[str, Logged] = {}
     for entry in run.of("approval.asked", "approval.answered", "approval.expired"):
         if entry.kind == "approval.asked":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from contextos.telemetry.ended_run import EndedRun
+from contextos.telemetry.ended_run import EndedRunEntries
 
 _ALWAYS: Final = frozenset(
     {
@@ -20,7 +20,7 @@ _ALWAYS: Final = frozenset(
 """Kinds that a run with a gate, an incident or an act of an operator has."""
 
 
-def is_always_kept(run: EndedRun) -> bool:
+def is_always_kept(run: EndedRunEntries) -> bool:
     """Return whether the trace of a run is exported whatever share of runs is: it asked a person, failed, was part of
     an incident, or sent a call that can have a durable effect.
 

@@ -85,7 +85,9 @@ def read_telemetry(value: Any) -> TelemetrySetting:
 
 
 def check_telemetry(value: Any) -> None:
-    """Check the setting `telemetry`, however it was made. Raises `InvalidSettings`."""
+    """Check the setting `telemetry`, however it was made; None is no telemetry. Raises `InvalidSettings`."""
+    if value is None:
+        return
     if not isinstance(value, TelemetrySetting):
         raise _bad("/telemetry", "this is not a `TelemetrySetting`", "give one, or None")
     value.check("/telemetry")

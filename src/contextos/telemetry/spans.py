@@ -19,10 +19,15 @@ from contextos.contracts.ids import derive
 from contextos.contracts.journal import KINDS, Logged
 from contextos.contracts.trace import SAMPLED
 from contextos.telemetry import genai
-from contextos.telemetry.ended_run import Attributes, EndedRun, Value, error_type, identifiers
+from contextos.telemetry.ended_run import Attributes, EndedRunEntries, Value, error_type, identifiers
 
 MAX_SPANS: Final = 1_024
 """Spans of one run. Calls beyond it have none, and the span of the run says how many."""
+
+MIN_COMPONENT_US: Final = 1_000
+"""A component that worked for a shorter time has no span of its own: its plane has the time. A span costs more than
+most of this work does.
+"""
 
 COMPONENTS: Final[dict[str, str]] = {
     "identity.resolved": "trust.identity",
@@ -85,6 +90,8 @@ _BY_KEY: Final = {
     ("record.revised", "slot"): "slots.selection",
 }
 """Where the first part of the key says another component than the kind."""
+_ALWAYS: Final = frozenset({"action.tool_gateway", "trust.approvals"})
+"""The components that calls and events belong to."""
 _PER_PLAN: Final = frozenset({"trust.policy", "context.compiler", "decision.planner", "decision.critic"})
 """The components that work anew for each plan: they have a span for each revision."""
 _AFTER_A_WAIT: Final = frozenset(
@@ -118,7 +125,7 @@ class _Work:
     end_us: int
 
 
-def run_spans(run: EndedRun) -> list[Span]:
+def run_spans(run: EndedRunEntries) -> list[Span]:
     """Return the spans of a run, each parent before its children."""
     planes: dict[str, list[_Work]] = {}
     for work in _work(run):
@@ -130,11 +137,11 @@ def run_spans(run: EndedRun) -> list[Span]:
         start_us, end_us = min(one.start_us for one in parts), max(one.end_us for one in parts)
         own = span_id(run, plane)
         spans.append(_span(run, own, spans[0].span_id, plane, start_us, end_us, {}))
-        spans += [_component(run, own, one) for one in parts]
+        spans += [_component(run, own, one) for one in parts if _has_span(one)]
     return spans + calls[:room]
 
 
-def span_id(run: EndedRun, place: str) -> str:
+def span_id(run: EndedRunEntries, place: str) -> str:
     """Return the id of the span of a place in a run: `run`, a plane, or a component."""
     return _span_id(run.run_id, run.segment, place)
 
@@ -149,7 +156,7 @@ def component_of(entry: Logged) -> str | None:
     return _BY_KEY.get((entry.kind, entry.key.partition("/")[0])) or COMPONENTS.get(entry.kind)
 
 
-def _work(run: EndedRun) -> Iterable[_Work]:
+def _work(run: EndedRunEntries) -> Iterable[_Work]:
     work: dict[tuple[str, str], _Work] = {}
     before_us = run.log[0].at_us
     # The session of an agent has a plan for each call, which would multiply the spans.
@@ -165,7 +172,7 @@ def _work(run: EndedRun) -> Iterable[_Work]:
     return work.values()
 
 
-def _root(run: EndedRun, *, omitted: int) -> Span:
+def _root(run: EndedRunEntries, *, omitted: int) -> Span:
     # As the directory proved it. What a request states can be anything.
     name, attributes = genai.agent_span(run.first("run.context").get("agent", {}).get("agent_id", ""))
     record, ended, session_id = run.record, run.first("run.ended"), run.first("run.context").get("session_id")
@@ -191,9 +198,7 @@ def _root(run: EndedRun, *, omitted: int) -> Span:
         "contextos.outcome": record.get("outcome"),
         "contextos.status": record.get("status"),
         "contextos.tokens": spent.get("tokens"),
-        "contextos.tool_calls": spent.get("tool_calls"),
         "contextos.cost_usd_cents": spent.get("cost_usd_cents"),
-        "contextos.entries": ended.get("entries"),
         "contextos.spans_omitted": omitted or None,
     }
     failed = run.end in ("refused", "escalated", "exhausted")
@@ -215,7 +220,11 @@ def _root(run: EndedRun, *, omitted: int) -> Span:
     )
 
 
-def _component(run: EndedRun, plane_id: str, work: _Work) -> Span:
+def _has_span(work: _Work) -> bool:
+    return work.component in _ALWAYS or work.end_us - work.start_us >= MIN_COMPONENT_US
+
+
+def _component(run: EndedRunEntries, plane_id: str, work: _Work) -> Span:
     place = f"{work.component}/{work.revision}" if work.revision else work.component
     found: dict[str, Value] = {}
     if work.revision.isdigit():
@@ -225,8 +234,8 @@ def _component(run: EndedRun, plane_id: str, work: _Work) -> Span:
     return _span(run, span_id(run, place), plane_id, work.component, work.start_us, work.end_us, found)
 
 
-def _calls(run: EndedRun) -> Iterator[Span]:
-    """One span for each call: all its attempts, or its refusal. Attempts are told apart by the end of their key."""
+def _calls(run: EndedRunEntries) -> Iterator[Span]:
+    """One span for each call: all its attempts, or its refusal. The keys of attempts differ at their end."""
     found: dict[str, list[Logged]] = {}
     for entry in run.of("tool.dispatching", "tool.returned", "tool.refused"):
         found.setdefault(entry.body["envelope"]["tool_call_id"], []).append(entry)
@@ -236,7 +245,9 @@ def _calls(run: EndedRun) -> Iterator[Span]:
         yield _call(run, gateway, tool_call_id, entries, settled.get(last) or settled.get(last.rpartition("/")[0]))
 
 
-def _call(run: EndedRun, gateway: str, tool_call_id: str, entries: Sequence[Logged], settlement: Logged | None) -> Span:
+def _call(
+    run: EndedRunEntries, gateway: str, tool_call_id: str, entries: Sequence[Logged], settlement: Logged | None
+) -> Span:
     last, sent = entries[-1], [one for one in entries if one.kind == "tool.dispatching"]
     envelope = last.body["envelope"]
     error = envelope.get("error") or {}
@@ -245,13 +256,11 @@ def _call(run: EndedRun, gateway: str, tool_call_id: str, entries: Sequence[Logg
     name, attributes = genai.tool_span(envelope["capability_id"], tool_call_id)
     found = {
         **attributes,
-        "contextos.run_id": run.run_id,
         "contextos.action.outcome": outcome,
-        "contextos.action.attempts": len(sent),
+        "contextos.action.attempts": len(sent) if len(sent) != 1 else None,
         "contextos.policy_decision_id": envelope.get("policy_decision_id"),
         "contextos.output_digest": last.body.get("output_digest"),
-        "contextos.cost_usd_cents": last.body.get("cost_cents"),
-        "contextos.effect": last.body.get("happened") if settlement is None else settlement.body.get("happened"),
+        "contextos.effect": (last if settlement is None else settlement).body.get("happened") or None,
     }
     if sent:
         asked = sent[-1].body
@@ -268,7 +277,7 @@ def _call(run: EndedRun, gateway: str, tool_call_id: str, entries: Sequence[Logg
 
 
 def _span(
-    run: EndedRun,
+    run: EndedRunEntries,
     own: str,
     parent: str,
     name: str,

@@ -92,7 +92,7 @@ def test_without_the_extra_the_start_names_it(tmp_path: Path, monkeypatch: pytes
         telemetry_of(Settings(tmp_path, telemetry=TelemetrySetting()), read_only=True)
 
 
-def test_a_telemetry_of_a_program_is_told_of_ends_and_replays_and_of_nothing_before(tmp_path: Path) -> None:
+def test_a_telemetry_of_a_program_receives_ends_and_replays_and_nothing_before(tmp_path: Path) -> None:
     told = Told()
 
     async def go() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from contextos.contracts.journal import Entry
 from contextos.operations.acts.ended_runs import reopen_run
-from contextos.telemetry.ended_run import EndedRun, ended_run
+from contextos.telemetry.ended_run import EndedRunEntries, ended_run
 from tests.world import TENANT, TestWorld, open_world, request
 
 
@@ -62,11 +62,11 @@ def entries(name: str) -> tuple[Entry, ...]:
     return tuple(recorded(_DRIVES[name]))
 
 
-def ended(name: str) -> EndedRun:
+def ended(name: str) -> EndedRunEntries:
     return ended_run(entries(name))
 
 
-def first_segment(name: str) -> EndedRun:
+def first_segment(name: str) -> EndedRunEntries:
     """The run up to its first end."""
     found = entries(name)
     end = next(at for at, one in enumerate(found, 1) if one.kind == "run.ended")

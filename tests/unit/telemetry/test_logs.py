@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from contextos.runtime.logged_run import LOGGED_RUN, LoggedRun
 from contextos.telemetry.logs import (
     FIELDS,
     MAX_ERRORS,
@@ -151,3 +152,34 @@ def test_the_package_writes_nothing_unless_somebody_configures_logging() -> None
 
 def test_no_field_is_an_attribute_that_every_record_has() -> None:
     assert not set(FIELDS) & vars(record("x")).keys()
+
+
+@pytest.fixture
+def driven() -> Iterator[LoggedRun]:
+    """The run `run_1`, driven by this task."""
+    made = LoggedRun("run_1", "4bf92f3577b34da6a3ce929d0e0e4736")
+    token = LOGGED_RUN.set(made)
+    yield made
+    LOGGED_RUN.reset(token)
+
+
+def written(**extra: Any) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(JsonLinesFormatter().format(record("said", **extra)))
+    return {name: document.get(name) for name in ("run", "trace")}
+
+
+def test_what_is_logged_while_a_run_is_driven_names_it_and_its_trace(driven: LoggedRun) -> None:
+    whole = {"run": "run_1", "trace": driven.trace_id}
+    assert written() == whole
+    assert written(run="run_1") == whole
+    assert written(run="run_2") == {"run": "run_2", "trace": None}
+
+
+def test_after_the_drive_only_a_record_that_names_the_run_has_its_trace(driven: LoggedRun) -> None:
+    driven.is_driven = False
+    assert written() == {"run": None, "trace": None}
+    assert written(run="run_1") == {"run": "run_1", "trace": driven.trace_id}
+
+
+def test_a_record_of_no_run_has_no_trace() -> None:
+    assert written(run="run_1") == {"run": "run_1", "trace": None}

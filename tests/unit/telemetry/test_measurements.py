@@ -7,10 +7,11 @@ from collections import Counter
 import pytest
 
 from contextos.telemetry import genai
-from contextos.telemetry.ended_run import EndedRun
+from contextos.telemetry.ended_run import EndedRunEntries
 from contextos.telemetry.measurements import (
     INSTRUMENTS,
     Measurement,
+    add_up,
     dropped_measurement,
     replay_measurement,
     run_measurements,
@@ -18,7 +19,7 @@ from contextos.telemetry.measurements import (
 from tests.unit.telemetry import runs
 
 
-def measured(run: EndedRun, name: str) -> list[Measurement]:
+def measured(run: EndedRunEntries, name: str) -> list[Measurement]:
     return [one for one in run_measurements(run) if one.name == name]
 
 
@@ -72,8 +73,24 @@ def test_the_route_names_the_pack_the_template_and_the_planner() -> None:
 def test_each_axis_of_a_scorecard_is_measured() -> None:
     run = runs.ended("denied")
     card = run.first("run.scored")
-    found = {one.attributes[genai.EVALUATION_NAME]: one.value for one in measured(run, "contextos.score")}
+    found = {one.attributes[genai.EVALUATION_NAME]: one.value for one in measured(run, "contextos.score.points")}
     assert found == {axis: card[axis]["score"] for axis in card if axis != "verdict"}
+    assert Counter(one.attributes[genai.EVALUATION_LABEL] for one in measured(run, "contextos.scores")) == {
+        "pass": 3,
+        "fail": 2,
+    }
+
+
+def test_counters_add_up_by_their_attributes_and_histograms_keep_every_value() -> None:
+    each = [*run_measurements(runs.ended("small")), *run_measurements(runs.ended("denied"))]
+    added = list(add_up(each))
+    for name, instrument in INSTRUMENTS.items():
+        values = [one.value for one in each if one.name == name]
+        kept = [one.value for one in added if one.name == name]
+        assert sum(kept) == pytest.approx(sum(values))
+        assert (len(kept) == len(values)) or instrument.kind == "counter"
+    (tokens,) = [one for one in added if one.name == "contextos.run.tokens"]
+    assert tokens.attributes == {"contextos.tenant_id": "tenant_acme_prod", "contextos.intent": "support.refund"}
 
 
 def test_a_replay_is_equal_or_different() -> None:

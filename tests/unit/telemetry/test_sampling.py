@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from contextos.contracts.journal import KINDS, Logged
-from contextos.telemetry.ended_run import EndedRun
+from contextos.telemetry.ended_run import EndedRunEntries
 from contextos.telemetry.sampling import is_always_kept
 from tests.unit.telemetry import runs
 
 
-def reads_only() -> EndedRun:
+def reads_only() -> EndedRunEntries:
     """A run that only read: that of the small refund without the call that pays."""
     run = runs.ended("small")
     return replace(run, log=tuple(one for one in run.log if not one.key.startswith("0/s3")))
 
 
-def with_entry(kind: str, body: Any) -> EndedRun:
+def with_entry(kind: str, body: Any) -> EndedRunEntries:
     run = reads_only()
     return replace(run, log=(*run.log[:-1], Logged(99, kind, "0/s9/1", 0, "runtime", body, ""), run.log[-1]))
 

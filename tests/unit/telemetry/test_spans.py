@@ -91,6 +91,13 @@ def test_a_refused_call_has_failed_and_says_why() -> None:
     assert refused.attributes["contextos.action.attempts"] == 0
 
 
+def test_work_too_short_for_a_span_is_in_the_span_of_its_plane(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spans, "MIN_COMPONENT_US", 1_000_000_000)
+    found = {one.name for one in run_spans(runs.ended("approved"))}
+    assert {one for one in found if "." in one and " " not in one} == {"action.tool_gateway", "trust.approvals"}
+    assert found >= {"control", "intelligence", "context", "decision", "action", "trust"}
+
+
 def test_a_run_has_a_bounded_number_of_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run_spans(runs.ended("small"))
     monkeypatch.setattr(spans, "MAX_SPANS", len(whole) - 2)

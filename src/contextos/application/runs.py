@@ -13,7 +13,7 @@ from contextos.contracts.envelopes.verdicts import DecisionStatus
 from contextos.contracts.facts import nearest_name
 from contextos.contracts.journal import Entry
 from contextos.contracts.ports.storage import Store
-from contextos.errors import InvalidInput, NotFound, Problem
+from contextos.errors import Integrity, InvalidInput, NotFound, Problem
 from contextos.operations.deployment import Deployment
 from contextos.queries.checked_run import UNREADABLE, CheckedRun, read_checked
 from contextos.queries.decisions import checked_decision
@@ -25,6 +25,7 @@ from contextos.queries.run_list import blocked_by
 from contextos.queries.run_names import run_named
 from contextos.queries.run_view import ERASED, RunView
 from contextos.queries.sessions import MAX_RUNS_READ
+from contextos.queries.stream.folding import StreamEvent, position_of, stream_events
 from contextos.queries.timeline import Moment
 from contextos.runtime.state_machine import ENDS, START, TABLE
 from contextos.trust.journal.ledger import ASKING_STATES
@@ -147,6 +148,36 @@ class Runs:
                 return
             if not events:
                 await self._ports.pause(EVENT_POLL_US)
+
+    async def stream(
+        self, tenant_id: str, name: str, *, after: str = "", wait: bool = False
+    ) -> AsyncIterator[StreamEvent]:
+        """Yield the events of one run behind the event with the id `after` ("": from the first one), in order.
+
+        `name` is the id of the run or of its request. The iterator ends with the newest event; with `wait` it waits for
+        later ones until the run has ended. A reader that continues behind the last event that it had misses nothing and
+        repeats nothing.
+
+        Raises:
+            InvalidInput: this run has no event with the id `after` (`unknown_event`).
+            Integrity: the run does not verify, so its events are not shown as if they were true.
+            NotFound: there is no such run or request in this tenant.
+        """
+        store = self._ports.stores.tenant(tenant_id)
+        run = await self._checked(store, tenant_id, await run_named(store, name))
+        last = position_of(run.run_id, run.entries, after) if run.fault is None else None
+        while True:
+            if run.fault is not None or last is None:
+                raise Integrity(f"{run.fault}; find out what was altered: `contextos verify`")
+            for event in stream_events(run.entries):
+                if event.position > last:
+                    yield event
+                    last = event.position
+            if not wait or run.view().ended:
+                return
+            while await store.length(run.run_id) == len(run.entries):
+                await self._ports.pause(EVENT_POLL_US)
+            run = await self._checked(store, tenant_id, run.run_id)
 
     async def _checked(self, store: Store, tenant_id: str, run_id: str) -> CheckedRun:
         found = await read_checked(store, tenant_id, self._ports.keys, run_id)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from contextos.application.outbox_setting import OutboxSetting, check_outbox, read_outbox
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
@@ -29,6 +30,7 @@ from contextos.port_settings import (
     AttachmentsSetting,
     DirectorySetting,
     KeysSetting,
+    PortSetting,
     TokenExchangeSetting,
     is_loopback,
 )
@@ -50,6 +52,9 @@ EGRESS_REMEDY: Final = f'write `<tenant> = ["{EGRESS.example}"]`'
 REDACTION_REMEDY: Final = f"write `<tenant> = [...]` with rules of {', '.join(sorted(REDACTION_TARGETS))}"
 LEASE_TTL_BOUNDS_S: Final = (1, 86_400)
 HEARTBEAT_TTL_BOUNDS_S: Final = (3, 86_400)
+
+_TABLES: Final = {**PORT_SETTINGS, "outbox": PortSetting(read_outbox, check_outbox, is_optional=True)}
+"""The settings that read and check themselves."""
 
 RUN_LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "total_tokens": (1, MAX_COUNT),
@@ -136,6 +141,7 @@ class Settings:
     besides those of its packs. `approval_logins` names the OIDC issuer whose logins can answer approvals; None: only
     keys can. `credentials` names who issues the credentials of calls; None: no adapter can have the auth mode
     `exchange`. `attachments` says where the files of each tenant are that a request can name; None: none can.
+    `outbox` says where notices of runs are sent; None: nowhere.
     """
 
     workspace: Path
@@ -159,6 +165,7 @@ class Settings:
     approval_logins: ApprovalLoginsSetting | None = None
     credentials: TokenExchangeSetting | None = None
     attachments: AttachmentsSetting | None = None
+    outbox: OutboxSetting | None = None
 
     @classmethod
     def read(cls, workspace: Path) -> Settings:
@@ -199,7 +206,7 @@ class Settings:
             if not isinstance(made[name], dict):
                 raise invalid_setting(f"/{name}", "bad_setting", f"`/{name}` is not a table", remedy)
             made[name] = {tenant: _list(one, f"/{name}/{tenant}") for tenant, one in made[name].items()}
-        for name, port in PORT_SETTINGS.items():
+        for name, port in _TABLES.items():
             if name in made:
                 made[name] = port.read(made[name])
         for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
@@ -230,7 +237,7 @@ def check_settings(settings: Settings) -> None:
         raise invalid_setting("/workspace", "bad_setting", "`/workspace` is not a path", "give a `pathlib.Path`")
     for name in ("store", "profile"):
         _text(getattr(settings, name), f"/{name}")
-    for name, port in PORT_SETTINGS.items():
+    for name, port in _TABLES.items():
         if not (port.is_optional and getattr(settings, name) is None):
             port.check(getattr(settings, name))
     if "://" in settings.store and not is_postgres_url(settings.store):

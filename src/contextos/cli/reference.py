@@ -135,7 +135,8 @@ def _settings() -> Iterator[str]:
 
 
 def _ports() -> Iterator[str]:
-    """The settings that are tables of a `kind`, and the issuer of logins."""
+    """The settings that are tables of a `kind`, the issuer of logins, and the destinations of notices."""
+    from contextos.application.outbox_setting import MailSetting, WebhookSetting
     from contextos.port_settings import (
         ApprovalLoginsSetting,
         AttachmentsSetting,
@@ -166,6 +167,15 @@ def _ports() -> Iterator[str]:
     yield from _kind(TokenExchangeSetting)
     yield from ("", "## `[attachments]`", "", "See [Attachments](../adapters.md#attachments).", "")
     yield from _port_table(AttachmentsSetting)
+    yield from (
+        "",
+        "## `[outbox]`",
+        "",
+        "See [Notices](../events.md#notices). Each entry of `[[outbox.webhooks]]`:",
+        "",
+    )
+    yield from _port_table(WebhookSetting)
+    yield from ("", "Each entry of `[[outbox.mails]]`:", "", *_port_table(MailSetting))
 
 
 def _kind(setting: Any) -> Iterator[str]:

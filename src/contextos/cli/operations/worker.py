@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from contextos.cli.acting import ActKeyOption, ByOption, named_actor
@@ -22,7 +23,7 @@ from contextos.contracts.encoding.display_escape import displayed
 
 
 def worker_command(workspace: WorkspaceOption = None) -> int:
-    """Drive due runs until interrupted.
+    """Drive due runs, and send notices to the destinations of the settings, until interrupted.
 
     Any number of workers can run at the same time. On PostgreSQL they share the due runs.
     """
@@ -33,14 +34,15 @@ def worker_command(workspace: WorkspaceOption = None) -> int:
 def dead_letters_command(
     workspace: WorkspaceOption = None, tenant: TenantOption = "", as_json: JsonOption = False
 ) -> int:
-    """List the runs that failed for good and wait for `runs retry`."""
+    """List the runs that failed for good and wait for `runs retry`, and the notices that nobody took."""
 
     async def operation(context: CommandContext) -> Any:
+        from contextos.contracts.documents.subscriptions import UNDELIVERED
         from contextos.operations import dead_letters
 
-        return await dead_letters.list_dead_letters(context.store)
+        return await dead_letters.list_dead_letters(context.store), await UNDELIVERED.page(context.store)
 
-    listed = with_read_context(workspace, tenant, operation)
+    listed, undelivered = with_read_context(workspace, tenant, operation)
     documents = [
         {
             "run_id": one.run_id,
@@ -52,7 +54,15 @@ def dead_letters_command(
         for one in listed
     ]
     lines = [f"{one.run_id}  {displayed(one.code)}  x{one.failures}  {displayed(one.detail)}" for one in listed]
-    print_result({"dead_letters": documents}, lines or ["there are no dead letters"], as_json=as_json)
+    lost = [{"subscriber": one.key.partition("/")[0], **asdict(one.body)} for one in undelivered]
+    lines += [
+        f"{one['run']}  {one['event']} was not delivered to {displayed(one['subscriber'])}  x{one['failures']}  "
+        f"{displayed(one['detail'])}"
+        for one in lost
+    ]
+    print_result(
+        {"dead_letters": documents, "undelivered": lost}, lines or ["there are no dead letters"], as_json=as_json
+    )
     return 0
 
 
@@ -91,16 +101,20 @@ async def _work(context: CommandContext) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    from contextos.app.outbox import begin_outboxes
+
     engine = context.app.worker(_report_failure)
     await engine.start()
     # Objects that exist now mostly live until the end; a full collection over them would stop every run.
     gc.collect()
     gc.freeze()
     try:
+        await begin_outboxes(context.app)
         print_note(f"worker {context.app.owner.id} drives due runs; interrupt to stop")
         await stop.wait()
         print_note("stopping: the runs in progress are released")
     finally:
+        await context.app.delivery.stop()
         await engine.stop()
 
 

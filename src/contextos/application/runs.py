@@ -27,6 +27,8 @@ from contextos.queries.run_view import ERASED, RunView
 from contextos.queries.sessions import MAX_RUNS_READ
 from contextos.queries.stream.folding import StreamEvent, position_of, stream_events
 from contextos.queries.timeline import Moment
+from contextos.queries.why.checked_reasons import checked_reasons
+from contextos.queries.why.explaining import RunReason
 from contextos.runtime.state_machine import ENDS, START, TABLE
 from contextos.trust.journal.ledger import ASKING_STATES
 
@@ -80,6 +82,14 @@ class Timeline:
     fault: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a run did what it did. `fault` says what about the run does not verify, so that it may be untrue."""
+
+    reasons: tuple[RunReason, ...]
+    fault: str | None
+
+
 class Runs:
     """The runs of a deployment, for an application that shows them. Nothing here drives a run or changes one."""
 
@@ -123,6 +133,18 @@ class Runs:
         checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
         story, fault = await checked_story(checked, self._catalog(run.tenant_id))
         return Timeline(tuple(StoryPart(title, tuple(moments)) for title, moments in story.items()), fault)
+
+    async def why(self, run: Run, *, tool: str | None = None) -> Explanation:
+        """Return why tools were shown or hidden, why people were asked, which facts decided, and who authorised.
+
+        With `tool`, only what is about this tool and about the whole run.
+
+        Raises:
+            InvalidInput: no entry of the run is about this tool (`unknown_tool`).
+            NotFound: the run is gone.
+        """
+        checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
+        return Explanation(*await checked_reasons(checked, self._catalog(run.tenant_id), tool))
 
     async def position(self, tenant_id: str) -> str:
         """Return the cursor of the tenant's newest event, from which `events` yields only what happens later."""

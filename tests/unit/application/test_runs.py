@@ -169,3 +169,18 @@ def test_a_stream_of_another_tenants_run_is_that_of_no_run_and_an_altered_one_is
             _ = [one async for one in runs.stream(TENANT, run_id)]
 
     run(act())
+
+
+def test_why_says_who_authorised_and_refuses_a_tool_that_the_run_does_not_know(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        runs, run_id = Runs(world.deployment), (await world.invoke(request(4200, "req_1"))).run_id
+        await world.approve(run_id)
+        asked = await runs.get(TENANT, run_id)
+        found = await runs.why(asked, tool="adp_payments.issue_refund")
+        assert found.fault is None
+        assert "user_finance_lead_77 approved it (proof: jws): test" in [one.text for one in found.reasons]
+        with pytest.raises(InvalidInput, match="did you mean"):
+            await runs.why(asked, tool="adp_payments.isue_refund")
+
+    run(act())

@@ -8,12 +8,13 @@ record, and the next one of its run follows. A question that still waits after `
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from contextos.application.notices import NOTICED, Notice, NoticeType, notice_of
 from contextos.application.subscriptions import FIRST_RETRY_US, MAX_RETRY_US, Subscriber
+from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.subscriptions import REMINDERS, UNDELIVERED, Reminder, UndeliveredEvent, event_key
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import CONTROL, INDEX, Batch, Entry
@@ -35,6 +36,7 @@ OUTBOX: Final = "outbox:"
 """What the names of the subscriptions of outboxes begin with."""
 REMIND_EVERY_US: Final = 10_000_000
 """How often it is looked for questions that wait too long, in microseconds."""
+_Known: TypeAlias = "StoredDocument[Reminder] | None"
 _PERSONS: Final = frozenset({"approval", "slot", "settlement"})
 
 
@@ -76,8 +78,8 @@ class Outbox:
         now_us = self.deployment.ports.clock.now_us()
         if self.remind_after_s and "question.reminded" in self.types and now_us >= self._look_at_us:
             self._look_at_us = now_us + REMIND_EVERY_US
-            async for event, entries in self._overdue(now_us):
-                await self._remind(event, entries)
+            async for event, entries, known in self._overdue(now_us):
+                await self._remind(event, entries, known)
         return wait_us
 
     async def release(self) -> None:
@@ -92,25 +94,26 @@ class Outbox:
         if notice.type in self.types:
             await self.send(notice)
 
-    async def _overdue(self, now_us: int) -> AsyncIterator[tuple[RunEvent, tuple[Entry, ...]]]:
-        """Yield the questions that were sent, and that nobody has answered for too long, each with the run so far."""
+    async def _overdue(self, now_us: int) -> AsyncIterator[tuple[RunEvent, Sequence[Entry], _Known]]:
+        """Yield the questions that were sent, and that nobody has answered for too long, each with the run so far and
+        what is known of its reminder. Those whose reminder was sent, or has to wait, are left out.
+        """
         async for began in waiting_runs(self._store, self.tenant_id, 0):
             asked = [one for one in await self._store.lines(INDEX, began.key) if one.kind == "run.waiting"]
             if not asked or asked[-1].at_us + self.remind_after_s * 1_000_000 > now_us:
                 continue
             line = asked[-1]
+            known = await REMINDERS.one(self._store, event_key(self.name, line.seq))
+            if known is not None and not 0 < known.body.retry_at_us <= now_us:
+                continue
             run = await read_checked(self._store, self.tenant_id, self.deployment.ports.keys, began.key)
             waiting = run.view().waiting if run.fault is None else None
             if waiting and waiting["for"] in _PERSONS and self._subscriber.delivered(began.key, line.seq):
-                yield event_of_line(line, run), tuple(run.entries[: read_body(line)["entries"]])
+                yield event_of_line(line, run), run.entries[: read_body(line)["entries"]], known
 
-    async def _remind(self, event: RunEvent, entries: tuple[Entry, ...]) -> None:
-        """Send a reminder, unless it was sent or has to wait. What a crash interrupted is sent again."""
-        key = event_key(self.name, event.sequence)
-        known = await REMINDERS.one(self._store, key)
-        now_us = self.deployment.ports.clock.now_us()
-        if known is not None and not 0 < known.body.retry_at_us <= now_us:
-            return
+    async def _remind(self, event: RunEvent, entries: Sequence[Entry], known: _Known) -> None:
+        """Send a reminder. What a crash interrupts is sent again."""
+        key, now_us = event_key(self.name, event.sequence), self.deployment.ports.clock.now_us()
         failures, fault = known.body.failures if known else 0, ""
         try:
             await self.send(notice_of(self.name, event, entries, self.link, reminder=True))

@@ -9,7 +9,8 @@ import pytest
 from ag_ui.core import Event
 from pydantic import TypeAdapter
 
-from contextos.contracts.journal import Entry
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.journal import Draft, Entry, link
 from contextos.errors import InvalidInput
 from contextos.operations.operator import erase_entry
 from contextos.queries.stream.folding import BEFORE_ALL, StreamEvent, position_of, stream_events
@@ -114,5 +115,28 @@ def test_an_id_of_another_run_of_a_lost_entry_or_of_nobody_is_refused(tmp_path: 
         with pytest.raises(InvalidInput):
             position_of(run_id, entries[:-1], last)
         assert position_of(run_id, entries, "") == BEFORE_ALL
+
+    run(act())
+
+
+def test_a_run_that_an_operator_reopened_starts_again_behind_its_error(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        run_id = (await world.invoke(request(150_000, "req_1"))).run_id
+        entries = list(await world.stores.tenant(TENANT).read(run_id))
+        body = canonical({"request_digest": "", "answer": {"by": "otto", "reason": "look again"}})
+        draft = Draft("run.reopened", "", entries[-1].at_us, "otto", body, bytes(16))
+        entries.append(link(TENANT, run_id, len(entries) + 1, entries[-1].hash, draft))
+        every = list(stream_events(entries))
+        assert [one.type for one in every[-5:]] == [
+            "STEP_FINISHED",
+            "RUN_ERROR",
+            "RUN_STARTED",
+            "STEP_STARTED",
+            "CUSTOM",
+        ]
+        assert every[-3].members == {"threadId": every[0].members["threadId"], "runId": run_id}
+        assert every[-2].members["stepName"] == "resolved"
+        assert behind(entries, every[-4].id) == every[-3:]
 
     run(act())

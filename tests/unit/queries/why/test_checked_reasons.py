@@ -1,4 +1,4 @@
-"""Reasons are told of verified runs, with the rules that they are pinned to; a fault is said."""
+"""Reasons of verified runs quote the rules that they are pinned to; a fault is said."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_pack_that_does_not_verify_is_not_quoted(tmp_path: Path, monkeypatch: 
     run(act())
 
 
-def test_a_run_that_does_not_verify_is_told_as_far_as_it_can_be_with_its_fault(tmp_path: Path) -> None:
+def test_a_run_that_does_not_verify_has_the_reasons_that_can_be_read_and_its_fault(tmp_path: Path) -> None:
     async def act() -> None:
         world = await open_world(tmp_path)
         run_id = (await world.invoke(request(900, "req_1"))).run_id

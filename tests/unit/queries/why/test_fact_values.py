@@ -24,7 +24,7 @@ def value(path: str, *log: ReadEntry) -> FactValue | None:
     return fact_value(path, [*log, decided], decided, "deploy.rollback", PRODUCED)
 
 
-def test_two_pieces_of_evidence_that_differ_are_told_apart_or_not_used() -> None:
+def test_of_two_pieces_of_evidence_that_differ_the_frozen_one_is_used_or_none() -> None:
     two = returned(1, "tool:1", {"customers": 3}), returned(2, "tool:2", {"customers": 90})
     assert value("evidence.impact.customers", *two) is None
     assert value("evidence.impact.customers", two[0]) == FactValue(3, 1)

@@ -136,10 +136,10 @@ def _redacted(value: Any) -> Any:
     return redact(value, REDACTION_TARGETS)[0]
 
 
-Value = Callable[[Any], Mapping[str, Any]]
+_Value = Callable[[Any], Mapping[str, Any]]
 
 
-def _picked(*names: str) -> Value:
+def _picked(*names: str) -> _Value:
     """Return a function that copies these members of a body, without those that it does not have."""
     return lambda body: {name: body[name] for name in names if body.get(name) is not None}
 
@@ -160,7 +160,7 @@ def _asked(body: Any) -> Mapping[str, Any]:
 _RECORD: Final = ("record_id", "status", "outcome", "decision_key", "decision_version", "record_hash", "outputs")
 _POLICY: Final = ("capability_id", "point", "allowed", "reason", "effective_approval_mode", "gates", "matched_rule_ids")
 
-_CUSTOM: Final[dict[str, Value]] = {
+_CUSTOM: Final[dict[str, _Value]] = {
     "run.resumed": _picked("cause"),
     "run.cancel_requested": _picked("by", "reason"),
     "run.cancel_unproved": _picked(),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from contextos.application.outbox_setting import OutboxSetting, check_outbox, read_outbox
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
@@ -51,9 +52,15 @@ UNSAFE_PORTS: Final[Mapping[str, str]] = {
 UNSAFE_SETTINGS: Final = (*UNSAFE_PORTS, "unsafe_local_approvals", "unsafe_local_operators", "unsafe_unsigned_packs")
 EGRESS_REMEDY: Final = f'write `<tenant> = ["{EGRESS.example}"]`'
 REDACTION_REMEDY: Final = f"write `<tenant> = [...]` with rules of {', '.join(sorted(REDACTION_TARGETS))}"
-_TABLES: Final = {**PORT_SETTINGS, "telemetry": PortSetting(read_telemetry, check_telemetry, is_optional=True)}
 LEASE_TTL_BOUNDS_S: Final = (1, 86_400)
 HEARTBEAT_TTL_BOUNDS_S: Final = (3, 86_400)
+
+_TABLES: Final = {
+    **PORT_SETTINGS,
+    "telemetry": PortSetting(read_telemetry, check_telemetry, is_optional=True),
+    "outbox": PortSetting(read_outbox, check_outbox, is_optional=True),
+}
+"""The settings that read and check themselves."""
 
 RUN_LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "total_tokens": (1, MAX_COUNT),
@@ -142,6 +149,7 @@ class Settings:
     `exchange`. `attachments` says where the files of each tenant are that a request can name; None: none can.
     `telemetry` says what is reported to OpenTelemetry; None: nothing is.
     `workloads` names the SPIFFE trust domains whose workloads can act over HTTP; None: none can.
+    `outbox` says where notices of runs are sent; None: nowhere.
     """
 
     workspace: Path
@@ -167,6 +175,7 @@ class Settings:
     attachments: AttachmentsSetting | None = None
     telemetry: TelemetrySetting | None = None
     workloads: WorkloadsSetting | None = None
+    outbox: OutboxSetting | None = None
 
     @classmethod
     def read(cls, workspace: Path) -> Settings:

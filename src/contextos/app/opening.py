@@ -14,6 +14,7 @@ from contextos.app.application import App, publish_heads
 from contextos.app.blocking import BlockingApp
 from contextos.app.build import open_app
 from contextos.app.given import GivenPorts
+from contextos.app.outbox import begin_outboxes
 from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import Adapter, Directory, Keys
 from contextos.contracts.ports.planning import Planner
@@ -45,7 +46,8 @@ def open(
     receives each run that ends here. `dev` allows development stand-ins that the settings do not name; records name
     each of them, and the profile `service` has none.
 
-    On entering, the engine starts and drives what is due. On leaving, also after an error, it stops, the heads are
+    On entering, the engine starts and drives what is due, and notices are sent to the destinations of the settings
+    (`outbox`). On leaving, also after an error, it stops, the heads are
     published to the witness, and everything that was opened is closed.
 
     Raises (on entering):
@@ -82,6 +84,9 @@ class Opening(AbstractAsyncContextManager[App], AbstractContextManager[BlockingA
             self._close_later(app, on_failure)
             app.engine = app.worker()
             await app.engine.start()
+            on_failure.push_async_callback(app.engine.stop)
+            on_failure.push_async_callback(app.delivery.stop)
+            await begin_outboxes(app)
             on_failure.pop_all()
         self._app = app
         return app

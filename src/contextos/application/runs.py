@@ -27,7 +27,10 @@ from contextos.queries.run_list import blocked_by
 from contextos.queries.run_names import run_named
 from contextos.queries.run_view import ERASED, RunView
 from contextos.queries.sessions import MAX_RUNS_READ
+from contextos.queries.stream.folding import StreamEvent, position_of, stream_events
 from contextos.queries.timeline import Moment
+from contextos.queries.why.checked_reasons import checked_reasons
+from contextos.queries.why.explaining import RunReason
 from contextos.runtime.state_machine import ENDS, START, TABLE
 from contextos.trust.journal.ledger import ASKING_STATES
 
@@ -99,6 +102,14 @@ class LedgerEntry:
     by: str
     body: JsonValue
     hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a run did what it did. `fault` says what about the run does not verify, so that it may be untrue."""
+
+    reasons: tuple[RunReason, ...]
+    fault: str | None
 
 
 class Runs:
@@ -183,6 +194,18 @@ class Runs:
             raise Integrity(checked.fault)
         return Progress(tuple(map(progress_event, checked.entries[after:])), checked.view().ended)
 
+    async def why(self, run: Run, *, tool: str | None = None) -> Explanation:
+        """Return why tools were shown or hidden, why people were asked, which facts decided, and who authorised.
+
+        With `tool`, only what is about this tool and about the whole run.
+
+        Raises:
+            InvalidInput: no entry of the run is about this tool (`unknown_tool`).
+            NotFound: the run is gone.
+        """
+        checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
+        return Explanation(*await checked_reasons(checked, self._catalog(run.tenant_id), tool))
+
     async def position(self, tenant_id: str) -> str:
         """Return the cursor of the tenant's newest event, from which `events` yields only what happens later."""
         return await newest_cursor(self._ports.stores.tenant(tenant_id))
@@ -207,6 +230,36 @@ class Runs:
                 return
             if not events:
                 await self._ports.pause(EVENT_POLL_US)
+
+    async def stream(
+        self, tenant_id: str, name: str, *, after: str = "", wait: bool = False
+    ) -> AsyncIterator[StreamEvent]:
+        """Yield the events of one run behind the event with the id `after` ("": from the first one), in order.
+
+        `name` is the id of the run or of its request. The iterator ends with the newest event; with `wait` it waits for
+        later ones until the run has ended. A reader that continues behind the last event that it had misses nothing and
+        repeats nothing.
+
+        Raises:
+            InvalidInput: this run has no event with the id `after` (`unknown_event`).
+            Integrity: the run does not verify, so its events are not shown as if they were true.
+            NotFound: there is no such run or request in this tenant.
+        """
+        store = self._ports.stores.tenant(tenant_id)
+        run = await self._checked(store, tenant_id, await run_named(store, name))
+        last = position_of(run.run_id, run.entries, after) if run.fault is None else None
+        while True:
+            if run.fault is not None or last is None:
+                raise Integrity(f"{run.fault}; find out what was altered: `contextos verify`")
+            for event in stream_events(run.entries):
+                if event.position > last:
+                    yield event
+                    last = event.position
+            if not wait or run.view().ended:
+                return
+            while await store.length(run.run_id) == len(run.entries):
+                await self._ports.pause(EVENT_POLL_US)
+            run = await self._checked(store, tenant_id, run.run_id)
 
     async def _checked(self, store: Store, tenant_id: str, run_id: str) -> CheckedRun:
         found = await read_checked(store, tenant_id, self._ports.keys, run_id)

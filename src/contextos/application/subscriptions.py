@@ -2,8 +2,10 @@
 
 The cursor of a subscriber is a document in the store, and it moves after the handler has returned. So an event whose
 handler was interrupted by a crash is delivered again, by this process or by another one. A handler that fails is tried
-again after waits that grow, and holds back only the later events of the same run. Of the processes that share a name
-one delivers at a time: it holds a lease in the same document, and each move of the cursor is a compare-and-set on it.
+again after waits that grow, and holds back only the later events of the same run. A subscriber with `max_attempts`
+gives an event up after so many failures: it is then an `UndeliveredEvent`, and the later ones of its run follow. Of the
+processes that share a name one delivers at a time: it holds a lease in the same document, and each move of the cursor
+is a compare-and-set on it.
 """
 
 from __future__ import annotations
@@ -17,11 +19,19 @@ from typing import Final
 
 from contextos.application.runs import EVENT_POLL_US
 from contextos.contracts.documents.collection import StoredDocument
-from contextos.contracts.documents.subscriptions import SUBSCRIPTIONS, HeldRun, Subscription
+from contextos.contracts.documents.subscriptions import (
+    SUBSCRIPTIONS,
+    UNDELIVERED,
+    HeldRun,
+    Subscription,
+    UndeliveredEvent,
+    event_key,
+)
 from contextos.contracts.facts import nearest_name
-from contextos.contracts.journal import CONTROL, INDEX, Batch, Entry
+from contextos.contracts.journal import CONTROL, INDEX, Batch, Entry, Write
 from contextos.contracts.ports.storage import Store
 from contextos.errors import Conflict, Integrity, InvalidInput, NotFound, Problem
+from contextos.operations.dead_letters import MAX_DETAIL_CHARS
 from contextos.operations.deployment import Deployment
 from contextos.queries.checked_run import read_checked
 from contextos.queries.positions import cursor_of, line_at, newest_cursor, number_of
@@ -43,13 +53,17 @@ _MAX_NAME_CHARS: Final = 128
 
 @dataclass(slots=True)
 class Subscriber:
-    """One handler under a name. `register` comes first; then `deliver` is called again and again, one at a time."""
+    """One handler under a name. `register` comes first; then `deliver` is called again and again, one at a time.
+
+    `max_attempts`: how often an event is tried before it is given up; 0: without end.
+    """
 
     deployment: Deployment
     tenant_id: str
     name: str
     events: tuple[RunEventName, ...]
     handler: Handler
+    max_attempts: int = 0
     _stored: StoredDocument[Subscription] | None = None
 
     def __post_init__(self) -> None:
@@ -99,6 +113,13 @@ class Subscriber:
             self._stored = None
         return EVENT_POLL_US
 
+    def delivered(self, run_id: str, sequence: int) -> bool:
+        """Return whether this process delivers, and the event of a run with this number was delivered or given up."""
+        if self._stored is None:
+            return False
+        body = self._stored.body
+        return sequence <= number_of(body.cursor) and all(one.run != run_id for one in body.held)
+
     async def release(self) -> None:
         """Let another process deliver at once. Raises `Unavailable`; another process then waits for the lease."""
         while self._stored is not None:
@@ -136,11 +157,12 @@ class Subscriber:
                 continue
             if len(held) >= MAX_HELD_RUNS:
                 return False
-            passed = replace(self._body, cursor=event.cursor)
-            if not await self._handled(event):
+            fault = await self._fault(event)
+            passed, given_up = replace(self._body, cursor=event.cursor), self._given_up(event, fault, 1)
+            if fault is not None and not given_up:
                 passed = replace(passed, held=(*passed.held, self._held(event.run_id, event.sequence, 1)))
                 held.add(event.run_id)
-            await self._write(passed)
+            await self._write(passed, *given_up)
         if last is not None and number_of(self._body.cursor) < last.seq:
             await self._write(replace(self._body, cursor=cursor_of(last)))
         return bool(events)
@@ -171,26 +193,37 @@ class Subscriber:
             event = event_of_line(line, run)
             if event.event not in self.events:
                 continue
-            if not await self._handled(event):
+            fault = await self._fault(event)
+            given_up = self._given_up(event, fault, failures + 1)
+            if fault is not None and not given_up:
                 await self._write(self._with_held(self._held(held.run, line.seq, failures + 1)))
                 return
             failures = 0
-            await self._write(self._with_held(HeldRun(held.run, line.seq + 1, 0, 0)))
+            await self._write(self._with_held(HeldRun(held.run, line.seq + 1, 0, 0)), *given_up)
         await self._write(replace(self._body, held=tuple(one for one in self._body.held if one.run != held.run)))
 
-    async def _handled(self, event: RunEvent) -> bool:
-        """Call the handler. False if it failed, took too long, or must not be called: the event does not verify."""
+    async def _fault(self, event: RunEvent) -> Exception | None:
+        """Call the handler. Returns why it failed, took too long, or must not be called; None if it did not fail."""
         ports = self.deployment.ports
         attempt = _Attempt()
         with attempt:
             if event.fault is not None:
                 raise Integrity(event.fault)
             await ports.concurrency.within(HANDLER_TIMEOUT_MS, lambda: self.handler(event))
-        if attempt.fault is None:
-            return True
-        with _Attempt():
-            ports.report_fault(attempt.fault, {"tenant": self.tenant_id, "run": event.run_id, "subscriber": self.name})
-        return False
+        if attempt.fault is not None:
+            fields = {"tenant": self.tenant_id, "run": event.run_id, "subscriber": self.name}
+            with _Attempt():
+                ports.report_fault(attempt.fault, fields)
+        return attempt.fault
+
+    def _given_up(self, event: RunEvent, fault: Exception | None, failures: int) -> tuple[Write, ...]:
+        """Return the write that records that an event is given up; none if it is not."""
+        if fault is None or not 0 < self.max_attempts <= failures:
+            return ()
+        detail = (str(fault) or type(fault).__name__)[:MAX_DETAIL_CHARS]
+        at_us = self.deployment.ports.clock.now_us()
+        lost = UndeliveredEvent(event.run_id, event.sequence, event.event, failures, at_us, detail)
+        return (UNDELIVERED.write(event_key(self.name, event.sequence), 0, lost),)
 
     def _held(self, run_id: str, seq: int, failures: int) -> HeldRun:
         wait_us = min(FIRST_RETRY_US << min(failures - 1, 20), MAX_RETRY_US)
@@ -199,15 +232,15 @@ class Subscriber:
     def _with_held(self, held: HeldRun) -> Subscription:
         return replace(self._body, held=tuple(held if one.run == held.run else one for one in self._body.held))
 
-    async def _write(self, body: Subscription) -> None:
+    async def _write(self, body: Subscription, *others: Write) -> None:
         """Store how far this subscription is, and renew the lease. Raises `Conflict` if another process has it."""
         ports = self.deployment.ports
-        await self._store_body(replace(body, owner=ports.owner, until_us=ports.clock.now_us() + LEASE_US))
+        await self._store_body(replace(body, owner=ports.owner, until_us=ports.clock.now_us() + LEASE_US), *others)
 
-    async def _store_body(self, body: Subscription) -> None:
+    async def _store_body(self, body: Subscription, *others: Write) -> None:
         assert self._stored is not None, "only the process with the lease writes"
         write = SUBSCRIPTIONS.write(self.name, self._stored.version, body)
-        await self._store.commit(Batch(run=CONTROL, writes=(write,)))
+        await self._store.commit(Batch(run=CONTROL, writes=(write, *others)))
         self._stored = StoredDocument(self.name, self._stored.version + 1, body)
 
     @property

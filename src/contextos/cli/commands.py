@@ -27,7 +27,7 @@ from contextos.cli.governance import (
 )
 from contextos.cli.mcp import serve as mcp_serve
 from contextos.cli.operations import breakers, keys, migrate, restore, serving, token, worker
-from contextos.cli.runs import approvals, escalations, questions, requests, runs, sessions
+from contextos.cli.runs import approvals, escalations, questions, requests, runs, sessions, why
 from contextos.cli.slots import agent, demo, lint, selection, serve
 from contextos.cli.slots import artifacts as slot_artifacts
 
@@ -67,6 +67,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         ),
         "runs list": (runs.runs_list_command, "contextos runs list --limit 5"),
         "runs show": (runs.runs_show_command, "contextos runs show req_large"),
+        "why": (why.why_command, "contextos why req_large --tool adp_payments.issue_refund"),
         "runs sessions": (sessions.sessions_command, "contextos runs sessions"),
         "runs resume": (requests.resume_command, "contextos runs resume"),
         "runs cancel": (approvals.cancel_command, f"contextos runs cancel req_cancel {_BY}"),

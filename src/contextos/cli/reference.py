@@ -135,7 +135,8 @@ def _settings() -> Iterator[str]:
 
 
 def _ports() -> Iterator[str]:
-    """The settings that are tables of a `kind`, and the issuer of logins."""
+    """The settings that are tables of a `kind`, the issuer of logins, and the destinations of notices."""
+    from contextos.application.outbox_setting import MailSetting, WebhookSetting
     from contextos.port_settings import (
         ApprovalLoginsSetting,
         AttachmentsSetting,
@@ -173,6 +174,15 @@ def _ports() -> Iterator[str]:
     yield from ("", "## `[workloads]`", "", "See [Identity](../identity.md#workloads).", "")
     yield from _port_table(WorkloadsSetting)
     yield from ("", "Each entry of `[[workloads.trust_domains]]`:", "", *_port_table(TrustDomainSetting))
+    yield from (
+        "",
+        "## `[outbox]`",
+        "",
+        "See [Notices](../events.md#notices). Each entry of `[[outbox.webhooks]]`:",
+        "",
+    )
+    yield from _port_table(WebhookSetting)
+    yield from ("", "Each entry of `[[outbox.mails]]`:", "", *_port_table(MailSetting))
 
 
 def _kind(setting: Any) -> Iterator[str]:

@@ -14,6 +14,7 @@ from contextos.errors import ContextOSError, InvalidInput, Problem
 from contextos.telemetry.logs import error_fields
 
 if TYPE_CHECKING:
+    from contextos.application.outbox import Outbox
     from contextos.application.subscriptions import Subscriber
 
 FAULT_PAUSE_S: Final = 1.0
@@ -24,9 +25,9 @@ class EventDelivery:
     """The subscribers of this process. All methods but `close` belong to one event loop."""
 
     def __init__(self) -> None:
-        self._tasks: dict[tuple[str, str], tuple[Subscriber, asyncio.Task[None]]] = {}
+        self._tasks: dict[tuple[str, str], tuple[Subscriber | Outbox, asyncio.Task[None]]] = {}
 
-    async def begin(self, subscriber: Subscriber) -> None:
+    async def begin(self, subscriber: Subscriber | Outbox) -> None:
         """Register a subscriber and deliver to it until `stop`.
 
         Raises:
@@ -60,7 +61,7 @@ class EventDelivery:
         self._tasks.clear()
 
 
-async def _deliver_for_ever(subscriber: Subscriber) -> None:
+async def _deliver_for_ever(subscriber: Subscriber | Outbox) -> None:
     while True:
         (found,) = await asyncio.gather(subscriber.deliver(), return_exceptions=True)
         if isinstance(found, BaseException):

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from contextos.application.runs import Runs
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.record import DecisionRecord
-from contextos.errors import InvalidInput, NotFound
+from contextos.contracts.journal import INDEX, Batch, Draft
+from contextos.errors import Integrity, InvalidInput, NotFound
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 
@@ -108,5 +110,77 @@ def test_a_state_that_is_none_is_refused_with_the_nearest_name(tmp_path: Path) -
         world = await open_world(tmp_path)
         with pytest.raises(InvalidInput, match="did you mean `completed`"):
             await Runs(world.deployment).list(TENANT, state="complete")
+
+    run(act())
+
+
+def test_the_stream_of_a_run_is_resumed_behind_any_event_while_the_run_goes_on(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        runs, run_id = Runs(world.deployment), (await world.invoke(request(4200, "req_1"))).run_id
+        seen = [one async for one in runs.stream(TENANT, "req_1")]
+        assert seen[-1].type != "RUN_FINISHED"
+        await world.approve(run_id)
+        more = [one async for one in runs.stream(TENANT, run_id, after=seen[-1].id, wait=True)]
+        assert more[-1].type == "RUN_FINISHED"
+        assert seen + more == [one async for one in runs.stream(TENANT, run_id)]
+        for number, one in enumerate(seen + more, 1):
+            rest = [another async for another in runs.stream(TENANT, run_id, after=one.id)]
+            assert (seen + more)[:number] + rest == seen + more
+
+    run(act())
+
+
+def test_a_stream_that_waits_gets_what_happens_later_once(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        run_id = (await world.invoke(request(4200, "req_1"))).run_id
+        seen: list[str] = []
+        answered: list[Any] = []
+        async for one in Runs(world.deployment).stream(TENANT, run_id, wait=True):
+            seen.append(one.id)
+            if one.members.get("name") == "contextos.record.revised" and not answered:
+                answered.append(await world.approve(run_id))
+        assert seen == [one.id async for one in Runs(world.deployment).stream(TENANT, run_id)]
+
+    run(act())
+
+
+def test_a_stream_of_another_tenants_run_is_that_of_no_run_and_an_altered_one_is_refused(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        runs, run_id = Runs(world.deployment), (await world.invoke(request(900, "req_1"))).run_id
+        said = []
+        for tenant, name in (("tenant_other", run_id), ("tenant_other", "run_0000000000000000")):
+            with pytest.raises(NotFound) as refused:
+                _ = [one async for one in runs.stream(tenant, name)]
+            said.append(str(refused.value).replace(name, "NAME"))
+        assert said[0] == said[1]
+        other = [one async for one in runs.stream(TENANT, run_id)][-1].id
+        second = (await world.invoke(request(900, "req_2"))).run_id
+        with pytest.raises(InvalidInput, match="no event of this run"):
+            _ = [one async for one in runs.stream(TENANT, second, after=other)]
+        store = world.stores.tenant(TENANT)
+        begun = (await store.read(run_id, limit=1))[0]
+        body = canonical({"run": run_id, "entries": begun.seq, "head": begun.hash})
+        forged = Draft("run.closed", run_id, begun.at_us, "runtime", body, bytes(16))
+        await store.commit(Batch(run=run_id, shared=((INDEX, forged),)))
+        with pytest.raises(Integrity, match="contextos verify"):
+            _ = [one async for one in runs.stream(TENANT, run_id)]
+
+    run(act())
+
+
+def test_why_says_who_authorised_and_refuses_a_tool_that_the_run_does_not_know(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        runs, run_id = Runs(world.deployment), (await world.invoke(request(4200, "req_1"))).run_id
+        await world.approve(run_id)
+        asked = await runs.get(TENANT, run_id)
+        found = await runs.why(asked, tool="adp_payments.issue_refund")
+        assert found.fault is None
+        assert "user_finance_lead_77 approved it (proof: jws): test" in [one.text for one in found.reasons]
+        with pytest.raises(InvalidInput, match="did you mean"):
+            await runs.why(asked, tool="adp_payments.isue_refund")
 
     run(act())

@@ -299,6 +299,7 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "approvals deny",
         "runs list",
         "runs show",
+        "why",
         "runs sessions",
         "runs resume",
         "runs cancel",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from contextos.cli.acting import ActKeyOption, ByOption, named_actor
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def worker_command(workspace: WorkspaceOption = None) -> int:
-    """Drive due runs until interrupted.
+    """Drive due runs, and send notices to the destinations of the settings, until interrupted.
 
     Any number of workers can run at the same time. On PostgreSQL they share the due runs.
     """
@@ -38,14 +39,15 @@ def worker_command(workspace: WorkspaceOption = None) -> int:
 def dead_letters_command(
     workspace: WorkspaceOption = None, tenant: TenantOption = "", as_json: JsonOption = False
 ) -> int:
-    """List the runs that failed for good and wait for `runs retry`."""
+    """List the runs that failed for good and wait for `runs retry`, and the notices that nobody took."""
 
     async def operation(context: CommandContext) -> Any:
+        from contextos.contracts.documents.subscriptions import UNDELIVERED
         from contextos.operations import dead_letters
 
-        return await dead_letters.list_dead_letters(context.store)
+        return await dead_letters.list_dead_letters(context.store), await UNDELIVERED.page(context.store)
 
-    listed = with_read_context(workspace, tenant, operation)
+    listed, undelivered = with_read_context(workspace, tenant, operation)
     documents = [
         {
             "run_id": one.run_id,
@@ -57,7 +59,15 @@ def dead_letters_command(
         for one in listed
     ]
     lines = [f"{one.run_id}  {displayed(one.code)}  x{one.failures}  {displayed(one.detail)}" for one in listed]
-    print_result({"dead_letters": documents}, lines or ["there are no dead letters"], as_json=as_json)
+    lost = [{"subscriber": one.key.partition("/")[0], **asdict(one.body)} for one in undelivered]
+    lines += [
+        f"{one['run']}  {one['event']} was not delivered to {displayed(one['subscriber'])}  x{one['failures']}  "
+        f"{displayed(one['detail'])}"
+        for one in lost
+    ]
+    print_result(
+        {"dead_letters": documents, "undelivered": lost}, lines or ["there are no dead letters"], as_json=as_json
+    )
     return 0
 
 
@@ -106,14 +116,18 @@ async def running_engine(app: App) -> AsyncIterator[None]:
     """Drive due runs in this process until the block ends. What cannot be driven is noted on the terminal."""
     import gc
 
+    from contextos.app.outbox import begin_outboxes
+
     app.engine = app.worker(_report_failure)
     await app.engine.start()
     # Objects that exist now mostly live until the end; a full collection over them would stop every run.
     gc.collect()
     gc.freeze()
     try:
+        await begin_outboxes(app)
         yield
     finally:
+        await app.delivery.stop()
         await app.engine.stop()
 
 

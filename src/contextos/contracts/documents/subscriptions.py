@@ -37,3 +37,42 @@ class Subscription:
 
 SUBSCRIPTIONS: Final[Collection[Subscription]] = Collection("subscriptions", orjson.dumps, strict_decoder(Subscription))
 """By the name of the subscriber."""
+
+
+@final_fields
+class Reminder:
+    """A reminder of a question that waits in the run `run`: it was sent (`retry_at_us` is 0), or could not be sent
+    `failures` times in a row and is tried again at `retry_at_us` (Unix microseconds).
+    """
+
+    run: str
+    failures: int
+    retry_at_us: int
+
+
+@final_fields
+class UndeliveredEvent:
+    """An event of the run `run` that a subscriber did not take in `failures` attempts, so that it was given up at
+    `at_us` (Unix microseconds). `sequence` is the number of the event, and `detail` what the last attempt said.
+    """
+
+    run: str
+    sequence: int
+    event: str
+    failures: int
+    at_us: int
+    detail: str
+
+
+def event_key(subscriber: str, sequence: int, suffix: str = "") -> str:
+    """Return the key of a document about one event and one subscriber."""
+    return f"{subscriber}/{sequence:016d}{suffix}"
+
+
+REMINDERS: Final[Collection[Reminder]] = Collection("reminders", orjson.dumps, strict_decoder(Reminder))
+"""By `event_key` of the event with which the run began to wait."""
+
+UNDELIVERED: Final[Collection[UndeliveredEvent]] = Collection(
+    "undelivered_events", orjson.dumps, strict_decoder(UndeliveredEvent)
+)
+"""By `event_key`."""

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import signal
 import sqlite3
 import subprocess
+import time
 from contextlib import closing
 
 import pytest
+from standardwebhooks.webhooks import Webhook
 
 from contextos.app import open_app
 from contextos.operations import dead_letters
 from contextos.settings import Settings
+from tests.loopback import Answer, Asked, serving
+from tests.processes import ended
 from tests.segments import drop_triggers
+from tests.world import TENANT
+
+HOOK_SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 
 
 @pytest.fixture
@@ -119,3 +127,53 @@ def test_a_run_that_is_driven_on_leaves_the_dead_letter_list(shop) -> None:
     assert shop.say("runs", "resume").out == "nothing was due\n"
     assert shop.say("approvals", "approve", run_id, *shop.binding(run_id), *shop.key).code == 0
     assert shop.say("runs", "dead-letters").out == "there are no dead letters\n"
+
+
+def started_worker(shop, command):
+    start, environment = command
+    process = subprocess.Popen(
+        [*start, "worker"],
+        env=environment | {"CONTEXTOS_WORKSPACE": str(shop.path), "HOOK_SECRET": HOOK_SECRET},
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    assert b"interrupt to stop" in process.stderr.readline()
+    return ended(process)
+
+
+def test_a_worker_that_is_killed_while_the_receiver_is_down_loses_no_notice(shop, command) -> None:
+    down, took, tries = True, [], []
+
+    def receive(asked: Asked) -> Answer:
+        tries.append(asked)
+        if down:
+            return 503, b"", {}
+        took.append(Webhook(HOOK_SECRET).verify(asked.body, dict(asked.headers.items())))
+        return 204, b"", {}
+
+    with serving(receive) as url:
+        with (shop.path / "contextos.toml").open("a", encoding="utf-8") as settings:
+            settings.write(
+                f'[[outbox.webhooks]]\nname = "desk"\ntenant = "{TENANT}"\nurl = "{url}/hook"\ninternal = true\n'
+                'secret_env = "HOOK_SECRET"\nlink = "https://console.acme.example/runs/{run}"\n'
+            )
+        with started_worker(shop, command) as first:
+            made = [shop.say("invoke", shop.request(name), "--json").json for name in ("lost", "next")]
+            wait_until(lambda: tries)
+            first.send_signal(signal.SIGKILL)
+            first.wait(30)
+        down = False
+        with started_worker(shop, command) as second:
+            wait_until(lambda: len(took) >= 2)
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(60) == 0
+    by_run = {one["data"]["run_id"]: one["type"] for one in took}
+    assert by_run == {made[0]["run_id"]: "run.finished", made[1]["run_id"]: "question.asked"}
+
+
+def wait_until(happened) -> None:
+    for _ in range(1200):
+        if happened():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not happen within a minute")

@@ -1,0 +1,160 @@
+"""Notices: what a person or another system learns of a run from outside, as a webhook or a mail.
+
+A notice names the run, what is asked of whom, and a link at which a person finds it. It holds no argument, no fact and
+no secret: who opens the link logs in there. Nothing in a notice approves anything. Its id is the same at every attempt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from contextos.contracts.encoding.display_escape import an, displayed
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.redacted import REDACTION_TARGETS
+from contextos.contracts.entries.reading import read_body
+from contextos.queries.run_events import RunEvent, RunEventName
+from contextos.trust.redact import redact
+
+if TYPE_CHECKING:
+    from contextos.contracts.journal import Entry
+
+NoticeType = Literal["question.asked", "question.reminded", "question.decided", "run.escalated", "run.finished"]
+NOTICE_TYPES: Final[tuple[NoticeType, ...]] = get_args(NoticeType)
+
+NOTICED: Final[tuple[RunEventName, ...]] = (
+    "run.waiting",
+    "approval.answered",
+    "slot.answered",
+    "effect.settled",
+    "run.ended",
+)
+"""The events of a tenant of which there is a notice."""
+
+RUN_IN_LINK: Final = "{run}"
+"""Where the id of the run is put into a link."""
+_FOR_A_PERSON: Final = frozenset({"escalated", "exhausted"})
+"""The ends that an operator has to decide about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One notice. `sequence` is the number of its event among those of the tenant, and `at_us` the time of the event in
+    Unix microseconds. `told` are the members of `data` that its type has.
+    """
+
+    id: str
+    type: NoticeType
+    tenant_id: str
+    run_id: str
+    sequence: int
+    at_us: int
+    told: Mapping[str, Any]
+    link: str
+
+    def body(self) -> bytes:
+        """Return the notice as canonical JSON: `type`, `timestamp` (ISO 8601) and `data`."""
+        data = {"tenant_id": self.tenant_id, "run_id": self.run_id, "sequence": self.sequence, **self.told}
+        return canonical({"type": self.type, "timestamp": _iso(self.at_us), "data": {**data, "link": self.link}})
+
+    def subject(self) -> str:
+        """Return the notice in one line of text, with text from outside escaped."""
+        return displayed(_SENTENCES[self.type](self.told))
+
+    def text(self) -> str:
+        """Return the notice as lines for a person."""
+        facts = [
+            f"until: {_iso(value)}" if name == "deadline_us" else f"{name}: {displayed(value)}"
+            for name, value in self.told.items()
+        ]
+        lines = [f"{self.subject()}.", "", f"run: {self.run_id}", *facts, "", f"Open it: {self.link}"]
+        return "\n".join([*lines, "This message approves nothing, and neither does opening the link.", ""])
+
+
+def notice_of(
+    subscriber: str, event: RunEvent, entries: Sequence[Entry], link: str, *, reminder: bool = False
+) -> Notice:
+    """Return the notice of an event. `entries` are those of its run up to the one that the event is about, and `link`
+    has `{run}` in it. What was erased is left out.
+    """
+    told, kind = _told(event, entries)
+    if reminder:
+        kind = "question.reminded"
+    named = f"{event.tenant_id}\n{subscriber}\n{event.cursor}\n{kind}".encode()
+    clean = redact({name: value for name, value in told.items() if not name.endswith("_us")}, REDACTION_TARGETS)[0]
+    assert isinstance(clean, dict), "an object stays one"
+    return Notice(
+        id=f"msg_{hashlib.sha256(named).hexdigest()[:32]}",
+        type=kind,
+        tenant_id=event.tenant_id,
+        run_id=event.run_id,
+        sequence=event.sequence,
+        at_us=event.at_us,
+        told={name: clean.get(name, value) for name, value in told.items()},
+        link=link.replace(RUN_IN_LINK, event.run_id),
+    )
+
+
+def _iso(at_us: int) -> str:
+    return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _told(event: RunEvent, entries: Sequence[Entry]) -> tuple[dict[str, Any], NoticeType]:
+    if event.event == "run.waiting":
+        return {"waits_for": event.waits_for, **_question(event.waits_for, entries)}, "question.asked"
+    body = read_body(entries[-1]) or {}
+    if event.event == "run.ended":
+        end = body.get("end", "erased")
+        return {"end": end}, "run.escalated" if end in _FOR_A_PERSON else "run.finished"
+    if event.event == "approval.answered":
+        said = {"verdict": body.get("verdict"), "by": body.get("approver")}
+        return {"waits_for": "approval", **_question("approval", entries), **_known(said)}, "question.decided"
+    if event.event == "effect.settled":
+        said = {"happened": body.get("happened"), "by": body.get("by")}
+        return {"waits_for": "settlement", **_question("settlement", entries), **_known(said)}, "question.decided"
+    return {"waits_for": "slot", **_question("slot", entries)}, "question.decided"
+
+
+def _question(waits_for: str | None, entries: Sequence[Entry]) -> dict[str, Any]:
+    """What is asked, from the last question of this kind."""
+    kind = {"approval": "approval.asked", "slot": "slot.asked", "settlement": "tool.returned"}[str(waits_for)]
+    asked = next((entry for entry in reversed(entries) if entry.kind == kind), None)
+    body = read_body(asked) if asked else None
+    if body is None:
+        return {}
+    if kind == "approval.asked":
+        names = ("approval_id", "gate_id", "required_role", "deadline_us")
+        return {"capability_id": body["shown"]["capability"], **{name: body[name] for name in names}}
+    if kind == "slot.asked":
+        return {"slot_id": body["slot"]["slotId"], "principal_id": body["actor"]["principal_id"]}
+    return {"capability_id": body["envelope"]["capability_id"], "tool_call_id": body["envelope"]["tool_call_id"]}
+
+
+def _known(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _asked(told: Mapping[str, Any]) -> str:
+    if told["waits_for"] == "slot":
+        return f"{told.get('principal_id', 'the user')} is asked for the slot {told.get('slot_id', '')}".strip()
+    what = told.get("capability_id", "a call")
+    if told["waits_for"] == "settlement":
+        return f"an operator is asked whether {what} happened"
+    return f"{an(told.get('required_role', 'person'))} is asked about {what}"
+
+
+def _decided(told: Mapping[str, Any]) -> str:
+    said = told.get("verdict") or {True: "happened", False: "did not happen"}.get(told.get("happened"), "answered")  # type: ignore[arg-type]
+    return f"{told.get('capability_id', told.get('slot_id', 'a question'))} {said}"
+
+
+_SENTENCES: Final[Mapping[NoticeType, Callable[[Mapping[str, Any]], str]]] = {
+    "question.asked": _asked,
+    "question.reminded": lambda told: f"reminder: {_asked(told)}",
+    "question.decided": _decided,
+    "run.escalated": lambda told: f"a run needs a decision: it ended as {told['end']}",
+    "run.finished": lambda told: f"a run ended as {told['end']}",
+}

@@ -1,0 +1,54 @@
+"""`why`: why a run did what it did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contextos.cli.command_context import (
+    CommandContext,
+    JsonOption,
+    RunArgument,
+    TenantOption,
+    WorkspaceOption,
+    with_read_context,
+)
+from contextos.cli.layout import folded
+from contextos.cli.runs.faults import exit_code_of_faults, fault_lines
+from contextos.cli.terminal import print_result
+
+if TYPE_CHECKING:
+    from contextos.queries.why.explaining import RunReason
+
+
+def why_command(
+    run: RunArgument,
+    tool: Annotated[str | None, typer.Option("--tool", help="Only what is about this tool, or the whole run.")] = None,
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Say why tools were shown or hidden, why a person was asked, which facts decided, and who authorised.
+
+    Each sentence names the journal entry that it rests on. What does not verify is said first, and the exit code is 3.
+    """
+    from contextos.queries.checked_run import read_checked
+    from contextos.queries.run_names import no_such_run
+    from contextos.queries.why.checked_reasons import checked_reasons
+    from contextos.queries.why.explaining import reasons_document
+
+    async def operation(context: CommandContext) -> tuple[str, tuple[RunReason, ...], str | None]:
+        found = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))
+        if not (found.entries or found.fault):
+            raise await no_such_run(context.store, found.run_id)
+        reasons, fault = await checked_reasons(found, context.deployment.catalog(context.tenant_id), tool)
+        return found.run_id, reasons, fault
+
+    run_id, reasons, fault = with_read_context(workspace, tenant, operation)
+    lines = fault_lines(fault)
+    for one in reasons:
+        lines += folded(f"{f'#{one.entry}':>5}  ", f"{one.text} ({one.kind})")
+    document = {"run_id": run_id, "fault": fault, "reasons": reasons_document(reasons)}
+    print_result(document, lines or ["the run has no reasons yet"], as_json=as_json)
+    return exit_code_of_faults([fault])

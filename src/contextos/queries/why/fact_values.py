@@ -1,0 +1,136 @@
+"""What the facts that a policy rule reads were when it decided, found in the journal of the run.
+
+A decision records the digest of all its facts, not the facts. Most of them are in an entry: the arguments in the call,
+the evidence where it was retrieved or returned, user and agent where they were resolved. The value of any other fact is
+not made up: it is said that the journal has it only as a digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from contextos.trust.policy.conditions import analyse_condition
+
+if TYPE_CHECKING:
+    from contextos.contracts.envelopes.policy import Rule
+    from contextos.queries.timeline import ReadEntry
+
+
+Produced = Mapping[str, Sequence[str]]
+"""By tool, the names of the evidence that it produces."""
+
+
+class FactValue(NamedTuple):
+    """The value of a fact, and the number of the entry that has it."""
+
+    value: Any
+    seq: int
+
+
+def facts_read(rule: Rule) -> list[str]:
+    """Return the paths of the facts that a rule reads, sorted."""
+    return [fact.path for fact in analyse_condition(rule.condition, rule.facts).facts]
+
+
+def fact_value(
+    path: str, log: Sequence[ReadEntry], decided: ReadEntry, tool: str, produced: Produced
+) -> FactValue | None:
+    """Return what a fact was when `decided` was made about `tool`, or None if no entry of the run says so."""
+    root, _, rest = path.partition(".")
+    before = [entry for entry in log if entry.seq <= decided.seq and entry.body]
+    step = decided.key.partition("/")[2]
+    if root == "args":
+        # The call itself can follow the decision that allows it.
+        return _first(_arguments(log, before, tool, step), rest) or _planned(before, step, rest)
+    if root == "evidence":
+        # The name of evidence can have dots in it, as that of a tool has.
+        parts = rest.split(".")
+        places = ((".".join(parts[:length]), ".".join(parts[length:])) for length in range(len(parts), 0, -1))
+        found = (_evidence(log, before, name, member, step, produced) for name, member in places)
+        return next((one for one in found if one is not None), None)
+    if root in ("user", "agent"):
+        return _first(reversed(list(_principals(before, root))), rest)
+    if root == "request":
+        received = ((entry.body["request"], entry.seq) for entry in before if entry.kind == "run.received")
+        return _first(received, rest)
+    return None
+
+
+def _arguments(
+    log: Sequence[ReadEntry], before: Sequence[ReadEntry], tool: str, step: str
+) -> Iterator[tuple[Any, int]]:
+    """The arguments of the call of a tool at a step, from the first entries that have them."""
+    for entry in log:
+        if not entry.body:
+            continue
+        at_step = entry.key == step or entry.key.startswith(f"{step}/")
+        if entry.kind == "approval.asked" and at_step:
+            yield entry.body["args"], entry.seq
+        elif entry.kind == "tool.dispatching" and at_step and entry.body["envelope"]["capability_id"] == tool:
+            yield entry.body["envelope"]["args"], entry.seq
+    asked = [entry for entry in before if entry.kind == "call.asked" and entry.body["tool"] == tool]
+    for entry in asked[-1:]:
+        yield entry.body["args"], entry.seq
+
+
+def _planned(before: Sequence[ReadEntry], step: str, name: str) -> FactValue | None:
+    """The argument of a planned call that was never sent, if the plan takes it from the request."""
+    revision, _, step_id = step.partition("/")
+    for entry in before:
+        if entry.kind != "plan.proposed" or entry.key != revision:
+            continue
+        params: Mapping[str, Any] = next((one["params"] for one in entry.body["steps"] if one["id"] == step_id), {})
+        source = params.get(name)
+        if isinstance(source, Mapping) and source.get("from") == "request":
+            path = ".".join(source["pointer"].lstrip("/").split("/"))
+            received = ((one.body["request"], one.seq) for one in before if one.kind == "run.received")
+            return _first(received, path)
+    return None
+
+
+def _evidence(
+    log: Sequence[ReadEntry], before: Sequence[ReadEntry], name: str, member: str, step: str, produced: Produced
+) -> FactValue | None:
+    """What evidence of this name said: the piece that the call rests on, or any if all pieces said the same."""
+    pieces: list[tuple[str, Any, int]] = []
+    chosen: str | None = None
+    for entry in before:
+        if entry.kind == "evidence.retrieved":
+            named = [item for item in entry.body if item.get("name") == name]
+            pieces += [(item["evidence_ref"], item["value"], entry.seq) for item in named]
+        elif entry.kind == "tool.returned" and entry.body["outcome"] == "returned":
+            envelope = entry.body["envelope"]
+            if name in produced.get(envelope["capability_id"], ()):
+                refs = [cited["evidence_ref"] for cited in envelope.get("citations", ())]
+                pieces += [(ref, envelope.get("output"), entry.seq) for ref in refs]
+        elif entry.kind == "checkpoint.checked":
+            chosen = entry.body["satisfied"].get(name, chosen)
+    for entry in log:
+        # The evidence of a call is fixed after policy has allowed it.
+        if entry.kind == "evidence.frozen" and entry.key == step and entry.body:
+            refs = [item["evidence_ref"] for item in entry.body["items"] if item["name"] == name]
+            chosen = refs[-1] if refs else chosen
+    about = [(value, seq) for ref, value, seq in pieces if chosen in (None, ref)]
+    values = [found for one in reversed(about) if (found := _first(iter([one]), member)) is not None]
+    return values[0] if values and all(one.value == values[0].value for one in values) else None
+
+
+def _principals(before: Sequence[ReadEntry], who: str) -> Iterator[tuple[Any, int]]:
+    for entry in before:
+        if entry.kind == "identity.resolved" and entry.body.get("principals"):
+            yield entry.body["principals"][who], entry.seq
+
+
+def _first(found: Iterator[tuple[Any, int]], path: str) -> FactValue | None:
+    """The first value that has something at this dotted path ("": the value itself)."""
+    for value, seq in found:
+        here = value
+        for name in path.split(".") if path else ():
+            here = here.get(name, _NOTHING) if isinstance(here, Mapping) else _NOTHING
+        if here is not _NOTHING:
+            return FactValue(here, seq)
+    return None
+
+
+_NOTHING = object()

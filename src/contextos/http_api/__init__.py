@@ -16,5 +16,6 @@ Invariants, with the tests that prove them:
 - No request is answered with a stack, and none is read without a bound: `tests/attacks/test_f47_http_requests.py`.
 - A stream of events that is cut anywhere and resumed has no gap and no duplicate:
   `tests/unit/http_api/routes/test_events.py`.
+- A server that is killed loses no request that it accepted and repeats none: `tests/e2e/test_killed_service.py`.
 - Every answer fits the OpenAPI document: `tests/unit/http_api/test_openapi.py`.
 """

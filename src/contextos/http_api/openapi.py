@@ -16,7 +16,7 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.http_api.problems import PROBLEM_JSON, ProblemDocument
 from contextos.http_api.routes.approvals import AnswerDraft, SignedAnswer
 from contextos.http_api.routes.cancels import CancelDraft, SignedCancel
-from contextos.http_api.routes.sessions import SessionCall, SessionEnd, SessionOpening
+from contextos.http_api.routes.sessions import CallDraft, SessionEnd, SessionOpening
 
 BEARER: Final = "bearer"
 PARSED_BODIES: Final[tuple[type[BaseModel], ...]] = (
@@ -24,7 +24,7 @@ PARSED_BODIES: Final[tuple[type[BaseModel], ...]] = (
     AnswerDraft,
     SignedAnswer,
     SessionOpening,
-    SessionCall,
+    CallDraft,
     SessionEnd,
     CancelDraft,
     SignedCancel,

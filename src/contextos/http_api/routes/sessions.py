@@ -28,7 +28,7 @@ from contextos.operations.gate.opening import find_session
 
 session_routes: Final = APIRouter(tags=["sessions"])
 
-MAX_WAIT_S: Final = 30
+MAX_HELD_S: Final = 30
 POLL_US: Final = 250_000
 _WAIT: Final = re.compile(r"(?:^|[,;])\s*wait=([0-9]{1,4})\s*(?:$|[,;])")
 
@@ -49,7 +49,7 @@ class SessionOpening(Model):
     tools: Seq[str] | None = None
 
 
-class SessionCall(Model):
+class CallDraft(Model):
     """A call that an agent asks for. One `call_id` is one call."""
 
     call_id: str
@@ -72,7 +72,7 @@ class SessionDocument(Model):
     tools: list[str]
 
 
-class RefusalReason(Model):
+class RefusedReason(Model):
     """Why a call was refused, and what the agent can do about it."""
 
     code: str
@@ -94,7 +94,7 @@ class CallDocument(Model):
     output: OpenObject | None = None
     error: OpenObject | None = None
     replayed: bool = False
-    reasons: list[RefusalReason] = []
+    reasons: list[RefusedReason] = []
     ended: bool = False
     waits_for: str | None = None
     about: str | None = None
@@ -102,7 +102,7 @@ class CallDocument(Model):
 
 
 OpeningBody = Annotated[SessionOpening, json_of(SessionOpening)]
-CallBody = Annotated[SessionCall, json_of(SessionCall)]
+CallBody = Annotated[CallDraft, json_of(CallDraft)]
 EndBody = Annotated[SessionEnd, json_of(SessionEnd)]
 
 
@@ -141,7 +141,7 @@ async def get_session(app: AppHere, caller: CallerHere, name: SessionName) -> Se
     response_model=CallDocument,
     response_model_exclude_defaults=True,
     responses={202: {"model": CallDocument, "description": "The call waits. Make the same call again."}},
-    openapi_extra=body_of(SessionCall),
+    openapi_extra=body_of(CallDraft),
 )
 async def post_call(
     app: AppHere,
@@ -191,7 +191,7 @@ async def _own_gate(app: App, caller: Caller, name: str) -> Gate:
 
 def _wait_s(prefer: str) -> int:
     found = _WAIT.search(prefer)
-    return min(int(found[1]), MAX_WAIT_S) if found else 0
+    return min(int(found[1]), MAX_HELD_S) if found else 0
 
 
 def _document(name: str, gate: Gate) -> SessionDocument:
@@ -225,5 +225,5 @@ def _answered(answer: CallAnswer) -> CallDocument:
     return CallDocument(**made)
 
 
-def _reason(said: dict[str, Any]) -> RefusalReason:
-    return RefusalReason(**{**said, "facts": list(said["facts"]), "because": list(said["because"])})
+def _reason(said: dict[str, Any]) -> RefusedReason:
+    return RefusedReason(**{**said, "facts": list(said["facts"]), "because": list(said["because"])})

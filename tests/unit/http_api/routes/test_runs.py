@@ -117,7 +117,7 @@ def test_a_list_has_the_callers_own_runs_and_for_an_operator_all_of_them_page_by
     assert every(LEAD) == []
 
 
-def test_the_three_ledgers_are_disjoint_parts_of_the_journal_and_the_story_is_told(face: HttpFace) -> None:
+def test_the_three_ledgers_are_disjoint_parts_of_the_journal_and_the_story_has_parts(face: HttpFace) -> None:
     run = face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
     ledgers = {
         name: face.send("GET", f"/v1/runs/{run}/ledgers/{name}").json()["items"]

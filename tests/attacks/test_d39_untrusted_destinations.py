@@ -366,6 +366,16 @@ def test_where_no_gate_is_the_one_to_ask_nothing_is_sent() -> None:
         assert "tool:office.read_mail" in str(answer)
 
 
+def test_a_stated_destination_that_nothing_has_needs_a_person_also_if_the_client_read_elsewhere() -> None:
+    office = Office("")
+    with in_memory(packs=[office.pack(destinations=["to"])], directory=PEOPLE) as app:
+        gate = gate_of(app, message=f"tell {FRIEND} what it says")
+        assert isinstance(send(gate, ATTACKER), Waiting)
+    with in_memory(packs=[office.pack(destinations=["to"])], directory=PEOPLE) as app:
+        assert isinstance(send(gate_of(app, message=f"tell {FRIEND} what it says"), FRIEND), Done)
+    assert office.sent == [FRIEND]
+
+
 def test_a_run_that_read_nothing_untrusted_is_as_before() -> None:
     office = Office("")
     with in_memory(packs=[office.pack()], directory=PEOPLE) as app:

@@ -11,8 +11,10 @@ from contextos.contracts.entries.derived import TracedArguments
 
 async def traced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
     """Find out where the arguments come from, and record it. Refuses nothing."""
-    asked = context.ports.secrets.asked(call.args) if call.capability.definition.secrets else None
-    always = context.policy.reads_origins or asked is not None
+    definition = call.capability.definition
+    asked = context.ports.secrets.asked(call.args) if definition.secrets else None
+    # A client can read elsewhere what the gateway never sees, so a stated destination is always looked for.
+    always = context.policy.reads_origins or asked is not None or bool(definition.destinations)
     found = context.seen.trace(call.key, without_secret_arguments(call.args), context.scope, always=always) or {}
     if asked is not None:
         # Their values were looked for when the agent sent them.

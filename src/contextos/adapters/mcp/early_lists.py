@@ -56,11 +56,12 @@ class EarlyLists:
         """
         begun = self._begun.pop(tool_call_id, None)
         if begun is not None and begun.session is session:
-            is_fresh = asyncio.get_running_loop().time() - begun.at_s <= FRESH_S
+            loop, over_at = asyncio.get_running_loop(), begun.at_s + FRESH_S
             # What it raises counts for nothing: the call asks again, and that answer counts.
             with suppress(Exception):
-                if is_fresh:
-                    return await begun.listing
+                if loop.time() <= over_at:
+                    async with asyncio.timeout_at(over_at):
+                        return await begun.listing
         if begun is not None:
             begun.listing.cancel()
         return await session.list_tools(trace)

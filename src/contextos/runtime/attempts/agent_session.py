@@ -30,7 +30,6 @@ from contextos.intelligence.retrieval import drop_stale_names
 from contextos.runtime.admission import AdmittedRun
 from contextos.runtime.attempts.one_plan import Surface, compile_surface, go_on, has_acted, score_attempt, try_plan
 from contextos.runtime.conclusion import Attempt
-from contextos.runtime.early_checks import expect_read
 from contextos.runtime.environment import RunEnvironment, look_for_cancel
 from contextos.runtime.redaction import cleanse_text
 from contextos.runtime.wiring import facts_by_name, recheck_preconditions
@@ -176,8 +175,6 @@ async def _call(
     step = plan.steps[0]
     known_tool = admitted.scope.tools.capabilities.get(step.tool)
     if known_tool is None or known_tool.definition.kind != "write":
-        if known_tool is not None and step.tool in surface.tools:
-            await expect_read(environment, admitted.scope, known_tool, f"{revision}/{step.id}")
         # The gateway does so for each write.
         now = await recheck_preconditions(environment, admitted.scope, f"{revision}/{step.id}")
         if now.failure:

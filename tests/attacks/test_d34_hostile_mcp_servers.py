@@ -100,6 +100,16 @@ def test_requests_of_a_server_are_refused(tmp_path: Path) -> None:
         assert said(adapter).output == {"texts": ["[True, True, True]"], "omitted": 0}
 
 
+def test_the_prompts_of_a_server_are_never_asked_for(tmp_path: Path) -> None:
+    """It offers them when it is drafted and when it is called, and says that its list changed."""
+    with against("prompts", tmp_path, draft="prompts") as adapter:
+        for _ in range(2):
+            assert said(adapter).output == {"texts": ["a"], "omitted": 0}
+    methods = (tmp_path / "calls.methods").read_text("utf-8").split()
+    assert methods.count("tools/call") == 2
+    assert [one for one in methods if one.startswith(("prompts/", "completion/"))] == []
+
+
 def test_the_text_of_an_error_is_bounded(tmp_path: Path) -> None:
     with against("long_error", tmp_path) as adapter:
         error = said(adapter).error

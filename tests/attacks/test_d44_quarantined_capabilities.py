@@ -437,6 +437,28 @@ def test_a_write_that_is_taken_over_is_not_sent_again_to_a_quarantined_tool(stor
     run(go())
 
 
+def test_a_read_is_not_sent_again_to_a_tool_whose_quarantine_began_between_two_attempts(
+    stores: str, tmp_path: Path
+) -> None:
+    async def go() -> None:
+        async with opened(tmp_path, stores) as world:
+            orders, found = foreign(world), []
+
+            async def fails(capability: str, *_: Any) -> AdapterReply:
+                orders.asked.append(capability)
+                orders.call = original  # type: ignore[method-assign]
+                await drift(world, "req_finds")
+                found.append(True)
+                raise Unavailable("shop", "it is down")
+
+            original, orders.call = orders.call, fails  # type: ignore[method-assign]
+            view = await invoked(world, "req_reads")
+            assert found
+            assert (codes(view), orders.asked, world.refunds()) == (["quarantined"], [], [])
+
+    run(go())
+
+
 def test_a_write_that_waited_for_another_run_is_not_sent_to_a_quarantined_tool(stores: str, tmp_path: Path) -> None:
     """The first run has the key and never gets through. Meanwhile a third finds the change."""
 

@@ -156,9 +156,11 @@ def reviewed_openapi(
 
 
 @contextmanager
-def agent_connection(script: str, folder: Path, *, work_s: int = 0) -> Iterator[dict[str, Any]]:
-    """The connection to an A2A agent of this folder, which works `work_s` seconds on a write that it has done."""
-    with serving(script, str(folder), str(work_s)) as port:
+def agent_connection(script: str, folder: Path, *, work_s: int = 0, asks: str = "") -> Iterator[dict[str, Any]]:
+    """The connection to an A2A agent of this folder, which works `work_s` seconds on a write that it has done, and
+    asks for input when it has done the skill `asks`.
+    """
+    with serving(script, str(folder), str(work_s), *([asks] if asks else [])) as port:
         yield agent_at(f"http://127.0.0.1:{port}")
 
 

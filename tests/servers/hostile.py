@@ -1,7 +1,8 @@
 """An MCP server on stdin and stdout, without any SDK, that misbehaves as its first argument says.
 
 The second argument is a file: each `tools/call` appends a line to it, so that a test sees what reached the server;
-its `_meta` is appended to the file of the same name with `.meta`.
+its `_meta` is appended to the file of the same name with `.meta`. In the mode `prompts` it offers prompts, and the
+method of each request is appended to the file with `.methods`.
 """
 
 from __future__ import annotations
@@ -127,6 +128,9 @@ def answer(request: Any) -> None:
             send({"id": f"q{number}", "method": method, "params": told})
             refused.append("error" in json.loads(sys.stdin.readline()))
         send({"id": request["id"], "result": {"content": [{"type": "text", "text": str(refused)}]}})
+    elif MODE == "prompts":
+        send({"method": "notifications/prompts/list_changed"})
+        send({"id": request["id"], "result": said})
     elif MODE == "structured":
         result = {"content": [], "structuredContent": {"n": "a lie", "more": SECRET}}
         send({"id": request["id"], "result": result})
@@ -165,8 +169,12 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         method = request.get("method")
+        if MODE == "prompts":
+            with open(f"{CALLS}.methods", "a", encoding="utf-8") as file:
+                file.write(f"{method}\n")
         if method == "initialize":
-            about = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
+            offered = {"prompts": {"listChanged": True}} if MODE == "prompts" else {}
+            about = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}, **offered}}
             send({"id": request["id"], "result": {**about, "serverInfo": {"name": "hostile", "version": "1"}}})
         elif method == "tools/list":
             if MODE == "lists_never":
@@ -176,6 +184,8 @@ def main() -> None:
             answer(request)
         elif method == "resources/read":
             read(request)
+        elif method == "prompts/list":
+            send({"id": request["id"], "result": {"prompts": [{"name": "say", "description": SECRET}]}})
         elif "id" in request and "method" in request:
             send({"id": request["id"], "error": {"code": -32601, "message": "no such method"}})
 

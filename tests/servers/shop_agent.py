@@ -1,7 +1,8 @@
 """The tools of an example as the skills of an A2A agent made with the SDK.
 
 `shop_agent.py FOLDER` prints the port on which it serves the tools of the refund example, and `cluster_agent.py FOLDER`
-those of the deploy example. With another argument, `SECONDS`, it works so long on a write that it has already done.
+those of the deploy example. With another argument, `SECONDS`, it works so long on a write that it has already done. The
+shop does the skill that a third argument names, and then asks for input.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ Skill = Callable[[dict[str, Any], str], dict[str, Any]]
 class SkilledAgent(AgentExecutor):
     """Does what the metadata of a message name as its skill. Each of `writes` happens once for a message, by its id."""
 
-    def __init__(self, skills: Mapping[str, Skill], writes: frozenset[str], work_s: float) -> None:
-        self._skills, self._writes, self._work_s = skills, writes, work_s
+    def __init__(self, skills: Mapping[str, Skill], writes: frozenset[str], work_s: float, asks: str) -> None:
+        self._skills, self._writes, self._work_s, self._asks = skills, writes, work_s, asks
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         assert context.message is not None
@@ -50,6 +51,9 @@ class SkilledAgent(AgentExecutor):
             answer = self._skills[skill](args, context.message.message_id)
         except BusinessError as error:
             await updater.failed(updater.new_agent_message([Part(text=str(error))]))
+            return
+        if skill == self._asks:
+            await updater.requires_input(updater.new_agent_message([Part(text="Which account?")]))
             return
         if skill in self._writes:
             await asyncio.sleep(self._work_s)
@@ -82,15 +86,15 @@ def app_of(agent: AgentExecutor, card: AgentCard) -> Starlette:
     return Starlette(routes=[*create_agent_card_routes(card), *create_jsonrpc_routes(chosen, "/a2a")])
 
 
-def serve_agent(name: str, skills: Mapping[str, Skill], writes: frozenset[str], work_s: str) -> None:
+def serve_agent(name: str, skills: Mapping[str, Skill], writes: frozenset[str], work_s: str, asks: str = "") -> None:
     """Print the port and serve the agent there."""
     bound = socket.create_server(("127.0.0.1", 0))
     port: int = bound.getsockname()[1]
     print(port, flush=True)
-    serve_on(bound, app_of(SkilledAgent(skills, writes, float(work_s)), card_at(port, name, skills)))
+    serve_on(bound, app_of(SkilledAgent(skills, writes, float(work_s), asks), card_at(port, name, skills)))
 
 
-def main(folder: str, work_s: str = "0") -> None:
+def main(folder: str, work_s: str = "0", asks: str = "") -> None:
     books = load_module(EXAMPLE).Shop(Path(folder) / "shop.db")
     skills: dict[str, Skill] = {
         "lookup": lambda args, _key: books.order(args["order_id"]),
@@ -99,7 +103,7 @@ def main(folder: str, work_s: str = "0") -> None:
             args["order_id"], int(args["amount_inr"]), args["currency"], key, "keyed"
         ),
     }
-    serve_agent("shop", skills, frozenset({"issue_refund"}), work_s)
+    serve_agent("shop", skills, frozenset({"issue_refund"}), work_s, asks)
 
 
 if __name__ == "__main__":

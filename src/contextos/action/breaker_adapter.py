@@ -22,6 +22,7 @@ from contextos.contracts.journal import CONTROL, Batch
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.ports.storage import Store
+from contextos.contracts.scope import Capability
 from contextos.errors import CircuitOpen, Conflict, LostReply, Overloaded, Unavailable
 
 _LOG: Final = logging.getLogger("contextos.action")
@@ -219,3 +220,9 @@ def expect_call(adapter: Adapter | None, capability: str, tool_call_id: str) -> 
             expect: Callable[[str, str], None] | None = getattr(adapter.adapter, "expect_call", None)
             if expect is not None and not adapter.open_until_us(capability):
                 expect(capability, tool_call_id)
+
+
+def circuit_open_until_us(adapters: Mapping[str, Adapter], capability: Capability) -> int:
+    """Return when the circuit of a capability admits the next call (Unix microseconds), or 0 if it admits one now."""
+    adapter = adapters.get(capability.adapter.adapter_id)
+    return adapter.open_until_us(capability.definition.name) if isinstance(adapter, BreakerAdapter) else 0

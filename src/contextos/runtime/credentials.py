@@ -32,23 +32,23 @@ EXCHANGE_TTL_S: Final = 60
 
 
 async def exchange_or_failure(
-    environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str
+    environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str, timeout_ms: int
 ) -> Exchanged:
     """As `exchange_credential`; that the issuer does not answer is a failure too: the call is not sent."""
     try:
-        return await exchange_credential(environment, scope, capability, tool_call_id)
+        return await exchange_credential(environment, scope, capability, tool_call_id, timeout_ms)
     except Unavailable as error:
         detail = f"no credential was issued, so nothing was sent: {error}"
         return replace(_failed("tool_failed", detail), outage=detail)
 
 
 async def exchange_credential(
-    environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str
+    environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str, timeout_ms: int
 ) -> Exchanged:
     """Return the credential for one call, or the reason why nobody issues one.
 
     Raises:
-        Unavailable: the issuer did not answer.
+        Unavailable: the issuer did not answer in `timeout_ms`, which is what the call has, or in `EXCHANGE_TTL_S`.
     """
     port, required = environment.ports.credentials, frozenset(capability.definition.required_scopes)
     if port is None:
@@ -65,7 +65,8 @@ async def exchange_credential(
     redact = SecretRedactor((wanted.subject_token, wanted.actor_token)).redact
     issued: Any = None
     # A port can be anybody's code: it can raise anything, and hang.
-    call = CallContext(scope.run.tenant_id, scope.run.run_id, tool_call_id, None, 0, EXCHANGE_TTL_S * 1_000)
+    timeout_ms = min(timeout_ms, EXCHANGE_TTL_S * 1_000)
+    call = CallContext(scope.run.tenant_id, scope.run.run_id, tool_call_id, None, 0, timeout_ms)
     with ForeignFaults(port.issuer, "exchange", call, ignore_fault, is_read=True, passing=frozenset({Unavailable})):
         try:
             issued = await environment.ports.concurrency.within(call.timeout_ms, partial(port.exchange, wanted))
@@ -125,7 +126,8 @@ async def credentials_for_evidence(environment: RunEnvironment, scope: RunScope,
             continue
 
         async def obtain(capability: Capability = capability, ref: str = fact.evidence_ref) -> dict[str, Any]:
-            made = await exchange_credential(environment, scope, capability, ref.rsplit(":", 1)[1])
+            timeout_ms = capability.definition.timeout_s * 1_000
+            made = await exchange_credential(environment, scope, capability, ref.rsplit(":", 1)[1], timeout_ms)
             tokens[ref] = made.token
             return dict(made.answer)
 

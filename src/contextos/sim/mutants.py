@@ -13,7 +13,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from contextos.action.budget import overrun_limit
-from contextos.action.gateway import deciding, dispatcher, guards, idempotency, retries, tool_gateway
+from contextos.action.gateway import deciding, dispatcher, guards, idempotency, result_validation, retries, tool_gateway
 from contextos.audit import verify
 from contextos.audit.acts import VerifiedControl
 from contextos.contracts.controls import RunControls
@@ -40,12 +40,12 @@ def _skip_verify(stack: ExitStack) -> None:
 
 def _retry_uncertain(stack: ExitStack) -> None:
     """An effect with an unknown outcome is treated as not sent, and is sent again."""
-    original = dispatcher.Dispatcher._outcome
+    original = result_validation.AttemptOutcome.body
 
     def outcome(self: Any, what: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return original(self, "not_sent" if what == "unknown" else what, *args, **kwargs)
 
-    stack.enter_context(patch.object(dispatcher.Dispatcher, original.__name__, outcome))
+    stack.enter_context(patch.object(result_validation.AttemptOutcome, original.__name__, outcome))
     stack.enter_context(
         patch.object(retries, retries._how.__name__, lambda _, told: None if told["outcome"] == "returned" else "send")
     )

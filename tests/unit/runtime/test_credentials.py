@@ -7,19 +7,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from contextos.action.breaker import CircuitBreakers
 from contextos.action.gateway.dispatcher import Dispatcher
 from contextos.audit.replay import replay
+from contextos.audit.verify import verify_tenant
+from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.contracts.documents.operations import APPROVALS, OPERATIONS
 from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.ports.credentials import Credential, CredentialRequest
+from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
+from contextos.runtime.credentials import EXCHANGE_TTL_S
 from tests.e2e.test_parallel_reads import GROUP, reading_more
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -359,6 +367,194 @@ def test_whatever_an_issuer_of_anybodys_does_the_call_ends_typed(change: Any, tm
         view = await world.invoke(request(900, "req_1"))
         assert view.ended
         assert world.refunds() == []
+        await world.aclose()
+
+    run(go())
+
+
+REFUSAL = InvalidInput(Problem("", "invalid_target", "nobody knows the audience", "correct it"))
+
+
+def _refuses(scope: str) -> Callable[[Credential], Any]:
+    def change(credential: Credential) -> Any:
+        if scope in credential.scopes:
+            raise REFUSAL
+        return credential
+
+    return change
+
+
+async def body_of(world: TestWorld, run_id: str, kind: str) -> list[dict[str, Any]]:
+    entries = await world.stores.tenant(TENANT).read(run_id)
+    return [read_body(one) or {} for one in entries if one.kind == kind]
+
+
+@pytest.mark.requirement("A-CREDENTIAL-OWN")
+@pytest.mark.parametrize("payments", ["keyed", "lookup", "none"])
+def test_a_refusal_of_the_issuer_dispatches_nothing_and_uses_no_approval_up(payments: str, tmp_path: Path) -> None:
+    async def go() -> None:
+        world, issuer = await world_with(tmp_path, payments=payments)
+        asked = await world.invoke(request(4200, "req_1"))
+        issuer.change = _refuses("payments.refund")
+        view = await world.approve(asked.run_id)
+        assert view.ended
+        assert world.refunds() == []
+        assert [one["code"] for one in view.record["rationale"]["failures"]] == ["identity_refused"]
+        dispatched = await body_of(world, view.run_id, "tool.dispatching")
+        assert not [one for one in dispatched if one["envelope"]["capability_id"] == "adp_payments.issue_refund"]
+        [refused] = await body_of(world, view.run_id, "tool.refused")
+        assert refused["envelope"]["status"] == "blocked"
+        assert {one.body.state for one in await APPROVALS.page(world.stores.tenant(TENANT))} == {"approved"}
+        assert await OPERATIONS.page(world.stores.tenant(TENANT)) == []
+        assert (await replay(world.deployment, TENANT, view.run_id)).compared
+        await world.aclose()
+
+    run(go())
+
+
+def test_a_write_whose_issuer_was_away_and_then_refuses_ends_and_releases_its_key(tmp_path: Path) -> None:
+    async def go() -> None:
+        world, issuer = await world_with(tmp_path, _is_down)
+        waiting = await world.invoke(request(900, "req_1"))
+        assert not waiting.ended
+        issuer.change = _refuses("payments.refund")
+        world.clock.at_us += 400_000_000
+        await world.deployment.advance(TENANT, waiting.run_id)
+        view = await world.deployment.view(TENANT, waiting.run_id)
+        assert view.ended
+        assert [one["code"] for one in view.record["rationale"]["failures"]] == ["identity_refused"]
+        assert [one.body.state for one in await OPERATIONS.page(world.stores.tenant(TENANT))] == ["released"]
+        assert len(await body_of(world, view.run_id, "tool.refused")) == 1
+        assert (await replay(world.deployment, TENANT, view.run_id)).compared
+        await verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+        issuer.change = lambda it: it
+        again = await world.invoke(request(900, "req_2"))
+        assert (again.state, len(world.refunds())) == ("completed", 1)
+        await world.aclose()
+
+    run(go())
+
+
+def _away(*_: Any) -> Any:
+    raise Unavailable("adp", "it is away")
+
+
+@pytest.mark.parametrize("name", ["adp_orders", "adp_payments"])
+def test_while_a_circuit_is_open_nobody_is_asked_for_a_token(name: str, tmp_path: Path) -> None:
+    async def go() -> None:
+        world, issuer = await world_with(tmp_path)
+        world.deployment.breakers = CircuitBreakers(AdmissionLimits(breaker_failures_in_a_row=1))
+        outer: Any = world.adapters[name]
+        inner, outer._inner = outer._inner, SimpleNamespace(describe=outer._inner.describe, call=_away)
+        scope = {"adp_orders": "orders.read", "adp_payments": "payments.refund"}[name]
+
+        def asked() -> int:
+            return len([one for one in issuer.asked if scope in one.scopes])
+
+        first = await world.invoke(request(900, "req_1"))
+        before = asked()
+        assert before == len(outer.heard) > 0
+        second = await world.invoke(request(901, "req_2"))
+        assert asked() == before, "nothing could be sent with it"
+        [*_, returned] = await body_of(world, second.run_id, "tool.returned")
+        error = returned["envelope"]["error"]
+        assert (returned["outcome"], error["code"], error["retryable"]) == ("not_sent", "circuit_open", True)
+        assert returned["retry_at_us"] > world.clock.at_us
+        outer._inner = inner
+        for _ in range(5):
+            world.clock.at_us += 400_000_000
+            for one in (first, second):
+                await world.deployment.advance(TENANT, one.run_id)
+        ends = [await world.deployment.view(TENANT, one.run_id) for one in (first, second)]
+        assert all(view.ended for view in ends)
+        assert len(world.refunds()) == (2 if name == "adp_payments" else 0)
+        for view in ends:
+            assert (await replay(world.deployment, TENANT, view.run_id)).compared
+        await world.aclose()
+
+    run(go())
+
+
+def test_an_uncertain_payment_waits_for_its_circuit_without_a_token(tmp_path: Path) -> None:
+    """The reply was lost and the circuit opened. A new token is asked for when the payment can be asked about."""
+
+    async def go() -> None:
+        world, issuer = await world_with(tmp_path)
+        cool_down = AdmissionLimits(breaker_failures_in_a_row=1, breaker_cool_down_ms=3_600_000)
+        world.deployment.breakers = CircuitBreakers(cool_down)
+        outer: Any = world.adapters["adp_payments"]
+        inner, loses = outer._inner, [True]
+
+        async def called(*args: Any) -> Any:
+            reply = await inner.call(*args)
+            if loses:
+                raise LostReply("the line was cut")
+            return reply
+
+        outer._inner = SimpleNamespace(describe=inner.describe, call=called)
+        waiting = await world.invoke(request(900, "req_1"))
+        loses.clear()
+
+        def asked() -> int:
+            return len([one for one in issuer.asked if "payments.refund" in one.scopes])
+
+        for _ in range(3):
+            world.clock.at_us += 400_000_000
+            await world.deployment.advance(TENANT, waiting.run_id)
+        assert (asked(), len(outer.heard)) == (1, 1)
+        world.clock.at_us += 3_600_000_000
+        for _ in range(3):
+            world.clock.at_us += 400_000_000
+            await world.deployment.advance(TENANT, waiting.run_id)
+        view = await world.deployment.view(TENANT, waiting.run_id)
+        assert (view.state, len(world.refunds()), asked()) == ("completed", 1, 2)
+        assert (await replay(world.deployment, TENANT, view.run_id)).compared
+        await world.aclose()
+
+    run(go())
+
+
+class Impatient(AsyncioConcurrency):
+    """Waits a thousandth of the time, and keeps the limits that it was given for `exchange`."""
+
+    def __init__(self) -> None:
+        self.limits_ms: list[int] = []
+
+    async def within(self, timeout_ms: int, call: Any) -> Any:
+        if getattr(getattr(call, "func", None), "__name__", "") != "exchange":
+            return await super().within(timeout_ms, call)
+        self.limits_ms.append(timeout_ms)
+        return await super().within(max(1, timeout_ms // 1_000), call)
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_an_issuer_that_never_answers_is_waited_for_as_long_as_the_call_has(stubborn: bool, tmp_path: Path) -> None:
+    async def go() -> None:
+        world, issuer = await world_with(tmp_path)
+        impatient, released = Impatient(), asyncio.Event()
+        world.deployment.ports = replace(world.deployment.ports, concurrency=impatient)
+
+        async def hang(_: CredentialRequest) -> Credential:
+            while not released.is_set():
+                with suppress(asyncio.CancelledError) if stubborn else nullcontext():
+                    await released.wait()
+            raise AssertionError("nobody waits any more")
+
+        hang.__name__ = "exchange"
+        issuer.exchange = hang  # type: ignore[method-assign]
+        view = await world.invoke(request(900, "req_1"))
+        released.set()
+        assert view.ended
+        assert {one["code"] for one in view.record["rationale"]["failures"]} == {"tool_failed"}
+        assert all(adapter.heard == [] for adapter in world.adapters.values() if isinstance(adapter, Guarded))
+        recorded = await exchanged(world, view.run_id)
+        assert all(
+            "no credential was issued, so nothing was sent" in one["failure"]["detail"] for one in recorded.values()
+        )
+        declared = {one.timeout_s * 1_000 for it in world.adapters.values() for one in it.describe().capabilities}
+        assert impatient.limits_ms
+        assert max(impatient.limits_ms) <= max(declared) < EXCHANGE_TTL_S * 1_000
+        assert (await replay(world.deployment, TENANT, view.run_id)).compared
         await world.aclose()
 
     run(go())

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from contextos.action.breaker_adapter import expect_call
-from contextos.action.budget import BudgetUsed, CallTime
+from contextos.action.breaker_adapter import circuit_open_until_us, expect_call
+from contextos.action.budget import BudgetUsed, CallTime, call_time
 from contextos.action.gateway.result_validation import Cleanse
 from contextos.action.quarantine import OpenIncidents, incident
 from contextos.action.secret_arguments import SECRET_LOST, SecretArguments
@@ -18,16 +18,17 @@ from contextos.contracts.documents.operations import OperationDocument
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.journal import Write
+from contextos.contracts.journal import Parked, Write
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.ports.seams import Journal, ProvedCancels, RecordRequest
 from contextos.contracts.ports.storage import Store
-from contextos.contracts.scope import Capability, Redeemed
-from contextos.errors import Unavailable
+from contextos.contracts.scope import Capability, Redeemed, RunScope
+from contextos.errors import CircuitOpen, Unavailable
 
 TOKEN_LOST: Final = Failure(code="tool_failed", detail="the credential of this attempt ended with the process")
 """An attempt that another process began cannot be sent: its token is on no record."""
+CIRCUIT_OPEN: Final = Failure(code="tool_failed", detail="the circuit of the tool is open; no credential was asked for")
 
 OperationFault = Callable[[str, OperationDocument], Awaitable[str | None]]
 """(document key, row of the idempotency table) -> why the row is not believed, or None."""
@@ -45,8 +46,10 @@ class Exchanged:
     outage: str = ""
 
 
-Exchange = Callable[[Capability, str], Awaitable[Exchanged]]
-"""(tool, tool call id) -> the credential of one attempt, or why there is none. Raises nothing that a port does."""
+Exchange = Callable[[Capability, str, int], Awaitable[Exchanged]]
+"""(tool, tool call id, timeout in ms) -> the credential of one attempt, or why there is none. Raises nothing that a
+port does.
+"""
 
 CheckSettlement = Callable[[str, ToolCallEnvelope, Mapping[str, Any]], Awaitable[str | None]]
 """(key, tool call id, recorded settlement) -> why the settlement is refused, or None."""
@@ -121,8 +124,8 @@ class Delivery:
     `first_us` is when the call was first sent, and `first_clock_us` that time by the clock; `claimed` is the write that
     reserves its idempotency key. `recovered`: another process recorded the current attempt. `grouped`: the attempt is
     sent together with other calls. `time`: how long the current attempt can take. `token`: the secret credential of the
-    current attempt; `lacking`: why it has none. `sent_until_us` is `not_after_us` of the last attempt that can
-    have been sent: a look-up sends nothing.
+    current attempt; `lacking`: why it has none; `retry_at_us`: when an open circuit admits the next call, if that is
+    why. `sent_until_us` is `not_after_us` of the last attempt that can have been sent: a look-up sends nothing.
     """
 
     call: ClearedCall
@@ -140,6 +143,7 @@ class Delivery:
     checks: tuple[Write, ...] = ()
     token: str = field(default="", repr=False)
     lacking: Failure | None = None
+    retry_at_us: int = 0
 
     @property
     def key(self) -> str:
@@ -153,9 +157,9 @@ class Delivery:
 
     @property
     def denied(self) -> Failure | None:
-        """Return why the issuer gives no credential for a call that was not dispatched yet, or None."""
+        """Return why the issuer gives no credential for an attempt before which nothing can have been sent, or None."""
         refused = self.lacking is not None and self.lacking.code == "identity_refused"
-        return self.lacking if refused and self.mode == "send" and self.claimed is None else None
+        return self.lacking if refused and self.mode == "send" else None
 
     def dispatching(self) -> dict[str, Any]:
         """Return what the journal says of the current attempt before it is sent."""
@@ -170,6 +174,17 @@ class Delivery:
             "not_after_us": self.not_after_us,
             "approval_id": call.approval.approval_id if call.approval else None,
         }
+
+    def unsent(self, outcome: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+        """Return the outcome of an attempt that is not sent, because it is `lacking` something."""
+        lacking = self.lacking
+        assert lacking is not None, "something is lacking"
+        if self.mode != "send":
+            return outcome("unknown", None, lacking.detail, code=lacking.code)
+        if lacking == CIRCUIT_OPEN:
+            refused = outcome("not_sent", None, lacking.detail, code=CircuitOpen.code)
+            return {**refused, "retry_at_us": self.retry_at_us}
+        return outcome("not_sent", None, lacking.detail, code=lacking.code)
 
     def take_secrets(self, secrets: SecretArguments) -> dict[str, str] | None:
         """Return the secret arguments of the call, by name. None if this process does not have them; it is then noted
@@ -203,42 +218,79 @@ class Delivery:
         return self.call.capability.definition.kind == "write"
 
 
-async def obtain_credentials(journal: Journal, exchange: Exchange, deliveries: Sequence[Delivery]) -> None:
+async def obtain_credentials(
+    journal: Journal, scope: RunScope, ports: DispatchPorts, deliveries: Sequence[Delivery]
+) -> None:
     """Obtain a credential for each attempt whose tool needs one, at the same time, before any of them is dispatched.
 
     The journal records of each who issued it for whom, or why nobody did, and never the token. A process that takes an
     attempt over from the journal has no token, and so sends nothing: the next attempt obtains another.
 
     Raises:
+        Parked: an uncertain effect cannot be asked about while the circuit is open. Nothing is recorded.
         Unavailable: the issuer did not answer, and the call would consume an approval for nothing. Nothing is recorded.
     """
     asking = [one for one in deliveries if one.call.capability.definition.auth.mode == "exchange"]
-    for one in asking:
-        one.token, one.lacking = "", TOKEN_LOST
-
-    async def obtain(delivery: Delivery) -> dict[str, Any]:
-        made = await exchange(delivery.call.capability, delivery.call.envelope.tool_call_id)
-        approved = made.outage and delivery.call.approval is not None and delivery.claimed is None
-        if approved and delivery.call.capability.definition.idempotency.strategy != "keyed":
-            # A dispatch would consume the approval, and nothing would be sent again. The next drive asks anew.
-            raise Unavailable(str(delivery.call.capability.definition.auth.audience), made.outage)
-        delivery.token = made.token
-        return dict(made.answer)
-
     if not asking:
         return
-    requests = [
-        RecordRequest("credential.exchanged", one.key, exchange_question(one.call.capability), partial(obtain, one))
-        for one in asking
-    ]
+    requests = []
+    for one in asking:
+        one.token, one.lacking, one.retry_at_us = "", TOKEN_LOST, 0
+        question = exchange_question(one.call.capability)
+        requests.append(
+            RecordRequest("credential.exchanged", one.key, question, partial(_obtain, journal, scope, ports, one))
+        )
     for one, answer in zip(asking, await journal.record_all(requests), strict=True):
-        failure = answer.get("failure")
+        failure, one.retry_at_us = answer.get("failure"), answer.get("retry_at_us", 0)
         one.lacking = Failure.model_validate(failure) if failure else None if one.token else TOKEN_LOST
+
+
+async def _obtain(journal: Journal, scope: RunScope, ports: DispatchPorts, delivery: Delivery) -> dict[str, Any]:
+    capability = delivery.call.capability
+    definition = capability.definition
+    if retry_at_us := circuit_open_until_us(ports.adapters, capability):
+        if delivery.mode != "send":
+            park_while_open(journal, scope, ports, delivery)
+        return {"failure": CIRCUIT_OPEN.to_json(), "retry_at_us": retry_at_us}
+    time = call_time(scope.run.run_budget if delivery.mode == "send" else None, ports.spent(), definition)
+    left_us = scope.within_session(journal.now_us + time.limit_us) - journal.now_us
+    timeout_ms = max(1, min(time.timeout_ms, left_us // 1_000))
+    made = await ports.exchange(capability, delivery.call.envelope.tool_call_id, timeout_ms)
+    approved = made.outage and delivery.call.approval is not None and delivery.claimed is None
+    if approved and definition.idempotency.strategy != "keyed":
+        # A dispatch would consume the approval, and nothing would be sent again. The next drive asks anew.
+        raise Unavailable(str(definition.auth.audience), made.outage)
+    delivery.token = made.token
+    return dict(made.answer)
 
 
 def exchange_question(capability: Capability) -> dict[str, Any]:
     """Return what is asked for in an exchange; a replay compares it."""
     return {"audience": capability.definition.auth.audience, "scopes": list(capability.definition.required_scopes)}
+
+
+def key_is_remembered(journal: Journal, scope: RunScope, ports: DispatchPorts, delivery: Delivery) -> bool:
+    """Return whether the adapter still remembers the idempotency key of a call: by the record, and by the clock."""
+    # After its session a call is not sent again either: if it never arrived, this would be the first payment.
+    ttl_us = delivery.call.capability.definition.idempotency.key_ttl_s * 1_000_000
+    now_us, clock_us = journal.time_us, ports.clock.now_us()
+    age_us = max(now_us - delivery.first_us, clock_us - delivery.first_clock_us)
+    return age_us <= ttl_us and not scope.session_over(now_us)
+
+
+def park_while_open(journal: Journal, scope: RunScope, ports: DispatchPorts, delivery: Delivery) -> None:
+    """Suspend the run while an open circuit prevents finding out about an uncertain effect.
+
+    Appends no entry, because otherwise a long outage would add one at each wake-up.
+
+    Raises:
+        Parked: until the circuit lets a call through.
+    """
+    capability = delivery.call.capability
+    strategy = capability.definition.idempotency.strategy
+    can_ask = strategy == "lookup" or (strategy == "keyed" and key_is_remembered(journal, scope, ports, delivery))
+    if can_ask and (retry_at_us := circuit_open_until_us(ports.adapters, capability)):
+        raise Parked(retry_at_us)
 
 
 def call_context(tenant_id: str, ports: DispatchPorts, delivery: Delivery, is_late: Callable[[], bool]) -> CallContext:

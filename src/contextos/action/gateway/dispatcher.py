@@ -9,29 +9,34 @@ Source: docs/design/contracts.md, "Uncertain effects"; docs/design/standards.md,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from contextos.action.breaker_adapter import BreakerAdapter
 from contextos.action.budget import call_time, exceeded_limit
 from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency, retries
-from contextos.action.gateway.delivery import ClearedCall, Delivery, DispatchPorts, call_context, obtain_credentials
-from contextos.action.gateway.result_validation import result_of_settlement, validate_reply, why_inconclusive
-from contextos.action.quarantine import has_drifted, has_incidents
+from contextos.action.gateway.delivery import (
+    ClearedCall,
+    Delivery,
+    DispatchPorts,
+    call_context,
+    key_is_remembered,
+    obtain_credentials,
+    park_while_open,
+)
+from contextos.action.gateway.result_validation import AttemptOutcome, result_of_settlement, why_inconclusive
+from contextos.action.quarantine import has_drifted, has_incidents, quarantine_detail
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import call_with
-from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import AdapterReply, Settled, ToolCallEnvelope, ToolError, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import CLOCK_MARGIN_US, Parked, Write
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.seams import Journal, RecordRequest
-from contextos.contracts.refs import tool_ref
-from contextos.contracts.scope import Capability, Redeemed, RunScope
+from contextos.contracts.scope import Capability, RunScope
 from contextos.errors import CircuitOpen, Integrity, LostReply, Unavailable
 
 
@@ -46,7 +51,7 @@ class Dispatcher:
 
     async def deliver(self, call: ClearedCall) -> ToolResultEnvelope | Failure:
         """Send a call, at most `MAX_ATTEMPTS` times and again only where that is safe. Returns its result, or why the
-        issuer of its credential refuses it: then it is not dispatched, and uses no approval up.
+        issuer of its credential refuses it: then it is not dispatched (again), was not sent before, and holds no key.
         """
         return await self._deliver_on(self._begin(call))
 
@@ -59,7 +64,7 @@ class Dispatcher:
         deliveries = [self._begin(call) for call in calls]
         for delivery in deliveries:
             delivery.attempt += 1
-        await obtain_credentials(self.journal, self.ports.exchange, deliveries)
+        await obtain_credentials(self.journal, self.scope, self.ports, deliveries)
         denied = next((one.denied for one in deliveries if one.denied), None)
         deliveries = list(takewhile(lambda one: one.denied is None, deliveries))
         for delivery in deliveries:
@@ -95,8 +100,11 @@ class Dispatcher:
                 await idempotency.require_same_epoch(self.journal.run_id, self.ports.store, call.operation)
             retries.leave_to_holder(self.journal, self.scope, self.ports, call)
             delivery.attempt += 1
-            await obtain_credentials(self.journal, self.ports.exchange, [delivery])
+            await obtain_credentials(self.journal, self.scope, self.ports, [delivery])
             if delivery.denied is not None:
+                if delivery.claimed is not None:
+                    # No earlier attempt was sent. The caller records the refusal in the same commit.
+                    self.journal.stage(idempotency.release_key(delivery.claimed))
                 return delivery.denied
             self._dispatch(delivery)
             if delivery.writes or call.capability.leaves:
@@ -130,7 +138,7 @@ class Dispatcher:
         """Take over a dispatch that another driver recorded, and possibly sent."""
         delivery.recovered = delivery.on_tape and not self.journal.on_tape
         if delivery.recovered and delivery.writes:
-            retries.park_while_open(self.journal, self.scope, self.ports, delivery)
+            park_while_open(self.journal, self.scope, self.ports, delivery)
             await self.journal.take_over()
             delivery.mode = "reconcile"
             delivery.time = call_time(None, self.ports.spent(), delivery.call.capability.definition)
@@ -219,15 +227,7 @@ class Dispatcher:
         name, rule = capability.definition.name, capability.definition.idempotency
         over_us = delivery.sent_until_us + CLOCK_MARGIN_US
         secrets = delivery.take_secrets(self.ports.secrets)
-        outcome = partial(
-            self._outcome,
-            capability=capability,
-            envelope=envelope,
-            approval=delivery.call.approval,
-            began_us=began,
-            adapter=adapter,
-            retries_made=delivery.attempt - 1,
-        )
+        outcome = self._outcome_of(delivery, adapter, began)
 
         def is_late() -> bool:
             sends = mode == "send" and capability.definition.kind == "write"
@@ -247,12 +247,13 @@ class Dispatcher:
             if delivery.waits_for_other(secrets) and began <= over_us:
                 # The process that had the credential or the secret can still send the call until then.
                 raise Parked(over_us + 1)
-            found = "not_sent" if mode == "send" else "unknown"
-            return outcome(found, None, delivery.lacking.detail, code=delivery.lacking.code)
-        if delivery.recovered and delivery.writes and await self._is_quarantined(capability):
+            return delivery.unsent(outcome)
+        if await self._is_quarantined_since(delivery):
+            if not delivery.writes:
+                return outcome("not_sent", None, quarantine_detail(capability), code="quarantined")
             # As after a wait: what became of the call is not asked of a server that changed; a person settles it.
             return {**outcome("unknown", None, "its capability is in quarantine since"), "no_record": True}
-        remembered = partial(retries.key_is_remembered, self.journal, self.scope, self.ports, delivery)
+        remembered = partial(key_is_remembered, self.journal, self.scope, self.ports, delivery)
         try:
             if mode == "send" or (rule.strategy == "keyed" and remembered()):
                 reply: AdapterReply | None = await call_with(adapter, name, envelope.args, secrets or {}, context)
@@ -287,69 +288,29 @@ class Dispatcher:
             return {**outcome("unknown", None, why), "no_record": True}
         return {**outcome("returned", reply, ""), **drift}
 
-    async def _is_quarantined(self, capability: Capability) -> bool:
-        return await has_incidents(capability, self.ports.quarantine_key(capability), self.ports.open_incidents)
+    def _outcome_of(self, delivery: Delivery, adapter: Adapter, began_us: int) -> Callable[..., dict[str, Any]]:
+        """Return what builds the answer of the current attempt, which began at `began_us` (Unix microseconds)."""
+        return AttemptOutcome(
+            self.registry,
+            self.ports.cleanse,
+            self.ports.cleanse_text,
+            delivery.call.capability,
+            delivery.call.envelope,
+            delivery.call.approval,
+            adapter,
+            self.ports.clock,
+            began_us=began_us,
+            retries=delivery.attempt - 1,
+        ).body
 
-    def _outcome(
-        self,
-        outcome: str,
-        reply: AdapterReply | None,
-        why: str,
-        *,
-        capability: Capability,
-        envelope: ToolCallEnvelope,
-        approval: Redeemed | None,
-        began_us: int,
-        adapter: Adapter,
-        retries_made: int,
-        code: str = "tool_failed",
-    ) -> dict[str, Any]:
-        status, output, error, redacted = validate_reply(
-            self.registry, self.ports.cleanse, capability, envelope.args, reply, outcome, why, code
-        )
-        effect = capability.definition.kind == "write"
-        # Time between the reply and the run's next turn counts neither for the call nor for the run.
-        waited_us = adapter.yielded_turn.waited_us if isinstance(adapter, BreakerAdapter) else 0
-        cited = [tool_ref(envelope.capability_id, envelope.tool_call_id)] if status in ("ok", "completed") else []
-        wire = {
-            "envelope_version": "contextos.tool_result.v1",
-            "tool_call_id": envelope.tool_call_id,
-            "run_id": envelope.run_id,
-            "trace_id": envelope.trace_id,
-            "session_id": envelope.session_id,
-            "capability_id": envelope.capability_id,
-            "status": status,
-            "output": output,
-            "error": error.to_json() if error else None,
-            "artifacts": [],
-            "citations": [{"evidence_ref": ref} for ref in cited],
-            "mutations": self.ports.cleanse_text(reply.mutations) if reply else [],
-            "risk_tags": [envelope.approval_mode_effective] if effect else [],
-            "policy_decision_id": envelope.policy_decision_id,
-            "latency_ms": max(0, self.ports.clock.now_us() - began_us - waited_us) / 1_000,
-            "metadata": {
-                "redaction_applied": bool(redacted),
-                "retries": retries_made,
-                "cost_cents": reply.cost_cents if reply else 0,
-                **(
-                    {"approver": approval.approver, "approval_evidence_snapshot_hash": approval.evidence_snapshot_hash}
-                    if approval
-                    else {}
-                ),
-            },
-        }
-        # A reply that does not form a valid envelope is not recorded.
-        ToolResultEnvelope.model_validate(wire)
-        cost = reply.cost_cents if reply else (capability.definition.cost_cents if outcome == "unknown" else 0)
-        return {
-            "outcome": outcome,
-            "envelope": wire,
-            "output_digest": content_address(output),
-            "cost_cents": cost,
-            # A refused output is still an effect; only an error that the adapter reports means that there was none.
-            "happened": effect and reply is not None and (reply.error is None or bool(reply.mutations)),
-            **({"waited_us": waited_us} if waited_us else {}),
-        }
+    async def _is_quarantined_since(self, delivery: Delivery) -> bool:
+        """Look for incidents before an attempt that can be long after the guards passed its call. Before a further
+        attempt of a write that this process makes, `why_not_again` has looked.
+        """
+        if not delivery.recovered and (delivery.writes or delivery.attempt == 1):
+            return False
+        capability = delivery.call.capability
+        return await has_incidents(capability, self.ports.quarantine_key(capability), self.ports.open_incidents)
 
     async def _settle(self, envelope: ToolCallEnvelope, claimed: Write, key: str) -> ToolResultEnvelope:
         """Suspend the run until an operator settles the effect (`contextos runs settle`), however long that takes.

@@ -236,6 +236,12 @@ def predates_epoch(operation: Mapping[str, Any], first_us: int) -> bool:
     return "epoch" in operation and first_us <= int(operation["epoch"]["since_us"])
 
 
+def release_key(claimed: Write) -> Write:
+    """Build the write that releases the key of an operation of which nothing was sent."""
+    ((_, claim),) = OPERATIONS.written((claimed,))
+    return OPERATIONS.write(claimed.key, claimed.expect + 1, replace(claim, state="released"))
+
+
 def complete_key(
     claimed: Write, result: ToolResultEnvelope, *, happened: bool, not_before_us: int | None = None
 ) -> Write:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from contextos.action.breaker_adapter import BreakerAdapter
 from contextos.action.registry import Registry
-from contextos.contracts.encoding.jcs import canonical, same_json
+from contextos.contracts.encoding.jcs import canonical, content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.envelopes.tool import (
     AdapterReply,
@@ -20,7 +21,10 @@ from contextos.contracts.envelopes.tool import (
     ToolResultEnvelope,
     ToolStatus,
 )
-from contextos.contracts.scope import Capability
+from contextos.contracts.model import final_fields
+from contextos.contracts.ports.outside import Adapter, Clock
+from contextos.contracts.refs import tool_ref
+from contextos.contracts.scope import Capability, Redeemed
 from contextos.errors import InvalidInput, Problem
 
 MAX_OUTPUT_BYTES: Final = 1_048_576
@@ -108,6 +112,75 @@ def why_inconclusive(reply: AdapterReply) -> str | None:
         return None
     said = f"`{reply.error.code}`" + (f": {reply.error.message}" if len(reply.error.message) <= MAX_KEPT_CHARS else "")
     return f"sent again, it was answered with an error, so it is not known whether it happened before: {said}"
+
+
+@final_fields
+class AttemptOutcome:
+    """Builds the body of `tool.returned` for one attempt of a call, which began at `began_us` (Unix microseconds)."""
+
+    registry: Registry
+    cleanse: Cleanse
+    cleanse_text: Callable[[Any], Any]
+    capability: Capability
+    envelope: ToolCallEnvelope
+    approval: Redeemed | None
+    adapter: Adapter
+    clock: Clock
+    began_us: int
+    retries: int
+
+    def body(self, outcome: str, reply: AdapterReply | None, why: str, *, code: str = "tool_failed") -> dict[str, Any]:
+        """Return the body for a reply, or for none: `code` and `why` then say what stopped the call.
+
+        Raises:
+            InvalidInput: the reply forms no valid envelope. Nothing of it is recorded.
+        """
+        envelope, approval = self.envelope, self.approval
+        status, output, error, redacted = validate_reply(
+            self.registry, self.cleanse, self.capability, envelope.args, reply, outcome, why, code
+        )
+        effect = self.capability.definition.kind == "write"
+        # Time between the reply and the run's next turn counts neither for the call nor for the run.
+        waited_us = self.adapter.yielded_turn.waited_us if isinstance(self.adapter, BreakerAdapter) else 0
+        cited = [tool_ref(envelope.capability_id, envelope.tool_call_id)] if status in ("ok", "completed") else []
+        wire = {
+            "envelope_version": "contextos.tool_result.v1",
+            "tool_call_id": envelope.tool_call_id,
+            "run_id": envelope.run_id,
+            "trace_id": envelope.trace_id,
+            "session_id": envelope.session_id,
+            "capability_id": envelope.capability_id,
+            "status": status,
+            "output": output,
+            "error": error.to_json() if error else None,
+            "artifacts": [],
+            "citations": [{"evidence_ref": ref} for ref in cited],
+            "mutations": self.cleanse_text(reply.mutations) if reply else [],
+            "risk_tags": [envelope.approval_mode_effective] if effect else [],
+            "policy_decision_id": envelope.policy_decision_id,
+            "latency_ms": max(0, self.clock.now_us() - self.began_us - waited_us) / 1_000,
+            "metadata": {
+                "redaction_applied": bool(redacted),
+                "retries": self.retries,
+                "cost_cents": reply.cost_cents if reply else 0,
+                **(
+                    {"approver": approval.approver, "approval_evidence_snapshot_hash": approval.evidence_snapshot_hash}
+                    if approval
+                    else {}
+                ),
+            },
+        }
+        ToolResultEnvelope.model_validate(wire)
+        cost = reply.cost_cents if reply else (self.capability.definition.cost_cents if outcome == "unknown" else 0)
+        return {
+            "outcome": outcome,
+            "envelope": wire,
+            "output_digest": content_address(output),
+            "cost_cents": cost,
+            # A refused output is still an effect; only an error that the adapter reports means that there was none.
+            "happened": effect and reply is not None and (reply.error is None or bool(reply.mutations)),
+            **({"waited_us": waited_us} if waited_us else {}),
+        }
 
 
 def result_of_settlement(envelope: ToolCallEnvelope, settled: Settled) -> ToolResultEnvelope:

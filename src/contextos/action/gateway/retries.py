@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from contextos.action.breaker_adapter import BreakerAdapter
 from contextos.action.budget import exceeded_limit
 from contextos.action.gateway import idempotency
 from contextos.action.gateway.delivery import ClearedCall, Delivery, DispatchPorts
@@ -21,7 +20,7 @@ from contextos.action.secret_arguments import SECRET_LOST
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.envelopes.tool import ToolError, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.journal import CLOCK_MARGIN_US, Parked, Timeout
+from contextos.contracts.journal import CLOCK_MARGIN_US, Timeout
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import RunScope
@@ -128,7 +127,7 @@ def _how(delivery: Delivery, answer: Mapping[str, Any]) -> How | None:
         # No process will have the secret, so asking again would tell no more.
         return None
     if outcome == "not_sent":
-        if error is not None and error["code"] in ("budget_exhausted", "identity_refused"):
+        if error is not None and error["code"] == "budget_exhausted":
             return None
         return "send" if strategy == "keyed" or circuit_open(answer) else None
     if strategy == "keyed":
@@ -154,7 +153,7 @@ def admitted(deliveries: Sequence[Delivery], answers: Sequence[Mapping[str, Any]
 def reads_again(delivery: Delivery, answer: Mapping[str, Any]) -> bool:
     """Return whether a read can be sent again at once: a caller waits for it, and nothing is at stake."""
     error = answer["envelope"]["error"]
-    refused = error is not None and error["code"] == "identity_refused"
+    refused = error is not None and error["code"] == "quarantined"
     again = answer["outcome"] != "returned" and delivery.attempt < READ_ATTEMPTS and not refused
     return again and (delivery.grouped or not circuit_open(answer))
 
@@ -184,33 +183,6 @@ def _wait_us(call: str, attempt: int) -> int:
     most_us = min(FIRST_WAIT_US << min(attempt - 1, 20), MAX_WAIT_US)
     draw = int.from_bytes(hashlib.sha256(call.encode()).digest()[:4])
     return most_us // 2 + most_us // 2 * draw // (1 << 32)
-
-
-def key_is_remembered(journal: Journal, scope: RunScope, ports: DispatchPorts, delivery: Delivery) -> bool:
-    """Return whether the adapter still remembers the idempotency key of a call: by the record, and by the clock."""
-    # After its session a call is not sent again either: if it never arrived, this would be the first payment.
-    ttl_us = delivery.call.capability.definition.idempotency.key_ttl_s * 1_000_000
-    now_us, clock_us = journal.time_us, ports.clock.now_us()
-    age_us = max(now_us - delivery.first_us, clock_us - delivery.first_clock_us)
-    return age_us <= ttl_us and not scope.session_over(now_us)
-
-
-def park_while_open(journal: Journal, scope: RunScope, ports: DispatchPorts, delivery: Delivery) -> None:
-    """Suspend the run while an open circuit prevents finding out about an uncertain effect.
-
-    Appends no entry, because otherwise a long outage would add one at each wake-up.
-
-    Raises:
-        Parked: until the circuit lets a call through.
-    """
-    capability = delivery.call.capability
-    adapter = ports.adapters.get(capability.adapter.adapter_id)
-    if not isinstance(adapter, BreakerAdapter):
-        return
-    strategy = capability.definition.idempotency.strategy
-    can_ask = strategy == "lookup" or (strategy == "keyed" and key_is_remembered(journal, scope, ports, delivery))
-    if can_ask and (retry_at_us := adapter.open_until_us(capability.definition.name)):
-        raise Parked(retry_at_us)
 
 
 def leave_to_holder(journal: Journal, scope: RunScope, ports: DispatchPorts, call: ClearedCall) -> None:

@@ -326,10 +326,13 @@ class IssuedCredential(Model):
 class ExchangedCredential(Model):
     """Body of `credential.exchanged`: the credential that was issued for an attempt of a call, or the reason why none
     was.
+
+    `retry_at_us` is when an open circuit admits the next call (Unix microseconds). Then the issuer was not asked.
     """
 
     credential: IssuedCredential | None = None
     failure: Failure | None = None
+    retry_at_us: Count = 0
 
     @model_validator(mode="after")
     def _refuse_both(self) -> ExchangedCredential:

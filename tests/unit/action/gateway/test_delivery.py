@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from contextos.action.budget import BudgetUsed
 from contextos.action.gateway.delivery import TOKEN_LOST, Delivery, Exchanged, obtain_credentials
 from contextos.contracts.envelopes.tool import Authentication
 from contextos.contracts.envelopes.verdicts import Failure
@@ -32,6 +33,8 @@ def test_only_a_write_capability_writes(kind: str, writes: bool) -> None:
 class Recorded:
     """A journal that has the answers already, or asks."""
 
+    now_us = 0
+
     def __init__(self, answer: dict[str, Any] | None) -> None:
         self.answer, self.kinds = answer, list[tuple[str, str]]()
 
@@ -42,23 +45,27 @@ class Recorded:
 
 def exchanging() -> Delivery:
     auth = Authentication(mode="exchange", audience="api")
-    definition = SimpleNamespace(kind="read", auth=auth, required_scopes=("read",))
-    capability = SimpleNamespace(definition=definition)
+    definition = SimpleNamespace(kind="read", auth=auth, required_scopes=("read",), timeout_s=5)
+    capability = SimpleNamespace(definition=definition, adapter=SimpleNamespace(adapter_id="adp"))
     call: Any = SimpleNamespace(key="0/read", capability=capability, envelope=SimpleNamespace(tool_call_id="tool_1"))
     return Delivery(call, "send", 1, 1, attempt=1, token="of the attempt before")
 
 
-async def issue(_capability: Any, _call_id: str) -> Exchanged:
+async def issue(_capability: Any, _call_id: str, timeout_ms: int) -> Exchanged:
+    assert timeout_ms == 3_000
     return Exchanged({"credential": {}}, "secret-token")
 
 
 def test_only_the_process_that_exchanged_has_the_token() -> None:
+    budget = SimpleNamespace(wall_clock_ms=60_000)
+    scope: Any = SimpleNamespace(run=SimpleNamespace(run_budget=budget), within_session=lambda _: 3_000_000)
+    ports: Any = SimpleNamespace(adapters={}, exchange=issue, spent=lambda: BudgetUsed(0, 0, 0))
     mine, taken_over, refused = exchanging(), exchanging(), exchanging()
     live, tape = Recorded(None), Recorded({"credential": {}})
-    asyncio.run(obtain_credentials(live, issue, [mine]))  # type: ignore[arg-type]
-    asyncio.run(obtain_credentials(tape, issue, [taken_over]))  # type: ignore[arg-type]
+    asyncio.run(obtain_credentials(live, scope, ports, [mine]))  # type: ignore[arg-type]
+    asyncio.run(obtain_credentials(tape, scope, ports, [taken_over]))  # type: ignore[arg-type]
     said = Recorded({"failure": {"code": "identity_refused", "detail": "no"}})
-    asyncio.run(obtain_credentials(said, issue, [refused]))  # type: ignore[arg-type]
+    asyncio.run(obtain_credentials(said, scope, ports, [refused]))  # type: ignore[arg-type]
     assert (mine.token, mine.lacking) == ("secret-token", None)
     assert (taken_over.token, taken_over.lacking) == ("", TOKEN_LOST)
     assert refused.lacking is not None
@@ -73,11 +80,11 @@ def test_only_the_process_that_exchanged_has_the_token() -> None:
         ("identity_refused", "send", None, True),
         ("tool_failed", "send", None, False),
         ("identity_refused", "reconcile", None, False),
-        ("identity_refused", "send", object(), False),
+        ("identity_refused", "send", object(), True),
     ],
-    ids=["a refusal", "an outage", "a look-up", "a write that was dispatched before"],
+    ids=["a refusal", "an outage", "a look-up", "a write that was dispatched before, and not sent"],
 )
-def test_only_a_refusal_before_the_first_dispatch_keeps_a_call_off_the_record(
+def test_only_a_refusal_before_which_nothing_was_sent_ends_a_call_undispatched(
     code: Any, mode: str, claimed: Any, denied: bool
 ) -> None:
     one = delivery("write")

@@ -108,8 +108,8 @@ class Telemetry:
     1, that are exported of the runs that `sampling.is_always_kept` does not keep. Metrics count every run. `version` is
     that of the service.
 
-    Runs are read by a thread of their own, many at a time: one alone between two runs costs several times as much. Until
-    then they are kept as stored, because bytes cost the garbage collector nothing.
+    Runs are read by a thread of their own, many at a time: one alone between two runs costs several times as much.
+    Until then they are kept as stored, because bytes cost the garbage collector nothing.
     """
 
     def __init__(

@@ -109,6 +109,7 @@ class Telemetry:
     that of the service.
 
     Runs are read by a thread of their own, many at a time: one alone between two runs costs several times as much.
+    Until then they are kept as stored, because bytes cost the garbage collector nothing.
     """
 
     def __init__(

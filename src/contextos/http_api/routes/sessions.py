@@ -19,12 +19,13 @@ from contextos.contracts.envelopes.verdicts import SessionOutcome
 from contextos.contracts.model import Model, OpenObject, Seq
 from contextos.errors import NotFound
 from contextos.http_api.bodies import body_of, json_of
-from contextos.http_api.callers import AppHere, AuthenticatorHere, Caller, CallerHere
+from contextos.http_api.callers import AppHere, CallerHere, TokensHere
 from contextos.http_api.documents import RequestOutcome
 from contextos.http_api.problems import not_found
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 from contextos.operations.gate.gate import CallAnswer, Done, Gate, Refused, Waiting
 from contextos.operations.gate.opening import find_session
+from contextos.trust.identity.callers import Caller
 
 session_routes: Final = APIRouter(tags=["sessions"])
 
@@ -40,6 +41,7 @@ class SessionOpening(Model):
     """A session to open. What is left out is taken where the tenant has exactly one."""
 
     session: str = Field(pattern=_NAME_FORM)
+    user: str | None = None
     agent: str | None = None
     delegation: str | None = None
     intent: str | None = None
@@ -110,12 +112,15 @@ EndBody = Annotated[SessionEnd, json_of(SessionEnd)]
     "/sessions", status_code=201, response_model_exclude_unset=True, openapi_extra=body_of(SessionOpening)
 )
 async def post_session(
-    app: AppHere, authenticator: AuthenticatorHere, caller: CallerHere, opening: OpeningBody, response: Response
+    app: AppHere, tokens: TokensHere, caller: CallerHere, opening: OpeningBody, response: Response
 ) -> SessionDocument:
     """Open a session, or find it if it is open already."""
-    acting = await authenticator.acting(caller, agent=opening.agent, delegation=opening.delegation)
+    name = _name_of(caller, opening.session)
+    acting = await tokens.acting(
+        caller, user=opening.user, agent=opening.agent, delegation=opening.delegation, session=name
+    )
     gate = await app.gate(
-        session=_name_of(caller, opening.session),
+        session=name,
         user=acting.user,
         agent=acting.agent,
         token=acting.token,

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Header, Path, Response
 from pydantic import Field
 
 from contextos.app import App
+from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.envelopes.verdicts import SessionOutcome
 from contextos.contracts.model import Model, OpenObject, Seq
 from contextos.errors import NotFound
@@ -178,7 +179,11 @@ async def post_finish(app: AppHere, caller: CallerHere, name: SessionName, end: 
 
 
 def _name_of(caller: Caller, name: str) -> str:
-    return f"{caller.subject}:{name}"
+    """The name of the caller's session in the tenant. An id that fits no name, such as a SPIFFE id, is hashed."""
+    subject = caller.subject
+    if caller.kind == "workload" or not re.fullmatch(_NAME_FORM, subject):
+        subject = f"{caller.kind}-{digest(subject.encode())[7:39]}"
+    return f"{subject}:{name}"
 
 
 async def _own_gate(app: App, caller: Caller, name: str) -> Gate:

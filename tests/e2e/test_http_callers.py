@@ -82,12 +82,12 @@ def runs_of(face: HttpFace, token: str) -> list[str]:
     return [one["run_id"] for one in listed.json()["items"]]
 
 
-def run_session(face: HttpFace, token: str, name: str, **acting: Any) -> str:
+def run_session(face: HttpFace, token: str, name: str, call_id: str = "ci", **acting: Any) -> str:
     """Open a session, and call a tool in it; return its run."""
     body = {"session": name, "agent": "agt_deploy", **acting}
     opened = face.send("POST", "/v1/sessions", json=body, token=token)
     assert opened.status_code == 201, opened.text
-    asked = {"call_id": "ci", "tool": "deploy.ci_status", "args": {"service": "checkout"}}
+    asked = {"call_id": call_id, "tool": "deploy.ci_status", "args": {"service": "checkout"}}
     called = face.send("POST", f"/v1/sessions/{name}/calls", json=asked, token=token)
     assert (called.status_code, called.json()["status"]) == (200, "done"), called.text
     return str(opened.json()["run_id"])
@@ -140,8 +140,9 @@ def test_a_person_and_a_workload_run_sessions(tmp_path: Path) -> None:
         assert face.send("POST", "/v1/sessions", json=body, token=person).status_code == 403
 
 
-def test_a_user_of_the_issuer_runs_a_session(tmp_path: Path) -> None:
+def test_a_user_of_the_issuer_runs_a_session_that_a_later_token_renews(tmp_path: Path) -> None:
     with served(tmp_path, begin_deploys, lambda path: issuer_of_users(path, "deployer", [])) as face:
-        user = access_token("acme")
+        user, later = access_token("acme"), access_token("acme", life_s=600)
         run = run_session(face, user, "s1")
-        assert runs_of(face, user) == [run]
+        assert run_session(face, later, "s1", call_id="later") == run
+        assert runs_of(face, later) == [run]

@@ -21,10 +21,10 @@ from fastapi import FastAPI
 
 import contextos
 from contextos.app import App, open_unchecked
+from contextos.app.development_tokens import development_token
 from contextos.cli.demo.templates import copy_template
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
 from contextos.http_api.assembly import http_api
-from contextos.http_api.development_issuer import DevelopmentIssuer
 from contextos.operations.acts.act import Actor
 from contextos.settings import Settings
 
@@ -45,7 +45,6 @@ class HttpFace:
     path: Path
     app: App
     api: FastAPI
-    issuer: DevelopmentIssuer
     call: Callable[[Awaitable[Any]], Any]
     begin: Callable[[Coroutine[Any, Any, Any]], Future[Any]]
     client: httpx.AsyncClient
@@ -54,7 +53,11 @@ class HttpFace:
 
     def token(self, person: str, tenant: str = TENANT) -> str:
         if (tenant, person) not in self._tokens:
-            self._tokens[tenant, person] = self.issuer.issue(tenant, person)
+            ports = self.app.deployment.ports
+            made = development_token(
+                self.app.settings, ports, tenant, user=person, agent=None, delegation=None, ttl_s=3_600
+            )
+            self._tokens[tenant, person], _ = self.call(made)
         return self._tokens[tenant, person]
 
     def send(
@@ -162,17 +165,17 @@ def http_face(folder: Path, begin: Callable[[Path], Awaitable[None]] = begin_ref
         call(begin(path))
         opening = contextos.open(path)
         app = call(opening.__aenter__())
-        issuer = DevelopmentIssuer(app, BASE)
+        tokens = app.bearer_tokens(bound_to="127.0.0.1")
 
         async def assemble() -> tuple[FastAPI, httpx.AsyncClient]:
-            api = http_api(app, issuer)
+            api = http_api(app, tokens)
             # As behind a real server, a defect is an answer and not an exception of the client.
             transport = httpx.ASGITransport(api, raise_app_exceptions=False)
             return api, httpx.AsyncClient(transport=transport, base_url=BASE)
 
         api, client = call(assemble())
         try:
-            yield HttpFace(path, app, api, issuer, call, start, client)
+            yield HttpFace(path, app, api, call, start, client)
         finally:
             call(client.aclose())
             call(opening.__aexit__(None, None, None))

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from contextos.application.outbox_setting import OutboxSetting, check_outbox, read_outbox
 from contextos.contracts.admission_limits import AdmissionLimits
@@ -33,7 +32,7 @@ from contextos.port_settings import (
     PortSetting,
     TokenExchangeSetting,
 )
-from contextos.port_settings.checks import is_loopback
+from contextos.port_settings.witness import check_witness
 from contextos.port_settings.workloads import WorkloadsSetting
 from contextos.runtime.environment import RunLimits
 from contextos.telemetry.setting import TelemetrySetting, check_telemetry, read_telemetry
@@ -316,32 +315,6 @@ def invalid_setting(pointer: str, code: str, detail: str, remedy: str) -> Invali
 def has_default_witness(settings: Settings) -> bool:
     """Return whether the witness is the file in the user's state folder. A store that machines share has none there."""
     return settings.witness == "" and settings.profile == "embedded" and not is_postgres_url(settings.store)
-
-
-def is_sink_url(witness: str) -> bool:
-    """Return whether the setting `witness` is a URL and not a file."""
-    return witness.startswith(("https://", "http://"))
-
-
-def check_witness(witness: str) -> None:
-    """Check that `witness` is a file, or a URL whose answers nobody on the way can change. Raises `InvalidSettings`."""
-    if "\0" in witness:
-        raise invalid_setting("/witness", "bad_setting", "`/witness` is not a path", "name a file")
-    if "://" not in witness:
-        return
-    try:
-        parts = urlsplit(witness)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        host = ""
-    if not host or not is_sink_url(witness) or parts.query or parts.fragment:
-        detail = "the URL in `/witness` is not the URL of a sink"
-        raise invalid_setting(
-            "/witness", "bad_setting", detail, "write `https://host/path` without a query, or name a file"
-        )
-    if parts.scheme == "http" and not is_loopback(host):
-        detail = "the connection to the witness is not encrypted, so anybody on the way could answer for it"
-        raise invalid_setting("/witness", "bad_setting", detail, "write `https://`")
 
 
 def _by_tenant(table: Any, at: str, remedy: str) -> Iterator[tuple[str, Any]]:

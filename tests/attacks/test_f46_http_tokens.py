@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from contextos.http_api.development_issuer import DevelopmentIssuer
-from contextos.trust.identity.jws import sign_compact
-from contextos.trust.seal import listed_key
+from contextos.trust.identity.claims import sign_token
+from contextos.trust.identity.development import DEVELOPMENT_TYPE
 from tests.http_face import OPERATOR, TENANT, HttpFace, http_face
 
 
@@ -27,18 +26,18 @@ def segment(value: Any) -> str:
 
 
 def changed(face: HttpFace, header: dict[str, Any] | None = None, **claims: Any) -> str:
-    """A token of an operator that this server signed, with other claims or another header."""
+    """A token of an operator that this runtime signed, with other claims; or with another header, as an attacker would:
+    the public key is a secret that both sides know.
+    """
     head, body, _ = face.token(OPERATOR).split(".")
     said = {**json.loads(base64.urlsafe_b64decode(body + "==")), **claims}
-    stated = {**json.loads(base64.urlsafe_b64decode(head + "==")), **(header or {})}
-    key = face.issuer._key
     if header is None:
-        return sign_compact(
-            key, stated["kid"], stated["typ"], {name: one for name, one in said.items() if one is not None}
-        )
+        keys = face.app.deployment.ports.keys
+        return sign_token(keys, DEVELOPMENT_TYPE, {name: one for name, one in said.items() if one is not None})
+    stated = {**json.loads(base64.urlsafe_b64decode(head + "==")), **header}
     signed = f"{segment(stated)}.{segment(said)}"
-    public = bytes.fromhex(listed_key(key)["public_key"])
-    # As an attacker would: the public key as a secret that both sides know.
+    public = face.app.key_files().public_key("claim", stated["kid"])
+    assert public is not None, "it signs the tokens"
     return f"{signed}.{base64.urlsafe_b64encode(hmac.digest(public, signed.encode(), 'sha256')).rstrip(b'=').decode()}"
 
 
@@ -50,14 +49,14 @@ TOKENS: dict[str, Callable[[HttpFace], str]] = {
     "expired": lambda face: changed(face, iat=now_s(face) - 100, exp=now_s(face) - 1),
     "not yet issued": lambda face: changed(face, iat=now_s(face) + 1_000, exp=now_s(face) + 2_000),
     "without an end": lambda face: changed(face, exp=None),
-    "for another server": lambda face: changed(face, aud="http://127.0.0.1:1"),
-    "of another issuer": lambda face: changed(face, iss="http://127.0.0.1:1"),
+    "for another server": lambda face: changed(face, aud="another"),
+    "of another issuer": lambda face: changed(face, iss="another"),
     "of no tenant": lambda face: changed(face, tenant_id=None),
     "of a tenant that does not exist": lambda face: changed(face, tenant_id="tenant_nowhere"),
     "of a list of tenants": lambda face: changed(face, tenant_id=[TENANT]),
     "without an algorithm": lambda face: f"{changed(face, {'alg': 'none'}).rpartition('.')[0]}.",
     "with the public key as a secret": lambda face: changed(face, {"alg": "HS256"}),
-    "of another server's key": lambda face: DevelopmentIssuer(face.app, face.issuer.url).issue(TENANT, OPERATOR),
+    "with another signature": lambda face: f"{face.token(OPERATOR).rpartition('.')[0]}.{'A' * 86}",
     "an approval's signature": lambda face: face.signed_answer(face.waiting_run()),
     "no token": lambda _face: "secret",
     "empty parts": lambda _face: "..",

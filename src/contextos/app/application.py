@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.action.foreign_code import describe_adapter
-from contextos.adapters.directory import MARK as LOCAL_DIRECTORY
-from contextos.adapters.directory import FileDirectory
 from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
 from contextos.app.bearer import BearerTokens, tokens_bound_to
@@ -118,18 +116,6 @@ class App:
             detail = "the directory lists no tenants, so nothing can be done in each of them"
             raise invalid_setting("/directory", "no_tenants", detail, "give it a method `tenants`, or name one tenant")
         return tuple(sorted(listed()))
-
-    def development_people(self) -> tuple[tuple[str, str], ...]:
-        """Return (tenant, person) of everybody in the directory file, for development logins.
-
-        Raises:
-            InvalidSettings: the directory is no development file, so its people log in elsewhere.
-        """
-        directory = self.deployment.ports.directory
-        if not isinstance(directory, FileDirectory) or LOCAL_DIRECTORY not in directory.unsafe:
-            detail = "the directory is no file for development, so there are no development logins"
-            raise invalid_setting("/directory", "no_development_logins", detail, "use a workspace of `contextos init`")
-        return tuple((tenant_id, one) for tenant_id in self.tenants() for one in directory.people(tenant_id))
 
     async def sign_in(self, tenant_id: str, token: str, *, agent_id: str, session: str = "") -> SignedIn:
         """Verify the OIDC token of a user, who delegates to the agent `agent_id`; the directory knows the user until it

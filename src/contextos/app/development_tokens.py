@@ -99,6 +99,26 @@ async def development_token(
     return token, verify_development_token(token, ports.keys, now_us=now_us)
 
 
+async def development_logins(settings: Settings, ports: Ports, *, ttl_s: int) -> list[tuple[str, str, str]]:
+    """Return (tenant, person, token) for each person of the directory file who has a role, as `development_token`.
+
+    Raises:
+        InvalidSettings: as `development_token`.
+    """
+    directory = ports.directory
+    if not isinstance(directory, FileDirectory):
+        raise invalid_setting("/directory", "not_development", "the directory is one of the program", "use its logins")
+    found = []
+    for tenant_id in directory.tenants():
+        for person_id in directory.people(tenant_id):
+            if await roles_of(directory, tenant_id, person_id):
+                token, _ = await development_token(
+                    settings, ports, tenant_id, user=person_id, agent=None, delegation=None, ttl_s=ttl_s
+                )
+                found.append((tenant_id, person_id, token))
+    return found
+
+
 async def _only_delegation(directory: FileDirectory, tenant_id: str, user: str, agent: str) -> str:
     found = await directory.delegations_to(tenant_id, user, agent)
     if len(found) != 1:

@@ -36,6 +36,7 @@ from contextos.files import read_regular_file
 from contextos.operations.ports import ApprovalLogins, RunTelemetry
 from contextos.operations.witness import witness_place
 from contextos.port_settings import OidcDirectorySetting, Pkcs8KeysSetting, RemoteKeysSetting, SignedDirectorySetting
+from contextos.port_settings.witness import is_sink_url
 from contextos.settings import (
     NO_WITNESS,
     UNSAFE_PORTS,
@@ -45,7 +46,6 @@ from contextos.settings import (
     invalid_setting,
     is_adapter_file,
     is_postgres_url,
-    is_sink_url,
 )
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores

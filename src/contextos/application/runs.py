@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -119,9 +119,17 @@ class Runs:
         self._ports, self._catalog = deployment.ports, deployment.catalog
 
     async def list(
-        self, tenant_id: str, *, state: str | None = None, user_id: str | None = None, limit: int = 50, cursor: str = ""
+        self,
+        tenant_id: str,
+        *,
+        state: str | None = None,
+        user_id: str | None = None,
+        agent_ids: Collection[str] | None = None,
+        limit: int = 50,
+        cursor: str = "",
     ) -> Page[Run]:
-        """Return a page of the tenant's runs, newest first; only those in `state` and for `user_id` if they are named.
+        """Return a page of the tenant's runs, newest first; only those in `state`, for `user_id` and by one of
+        `agent_ids`, where they are given.
 
         Raises:
             InvalidInput: the state, the limit or the cursor is none.
@@ -138,7 +146,8 @@ class Runs:
                 return Page(tuple(found), last)
             read, last = read + 1, cursor_of(line)
             run = await self._run(store, await read_checked(store, tenant_id, self._ports.keys, line.key))
-            if state in (None, run.state) and user_id in (None, run.user_id):
+            is_by_agent = agent_ids is None or run.agent_id in agent_ids
+            if state in (None, run.state) and user_id in (None, run.user_id) and is_by_agent:
                 found.append(run)
         return Page(tuple(found), None)
 

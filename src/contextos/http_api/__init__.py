@@ -4,7 +4,7 @@ Owns the translation of a request to a call and of its answer to a document, and
 answer: runs, approvals and sessions are those of `application` and `operations`, and the engine drives the runs.
 
 - `assembly`: the whole API as one ASGI application. `routes`: one module for each kind of thing.
-- `callers`: who sent a request, by its bearer token. `development_issuer`: tokens for development.
+- `callers`: who sent a request, by its bearer token.
 - `access`: what a caller may see. `bodies`: bounded JSON. `documents`: the models of the answers.
 - `problems`: every error as a problem document (RFC 9457). `openapi`: the OpenAPI document.
 - `hosting`: the process that serves it.

@@ -14,8 +14,9 @@ from contextos.app import App
 from contextos.application.approvals import Question
 from contextos.application.runs import Run
 from contextos.errors import NotFound
-from contextos.http_api.callers import AppHere, Caller, CallerHere
+from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.problems import not_found
+from contextos.trust.identity.callers import Caller
 
 READER_ROLES: Final = frozenset({"operator", "auditor"})
 """The roles whose holders see every run of their tenant; everybody else sees their own."""
@@ -39,6 +40,11 @@ def reads_every_run(roles: frozenset[str]) -> bool:
     return not READER_ROLES.isdisjoint(roles)
 
 
+def is_own(caller: Caller, run: Run) -> bool:
+    """Return whether a run is the caller's own. One whose request was erased is nobody's."""
+    return run.user_id is not None and run.agent_id is not None and caller.is_behind(run.user_id, run.agent_id)
+
+
 async def readable_run(app: App, caller: Caller, roles: frozenset[str], name: str) -> Run:
     """Return a run that the caller may see. Raises `HttpProblem` (404) for every other name."""
     if not _NAME.fullmatch(name):
@@ -47,7 +53,7 @@ async def readable_run(app: App, caller: Caller, roles: frozenset[str], name: st
         run = await app.runs.get(caller.tenant_id, name)
     except NotFound:
         raise not_found() from None
-    if not (reads_every_run(roles) or caller.is_behind(run.user_id, run.agent_id)):
+    if not (reads_every_run(roles) or is_own(caller, run)):
         raise not_found()
     return run
 

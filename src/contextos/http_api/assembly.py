@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contextos.app import App
-from contextos.http_api.callers import Authenticator
+from contextos.app.bearer import BearerTokens
 from contextos.http_api.openapi import PROBLEM, describe
 from contextos.http_api.problems import SECURE_HEADERS, add_problem_handlers, problem_response
 from contextos.http_api.routes.approvals import approval_routes
@@ -27,11 +27,11 @@ MAX_HEAD_BYTES: Final = 32_768
 _HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in SECURE_HEADERS.items()]
 
 
-def http_api(app: App, authenticator: Authenticator) -> FastAPI:
-    """Return the API over `app`. `authenticator` says whose a bearer token is."""
+def http_api(app: App, tokens: BearerTokens) -> FastAPI:
+    """Return the API over `app`. `tokens` verifies bearer tokens."""
     api = FastAPI(title="ContextOS", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.state.contextos = app
-    api.state.authenticator = authenticator
+    api.state.bearer_tokens = tokens
     api.state.stopping = asyncio.Event()
     add_problem_handlers(api)
     for routes in (health_routes, run_routes, event_routes, cancel_routes, approval_routes, session_routes):

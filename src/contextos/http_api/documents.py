@@ -183,6 +183,7 @@ class QuestionDocument(Model):
     evidence: list[NamedEvidence]
     requester: list[str]
     untrusted: list[NamedValue]
+    secrets: list[NamedValue]
 
     @classmethod
     def of_question(cls, question: Question) -> Self:
@@ -199,6 +200,7 @@ class QuestionDocument(Model):
             evidence=[NamedEvidence.of_shown(one) for one in question.evidence],
             requester=list(question.requester),
             untrusted=[NamedValue.of_shown(one) for one in question.untrusted],
+            secrets=[NamedValue.of_shown(one) for one in question.secrets],
         )
 
 

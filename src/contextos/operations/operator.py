@@ -254,9 +254,8 @@ async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
         question_key = entries[-1].key.removeprefix("slot/")
         entry = await _entry(app, entries, "run.cancel_requested", question_key, by.id, {"by": by.id, "reason": reason})
         now_us = app.ports.clock.now_us()
-        await store.commit(
-            Batch(run=run_id, entries=(entry,), writes=(cancel_request,), shared=(control,), wake_at_us=now_us)
-        )
+        batch = Batch(run=run_id, entries=(entry,), writes=(cancel_request,), shared=(control,), wake_at_us=now_us)
+        await store.commit(batch)
         return await app.view(tenant_id, run_id)
     if view.waiting is None or view.waiting["for"] != "approval":
         # A run that sleeps until something else happens stops now; one that waits for a settlement needs its answer.
@@ -273,9 +272,8 @@ async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
     void = APPROVALS.write(document.body.approval_id, document.version, replace(document.body, state="cancelled"))
     entry = await _entry(app, entries, "run.cancel_requested", asked.key, by.id, {"by": by.id, "reason": reason})
     now_us = app.ports.clock.now_us()
-    await store.commit(
-        Batch(run=run_id, entries=(entry,), writes=(cancel_request, void), shared=(control,), wake_at_us=now_us)
-    )
+    batch = Batch(run=run_id, entries=(entry,), writes=(cancel_request, void), shared=(control,), wake_at_us=now_us)
+    await store.commit(batch)
     return await app.view(tenant_id, run_id)
 
 

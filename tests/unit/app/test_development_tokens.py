@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from contextos.app.development_tokens import development_fault
+import contextos
+from contextos.app.development_tokens import development_fault, development_logins
+from contextos.cli.demo.workspace import make_workspace
 from contextos.settings import Settings
+from tests.world import TENANT, run
 
 
 @pytest.mark.parametrize(
@@ -26,3 +30,24 @@ def test_a_store_of_another_machine_is_none(tmp_path: Path, store: str) -> None:
 def test_a_token_that_is_only_made_needs_no_address(tmp_path: Path) -> None:
     assert development_fault(Settings(tmp_path)) is None
     assert development_fault(Settings(tmp_path), "192.0.2.1")
+
+
+def test_every_person_with_a_role_has_a_login_that_is_theirs(tmp_path: Path) -> None:
+    path = tmp_path / "shop"
+    make_workspace(path, witness="off")
+    listed = json.loads((path / "directory.json").read_text("utf-8"))
+    listed[TENANT]["approvers"].append({"approver_id": "nobody", "roles": [], "granted_by": {}, "keys": []})
+    (path / "directory.json").write_text(json.dumps(listed), "utf-8")
+
+    async def act() -> None:
+        async with contextos.open(path) as app:
+            logins = await development_logins(app.settings, app.deployment.ports, ttl_s=60)
+            people = [person for _, person, _ in logins]
+            assert {"usr_771", "user_finance_lead_77"} <= set(people)
+            assert people == sorted(set(people) - {"nobody"})
+            tokens = app.bearer_tokens(bound_to="127.0.0.1")
+            for tenant, person, token in logins:
+                caller = await tokens.caller(token)
+                assert (caller.tenant_id, caller.subject, caller.agent_ids) == (tenant, person, None)
+
+    run(act())

@@ -43,6 +43,10 @@ def test_runs_are_listed_newest_first_in_pages_and_by_state(tmp_path: Path) -> N
         assert await pages(runs, state="completed") == [[decided]]
         assert await pages(runs, state="rejected") == [[denied]]
         assert await pages(runs, state="resolved") == [[]]
+        agent = str((await runs.get(TENANT, waits)).agent_id)
+        assert await pages(runs, agent_ids=["agt_other", agent]) == [[denied, waits, decided]]
+        assert await pages(runs, agent_ids=["agt_other"]) == [[]]
+        assert await pages(runs, agent_ids=[]) == [[]]
 
     run(act())
 

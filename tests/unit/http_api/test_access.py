@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contextos.http_api.access import held_roles, reads_every_run
-from contextos.http_api.callers import Caller
+from contextos.trust.identity.callers import Caller
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace
 
 
@@ -16,9 +16,13 @@ def test_only_operators_and_auditors_read_the_runs_of_others(roles: list[str], r
     assert reads_every_run(frozenset(roles)) is reads
 
 
+def caller(tenant: str, person: str) -> Caller:
+    return Caller("user", tenant, person, "issuer", None, (), (), 0, "")
+
+
 @pytest.mark.parametrize(("person", "roles"), [(REQUESTER, set()), (LEAD, {"finance_lead"}), ("nobody", set())])
 def test_the_roles_are_those_of_the_directory(face: HttpFace, person: str, roles: set[str]) -> None:
     for tenant in (TENANT, OTHER_TENANT):
-        assert face.call(held_roles(face.app, Caller(tenant, person))) == roles
-    assert "operator" in face.call(held_roles(face.app, Caller(TENANT, OPERATOR)))
-    assert face.call(held_roles(face.app, Caller("tenant_nowhere", OPERATOR))) == set()
+        assert face.call(held_roles(face.app, caller(tenant, person))) == roles
+    assert "operator" in face.call(held_roles(face.app, caller(TENANT, OPERATOR)))
+    assert face.call(held_roles(face.app, caller("tenant_nowhere", OPERATOR))) == set()

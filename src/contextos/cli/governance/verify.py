@@ -311,7 +311,7 @@ def _numbers(runs: str) -> RunNumbers:
 
 def _refuse_misuse(file: Path | None, trusted_key: Sequence[str], witness: str, part: Part) -> None:
     """Refuse options that do not fit each other."""
-    from contextos.settings import check_witness
+    from contextos.port_settings.witness import check_witness
 
     if file is None and trusted_key:
         raise InvalidInput(Problem("", "usage", "--trusted-key is for an export", "name the export's file"))

@@ -11,6 +11,7 @@ from contextos.cli.operations.worker import running_engine
 from contextos.cli.terminal import print_note
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidSettings, Problem
+from contextos.trust.identity.development import MAX_DEVELOPMENT_TTL_S
 
 if TYPE_CHECKING:
     from socket import socket
@@ -26,7 +27,8 @@ def serve_command(
 ) -> int:
     """Serve the HTTP API, and drive due runs in the same process, until interrupted.
 
-    It prints a development login for each person of the directory file, so only this machine is served.
+    In a development workspace it prints a login for each person of the directory file. Only this machine is served; put
+    a TLS proxy in front to serve others.
     """
     require_service()
     from contextos.server.serving import listen
@@ -41,20 +43,25 @@ def serve_command(
 
 
 async def _serve(context: CommandContext, bound: socket) -> None:
+    from contextos.app.development_tokens import development_logins
     from contextos.http_api.assembly import http_api
-    from contextos.http_api.development_issuer import DevelopmentIssuer
     from contextos.http_api.hosting import serve_api
     from contextos.server.serving import address_of
 
-    url = f"http://{address_of(bound)}"
-    issuer = DevelopmentIssuer(context.app, url)
-    logins = issuer.logins()
-    async with running_engine(context.app):
-        print_note(f"serving {url}/v1; interrupt to stop")
-        print_note("development logins, for this machine and until the server stops:")
-        for login in logins[:MAX_SHOWN_LOGINS]:
-            print_note(f"  {displayed(login.tenant_id)} {displayed(login.person_id)} {login.token}")
-        await serve_api(http_api(context.app, issuer), bound)
+    app = context.app
+    tokens = app.bearer_tokens(bound_to=str(bound.getsockname()[0]))
+    logins = []
+    if tokens.development:
+        logins = await development_logins(app.settings, app.deployment.ports, ttl_s=MAX_DEVELOPMENT_TTL_S)
+    async with running_engine(app):
+        print_note(f"serving http://{address_of(bound)}/v1; interrupt to stop")
+        if logins:
+            print_note("development logins, for this machine and for twelve hours:")
+        for tenant_id, person_id, token in logins[:MAX_SHOWN_LOGINS]:
+            print_note(f"  {displayed(tenant_id)} {displayed(person_id)} {token}")
+        if len(logins) > MAX_SHOWN_LOGINS:
+            print_note(f"  and {len(logins) - MAX_SHOWN_LOGINS} more people; `contextos token` makes one for each")
+        await serve_api(http_api(app, tokens), bound)
         print_note("stopping: the runs in progress are released")
 
 

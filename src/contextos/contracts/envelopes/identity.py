@@ -6,7 +6,7 @@ Source: API Contracts, "Run Context"; docs/design/contracts.md, "Who is asking".
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, Strict, model_validator
 
@@ -199,8 +199,13 @@ class Principals(Model):
     directory_version: Count | None = None
 
     def same_as(self, other: Principals) -> bool:
-        """Return whether both are the same identities; another version of the directory can state the same ones."""
-        return self.model_copy(update={"directory_version": other.directory_version}) == other
+        """Return whether both are the same identities; another version of the directory can state the same ones, and a
+        delegation that is renewed until another time is the same one.
+        """
+        same: dict[str, Any] = {"directory_version": other.directory_version}
+        if self.delegation is not None and other.delegation is not None:
+            same["delegation"] = self.delegation.model_copy(update={"expires_at": other.delegation.expires_at})
+        return self.model_copy(update=same) == other
 
 
 class ApproverKey(Model):

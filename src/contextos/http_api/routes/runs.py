@@ -17,7 +17,7 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import InvalidInput, Problem
 from contextos.http_api.access import RolesHere, RunName, readable_run, reads_every_run
 from contextos.http_api.bodies import body_of, read_object
-from contextos.http_api.callers import AppHere, AuthenticatorHere, CallerHere
+from contextos.http_api.callers import AppHere, CallerHere, TokensHere
 from contextos.http_api.documents import (
     LedgerDocument,
     LedgerLine,
@@ -45,7 +45,7 @@ Cursor = Annotated[str, Query(max_length=64, description="The `cursor` of the pa
 )
 async def post_run(
     app: AppHere,
-    authenticator: AuthenticatorHere,
+    tokens: TokensHere,
     caller: CallerHere,
     response: Response,
     request: Request,
@@ -55,7 +55,7 @@ async def post_run(
 
     The same request again is the same run and gets the same answer.
     """
-    fields = await authenticator.request(caller, named_request(await read_object(request), idempotency_key))
+    fields = await tokens.request(caller, named_request(await read_object(request), idempotency_key))
     invoked = parse(InvokeRequest, fields)
     view = await app.deployment.invoke(fields)
     response.headers["Location"] = f"/v1/runs/{view.run_id}"
@@ -74,9 +74,15 @@ async def get_runs(
     limit: Limit = 50,
     cursor: Cursor = "",
 ) -> RunListDocument:
-    """List the caller's own runs, newest first; for an operator or an auditor, those of the whole tenant."""
-    user_id = None if reads_every_run(roles) else caller.subject
-    page = await app.runs.list(caller.tenant_id, state=state, user_id=user_id, limit=limit, cursor=cursor)
+    """List the caller's own runs, newest first: those of a person, or those of the agents that a workload is. For an
+    operator or an auditor, those of the whole tenant.
+    """
+    every = reads_every_run(roles)
+    user_id = None if every or caller.kind == "workload" else caller.subject
+    agent_ids = None if every else caller.agent_ids
+    page = await app.runs.list(
+        caller.tenant_id, state=state, user_id=user_id, agent_ids=agent_ids, limit=limit, cursor=cursor
+    )
     return RunListDocument(items=[RunSummary.of_run(one) for one in page.items], cursor=page.cursor)
 
 

@@ -15,16 +15,18 @@ from fastapi import APIRouter, Header, Path, Response
 from pydantic import Field
 
 from contextos.app import App
+from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.envelopes.verdicts import SessionOutcome
 from contextos.contracts.model import Model, OpenObject, Seq
 from contextos.errors import NotFound
 from contextos.http_api.bodies import body_of, json_of
-from contextos.http_api.callers import AppHere, AuthenticatorHere, Caller, CallerHere
+from contextos.http_api.callers import AppHere, CallerHere, TokensHere
 from contextos.http_api.documents import RequestOutcome
 from contextos.http_api.problems import not_found
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 from contextos.operations.gate.gate import CallAnswer, Done, Gate, Refused, Waiting
 from contextos.operations.gate.opening import find_session
+from contextos.trust.identity.callers import Caller
 
 session_routes: Final = APIRouter(tags=["sessions"])
 
@@ -40,6 +42,7 @@ class SessionOpening(Model):
     """A session to open. What is left out is taken where the tenant has exactly one."""
 
     session: str = Field(pattern=_NAME_FORM)
+    user: str | None = None
     agent: str | None = None
     delegation: str | None = None
     intent: str | None = None
@@ -110,12 +113,15 @@ EndBody = Annotated[SessionEnd, json_of(SessionEnd)]
     "/sessions", status_code=201, response_model_exclude_unset=True, openapi_extra=body_of(SessionOpening)
 )
 async def post_session(
-    app: AppHere, authenticator: AuthenticatorHere, caller: CallerHere, opening: OpeningBody, response: Response
+    app: AppHere, tokens: TokensHere, caller: CallerHere, opening: OpeningBody, response: Response
 ) -> SessionDocument:
     """Open a session, or find it if it is open already."""
-    acting = await authenticator.acting(caller, agent=opening.agent, delegation=opening.delegation)
+    name = _name_of(caller, opening.session)
+    acting = await tokens.acting(
+        caller, user=opening.user, agent=opening.agent, delegation=opening.delegation, session=name
+    )
     gate = await app.gate(
-        session=_name_of(caller, opening.session),
+        session=name,
         user=acting.user,
         agent=acting.agent,
         token=acting.token,
@@ -173,7 +179,11 @@ async def post_finish(app: AppHere, caller: CallerHere, name: SessionName, end: 
 
 
 def _name_of(caller: Caller, name: str) -> str:
-    return f"{caller.subject}:{name}"
+    """The name of the caller's session in the tenant. An id that fits no name, such as a SPIFFE id, is hashed."""
+    subject = caller.subject
+    if caller.kind == "workload" or not re.fullmatch(_NAME_FORM, subject):
+        subject = f"{caller.kind}-{digest(subject.encode())[7:39]}"
+    return f"{subject}:{name}"
 
 
 async def _own_gate(app: App, caller: Caller, name: str) -> Gate:

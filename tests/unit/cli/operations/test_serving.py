@@ -30,10 +30,11 @@ def test_a_port_that_is_taken_is_named(shop: Shop) -> None:
 def test_a_directory_that_is_no_file_is_refused_before_anything_is_served(
     shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_self: App) -> None:
-        raise InvalidSettings(Problem("/directory", "no_development_logins", "the directory is no file", "use one"))
+    def refuse(_self: App, *, bound_to: str) -> None:
+        assert bound_to == "127.0.0.1"
+        raise InvalidSettings(Problem("/directory", "no_tokens", "the directory is no file", "use one"))
 
-    monkeypatch.setattr(App, "development_people", refuse)
+    monkeypatch.setattr(App, "bearer_tokens", refuse)
     said = shop.say("serve", "--port", "0")
     assert (said.code, "the directory is no file" in said.err) == (2, True)
 

@@ -15,7 +15,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import INDEX
 from contextos.errors import Integrity, InvalidSettings, Unavailable
 from contextos.operations.witness import witnessed_lengths
-from contextos.settings import check_witness
+from contextos.port_settings.witness import check_witness
 from contextos.store.witness import http
 from contextos.store.witness.http import MAX_OBJECT_BYTES, HttpWitness
 from tests.sink import Answer, Sink, sink

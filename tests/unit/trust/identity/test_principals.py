@@ -141,3 +141,15 @@ def test_a_delegation_without_a_token_says_what_it_lacks() -> None:
     [void] = identity_differences(request(delegated("orders.read")), KNOWN.model_copy(update={"delegation": None}))
     assert "send its reference" in without.detail
     assert "in force" in void.detail
+
+
+def test_a_delegation_that_is_renewed_is_the_same_and_one_of_other_scopes_or_of_nobody_is_not() -> None:
+    given = KnownDelegation(subject="usr_771", agent_id="agt_support", scopes=("orders.read",), expires_at=1)
+    before = KNOWN.model_copy(update={"delegation": given})
+    later = given.model_copy(update={"expires_at": 2})
+    assert before.same_as(KNOWN.model_copy(update={"delegation": later}))
+    for change in ({"scopes": ("admin",)}, {"scopes": ()}, {"subject": "usr_2"}, {"agent_id": "agt_other"}):
+        assert not before.same_as(KNOWN.model_copy(update={"delegation": later.model_copy(update=change)})), change
+    ended = KNOWN.model_copy(update={"delegation": None})
+    assert not before.same_as(ended)
+    assert not ended.same_as(before)

@@ -36,6 +36,7 @@ from contextos.errors import ConflictingRequest, InvalidTool, LostReply, Unavail
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.server.mcp_calls import SessionCalls
 from contextos.telemetry.logs import configure
+from contextos.testing import in_memory
 from tests.attacks.test_d42_planted_secrets import kept
 from tests.e2e.test_quickstart import SEEDS, TENANT, ana, make_workspace, people
 from tests.openapi_documents import OK, document
@@ -153,6 +154,10 @@ class Office:
 
     def gate(self, app: Any, session: str = "s") -> Any:
         return app.gate(session=session, user=ana(), agent="agt_deploy", intent="bank.free")
+
+
+def office_gate(app: Any) -> Any:
+    return app.gate(session="s", user=ana(), agent="agt_deploy", intent="bank.free")
 
 
 @pytest.fixture
@@ -520,6 +525,78 @@ def test_an_mcp_client_repeats_its_call_and_another_secret_is_another_call(tmp_p
 
     asyncio.run(play())
     assert leaks(kept(office), "heronry-7731") == []  # type: ignore[arg-type]
+
+
+def test_no_other_process_does_a_write_with_a_secret_again(office: Office) -> None:
+    """Two secrets of two processes cannot be compared, so what equals a done write in all else is refused."""
+    args = {"user": "ana", "password": SECRET, "copies": 1}
+    with office.open() as app:
+        office.install(app)
+        assert isinstance(office.gate(app).call("bank.set_password", args, call_id="1"), Done)
+    with office.open() as app, office.open() as other:
+        for one, call_id in ((app, "2"), (other, "3"), (app, "4")):
+            again = office.gate(one).call("bank.set_password", args, call_id=call_id)
+            assert isinstance(again, Refused), again
+            assert [reason.code for reason in again.reasons] == ["idempotency_conflict"]
+            assert "`1` did the same but for its secret" in again.reasons[0].detail
+        assert isinstance(office.gate(app).call("bank.set_password", {**args, "user": "bob"}, call_id="5"), Done)
+        view = office.gate(app).finish("approved")
+        assert app.call(replay, app.deployment, TENANT, view.run_id).record_hash == view.record["record_hash"]
+    assert office.bank.got == [SECRET, SECRET]
+
+
+def test_an_mcp_client_of_a_new_process_does_no_write_with_a_secret_again(office: Office) -> None:
+    async def client() -> Any:
+        async with contextos.open(office.path, adapters=list(office.bank.pack().adapters), dev=True) as app:
+            if not office.bank.got:
+                await app.install(office.bank.pack(), by=contextos.Actor.with_key("olga", SEEDS["olga"]))
+            gate = await app.gate(session="s", user=ana(), agent="agt_deploy", intent="bank.free")
+            calls = await SessionCalls.of(gate)
+            return await calls.call("bank__set_password", {"user": "ana", "password": SECRET, "copies": 1})
+
+    assert isinstance(asyncio.run(client()), Done)
+    assert isinstance(asyncio.run(client()), Refused)
+    assert office.bank.got == [SECRET]
+
+
+MISPLACED: dict[str, tuple[str, dict[str, Any]]] = {
+    "a misspelled argument": ("bank.set_password", {"user": "ana", "pasword": SECRET, "copies": 1}),
+    "an argument of another case": ("bank.set_password", {"user": "ana", "Password": SECRET, "copies": 1}),
+    "a misspelled tool": ("bank.set_passwrd", {"user": "ana", "password": SECRET, "copies": 1}),
+    "another argument beside it": ("bank.set_password", {"user": SECRET, "password": SECRET, "copies": 1}),
+    "within another argument": ("bank.set_password", {"user": f"ana {SECRET}!", "password": SECRET, "copies": 1}),
+    "below another argument": ("bank.set_password", {"user": "ana", "args": {"password": SECRET}, "copies": 1}),
+    "in a list": ("bank.set_password", {"user": "ana", "password": [SECRET], "copies": 1}),
+}
+
+
+@pytest.mark.parametrize("how", MISPLACED)
+def test_a_secret_at_a_wrong_place_is_refused_and_not_recorded(how: str, office: Office) -> None:
+    with office.open() as app:
+        office.install(app)
+        gate = office.gate(app)
+        answer = gate.call(*MISPLACED[how], call_id="1")
+        assert isinstance(answer, Refused), answer
+        assert office.bank.got == []
+        store = app.deployment.ports.stores.tenant(TENANT)
+        recorded = json.dumps([read_body(one) for one in app.call(store.read, gate.run_id)])
+        assert SECRET not in recorded
+
+
+@pytest.mark.parametrize("pattern", [".{12,}", "[0-9]{5}", ".*"])
+def test_no_bound_of_a_pack_is_held_by_the_mark_of_a_secret(pattern: str) -> None:
+    bank = Bank()
+    made = bank.pack()
+    pack = json.loads(json.dumps(made.expansion.document))
+    rules = pack["policy_layer"]["policy_bundles"][0]["policy_dsl"]["rules"]
+    [auto] = [one for one in rules if "SET_PASSWORD_AUTO" in one["rule_id"]]
+    auto["then"]["arg_constraints"]["password"] = {"pattern": pattern}
+    with in_memory(packs=[pack], adapters=made.adapters, directory=people()) as app:
+        gate = office_gate(app)
+        answer = gate.call("bank.set_password", {"user": "ana", "password": "9341x", "copies": 1}, call_id="1")
+        assert isinstance(answer, Refused), answer
+        assert [one.code for one in answer.reasons] == ["argument_out_of_bounds"]
+    assert bank.got == []
 
 
 def test_no_foreign_document_declares_a_secret() -> None:

@@ -21,7 +21,8 @@ from contextos.action.secret_redactor import SecretRedactor
 from contextos.action.seen_content import SeenContent
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.encoding.redacted import is_secret_argument, secret_argument_mark
+from contextos.contracts.encoding.redacted import is_secret_argument, secret_argument_mark, without_secret_arguments
+from contextos.contracts.encoding.secret_shapes import SECRET_MARK
 from contextos.contracts.entries.recorded import AskedSecrets
 from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, CallContext
 from contextos.contracts.envelopes.verdicts import Failure
@@ -110,6 +111,21 @@ class SecretArguments:
         asked = AskedSecrets.model_validate(last["secrets"])
         return asked if all(args.get(name) == last["args"].get(name) for name in asked.traced) else None
 
+    def done_elsewhere(self, tool: str, args: Mapping[str, Any]) -> str | None:
+        """Return the agent's id of an earlier call that was done and is equal but for its secrets, which another
+        process had: nobody can tell whether they are the same. None if there is none.
+        """
+        done = {one.key for one in self.log if one.kind == "call.answered" and one.body["status"] == "done"}
+        asked = [one for one in self.log if one.kind == "call.asked" and "secrets" in one.body]
+        for one in asked:
+            by_other = one.body["secrets"]["held_by"] != asked[-1].body["secrets"]["held_by"]
+            equal = one.body["tool"] == tool and without_secret_arguments(one.body["args"]) == without_secret_arguments(
+                args
+            )
+            if by_other and equal and one.key in done:
+                return one.key
+        return None
+
     def values(self, run_id: str, args: Mapping[str, Any]) -> dict[str, str] | None:
         """As `SecretValues.values`."""
         assert self.process is not None, "a replay sends nothing"
@@ -143,11 +159,26 @@ def _redacted_reply(reply: AdapterReply, redactor: SecretRedactor) -> AdapterRep
     output, mutations = redactor.redact(reply.output), redactor.redact(list(reply.mutations))
     changed: dict[str, Any] = {"output": output, "mutations": tuple(mutations)}
     if reply.error is not None:
-        said = {name: redactor.redact(one) for name, one in reply.error.to_json().items() if isinstance(one, str)}
+        said = {name: redactor.redact(one) for name, one in reply.error.to_json().items()}
+        if "facts" in said:
+            said["facts"] = tuple(said["facts"])
         if reply.error.code == DEFINITION_DRIFT:
             del said["code"]
         changed["error"] = reply.error.model_copy(update=said)
     return reply.model_copy(update=changed)
+
+
+def _nowhere_else(args: Mapping[str, Any], names: Sequence[str], capability: Capability) -> dict[str, Any]:
+    """Return the arguments of a call with a mark, which refuses it, for each one that its tool does not have, and for
+    each other one that has a secret of the call in it: it can be a secret at a wrong place.
+    """
+    known = capability.definition.input_schema.get("properties", {})
+    secrets = [args[name] for name in names if isinstance(args[name], str) and args[name]]
+    redact = SecretRedactor(secrets, MIN_SECRET_ARGUMENT_CHARS).redact
+    return {
+        name: one if name in names or (name in known and redact(own_copy(one)) == one) else SECRET_MARK
+        for name, one in args.items()
+    }
 
 
 def without_secrets_of(
@@ -159,11 +190,17 @@ def without_secrets_of(
     """Return a call that an agent asks for as it is recorded: with a mark for each argument that its tool declares as
     secret. The values stay in the memory of `process`.
     """
-    args: Mapping[str, Any] = asked["args"]
-    names = [name for name in capability.definition.secrets if name in args] if capability else []
-    if capability is None or not names:
-        return dict(asked)
     scope, seen, registry = run
+    args: Mapping[str, Any] = asked["args"]
+    if capability is None:
+        every = {name for one in scope.tools.capabilities.values() for name in one.definition.secrets}
+        return {**asked, "args": {name: SECRET_MARK if name in every else one for name, one in args.items()}}
+    names = [name for name in capability.definition.secrets if name in args]
+    if not capability.definition.secrets:
+        return dict(asked)
+    args = _nowhere_else(args, names, capability)
+    if not names:
+        return {**asked, "args": args}
     values = {name: args[name] for name in names}
     fault: dict[str, str] = {}
     if problem := registry.check(capability, "asked", dict(args)):

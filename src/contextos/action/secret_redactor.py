@@ -54,7 +54,10 @@ class SecretRedactor:
                 return kept
             return [REDACTED if isinstance(one, str) else one for one in kept]
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return REDACTED if self.redact(str(value)) != str(value) else value
+            said = str(value)
+            # A short secret is in many numbers by chance, such as a time; it is redacted where it is the whole number.
+            hit = any(one == said or (len(one) >= MIN_SECRET_CHARS and one in said) for one in self._forms)
+            return REDACTED if hit or any(one in said for one in self._bare) else value
         return value
 
     def _redact_members(self, value: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from contextos.contracts.controls import required_of
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
-from contextos.contracts.encoding.redacted import redacted_places
+from contextos.contracts.encoding.redacted import redacted_places, without_secret_arguments
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.scope import SESSION_LIMIT, Action, Capability, RunScope
@@ -131,7 +131,9 @@ async def policy_allows(
         code = "policy_eval_error" if decision.reason == "indeterminate" else "policy_denied"
         return Refusal("blocked", code, decision.why_denied, decision=decision)
     # An active gate lifts constraints marked `unless_approved`; the next guards obtain its approval.
-    problems = context.check_args(bounds_on_call(context, call, decision), call.args, bool(decision.gates))
+    problems = context.check_args(
+        bounds_on_call(context, call, decision), without_secret_arguments(call.args), bool(decision.gates)
+    )
     if problems:
         problem = problems[0]
         return Refusal("rejected", "argument_out_of_bounds", problem.detail, problem.pointer, decision=decision)
@@ -144,6 +146,9 @@ async def idempotency_check(context: GuardContext, call: GuardedCall) -> Guarded
         return call
     definition = call.capability.definition
     key = idempotency.key_for_call(context.scope, definition.idempotency, call.capability.capability_id, call.step_call)
+    if definition.secrets and (earlier := context.ports.secrets.done_elsewhere(call.step_call.step.tool, call.args)):
+        detail = f"the call `{earlier}` did the same but for its secret, which nobody can compare any more"
+        return Refusal("rejected", "idempotency_conflict", detail)
     operation = await _look_up(context, call, key, "before")
     if operation["cancelled"]:
         return Refusal("blocked", "cancelled", "the run was cancelled; nothing was sent")

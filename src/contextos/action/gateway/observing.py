@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from contextos.action.gateway import guards
 from contextos.action.gateway.guarded_call import Guard, GuardContext, GuardedCall, Refusal
+from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.entries.derived import ObservedCall, ObservedFinding
 from contextos.contracts.envelopes.policy import ArgConstraint, PolicyDecision
 from contextos.contracts.scope import Action
@@ -72,7 +73,9 @@ def is_from_above(context: GuardContext, call: GuardedCall, refusal: Refusal) ->
         name: [limit for limit in limits if (name, limit) in above.constraints]
         for name, limits in decision.arg_constraints.items()
     }
-    return above.deny(decision) or bool(context.check_args(bounds, call.args, bool(decision.gates)))
+    return above.deny(decision) or bool(
+        context.check_args(bounds, without_secret_arguments(call.args), bool(decision.gates))
+    )
 
 
 def _denial(refusal: Refusal, decision: PolicyDecision | None) -> ObservedFinding:

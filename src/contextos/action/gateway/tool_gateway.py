@@ -88,7 +88,7 @@ class Gateway:
             cleared.append(passed)
         sent = await self._dispatcher().deliver_all(cleared)
         results = [self._result(*one) for one in zip(calls, cleared, sent, strict=False)]
-        return results if len(sent) < len(cleared) else [*results, *refused]
+        return results if sent and isinstance(sent[-1], Failure) else [*results, *refused]
 
     def overrun(self) -> str | None:
         """Return the limit on cost or wall clock that the run is above after the calls so far, or None."""

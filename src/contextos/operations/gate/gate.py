@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.secret_shapes import SECRET_MARK
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.entries.recorded import AskedSecrets
 from contextos.contracts.envelopes.tool import ToolError
@@ -211,6 +212,9 @@ class Gate:
         if said_secrets is not None:
             known, process = AskedSecrets.model_validate(said_secrets), self.deployment.secret_values
             asked = process.recorded(self.run_id, asked, known, before["args"])
+        # An argument that could be a secret at a wrong place is not recorded; its call is refused, whatever it was.
+        masked = {name: one for name, one in before["args"].items() if one == SECRET_MARK and name in asked["args"]}
+        asked = {**asked, "args": {**asked["args"], **masked}}
         loaded = await pinned_artifacts(self.deployment.catalog(self.tenant_id), entries)
         # What is recorded is without what the pack redacts.
         if loaded is None or cleanse_text(loaded.pack, dict(asked)) != before:

@@ -41,7 +41,7 @@ BODIES: dict[str, tuple[bytes, dict[str, str], int]] = {
     "not a number": (b'{"mode": NaN}', JSON, 400),
     "nested": (b'{"input": ' + b"[" * 50_000 + b"]" * 50_000 + b"}", JSON, 400),
     "a list": (b"[]", JSON, 422),
-    "an unknown field": (b'{"request_id": "req_x", "admin": true}', JSON, 422),
+    "an unknown field": (b'{"request_id": "req_x", "agent": {"agent_id": "agt_support"}, "admin": true}', JSON, 422),
     "a user that is a list": (b'{"request_id": "req_x", "user": []}', JSON, 422),
     "a form": (b"request_id=req_x", {"Content-Type": "application/x-www-form-urlencoded"}, 415),
     "no media type": (b"{}", {}, 415),

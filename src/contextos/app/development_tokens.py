@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from contextos.adapters.directory import FileDirectory
 from contextos.errors import InvalidInput, Problem
@@ -130,11 +130,13 @@ async def _only_delegation(directory: FileDirectory, tenant_id: str, user: str, 
 
 def _is_local_store(url: str) -> bool:
     try:
-        host = urlsplit(url).hostname
+        parts = urlsplit(url)
+        host, query = parts.hostname, parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         return False
-    # Without a host it is a socket of this machine; a query can name another host.
-    return (host is None or is_loopback(host)) and "host" not in urlsplit(url).query
+    # Without a host it is a socket of this machine. A query can name a folder of sockets, or another host.
+    named = [one for name, value in query if name.lower() in ("host", "hostaddr") for one in value.split(",")]
+    return (host is None or is_loopback(host)) and all(one.startswith("/") or is_loopback(one) for one in named)
 
 
 def _unknown(pointer: str, detail: str) -> InvalidInput:

@@ -1,7 +1,6 @@
 """What an application uses of a deployment beside `invoke`: runs, approvals, facts and subscriptions, as frozen models.
 
 - `runs`: lists, single runs, their timelines, and events that a reader can resume.
-- `progress`: the events of one run, one for each entry of its journal.
 - `approvals`: the questions that wait for people, what an answer signs, and the answers.
 - `cancels`: what a person signs to stop a run, and the request to stop it.
 - `facts`: what is known of a subject, and the acts that change it; `pages`: a page of a list.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.application.pages import Page, check_limit
-from contextos.application.progress import Progress, progress_event
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.record import DecisionRecord
@@ -183,26 +182,6 @@ class Runs:
             raise Integrity(checked.fault)
         return tuple(one for one in map(_ledger_entry, checked.entries) if ledger in (None, one.ledger))
 
-    async def progress(self, run: Run, *, after: int = 0) -> Progress:
-        """Return what happened in a run behind its event number `after` (0: from the first one), in order.
-
-        Raises:
-            InvalidInput: the run has no event of this number.
-            Integrity: the run does not verify, so nothing of it is shown as if it were true.
-            NotFound: the run is gone.
-        """
-        store = self._ports.stores.tenant(run.tenant_id)
-        length = await store.length(run.run_id)
-        if after > length:
-            remedy = "pass the number of an event that was returned for this run, or 0"
-            raise InvalidInput(Problem("/after", "unknown_cursor", f"the run has no event {after}", remedy))
-        if after == length:
-            return Progress((), run.ended)
-        checked = await self._checked(store, run.tenant_id, run.run_id)
-        if checked.fault is not None:
-            raise Integrity(checked.fault)
-        return Progress(tuple(map(progress_event, checked.entries[after:])), checked.view().ended)
-
     async def why(self, run: Run, *, tool: str | None = None) -> Explanation:
         """Return why tools were shown or hidden, why people were asked, which facts decided, and who authorised.
 
@@ -242,7 +221,7 @@ class Runs:
 
     async def stream(
         self, tenant_id: str, name: str, *, after: str = "", wait: bool = False
-    ) -> AsyncIterator[StreamEvent]:
+    ) -> AsyncGenerator[StreamEvent]:
         """Yield the events of one run behind the event with the id `after` ("": from the first one), in order.
 
         `name` is the id of the run or of its request. The iterator ends with the newest event; with `wait` it waits for

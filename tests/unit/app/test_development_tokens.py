@@ -16,13 +16,28 @@ from tests.world import TENANT, run
 
 @pytest.mark.parametrize(
     "store",
-    ["contextos.db", "postgresql:///contextos", "postgresql://localhost/x", "postgresql://u:p@127.0.0.1:5432/x"],
+    [
+        "contextos.db",
+        "postgresql:///contextos",
+        "postgresql://localhost/x",
+        "postgresql://u:p@127.0.0.1:5432/x",
+        "postgresql:///x?host=/run/pg",
+    ],
 )
 def test_a_store_of_this_machine_is_development(tmp_path: Path, store: str) -> None:
     assert development_fault(Settings(tmp_path, store=store), "127.0.0.1") is None
 
 
-@pytest.mark.parametrize("store", ["postgresql://db/x", "postgresql://[::1/x", "postgresql://10.0.0.7/x"])
+@pytest.mark.parametrize(
+    "store",
+    [
+        "postgresql://db/x",
+        "postgresql:///x?host=/run/pg,db",
+        "postgresql:///x?hostaddr=10.0.0.7",
+        "postgresql://[::1/x",
+        "postgresql://10.0.0.7/x",
+    ],
+)
 def test_a_store_of_another_machine_is_none(tmp_path: Path, store: str) -> None:
     assert "another machine" in (development_fault(Settings(tmp_path, store=store)) or "")
 

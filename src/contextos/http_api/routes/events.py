@@ -1,8 +1,8 @@
 """The events of one run as a stream of server-sent events, which a reader resumes by the id of its last one.
 
-The id of an event is the number of its entry in the journal. A stream ends with the run, after `MAX_STREAM_S`, or when
-the server stops; the reader connects again with `Last-Event-ID` and a token that is still valid.
-Source: HTML Living Standard, "Server-sent events"; AG-UI event types.
+The events and their ids are those of `app.runs.stream`. A stream ends with the run, after `MAX_STREAM_S`, or when the
+server stops; the reader connects again with `Last-Event-ID` and a token that is still valid.
+Source: HTML Living Standard, "Server-sent events"; AG-UI event types; docs/events.md.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
 from contextos.app import App
-from contextos.application.progress import ProgressEvent
-from contextos.application.runs import EVENT_POLL_US, Run
+from contextos.application.runs import Run
 from contextos.http_api.access import RolesHere, RunName, readable_run
 from contextos.http_api.callers import AppHere, CallerHere
+from contextos.queries.stream.folding import StreamEvent
 
 event_routes: Final = APIRouter(tags=["runs"])
 
@@ -42,32 +42,40 @@ async def get_events(
     roles: RolesHere,
     name: RunName,
     request: Request,
-    last_event_id: Annotated[int, Header(ge=0, le=2**31)] = 0,
+    last_event_id: Annotated[str, Header(max_length=200)] = "",
 ) -> Response:
-    """Follow a run: each entry of its journal is one event, in order, also those that happened before."""
+    """Follow a run: its events in order, also those that happened before."""
     run = await readable_run(app, caller, roles, name)
-    first = await app.runs.progress(run, after=last_event_id)
-    if first.ended and not first.events:
+    behind = app.runs.stream(run.tenant_id, run.run_id, after=last_event_id)
+    first = await anext(behind, None)
+    await behind.aclose()
+    if first is None and run.ended:
         return Response(status_code=204)
     return StreamingResponse(_stream(app, run, last_event_id, request.app.state.stopping), media_type=EVENT_STREAM)
 
 
-async def _stream(app: App, run: Run, after: int, stopping: asyncio.Event) -> AsyncIterator[str]:
-    pauses = 0
-    while not stopping.is_set():
-        progress = await app.runs.progress(run, after=after)
-        for event in progress.events:
+async def _stream(app: App, run: Run, after: str, stopping: asyncio.Event) -> AsyncIterator[str]:
+    loop = asyncio.get_running_loop()
+    events, over_at = app.runs.stream(run.tenant_id, run.run_id, after=after, wait=True), loop.time() + MAX_STREAM_S
+    stop, following = asyncio.ensure_future(stopping.wait()), asyncio.ensure_future(anext(events, None))
+    try:
+        while not stop.done() and loop.time() < over_at:
+            await asyncio.wait({stop, following}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+            if not following.done():
+                yield ": waiting\n\n"
+                continue
+            if (event := following.result()) is None:
+                return
             yield _written(event)
-            after = event.seq
-        if progress.ended or pauses * EVENT_POLL_US >= MAX_STREAM_S * 1_000_000:
-            return
-        await app.deployment.ports.pause(EVENT_POLL_US)
-        pauses += 1
-        if pauses % (KEEP_ALIVE_S * 1_000_000 // EVENT_POLL_US) == 0:
-            yield ": waiting\n\n"
+            following = asyncio.ensure_future(anext(events, None))
+    finally:
+        stop.cancel()
+        following.cancel()
+        await asyncio.wait({following})
+        await events.aclose()
 
 
-def _written(event: ProgressEvent) -> str:
+def _written(event: StreamEvent) -> str:
     # JSON of one line, so that no value begins a field of its own.
-    document = {"type": event.type, "timestamp": event.at_us // 1_000, **event.fields}
-    return f"id: {event.seq}\nevent: {event.type}\ndata: {json.dumps(document, ensure_ascii=True)}\n\n"
+    said = json.dumps(event.document(), ensure_ascii=True)
+    return f"id: {event.id}\nevent: {event.type}\ndata: {said}\n\n"

@@ -19,7 +19,7 @@ MIN_SECRET_CHARS: Final = 8
 """A shorter text is not redacted: it occurs in other texts by chance. `min_chars` of a `SecretRedactor` can be less;
 between the two only the forms of a secret are found, and not those that are cut up or disguised.
 """
-MIN_PART_CHARS: Final = 4
+MIN_BEGINNING_CHARS: Final = 4
 """How much of a secret is taken from the end of a text that was cut; less is in other texts by chance."""
 
 _MARKS: Final = re.compile(r"[\W_]+")
@@ -65,7 +65,7 @@ class SecretRedactor:
     def without_part_at_end(self, text: str) -> str:
         """Return a redacted text without the beginning of a secret at its end, where it can have been cut."""
         folded = text.casefold()
-        parts = (form[:size] for form in self._forms for size in range(MIN_PART_CHARS, len(form)))
+        parts = (form[:size] for form in self._forms for size in range(MIN_BEGINNING_CHARS, len(form)))
         size = max((len(part) for part in parts if folded.endswith(part)), default=0)
         return text[:-size] if size else text
 

@@ -34,6 +34,8 @@ from contextos.contracts.encoding.redacted import is_secret_argument, secret_arg
 from contextos.contracts.entries.reading import read_body
 from contextos.errors import ConflictingRequest, InvalidTool, LostReply, Unavailable
 from contextos.operations.gate.gate import Done, Refused, Waiting
+from contextos.operations.operator import SettlementInput, settle_effect
+from contextos.operations.signing import settlement_signer
 from contextos.server.mcp_calls import SessionCalls
 from contextos.telemetry.logs import configure
 from contextos.testing import in_memory
@@ -557,6 +559,35 @@ def test_an_mcp_client_of_a_new_process_does_no_write_with_a_secret_again(office
     assert isinstance(asyncio.run(client()), Done)
     assert isinstance(asyncio.run(client()), Refused)
     assert office.bank.got == [SECRET]
+
+
+def test_a_lost_write_that_a_person_settled_as_done_is_not_done_again_in_a_new_process(office: Office) -> None:
+    people_file = office.path / "directory.json"
+    directory = json.loads(people_file.read_text())
+    [olga] = [one for one in directory[TENANT]["approvers"] if one["approver_id"] == "olga"]
+    missing = [one for one in ("operator", "settler") if one not in olga["roles"]]
+    olga["roles"] += missing
+    olga["granted_by"] |= dict.fromkeys(missing, "ceo")
+    people_file.write_text(json.dumps(directory))
+    args = {"password": SECRET, "copies": 1}
+    with office.open() as app:
+        office.install(app)
+        lost = office.gate(app).call("bank.lose", args, call_id="1")
+        assert isinstance(lost, Waiting), lost
+        assert lost.waits_for == "settlement"
+    with office.open() as app:
+        gate = office.gate(app)
+        assert isinstance(gate.call("bank.lose", args, call_id="2"), Waiting)
+        found = SettlementInput(
+            happened=True, by="olga", evidence_ref="artifact:books#rev_1", output={"result": "done"}
+        )
+        sign = settlement_signer(SEEDS["olga"])
+        app.call(settle_effect, app.deployment, TENANT, gate.run_id, found, vouch=sign)
+        for call_id in ("2", "3"):
+            again = gate.call("bank.lose", args, call_id=call_id)
+            assert isinstance(again, Refused), again
+            assert [one.code for one in again.reasons] == ["idempotency_conflict"]
+        assert len(bodies(app, gate.run_id, "tool.dispatching")) == 1
 
 
 MISPLACED: dict[str, tuple[str, dict[str, Any]]] = {

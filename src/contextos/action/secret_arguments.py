@@ -36,6 +36,8 @@ MIN_SECRET_ARGUMENT_CHARS: Final = 4
 MAX_HELD: Final = 10_000
 """How many values a process has in memory; the oldest goes first."""
 MARK_KEY_BYTES: Final = 32
+MIN_CUT_CHARS: Final = 512
+"""An adapter can have cut a text of an error that is as long, before secrets are taken out of it."""
 HELD_ELSEWHERE_US: Final = 3_000_000
 """How long a run that needs a value waits for the process that has it, before another process looks again."""
 SECRET_LOST: Final = Failure(code="secret_lost", detail="its secret argument ended with the process that had it")
@@ -160,6 +162,9 @@ def _redacted_reply(reply: AdapterReply, redactor: SecretRedactor) -> AdapterRep
     changed: dict[str, Any] = {"output": output, "mutations": tuple(mutations)}
     if reply.error is not None:
         said = {name: redactor.redact(one) for name, one in reply.error.to_json().items()}
+        for name, text in (("code", reply.error.code), ("message", reply.error.message)):
+            if len(text) >= MIN_CUT_CHARS:
+                said[name] = redactor.without_part_at_end(said[name])
         if "facts" in said:
             said["facts"] = tuple(said["facts"])
         if reply.error.code == DEFINITION_DRIFT:

@@ -19,6 +19,8 @@ MIN_SECRET_CHARS: Final = 8
 """A shorter text is not redacted: it occurs in other texts by chance. `min_chars` of a `SecretRedactor` can be less;
 between the two only the forms of a secret are found, and not those that are cut up or disguised.
 """
+MIN_BEGINNING_CHARS: Final = 4
+"""How much of a secret is taken from the end of a text that was cut; less is in other texts by chance."""
 
 _MARKS: Final = re.compile(r"[\W_]+")
 _URL_SAFE: Final = str.maketrans("+/", "-_")
@@ -59,6 +61,13 @@ class SecretRedactor:
             hit = any(one == said or (len(one) >= MIN_SECRET_CHARS and one in said) for one in self._forms)
             return REDACTED if hit or any(one in said for one in self._bare) else value
         return value
+
+    def without_part_at_end(self, text: str) -> str:
+        """Return a redacted text without the beginning of a secret at its end, where it can have been cut."""
+        folded = text.casefold()
+        parts = (form[:size] for form in self._forms for size in range(MIN_BEGINNING_CHARS, len(form)))
+        size = max((len(part) for part in parts if folded.endswith(part)), default=0)
+        return text[:-size] if size else text
 
     def _redact_members(self, value: dict[str, Any]) -> dict[str, Any]:
         kept: dict[str, Any] = {}

@@ -140,6 +140,23 @@ def test_an_answer_has_the_secret_nowhere() -> None:
         assert SECRET[::-1] not in repr(reply)
 
 
+@pytest.mark.parametrize("kept", [4, 9, len(SECRET) - 1])
+@pytest.mark.parametrize("form", [SECRET, SECRET[::-1], SECRET.encode().hex()])
+@pytest.mark.parametrize("limit", [512, 2_000])
+def test_a_text_that_an_adapter_cut_ends_in_no_part_of_the_secret(limit: int, form: str, kept: int) -> None:
+    cut = ("y " * limit)[: limit - kept] + form[:kept]
+    error = called(AdapterReply(error=ToolError(code=cut[-512:], message=cut))).error
+    assert error is not None
+    assert error.message == cut[:-kept]
+    assert error.code == cut[-512:-kept]
+
+
+def test_a_short_text_keeps_what_a_secret_begins_with() -> None:
+    error = called(AdapterReply(error=ToolError(code="weak_pass", message="a weak pass")), "password-77").error
+    assert error is not None
+    assert (error.code, error.message) == ("weak_pass", "a weak pass")
+
+
 def test_a_secret_that_is_a_part_of_a_code_hides_no_changed_definition() -> None:
     reply = called(AdapterReply(error=ToolError(code=DEFINITION_DRIFT, message="definition changed")), "definition")
     assert reply.error is not None

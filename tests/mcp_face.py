@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -124,8 +125,9 @@ def answer(workspace: Path, session: str = "s1", verdict: str = "approve", user:
 def cli(workspace: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command, as in another terminal, while servers are processes of their own."""
     out, err = StringIO(), StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        code = run_command_line([*words, "-w", str(workspace)])
+    # In a thread of its own, because the test's own can have an event loop that runs.
+    with redirect_stdout(out), redirect_stderr(err), ThreadPoolExecutor(1) as other:
+        code = other.submit(run_command_line, [*words, "-w", str(workspace)]).result()
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 

@@ -47,8 +47,10 @@ quarantine and nothing was observed in the demo.
 """
 LAST = ("pack withdraw", "pack retire")
 """Other examples rely on what these take away."""
-STAYS = "worker"
-"""It runs until it is interrupted: `tests/unit/cli/operations/test_worker.py` starts it as a process."""
+STAYS = ("worker", "serve")
+"""They run until they are interrupted: `tests/unit/cli/operations/test_worker.py` and
+`tests/e2e/test_service_page.py` start them as processes.
+"""
 
 LOSING = {"SHOP_PAYMENTS": "none", "SHOP_FAILPOINT": "lose_reply"}
 
@@ -106,7 +108,7 @@ def deploy_workspace(path: Path) -> Path:
     return made
 
 
-@pytest.mark.parametrize("name", [*(name for name in COMMANDS if name not in (STAYS, *LAST)), *LAST])
+@pytest.mark.parametrize("name", [*(name for name in COMMANDS if name not in (*STAYS, *LAST)), *LAST])
 def test_the_help_ends_with_an_example_that_runs(
     name: str, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,6 @@ from contextos.cli.operations.worker import running_engine
 from contextos.cli.terminal import print_note
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidSettings, Problem
-from contextos.trust.identity.development import MAX_DEVELOPMENT_TTL_S
 
 if TYPE_CHECKING:
     from socket import socket
@@ -47,6 +46,7 @@ async def _serve(context: CommandContext, bound: socket) -> None:
     from contextos.http_api.assembly import http_api
     from contextos.http_api.hosting import serve_api
     from contextos.server.serving import address_of
+    from contextos.trust.identity.development import MAX_DEVELOPMENT_TTL_S
 
     app = context.app
     tokens = app.bearer_tokens(bound_to=str(bound.getsockname()[0]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from contextos.action.gateway import dispatcher
+from contextos.action import secret_arguments
 from contextos.audit.replay import replay
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
@@ -207,7 +207,7 @@ def test_arguments_that_are_not_those_that_were_shown_void_the_approval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second line: as if the copies of the first one were missing."""
-    monkeypatch.setattr(dispatcher, "own_copy", lambda value: value)
+    monkeypatch.setattr(secret_arguments, "own_copy", lambda value: value)
     world = run(open_world(tmp_path, pack=with_payee))
     reads, pays = Taking(world.adapters["adp_orders"]), Taking(world.adapters["adp_payments"])
     world.adapters |= {"adp_orders": reads, "adp_payments": pays}  # type: ignore[dict-item]
@@ -260,7 +260,7 @@ def test_an_answer_that_is_none_stops_the_run_typed(tmp_path: Path, body: bytes,
 
 
 def at_rest(size: int) -> Any:
-    return SimpleNamespace(journal=SimpleNamespace(entries=[SimpleNamespace(body=bytes(size))]))
+    return SimpleNamespace(journal=SimpleNamespace(stored_bytes=lambda: size))
 
 
 @pytest.mark.parametrize(

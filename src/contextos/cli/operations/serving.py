@@ -24,7 +24,7 @@ def serve_command(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")] = DEFAULT_PORT,
     workspace: WorkspaceOption = None,
 ) -> int:
-    """Serve the HTTP API, and drive due runs in the same process, until interrupted.
+    """Serve the HTTP API and drive due runs until interrupted.
 
     In a development workspace it prints a login for each person of the directory file. Only this machine is served; put
     a TLS proxy in front to serve others.

@@ -41,10 +41,11 @@ def token_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Print a token with which a service on this machine takes you for somebody of the directory.
+    """Print a development token for a service on this machine.
 
-    For development: only a workspace with plain key files and a plain directory makes such tokens, and a service
-    accepts them only on the loopback. The output is the token alone, for the header `Authorization: Bearer`.
+    It takes you for somebody of the directory: only a workspace with plain key files and a plain directory makes such
+    tokens, and a service accepts them only on the loopback. The output is the token alone, for the header
+    `Authorization: Bearer`.
     """
     from contextos.app.development_tokens import development_token
 

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 
 def worker_command(workspace: WorkspaceOption = None) -> int:
-    """Drive due runs, and send notices to the destinations of the settings, until interrupted.
+    """Drive due runs and send notices until interrupted.
 
-    Any number of workers can run at the same time. On PostgreSQL they share the due runs.
+    Notices go to the destinations of the settings. Any number of workers can run at the same time. On PostgreSQL they
+    share the due runs.
     """
     with_context(workspace, None, _work)
     return 0

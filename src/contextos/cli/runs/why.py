@@ -29,9 +29,10 @@ def why_command(
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Say why tools were shown or hidden, why a person was asked, which facts decided, and who authorised.
+    """Say why a run did what it did.
 
-    Each sentence names the journal entry that it rests on. What does not verify is said first, and the exit code is 3.
+    Why tools were shown or hidden, why a person was asked, which facts decided, and who authorised. Each sentence
+    names the journal entry that it rests on. What does not verify is said first, and the exit code is 3.
     """
     from contextos.queries.checked_run import read_checked
     from contextos.queries.run_names import no_such_run

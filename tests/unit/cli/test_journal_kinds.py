@@ -1,4 +1,4 @@
-"""Every journal kind is written somewhere and read somewhere, or has a reason why not."""
+"""Every journal kind is written somewhere and read somewhere."""
 
 from __future__ import annotations
 

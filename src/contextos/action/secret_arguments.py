@@ -114,10 +114,15 @@ class SecretArguments:
         return asked if all(args.get(name) == last["args"].get(name) for name in asked.traced) else None
 
     def done_elsewhere(self, tool: str, args: Mapping[str, Any]) -> str | None:
-        """Return the agent's id of an earlier call that was done and is equal but for its secrets, which another
+        """Return the agent's id of an earlier call that had its effect and is equal but for its secrets, which another
         process had: nobody can tell whether they are the same. None if there is none.
         """
-        done = {one.key for one in self.log if one.kind == "call.answered" and one.body["status"] == "done"}
+        # An answer that the gateway refused, or an error beside mutations, is an effect too.
+        happened = {
+            one.key.rpartition("/")[0] for one in self.log if one.kind == "tool.returned" and one.body["happened"]
+        }
+        answers = [one for one in self.log if one.kind == "call.answered"]
+        done = {one.key for one in answers if one.body["status"] == "done" or one.body["step"] in happened}
         asked = [one for one in self.log if one.kind == "call.asked" and "secrets" in one.body]
         for one in asked:
             by_other = one.body["secrets"]["held_by"] != asked[-1].body["secrets"]["held_by"]

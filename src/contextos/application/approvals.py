@@ -15,6 +15,7 @@ from contextos.contracts.entries.reading import read_body
 from contextos.errors import ApprovalRefused, Integrity, NotFound, SignatureInvalid
 from contextos.operations.deployment import Deployment
 from contextos.operations.operator import OpenQuestion, answer_approval, open_question, refuse_answer
+from contextos.operations.signing import SignAnswer
 from contextos.queries.positions import cursor_of, line_at
 from contextos.queries.question_text import question_line, question_text
 from contextos.queries.run_index import waiting_runs
@@ -148,16 +149,7 @@ class Question:
         if stated.get("binding_digest") != self.binding_digest:
             detail = f"the token answers another question than that of `{self.run_id}`; have the person sign this one"
             raise ApprovalRefused("other_binding", detail)
-        await answer_approval(
-            self._deployment,
-            self.tenant_id,
-            self.run_id,
-            approver_id=stated["approver"],
-            verdict=stated["verdict"],
-            reason=stated["reason"],
-            binding_digest=self.binding_digest,
-            vouch=lambda _statement: {"kind": "jws", "token": token},
-        )
+        await self._record(stated, lambda _statement: {"kind": "jws", "token": token})
 
     async def answer_with_login(self, token: str, statement: ApprovalStatement) -> None:
         """Record the answer in `statement`, proved by an OIDC token of a login for it: its nonce is `statement.nonce`.
@@ -181,18 +173,8 @@ class Question:
         except SignatureInvalid as error:
             raise ApprovalRefused("assertion_invalid", str(error)) from None
         now_us = await recorded_now_us(ports, self.tenant_id)
-        await answer_approval(
-            self._deployment,
-            self.tenant_id,
-            self.run_id,
-            approver_id=stated["approver"],
-            verdict=stated["verdict"],
-            reason=stated["reason"],
-            binding_digest=stated["binding_digest"],
-            vouch=partial(
-                login_assertion, token, logins.issuer, jwks, now_us=now_us, max_auth_age_s=logins.max_auth_age_s
-            ),
-        )
+        trusted: dict[str, Any] = {"now_us": now_us, "max_auth_age_s": logins.max_auth_age_s}
+        await self._record(stated, partial(login_assertion, token, logins.issuer, jwks, **trusted))
 
     async def passkey_options(self, statement: ApprovalStatement, *, origin: str) -> dict[str, JsonValue]:
         """Return the options with which a page of `origin` asks a browser for the answer in `statement`
@@ -218,6 +200,10 @@ class Question:
             Integrity, Conflict: as `answer`.
         """
         stated, assertion = statement._statement, passkey_assertion(response)
+        await self._record(stated, lambda _statement: assertion)
+
+    async def _record(self, stated: Mapping[str, Any], vouch: SignAnswer) -> None:
+        """Record the answer that a statement makes, proved by what `vouch` returns of it."""
         await answer_approval(
             self._deployment,
             self.tenant_id,
@@ -226,7 +212,7 @@ class Question:
             verdict=stated["verdict"],
             reason=stated["reason"],
             binding_digest=stated["binding_digest"],
-            vouch=lambda _statement: assertion,
+            vouch=vouch,
         )
 
 

@@ -168,3 +168,32 @@ def test_an_error_has_the_secret_nowhere(error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
         called(error)
     assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "happened", "before", "user", "found"),
+    [
+        ("done", True, "other", "ana", "1"),
+        ("failed", True, "other", "ana", "1"),
+        ("refused", True, "other", "ana", "1"),
+        ("failed", False, "other", "ana", None),
+        ("done", True, "me", "ana", None),
+        ("done", True, "other", "bob", None),
+    ],
+    ids=["done", "an error after an effect", "a refused answer", "no effect", "the same process", "other arguments"],
+)
+def test_an_effect_of_another_process_is_found_by_all_but_its_secret(
+    status: str, happened: bool, before: str, user: str, found: str | None
+) -> None:
+    def call(key: str, held_by: str, who: str, mark: str) -> Logged:
+        body = {"tool": TOOL, "args": {"user": who, "password": mark}, "secrets": {"held_by": held_by, "traced": {}}}
+        return Logged(1, "call.asked", key, 0, "", body, "")
+
+    here, there = process(), process("other")
+    log = [
+        call("1", before, user, there.mark(RUN, TOOL, "password", SECRET)),
+        Logged(2, "tool.returned", "3/set/1", 0, "", {"happened": happened}, ""),
+        Logged(3, "call.answered", "1", 0, "", {"status": status, "step": "3/set", "failures": []}, ""),
+        call("2", "me", "ana", mark := here.mark(RUN, TOOL, "password", SECRET)),
+    ]
+    assert SecretArguments(log, here).done_elsewhere(TOOL, {"user": "ana", "password": mark}) == found

@@ -23,7 +23,7 @@ from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.encoding.redacted import redacted_places, without_secret_arguments
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.scope import SESSION_LIMIT, Action, Capability, RunScope
+from contextos.contracts.scope import SESSION_LIMIT, Action
 
 EVIDENCE_MODES: Final = ("network", "delegated", "destructive")
 """Approval modes whose required evidence must resolve before the call."""
@@ -273,21 +273,17 @@ async def within_egress(context: GuardContext, call: GuardedCall) -> GuardedCall
 
     The declared class of the capability decides, whatever mode a rule sets. The adapter gets the list with the call.
     """
-    detail = beyond_egress(context.scope, call.capability)
-    return call if detail is None else Refusal("blocked", "policy_denied", detail, decision=call.decision)
-
-
-def beyond_egress(scope: RunScope, capability: Capability) -> str | None:
-    """Return why the pack or the tenant does not let this capability leave the machine, or None."""
-    adapter, pinned = capability.adapter, scope.pinned
-    if not adapter.leaves(capability.definition):
-        return None
+    adapter, pinned = call.capability.adapter, context.scope.pinned
+    if not adapter.leaves(call.capability.definition):
+        return call
     if not adapter.egress:
-        return f"`{adapter.adapter_id}` leaves the machine and declares no endpoint"
-    for who, allowed in (("pack", pinned.pack.tooling_layer.egress), ("tenant", pinned.egress)):
+        detail = f"`{adapter.adapter_id}` leaves the machine and declares no endpoint"
+        return Refusal("blocked", "policy_denied", detail, decision=call.decision)
+    for who, allowed in (("pack", frozenset(pinned.pack.tooling_layer.egress)), ("tenant", pinned.egress)):
         if beyond := [endpoint for endpoint in adapter.egress if endpoint not in allowed]:
-            return f"`{adapter.adapter_id}` reaches `{beyond[0]}`, which is not in the egress list of the {who}"
-    return None
+            detail = f"`{adapter.adapter_id}` reaches `{beyond[0]}`, which is not in the egress list of the {who}"
+            return Refusal("blocked", "policy_denied", detail, decision=call.decision)
+    return call
 
 
 async def credentialed(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:

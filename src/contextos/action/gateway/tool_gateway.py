@@ -24,7 +24,7 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
 from contextos.contracts.model import final_fields
 from contextos.contracts.refs import policy_ref, tool_ref
-from contextos.contracts.scope import RunScope, StepCall
+from contextos.contracts.scope import StepCall
 
 GUARDS: Final[tuple[Guard, ...]] = (
     guards.not_cancelled,
@@ -115,7 +115,7 @@ class Gateway:
     async def _clear(self, call: StepCall) -> ClearedCall | ToolResultEnvelope:
         """Take a call through every guard; return it cleared, or the result of the refusal."""
         key = f"{call.revision}/{call.step.id}"
-        call_id = tool_call_id(self.context.scope, key)
+        call_id = derive("tool_", self.context.scope.run.run_id, "tool", key)
         capability = self.context.scope.tools.capabilities.get(call.step.tool)
         if capability is None:
             return self._refused(call, call_id, key, None, Refusal("rejected", "tool_not_in_manifest", _unknown(call)))
@@ -211,11 +211,6 @@ class Gateway:
 
 def _id_of(decision: PolicyDecision | None) -> str | None:
     return decision.policy_decision_id if decision else None
-
-
-def tool_call_id(scope: RunScope, key: str) -> str:
-    """Return the id of the call with the key `<plan revision>/<step id>` in a run."""
-    return derive("tool_", scope.run.run_id, "tool", key)
 
 
 def _error_of(refusal: Refusal) -> ToolError | None:

@@ -22,6 +22,7 @@ from contextos.cli.command_context import (
 from contextos.cli.runs.requests import outcome_lines
 from contextos.cli.terminal import print_note, print_result
 from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import InvalidSettings, Problem
 
 if TYPE_CHECKING:
     from contextos.app import App
@@ -114,11 +115,18 @@ async def _work(context: CommandContext) -> None:
 
 @asynccontextmanager
 async def running_engine(app: App) -> AsyncIterator[None]:
-    """Drive due runs in this process until the block ends. What cannot be driven is noted on the terminal."""
+    """Drive due runs in this process until the block ends. What cannot be driven is noted on the terminal.
+
+    Raises:
+        InvalidSettings: the settings ask for metrics that nobody could read from this process.
+    """
     import gc
 
     from contextos.app.outbox import begin_outboxes
 
+    if app.settings.telemetry is not None and not app.settings.telemetry.otlp_url:
+        detail = "this process serves no `/metrics`, so its telemetry would reach nobody"
+        raise InvalidSettings(Problem("/telemetry", "unread", detail, "name `otlp_url`, or leave `[telemetry]` out"))
     app.engine = app.worker(_report_failure)
     await app.engine.start()
     # Objects that exist now mostly live until the end; a full collection over them would stop every run.

@@ -151,7 +151,8 @@ async def _next_message(admitted: AdmittedRun, environment: RunEnvironment) -> L
 
 def _as_recorded(admitted: AdmittedRun, environment: RunEnvironment, said: Any) -> Any:
     """What an agent says without what its tool declares as secret, and without what the pack redacts."""
-    if "tool" in said and environment.secret_values is not None:
+    if "tool" in said:
+        assert environment.secret_values is not None, "an agent speaks to a live run only"
         capability = admitted.scope.tools.capabilities.get(said["tool"])
         run = (admitted.scope, environment.seen, environment.artifacts.registry)
         said = without_secrets_of(said, capability, run, environment.secret_values)

@@ -43,3 +43,11 @@ def test_a_missing_extra_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "fastapi", None)
     said = shop.say("serve", "--port", "0")
     assert (said.code, "contextos[service]" in said.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_metrics_that_nobody_could_read_are_refused(shop: Shop, command: str) -> None:
+    with (shop.path / "contextos.toml").open("a") as settings:
+        settings.write("\n[telemetry]\n")
+    said = shop.say(command, *(["--port", "0"] if command == "serve" else []))
+    assert (said.code, "name `otlp_url`, or leave `[telemetry]` out" in said.err) == (2, True), said.err

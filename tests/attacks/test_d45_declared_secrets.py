@@ -15,7 +15,7 @@ import itertools
 import json
 import logging
 import string
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -590,28 +590,29 @@ def test_a_lost_write_that_a_person_settled_as_done_is_not_done_again_in_a_new_p
         assert len(bodies(app, gate.run_id, "tool.dispatching")) == 1
 
 
-MISPLACED: dict[str, tuple[str, dict[str, Any]]] = {
-    "a misspelled argument": ("bank.set_password", {"user": "ana", "pasword": SECRET, "copies": 1}),
-    "an argument of another case": ("bank.set_password", {"user": "ana", "Password": SECRET, "copies": 1}),
-    "a misspelled tool": ("bank.set_passwrd", {"user": "ana", "password": SECRET, "copies": 1}),
-    "another argument beside it": ("bank.set_password", {"user": SECRET, "password": SECRET, "copies": 1}),
-    "within another argument": ("bank.set_password", {"user": f"ana {SECRET}!", "password": SECRET, "copies": 1}),
-    "below another argument": ("bank.set_password", {"user": "ana", "args": {"password": SECRET}, "copies": 1}),
-    "in a list": ("bank.set_password", {"user": "ana", "password": [SECRET], "copies": 1}),
+MISPLACED: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
+    "a misspelled argument": lambda it: ("bank.set_password", {"user": "ana", "pasword": it, "copies": 1}),
+    "an argument of another case": lambda it: ("bank.set_password", {"user": "ana", "Password": it, "copies": 1}),
+    "a misspelled tool": lambda it: ("bank.set_passwrd", {"user": "ana", "password": it, "copies": 1}),
+    "another argument beside it": lambda it: ("bank.set_password", {"user": it, "password": it, "copies": 1}),
+    "within another argument": lambda it: ("bank.set_password", {"user": f"ana {it}!", "password": it, "copies": 1}),
+    "below another argument": lambda it: ("bank.set_password", {"user": "a", "args": {"password": it}, "copies": 1}),
+    "in a list": lambda it: ("bank.set_password", {"user": "ana", "password": [it], "copies": 1}),
 }
 
 
+@pytest.mark.parametrize("secret", [SECRET, "heronry-plain"], ids=["of a shape", "without a shape"])
 @pytest.mark.parametrize("how", MISPLACED)
-def test_a_secret_at_a_wrong_place_is_refused_and_not_recorded(how: str, office: Office) -> None:
+def test_a_secret_at_a_wrong_place_is_refused_and_not_recorded(how: str, secret: str, office: Office) -> None:
     with office.open() as app:
         office.install(app)
         gate = office.gate(app)
-        answer = gate.call(*MISPLACED[how], call_id="1")
+        answer = gate.call(*MISPLACED[how](secret), call_id="1")
         assert isinstance(answer, Refused), answer
         assert office.bank.got == []
         store = app.deployment.ports.stores.tenant(TENANT)
         recorded = json.dumps([read_body(one) for one in app.call(store.read, gate.run_id)])
-        assert SECRET not in recorded
+        assert secret not in recorded
 
 
 @pytest.mark.parametrize("pattern", [".{12,}", "[0-9]{5}", ".*"])

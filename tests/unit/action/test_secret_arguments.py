@@ -131,7 +131,7 @@ def called(said: AdapterReply | Exception, secret: str = SECRET) -> AdapterReply
 
 
 def test_an_answer_has_the_secret_nowhere() -> None:
-    error = ToolError(code=SECRET, message=f"no: {SECRET}", remedy=SECRET[::-1], pointer=f"/{SECRET}")
+    error = ToolError(code=SECRET, message=f"no: {SECRET}", remedy=SECRET[::-1], pointer=f"/{SECRET}", facts=(SECRET,))
     for reply in (
         called(AdapterReply(error=error)),
         called(AdapterReply(output={SECRET: [SECRET]}, mutations=(SECRET,))),

@@ -111,3 +111,9 @@ def test_of_texts_that_say_a_secret_together_nothing_is_kept() -> None:
 def test_names_that_become_one_lose_no_value() -> None:
     kept = SecretRedactor([SECRET]).redact({SECRET: 1, SECRET.upper(): 2, f"{REDACTED}~2": 3})
     assert kept == {REDACTED: 1, f"{REDACTED}~3": 2, f"{REDACTED}~2": 3}
+
+
+def test_a_short_secret_is_redacted_from_a_number_only_where_it_is_the_whole_number() -> None:
+    redact = SecretRedactor(["1000"], 4).redact
+    assert redact([1000, 51000, 1795617124327, {"id": 10001}]) == [REDACTED, 51000, 1795617124327, {"id": 10001}]
+    assert SecretRedactor(["48210077"]).redact({"id": 9482100771}) == {"id": REDACTED}

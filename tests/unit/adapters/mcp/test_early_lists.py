@@ -76,6 +76,9 @@ def test_what_was_listed_too_long_ago_is_not_used(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(early_lists, "FRESH_S", -1.0)
     assert listed(Session(), "tool_1") == (2, 2)
     assert listed(Session(hangs=1), "tool_1") == (2, 2)
+    # This one was begun in time, and does not end in time.
+    monkeypatch.setattr(early_lists, "FRESH_S", 0.02)
+    assert listed(Session(hangs=1), "tool_1") == (2, 2)
 
 
 def test_listings_that_nobody_uses_are_bounded_and_end(monkeypatch: pytest.MonkeyPatch) -> None:

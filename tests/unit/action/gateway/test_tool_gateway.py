@@ -1,0 +1,48 @@
+"""A group of reads of which several are refused: the results end with the first refusal."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from contextos.action.gateway.delivery import ClearedCall
+from contextos.action.gateway.tool_gateway import Gateway
+from contextos.contracts.envelopes.verdicts import Failure
+
+DENIED = Failure(code="identity_refused", detail="no")
+
+
+def group(monkeypatch: pytest.MonkeyPatch, sent: list[Any]) -> list[Any]:
+    """The results of three reads: the guards pass two and refuse the third, and `sent` is what became of the two."""
+    no: Any = None
+    passed = ClearedCall(no, no, "0/a", {}, None, {}, ())
+    cleared = iter([passed, passed, "refused by a guard"])
+
+    async def clear(_self: Gateway, _call: Any) -> Any:
+        return next(cleared)
+
+    async def deliver_all(_calls: Any) -> list[Any]:
+        return sent
+
+    monkeypatch.setattr(Gateway, "_clear", clear)
+    monkeypatch.setattr(Gateway, "_dispatcher", lambda _self: SimpleNamespace(deliver_all=deliver_all))
+    monkeypatch.setattr(Gateway, "_result", lambda _self, _call, _cleared, result: result)
+    return asyncio.run(Gateway(no).call_all([no, no, no]))
+
+
+@pytest.mark.parametrize(
+    ("sent", "results"),
+    [
+        (["read", "read"], ["read", "read", "refused by a guard"]),
+        (["read", DENIED], ["read", DENIED]),
+        ([DENIED], [DENIED]),
+    ],
+    ids=["none by an issuer", "the last by an issuer", "the first by an issuer"],
+)
+def test_the_first_refusal_of_a_group_is_its_last_result(
+    sent: list[Any], results: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert group(monkeypatch, sent) == results

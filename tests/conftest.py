@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -48,6 +49,16 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """What a test configures of the log ends with it: `configure` is for the edge of a process."""
+    logger = logging.getLogger("contextos")
+    handlers, level, propagates = list(logger.handlers), logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.propagate = handlers, propagates
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")

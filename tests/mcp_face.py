@@ -116,7 +116,15 @@ def with_client(server: Any, play: Callable[[Client], Awaitable[Any]], **options
 def answer(workspace: Path, session: str = "s1", verdict: str = "approve", user: str = "") -> int:
     """What the finance lead types in another terminal, while the server runs or not."""
     named = f"{user}:{session}" if user else session
-    binding = json.loads(cli(workspace, "runs", "show", named, "--json").stdout)["waiting"]["binding_digest"]
+    shown = cli(workspace, "runs", "show", named, "--json")
+    # A server that was killed a moment ago can still hold the store; the command says to try again.
+    for _ in range(20):
+        if '"unavailable"' not in shown.stdout:
+            break
+        time.sleep(0.2)
+        shown = cli(workspace, "runs", "show", named, "--json")
+    assert '"binding_digest"' in shown.stdout, (shown.returncode, shown.stdout, shown.stderr)
+    binding = json.loads(shown.stdout)["waiting"]["binding_digest"]
     signer = ["--as", "user_finance_lead_77", "--key", str(workspace / "keys" / "user_finance_lead_77.key")]
     more = ["--reason", "paid before"] if verdict == "deny" else []
     return cli(workspace, "approvals", verdict, named, "--binding", binding, *signer, *more).returncode

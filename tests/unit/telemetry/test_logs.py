@@ -42,12 +42,8 @@ def raised(error: BaseException) -> BaseException:
 
 
 @pytest.fixture
-def logger() -> Iterator[logging.Logger]:
-    made = logging.getLogger("contextos")
-    before = (list(made.handlers), made.level, made.propagate)
-    yield made
-    made.handlers[:], made.level, made.propagate = before
-    made.setLevel(before[1])
+def logger() -> logging.Logger:
+    return logging.getLogger("contextos")
 
 
 def test_a_json_line_holds_the_known_fields_and_no_others() -> None:

@@ -27,7 +27,12 @@ RunName = Annotated[str, Path(alias="run", description="A run id, or the id of t
 
 
 async def held_roles(app: AppHere, caller: CallerHere) -> frozenset[str]:
-    """Return the roles that the caller holds as an approver or operator, by the directory as it is now."""
+    """Return the roles that the caller holds as an approver or operator, by the directory as it is now.
+
+    A workload has none, and neither has a token that a person gave to an agent: it is for the agent's own runs.
+    """
+    if caller.kind != "user" or caller.agent_ids is not None:
+        return frozenset()
     known = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
     return frozenset(known.roles) if known is not None else frozenset()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from contextos.http_api.access import held_roles, reads_every_run
@@ -26,3 +28,9 @@ def test_the_roles_are_those_of_the_directory(face: HttpFace, person: str, roles
         assert face.call(held_roles(face.app, caller(tenant, person))) == roles
     assert "operator" in face.call(held_roles(face.app, caller(TENANT, OPERATOR)))
     assert face.call(held_roles(face.app, caller("tenant_nowhere", OPERATOR))) == set()
+
+
+def test_a_token_that_an_agent_was_given_has_none_of_the_roles_of_its_person(face: HttpFace) -> None:
+    operator = caller(TENANT, OPERATOR)
+    assert face.call(held_roles(face.app, replace(operator, agent_ids=("agt_support",)))) == set()
+    assert face.call(held_roles(face.app, replace(operator, kind="workload", agent_ids=("agt_support",)))) == set()

@@ -213,10 +213,13 @@ class McpSessions:
 
     async def close(self) -> None:
         """End every session, and every process with it."""
-        for one in self._all:
+        ending = list(self._all)
+        for one in ending:
             one.end()
-        if tasks := {one.task for one in self._all}:
+        if tasks := {one.task for one in ending}:
             await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
+        for one in ending:
+            await one.transport.wait()
 
     def kill(self) -> None:
         """Kill every process that is left. Safe from any thread."""

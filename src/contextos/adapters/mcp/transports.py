@@ -55,6 +55,7 @@ class StdioTransport:
         self._command, self._env, self._folder = command, env, folder
         self._unasked = 0
         self._pid: int | None = None
+        self._process: asyncio.subprocess.Process | None = None
 
     @asynccontextmanager
     async def open(self, over: asyncio.Event) -> AsyncGenerator[TransportStreams, None]:
@@ -73,7 +74,7 @@ class StdioTransport:
             cwd=self._folder,
             start_new_session=True,
         )
-        self._pid = process.pid
+        self._pid, self._process = process.pid, process
         to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         async with AsyncExitStack() as stack:
@@ -97,6 +98,11 @@ class StdioTransport:
         """Kill the process and its group, if it was not ended in order."""
         if self._pid is not None:
             _signal_group(self._pid, signal.SIGKILL)
+
+    async def wait(self) -> None:
+        """Wait until the process is gone, `EXIT_GRACE_S` at most: one that was killed is gone a little later."""
+        if self._process is not None:
+            await _is_gone(self._process)
 
     def _ended(self) -> None:
         self._pid = None
@@ -181,6 +187,9 @@ class HttpTransport:
             return f"it answers {self._bridge.last_status}, and needs {needs}"
         return f"it answers {self._bridge.last_status}" if self._bridge.last_status >= 400 else ""
 
+    async def wait(self) -> None:
+        """Do nothing: there is no process."""
+
     def kill(self) -> None:
         """Do nothing: there is no process."""
 
@@ -243,15 +252,20 @@ async def _end(process: asyncio.subprocess.Process, watched: anyio.Event) -> Non
             for sign in (None, signal.SIGTERM, signal.SIGKILL):
                 if sign is not None:
                     _signal_group(process.pid, sign)
-                with anyio.move_on_after(EXIT_GRACE_S):
-                    # `process.wait()` would also wait for the end of pipes that a process of its own can hold.
-                    while process.returncode is None:  # noqa: ASYNC110
-                        await anyio.sleep(EXIT_POLL_S)
-                if process.returncode is not None:
+                if await _is_gone(process):
                     break
         with anyio.move_on_after(EXIT_GRACE_S):
             await watched.wait()
         await anyio.lowlevel.checkpoint()
+
+
+async def _is_gone(process: asyncio.subprocess.Process) -> bool:
+    """Wait until a process is gone, `EXIT_GRACE_S` at most, and return whether it is."""
+    with anyio.move_on_after(EXIT_GRACE_S):
+        # `process.wait()` would also wait for the end of pipes that a process of its own can hold.
+        while process.returncode is None:  # noqa: ASYNC110
+            await anyio.sleep(EXIT_POLL_S)
+    return process.returncode is not None
 
 
 def _signal_group(pid: int, sign: signal.Signals) -> None:

@@ -84,11 +84,11 @@ def test_an_end_that_is_cut_short_kills_the_process(tmp_path: Path) -> None:
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.2)
         await connection.close()
+        # At once: a process that nobody waited for is left to the collector, which warns of it anywhere.
+        assert not children & _children(tmp_path)
         return children
 
-    children = asyncio.run(cut_short())
-    assert children
-    assert _are_gone(children, tmp_path)
+    assert asyncio.run(cut_short())
 
 
 def _children(folder: Path) -> set[int]:

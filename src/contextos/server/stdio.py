@@ -129,8 +129,14 @@ def _takes_now(fd: int) -> Callable[[bytes], bool]:
 
 
 def _write_all(fd: int, data: bytes) -> None:
+    """Write it all, however slowly the client reads; one that shares its end can have made it a non-blocking one."""
+    room = select.poll()
+    room.register(fd, select.POLLOUT)
     while data:
-        data = data[os.write(fd, data) :]
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:
+            room.poll()
 
 
 async def _read_some(fd: int) -> bytes:

@@ -7,15 +7,18 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCResponse
 
 from contextos.errors import InvalidSettings
 from contextos.server.serving import MAX_REQUEST_BYTES
-from contextos.server.stdio import lines_of, private_stdio, read_line
+from contextos.server.stdio import Wire, lines_of, private_stdio, read_line, stdio_streams
 from tests.conformance.workspace import session_words, tools_workspace
 from tests.mcp_face import ENVIRONMENT
 from tests.processes import ended
@@ -125,6 +128,40 @@ def test_a_client_that_does_not_read_and_goes_ends_the_server(server: subprocess
     _, noted = server.communicate((json.dumps(PING).encode() + b"\nhello\n") * 3)
     assert server.returncode == 0
     assert b"Traceback" not in noted
+
+
+def test_a_pipe_that_a_client_made_a_non_blocking_one_loses_no_answer() -> None:
+    """A client can share its end with other processes and set it so; a full pipe then refuses a write."""
+    reads, writes = os.pipe()
+    nothing, closed = os.pipe()
+    os.set_blocking(writes, False)
+    text = "x" * 300_000
+
+    async def answer() -> bytes:
+        read = asyncio.to_thread(_read_slowly, reads, len(text))
+        async with stdio_streams(Wire(nothing, writes)) as (incoming, outgoing), incoming:
+            reading = asyncio.create_task(read)
+            await outgoing.send(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=1, result={"text": text})))
+            await outgoing.send(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=2, result={})))
+            received = await reading
+            os.close(closed)
+        return received
+
+    try:
+        first, second, _ = asyncio.run(answer()).split(b"\n")
+    finally:
+        for fd in (reads, writes, nothing):
+            os.close(fd)
+    assert json.loads(first)["result"]["text"] == text
+    assert json.loads(second)["id"] == 2
+
+
+def _read_slowly(fd: int, at_least: int) -> bytes:
+    received = b""
+    while len(received) < at_least or received.count(b"\n") < 2:
+        time.sleep(0.01)
+        received += os.read(fd, 65_536)
+    return received
 
 
 async def all_lines(fd: int) -> list[bytes | None]:

@@ -228,24 +228,30 @@ def _permissions(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
         name = f"{permission.adapter_id}.{permission.capability}"
         if name not in edges.registered:
             yield _unknown((*at, "capability"), "registered capability", name, "add it to `adapter_registry`")
-        yield from _arguments(permission.arg_constraints, edges.properties(name), (*at, "arg_constraints"), name)
-        yield from _agreements(permission, edges.properties(name), at, name)
+        yield from _limits(permission.arg_constraints, edges, (*at, "arg_constraints"), name)
+        yield from _agreements(permission, edges, at, name)
         for argument, constraint in permission.arg_constraints.items():
             yield from _constraint(constraint, (*at, "arg_constraints", argument))
 
 
-def _arguments(
-    names: Iterable[str], known: Collection[str] | None, at: PointerPath, capability: str
-) -> Iterator[Problem]:
-    for name in names if known is not None else ():
-        if name not in (known or ()):
-            yield _unknown((*at, name), f"argument of `{capability}`", name, "name a property of its input schema")
+def _arguments(names: Iterable[str], edges: BindingTargets, at: PointerPath, tool: str) -> Iterator[Problem]:
+    known = edges.properties(tool)
+    for name in names:
+        if known is not None and name not in known:
+            yield _unknown((*at, name), f"argument of `{tool}`", name, "name a property of its input schema")
 
 
-def _agreements(
-    permission: Permission, known: Collection[str] | None, at: PointerPath, capability: str
-) -> Iterator[Problem]:
-    yield from _arguments(permission.agrees_with, known, (*at, "agrees_with"), capability)
+def _limits(names: Collection[str], edges: BindingTargets, at: PointerPath, tool: str) -> Iterator[Problem]:
+    yield from _arguments(names, edges, at, tool)
+    capability = edges.capability(tool)
+    for name in names:
+        if capability is not None and name in capability.secrets:
+            detail = f"`{name}` is a secret of `{tool}`, and a limit finds no value to check"
+            yield Problem(pointer((*at, name)), "not_enforced", detail, "remove it, or ask a person about the call")
+
+
+def _agreements(permission: Permission, edges: BindingTargets, at: PointerPath, capability: str) -> Iterator[Problem]:
+    yield from _arguments(permission.agrees_with, edges, (*at, "agrees_with"), capability)
     for argument, place in permission.agrees_with.items():
         if not request_has(place):
             yield _unknown((*at, "agrees_with", argument), REQUEST_PLACE, place, "correct the pointer")
@@ -300,7 +306,7 @@ def _rules(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
                     remedy = "name one of `adapter_registry`"
                     yield _unknown((*at, "then", "prohibits", number), "registered capability", name, remedy)
             name = applies.capability or ""
-            yield from _arguments(then.arg_constraints, edges.properties(name), (*at, "then", "arg_constraints"), name)
+            yield from _limits(then.arg_constraints, edges, (*at, "then", "arg_constraints"), name)
 
 
 def _slot_rule(then: Then, at: PointerPath) -> Iterator[Problem]:

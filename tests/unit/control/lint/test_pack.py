@@ -406,6 +406,25 @@ def test_a_pointer_leads_into_the_pack(name: str) -> None:
     assert resolve_pointer(pack(changes).to_json(), where) is not MISSING
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {f"{PAY}/arg_constraints/order_id": {"pattern": "ord_.*"}},
+        {f"{LOW}/then/arg_constraints/order_id": {"pattern": "ord_.*"}},
+    ],
+)
+def test_a_limit_of_a_secret_argument_is_refused_since_no_call_could_be_within_it(changes: dict[str, Any]) -> None:
+    declared = adapters()
+    (refund,) = declared["adp_payments"].capabilities
+    secret = AdapterDefinition.model_validate(
+        {**declared["adp_payments"].to_json(), "capabilities": [{**refund.to_json(), "secrets": ["order_id"]}]}
+    )
+    (place,) = changes
+    assert (place, "not_enforced") not in {(one.pointer, one.code) for one in lint_pack(pack(changes), declared)}
+    found = lint_pack(pack(changes), {**declared, "adp_payments": secret})
+    assert (place, "not_enforced") in {(one.pointer, one.code) for one in found}
+
+
 def test_without_definitions_only_what_needs_them_waits() -> None:
     waits = {
         name

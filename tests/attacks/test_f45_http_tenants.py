@@ -21,6 +21,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "SignedCancel": {"token": "a.b.c"},
 }
 """A valid body of each route that names a thing in its path."""
+GOVERNED = ("{ref}",)
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +41,10 @@ def routes_with_a_name(face: HttpFace) -> list[tuple[str, str, dict[str, Any] | 
     found = []
     for path, operations in face.api.openapi()["paths"].items():
         for method, operation in operations.items():
-            # Sessions are named by their user: `tests/unit/http_api/routes/test_sessions.py`.
-            assert "{" not in path or "{run}" in path or "{session}" in path, f"nothing probes {path}"
+            # Sessions are named by their user: `tests/unit/http_api/routes/test_sessions.py`. What a tenant governs is
+            # named by references of its own: `test_f48_http_control.py`.
+            probed = ("{run}", "{session}", *GOVERNED)
+            assert "{" not in path or any(one in path for one in probed), f"nothing probes {path}"
             if "{run}" in path:
                 stated = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
                 body = BODIES[stated["$ref"].rpartition("/")[2]] if stated else None

@@ -14,6 +14,7 @@ from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
 from contextos.app.bearer import BearerTokens, tokens_bound_to
 from contextos.application.approvals import ApprovalQuestions
+from contextos.application.artifacts import PublishedArtifacts
 from contextos.application.cancels import Cancels
 from contextos.application.facts import Facts
 from contextos.application.runs import Runs
@@ -200,6 +201,11 @@ class App:
     def approvals(self) -> ApprovalQuestions:
         """The questions to people that wait, what an answer signs, and the answers."""
         return ApprovalQuestions(self.deployment)
+
+    @property
+    def artifacts(self) -> PublishedArtifacts:
+        """The packs, policies and catalogs that are published in a tenant, and what is active of them."""
+        return PublishedArtifacts(self.deployment)
 
     @property
     def cancels(self) -> Cancels:

@@ -3,6 +3,8 @@
 - `runs`: lists, single runs, their timelines, and events that a reader can resume.
 - `approvals`: the questions that wait for people, what an answer signs, and the answers.
 - `cancels`: what a person signs to stop a run, and the request to stop it.
+- `acts`: what a person signs to do an act, and the act by signatures that were made elsewhere.
+- `artifacts`: the packs, policies and catalogs that are published, and what is active of them.
 - `facts`: what is known of a subject, and the acts that change it; `pages`: a page of a list.
 - `subscriptions`: handlers that receive every event at least once. `engine.event_delivery` calls them.
 

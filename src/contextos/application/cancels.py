@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
-from contextos.contracts.encoding.jcs import canonical
-from contextos.operations.acts.act import Actor, stated_act
+from contextos.application.acts import ActStatement, signed_elsewhere
+from contextos.operations.acts.act import stated_act
 from contextos.operations.deployment import Deployment
 from contextos.operations.operator import proposed_cancel, request_cancel
 from contextos.queries.run_names import run_named
 from contextos.queries.run_view import RunView
-from contextos.trust.approvals.acts import ACT_TYP
-from contextos.trust.identity.jws import signing_input
-
-
-@dataclass(frozen=True, slots=True)
-class CancelStatement:
-    """What a person signs to stop a run as it is now: `payload` is the canonical JSON of the act."""
-
-    payload: bytes
-    _act: Mapping[str, Any] = field(repr=False, compare=False)
-
-    def signing_input(self, kid: str) -> bytes:
-        """Return the bytes to sign with the person's Ed25519 key `kid`. The token is these, a dot, and the signature in
-        Base64url without padding.
-        """
-        return signing_input(kid, ACT_TYP, self._act)
 
 
 class Cancels:
@@ -36,7 +16,7 @@ class Cancels:
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
 
-    async def statement(self, tenant_id: str, name: str, actor_id: str, reason: str = "") -> CancelStatement:
+    async def statement(self, tenant_id: str, name: str, actor_id: str, reason: str = "") -> ActStatement:
         """Return what `actor_id` signs to stop a run. It fits the run only until its journal grows.
 
         Raises:
@@ -46,7 +26,7 @@ class Cancels:
         store = self._deployment.ports.stores.tenant(tenant_id)
         run_id = await run_named(store, name)
         act = stated_act(tenant_id, proposed_cancel(run_id, reason, await store.length(run_id)), actor_id).to_json()
-        return CancelStatement(canonical(act), act)
+        return ActStatement.of_act(act)
 
     async def request(self, tenant_id: str, name: str, actor_id: str, token: str, reason: str = "") -> RunView:
         """Request that a run stops, proved by the compact JWS of `statement`. An effect that was sent goes on.
@@ -58,5 +38,6 @@ class Cancels:
             NotFound: there is no such run or request in this tenant.
         """
         run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
-        actor = Actor(actor_id, lambda _statement: {"kind": "jws", "token": token})
-        return await request_cancel(self._deployment, tenant_id, run_id, by=actor, reason=reason)
+        return await request_cancel(
+            self._deployment, tenant_id, run_id, by=signed_elsewhere(actor_id, [token]), reason=reason
+        )

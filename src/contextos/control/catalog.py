@@ -91,7 +91,7 @@ class Catalog:
         self._lists = {EGRESS_LIST: sorted(set(egress)), REDACTION_LIST: sorted(set(redaction))}
         self._tenant, self._runtime_version = tenant_id, runtime_version
         self._check_pins = check_pins
-        self._repository = ArtifactRepository(
+        self.repository = ArtifactRepository(
             store, open_envelope, tenant_id=tenant_id, active_seal=active_seal, allow_unsigned=allow_unsigned
         )
         self._pinned: BoundedCache[tuple[ResolvedPins, tuple[AdapterDefinition, ...]]] = BoundedCache()
@@ -100,11 +100,11 @@ class Catalog:
 
     async def active(self) -> ActiveArtifacts:
         """Return what is active now. Raises `Integrity` if somebody changed it past the runtime."""
-        return await self._repository.active()
+        return await self.repository.active()
 
     def opened(self, envelope: dict[str, Any]) -> GovernedArtifact:
         """Return the artifact in a signed envelope. Raises as `publication`."""
-        return self._repository.opened(envelope).artifact
+        return self.repository.opened(envelope).artifact
 
     async def publication(self, envelope: dict[str, Any]) -> tuple[str, ProposedAct | None]:
         """Return the ref of an artifact and the act that publishes it; None if the same content is published already.
@@ -114,14 +114,14 @@ class Catalog:
             InvalidArtifact: lint refuses it, it is for another tenant, or the ref already has different content.
             MalformedJson, InvalidEnvelope: the payload does not fit its contract.
         """
-        stored = self._repository.opened(envelope)
+        stored = self.repository.opened(envelope)
         if tenant_of(stored.artifact) not in (None, self._tenant):
             detail = f"`{stored.ref}` is for another tenant"
             raise _invalid("/tenant", "other_tenant", detail, "publish it in that tenant")
         problems = lint_pack(stored.artifact, None) if isinstance(stored.artifact, ContextPack) else ()
         if problems:
             raise InvalidArtifact(*problems)
-        published_digest = await self._repository.digest_of(stored.ref)
+        published_digest = await self.repository.digest_of(stored.ref)
         if published_digest == stored.digest:
             return stored.ref, None
         if published_digest is not None:
@@ -200,7 +200,7 @@ class Catalog:
                 the other policies first, so that no rule ends unnoticed.
         """
         active = await self._expected(expected)
-        if await self._repository.digest_of(ref) is None:
+        if await self.repository.digest_of(ref) is None:
             raise NotFound(f"`{ref[:200]}` is not published; nothing was withdrawn")
         if any(ref == name for _, name in active.policies):
             remedy = "activate the other policies without it first"
@@ -219,7 +219,7 @@ class Catalog:
         registers (`adapter:<id>`), and `active_policies`. `policies`: a list of `{level, ref, digest}`. `publishers`:
         the sorted publishers of the refs and active policies.
         """
-        active = await self._repository.active()
+        active = await self.repository.active()
         if refused := _not_allowed(refs, active, intent, environment):
             found = await self._found(refs, active) if active.version else None
             return _failure(found if isinstance(found, PinsRefused) else refused)
@@ -230,7 +230,7 @@ class Catalog:
             if isinstance(resolved, PinsRefused):
                 return _failure(resolved)
             used = tuple(definitions[adapter_id] for adapter_id in resolved.adapters)
-            await self._repository.store_definitions(used)
+            await self.repository.store_definitions(used)
             refused = await self._refused(self._pin_set(resolved, active, definitions))
             if refused:
                 return _failure(refused)
@@ -245,7 +245,7 @@ class Catalog:
         for ref in refs:
             known = self._rules.get(ref)
             if known is None:
-                stored = await self._repository.published(ref)
+                stored = await self.repository.published(ref)
                 if stored is None:
                     return None
                 pack = stored.artifact
@@ -271,7 +271,7 @@ class Catalog:
             for name, digest in pins.items()
             if not name.startswith((ADAPTER, CODE)) and name not in (ACTIVE_POLICIES, *self._lists, RUNTIME)
         }
-        artifacts = {ref: (await self._repository.artifact(ref, digest)).artifact for ref, digest in refs.items()}
+        artifacts = {ref: (await self.repository.artifact(ref, digest)).artifact for ref, digest in refs.items()}
         pack = artifacts.get(pack_ref)
         above = [(level, artifacts.get(ref)) for ref, level in levels.items() if level != "pack"]
         if not isinstance(pack, ContextPack):
@@ -291,7 +291,7 @@ class Catalog:
                 merged.specs,
                 merged.gates,
                 tuple(merged.bundles.values()),
-                tuple([await self._repository.definition(name, pins[name]) for name in adapters]),
+                tuple([await self.repository.definition(name, pins[name]) for name in adapters]),
             ),
         )
 
@@ -300,7 +300,7 @@ class Catalog:
 
         The digest is None for a name that is not known, that is withdrawn, or that no tenant pin names any more.
         """
-        active = await self._repository.active()
+        active = await self.repository.active()
         named, digests = active.named(), dict[str, str | None]()
         for name in names:
             if name == ACTIVE_POLICIES:
@@ -309,13 +309,13 @@ class Catalog:
                 digests[name] = content_address(self._lists[name])
             elif name.startswith(ADAPTER):
                 definition = definitions.get(name.removeprefix(ADAPTER))
-                digests[name] = None if definition is None else self._repository.address(definition)
+                digests[name] = None if definition is None else self.repository.address(definition)
             else:
-                digests[name] = await self._repository.digest_of(name) if name in named else None
+                digests[name] = await self.repository.digest_of(name) if name in named else None
         return active.version, digests
 
     def _pin_set(self, pinned: ResolvedPins, active: ActiveArtifacts, definitions: Definitions) -> dict[str, Any]:
-        addresses = {ADAPTER + name: self._repository.address(definitions[name]) for name in pinned.adapters}
+        addresses = {ADAPTER + name: self.repository.address(definitions[name]) for name in pinned.adapters}
         pin_set = pinned.pin_set({**addresses, ACTIVE_POLICIES: active.digest})
         for name, listed in self._lists.items():
             if listed:
@@ -333,7 +333,7 @@ class Catalog:
         return None
 
     def _same(self, live: AdapterDefinition | None, known: AdapterDefinition) -> bool:
-        return live is known or (live is not None and self._repository.address(live) == self._repository.address(known))
+        return live is known or (live is not None and self.repository.address(live) == self.repository.address(known))
 
     async def _found(self, refs: Sequence[str], active: ActiveArtifacts) -> dict[str, StoredArtifact] | PinsRefused:
         """The artifacts of a request and the policies in force, by ref."""
@@ -341,7 +341,7 @@ class Catalog:
             return malformed
         found: dict[str, StoredArtifact] = {}
         for ref in (*refs, *(name for _, name in active.policies)):
-            stored = await self._repository.published(ref)
+            stored = await self.repository.published(ref)
             if stored is None or ref in active.withdrawn:
                 detail = f"`{ref[:200]}` is not published in this tenant or is withdrawn; publish it"
                 return PinsRefused("unknown_ref", detail)
@@ -359,12 +359,12 @@ class Catalog:
         pinned = resolve_pins(requested, above, definitions, self._runtime_version)
         if isinstance(pinned, PinsRefused):
             return pinned
-        publishers = {await self._repository.publisher_of(ref) for ref in found}
+        publishers = {await self.repository.publisher_of(ref) for ref in found}
         return replace(pinned, publishers=tuple(sorted(by for by in publishers if by is not None)))
 
     async def _expected(self, expected: int) -> ActiveArtifacts:
         """The active set, whose version must be the one that the actor saw."""
-        active = await self._repository.active()
+        active = await self.repository.active()
         if active.version != expected:
             detail = f"the active set has the version {active.version} and not {expected}"
             raise _invalid("/expected", "stale_version", detail, "look at what is active now, and decide again")
@@ -372,7 +372,7 @@ class Catalog:
 
     async def _usable(self, ref: str, active: ActiveArtifacts) -> StoredArtifact:
         """A published artifact that is not withdrawn. Raises `NotFound`."""
-        stored = await self._repository.published(ref)
+        stored = await self.repository.published(ref)
         if stored is None or ref in active.withdrawn:
             raise NotFound(f"`{ref[:200]}` is not published or is withdrawn; publish it first")
         return stored
@@ -381,7 +381,7 @@ class Catalog:
         """An act on the active set, which states the digest of the set that it leaves. Its key is that of the set, so
         that the last one is found at once.
         """
-        write, digest = self._repository.active_change(after, expected)
+        write, digest = self.repository.active_change(after, expected)
         return ProposedAct(kind, ACTIVE_SET_KEY, {**arguments, "active_digest": digest}, expected, (write,))
 
 

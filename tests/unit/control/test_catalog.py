@@ -147,7 +147,7 @@ def test_a_version_that_is_no_exact_pin_is_refused(control: TenantCatalog) -> No
 def test_two_publishers_at_one_moment_publish_once(control: TenantCatalog) -> None:
     one, other = control.again(), control.again()
     control.commit(run(other.publication(pack_envelope()))[1], "b")
-    one._repository.digest_of = _absent  # type: ignore[method-assign]
+    one.repository.digest_of = _absent  # type: ignore[method-assign]
     with pytest.raises(Conflict):
         control.commit(run(one.publication(pack_envelope({"/business_context/summary": "x"})))[1], "a")
     assert control.document("pins", REF)["digest"] == content_address(pack_json())
@@ -210,12 +210,12 @@ def test_an_artifact_that_is_no_policy_of_its_level_is_not_put_in_force(
 def test_a_change_of_the_list_in_between_is_a_conflict(control: TenantCatalog) -> None:
     control.publish(policy_envelope())
     late = control.again()
-    stale = run(late._repository.active())
+    stale = run(late.repository.active())
 
     async def seen() -> Any:
         return stale
 
-    late._repository.active = seen  # type: ignore[method-assign]
+    late.repository.active = seen  # type: ignore[method-assign]
     control.activate(("tenant", "POLICY_HOUSE@1.0.0"))
     with pytest.raises(Conflict):
         control.commit(run(late.activation([("platform", "POLICY_HOUSE@1.0.0")], expected=0)))

@@ -294,7 +294,7 @@ def test_each_definition_is_stored_once(control: TenantCatalog) -> None:
 def test_two_processes_that_store_one_definition_both_go_on(control: TenantCatalog) -> None:
     control.allow(REF)
     other = control.again()
-    missed = other._repository._store.scan
+    missed = other.repository._store.scan
 
     async def late(collection: str, **given: Any) -> Any:
         if collection == "artifacts" and given["key"].startswith("sha256:") and not control.more.get("seen"):
@@ -306,7 +306,7 @@ def test_two_processes_that_store_one_definition_both_go_on(control: TenantCatal
 
     real = control.store
     late_store = {"scan": staticmethod(late), "commit": real.commit, "lines": real.lines, "read": real.read}
-    other._repository._store = type("Late", (), late_store)()
+    other.repository._store = type("Late", (), late_store)()
     assert run(other.pin((REF,), control.definitions, **HERE)) == control.pin()
 
 

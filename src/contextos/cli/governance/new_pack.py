@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -40,27 +40,6 @@ from contextos.cli.terminal import print_result
 from contextos.cli.workspace_search import find_workspace
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput, Problem
-
-if TYPE_CHECKING:
-    from contextos.contracts.envelopes.tool import AdapterDefinition
-
-HEADER: Final = """\
-# The short form of a pack. `contextos pack expand {file}` prints the whole pack, `--origins` where each field is from.
-# What is left out gets the strictest value: every write is asked of the approver, and who is not named may not.
-# A condition is like a Python expression:
-#   deny:
-#     - when: evidence.ci.green == False
-#       because: the build is red
-#   ask:
-#     - role: lead
-#       when: args.env == "prod"
-#   auto_approve:
-#     - tools: [scale]
-#       bounds: {{replicas: {{min: 1, max: 5}}}}
-# A call whose argument does not fit is refused, and nobody is asked:
-#   permissions:
-#     write_file: {{arg_constraints: {{path: {{pattern: 'notes/[a-z]+[.]txt'}}}}}}
-"""
 
 SESSION_BUDGET: Final = {"max_tool_calls": 200, "wall_clock_ms": 600_000}
 """The budget of a drafted pack for an MCP client, which makes more calls in a session than a request does in a run."""
@@ -105,6 +84,7 @@ def new_command(
     asked for its tools, and no tool is called.
     """
     from contextos.app.adapter_files import require_reach
+    from contextos.packs.drafting import draft_pack
 
     stated = {"--read": read, "--env": env, "--token-env": token_env, "--resource": resource, "--egress": egress}
     given = [option for option, value in {**stated, "--local": local, "--internal": internal}.items() if value]
@@ -115,7 +95,7 @@ def new_command(
     body |= {"approver": approver, **({"mode": "observe"} if observe else {})}
     if from_mcp is None:
         path = out or Path(f"{name}.yaml")
-        write_new_file(path, _pack_text(path, body, workspace_definitions(workspace).values()))
+        write_new_file(path, draft_pack(displayed(str(path)), body, workspace_definitions(workspace).values()))
         print_result({"file": str(path)}, [f"{displayed(str(path))} is written"], as_json=as_json)
         return 0
     url, command = _url_or_command(from_mcp)
@@ -148,6 +128,7 @@ def _draft_both(
     from contextos.contracts.envelopes.plan import MAX_TEMPLATE_STEPS
     from contextos.contracts.envelopes.tool import AdapterDefinition
     from contextos.packs.building import expand_content
+    from contextos.packs.drafting import draft_pack
 
     name = str(body["name"])
     adapter_id = re.sub(r"[^A-Za-z0-9_]", "_", name.rpartition(".")[2])
@@ -159,7 +140,7 @@ def _draft_both(
             raise InvalidInput(Problem("", "exists", detail, remedy))
     content, rows = asyncio.run(draft_mcp(root, adapter_id, connection, **stated))
     definition = parse(AdapterDefinition, content["definition"])
-    text = _pack_text(out or pack_file, body | {"budget": SESSION_BUDGET}, [definition])
+    text = draft_pack(displayed(str(out or pack_file)), body | {"budget": SESSION_BUDGET}, [definition])
     # What a person reviews can be published: lint refuses it here, or never.
     expand_content(text.encode(), [definition])
     for file in (root / adapter_file, place):
@@ -179,27 +160,6 @@ def _draft_both(
     document = {"file": files[1], "adapter": files[0], "tools": rows, "next": following}
     print_result(document, lines, as_json=as_json)
     return 0
-
-
-def _pack_text(path: Path, body: dict[str, Any], definitions: Iterable[AdapterDefinition]) -> str:
-    """The short form of a pack over all tools of these definitions."""
-    from contextos.contracts.encoding.codec import parse
-    from contextos.contracts.envelopes.plan import MAX_TEMPLATE_STEPS
-    from contextos.packs.declaration import PackDeclaration
-    from contextos.packs.reading import write_declaration
-
-    tools = {f"{one.adapter_id}.{tool.name}": (one, tool) for one in definitions for tool in one.capabilities}
-    told = {**body, "tools": list(tools)[:MAX_TEMPLATE_STEPS]}
-    if reached := {endpoint for name in told["tools"] for endpoint in tools[name][0].egress}:
-        told["egress"] = sorted(reached)
-    if dearest := max((tool.cost_cents for _, tool in tools.values()), default=0):
-        told["budget"] = {**told.get("budget", {}), "max_cost_cents": dearest}
-    text = HEADER.format(file=displayed(str(path))) + write_declaration(parse(PackDeclaration, told))
-    if left := list(tools)[MAX_TEMPLATE_STEPS:]:
-        text += f"# A pack has at most {MAX_TEMPLATE_STEPS} tools. Not in it:\n" + "".join(
-            f"# - {one}\n" for one in left
-        )
-    return text
 
 
 def _url_or_command(server: str) -> tuple[str, list[str]]:

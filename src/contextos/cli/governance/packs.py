@@ -107,9 +107,9 @@ def sign_command(
     What is signed is the whole pack: a short form is expanded for the tools of the workspace. A deployment publishes it
     if `runtime.json` lists the public key for the purpose `pack`.
     """
-    from contextos.cli.governance.artifacts import artifact_problems
     from contextos.contracts.encoding.jcs import canonical
     from contextos.control.artifacts import PACK_TYPE, read_artifact
+    from contextos.packs.checking import artifact_problems
     from contextos.trust.seal import KeyRing, seal
 
     content = canonical(whole_pack(file, workspace))

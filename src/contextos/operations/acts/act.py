@@ -7,7 +7,7 @@ Source: docs/adr/0021-an-operator-signs-what-is-in-force.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,10 @@ class Actor:
     def with_key(cls, actor_id: str, private_key: bytes) -> Actor:
         """Return the actor who signs with a raw Ed25519 private key of 32 bytes. Raises `ValueError` for others."""
         return cls(actor_id, act_signer(private_key))
+
+    def sign(self, statements: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Return an assertion for each statement of acts that are committed together. Nothing was changed before."""
+        return [self.vouch(one) for one in statements]
 
 
 def unsafe_local_assertion(_statement: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -73,27 +77,56 @@ async def signed_act(
         InvalidInput: the act does not fit its contract.
         Unavailable: the directory did not answer.
     """
-    act = stated_act(tenant_id, proposed, by.id)
-    role = None if own_run and act.kind in OWN_RUN_ACTS else ACT_ROLES[act.kind]
-    person = await ports.directory.approver(tenant_id, act.actor)
-    assertion = read_assertion(by.vouch(act.to_json()))
-    refused: ApprovalRefused | None = act_fault(
-        person, act, role, assertion, unsafe_local=UNSAFE_LOCAL_OPERATORS in config.unsafe
-    )
-    if refused:
-        raise refused
-    key = act_key(person, act, assertion)
-    return {"act": act.to_json(), "role": role, "assertion": assertion.to_json(), "key": key.to_json() if key else None}
+    (signed,) = await _signed_acts(ports, config, tenant_id, [proposed], by, own_run=own_run)
+    return signed
+
+
+async def _signed_acts(
+    ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: Sequence[ProposedAct], by: Actor, *, own_run: bool
+) -> list[dict[str, Any]]:
+    acts = [stated_act(tenant_id, one, by.id) for one in proposed]
+    person = await ports.directory.approver(tenant_id, by.id)
+    signed: list[dict[str, Any]] = []
+    for act, said in zip(acts, by.sign([one.to_json() for one in acts]), strict=True):
+        role = None if own_run and act.kind in OWN_RUN_ACTS else ACT_ROLES[act.kind]
+        assertion = read_assertion(said)
+        refused: ApprovalRefused | None = act_fault(
+            person, act, role, assertion, unsafe_local=UNSAFE_LOCAL_OPERATORS in config.unsafe
+        )
+        if refused:
+            raise refused
+        key = act_key(person, act, assertion)
+        fields = {"act": act.to_json(), "role": role, "assertion": assertion.to_json()}
+        signed.append({**fields, "key": key.to_json() if key else None})
+    return signed
 
 
 async def prove_act(
     ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: ProposedAct, by: Actor, *, own_run: bool = False
 ) -> tuple[str, Draft]:
     """Have the actor sign the act, check it, and return its entry for the control stream. Raises as `signed_act`."""
-    body = await signed_act(ports, config, tenant_id, proposed, by, own_run=own_run)
-    at_us = max(ports.clock.now_us(), proposed.not_before_us)
-    draft = Draft(proposed.kind, proposed.about, at_us, by.id, b"", ports.entropy.take(SALT_BYTES))
-    return CONTROL, sealed_act(tenant_id, draft, body, ports.keys)
+    (draft,) = await prove_acts(ports, config, tenant_id, [proposed], by, own_run=own_run)
+    return CONTROL, draft
+
+
+async def prove_acts(
+    ports: Ports,
+    config: DeploymentConfig,
+    tenant_id: str,
+    proposed: Sequence[ProposedAct],
+    by: Actor,
+    *,
+    own_run: bool = False,
+) -> list[Draft]:
+    """As `prove_act` for acts that are committed together: the actor signs each before any is checked."""
+    drafts = []
+    for one, body in zip(
+        proposed, await _signed_acts(ports, config, tenant_id, proposed, by, own_run=own_run), strict=True
+    ):
+        at_us = max(ports.clock.now_us(), one.not_before_us)
+        draft = Draft(one.kind, one.about, at_us, by.id, b"", ports.entropy.take(SALT_BYTES))
+        drafts.append(sealed_act(tenant_id, draft, body, ports.keys))
+    return drafts
 
 
 async def commit_act(ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: ProposedAct, by: Actor) -> None:

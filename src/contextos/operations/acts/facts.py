@@ -9,7 +9,7 @@ from contextos.contracts.acts import ProposedAct
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.evidence import commit_key
 from contextos.errors import Conflict, InvalidInput, Problem
-from contextos.operations.acts.act import Actor, prove_act
+from contextos.operations.acts.act import Actor, prove_acts
 from contextos.operations.deployment import Deployment
 
 MAX_WITHDRAWN: Final = 100
@@ -58,7 +58,7 @@ async def write_facts(
         )
         for edge_id, ref in planned.withdrawn.items()
     ]
-    acts = [(await prove_act(app.ports, app.config, tenant_id, one, by))[1] for one in proposed]
+    acts = await prove_acts(app.ports, app.config, tenant_id, proposed, by)
     return await graph.put(nodes, edges, acts=acts, expect=before)
 
 

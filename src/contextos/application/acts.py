@@ -1,0 +1,110 @@
+"""What a person signs to do an act, and the act by signatures that were made elsewhere.
+
+An act is any function that does something by an `Actor`, such as `operations.acts.governance.publish_artifact`. The
+function that does it also says what is signed, so that nothing else is signed than what is then checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from contextos.contracts.encoding.jcs import canonical
+from contextos.errors import InvalidInput, Problem
+from contextos.operations.acts.act import Actor
+from contextos.operations.deployment import Deployment
+from contextos.trust.approvals.acts import ACT_TYP
+from contextos.trust.identity.jws import signing_input, unverified_payload
+
+MAX_STATED_S: Final = 900
+"""How long a statement that says its own time can be signed, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActStatement:
+    """What a person signs to do an act: `payload` is the canonical JSON of the act."""
+
+    payload: bytes
+    _act: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @classmethod
+    def of_act(cls, act: Mapping[str, Any]) -> ActStatement:
+        """Return the statement of an act, which is a JSON object."""
+        return cls(canonical(act), act)
+
+    @property
+    def statement(self) -> dict[str, Any]:
+        """The act as a JSON object."""
+        return dict(self._act)
+
+    def signing_input(self, kid: str) -> bytes:
+        """Return the bytes to sign with the person's Ed25519 key `kid`. The token is these, a dot, and the signature in
+        Base64url without padding.
+        """
+        return signing_input(kid, ACT_TYP, self._act)
+
+
+class _Stated(Exception):
+    """A signal to `statements_of`, not an error."""
+
+    def __init__(self, statements: Sequence[Mapping[str, Any]]) -> None:
+        self.statements = statements
+
+
+class _Reader(Actor):
+    """An actor who reads what they would sign, and signs nothing. The act ends there."""
+
+    def sign(self, statements: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        raise _Stated(statements)
+
+
+@dataclass(frozen=True, slots=True)
+class _Signer(Actor):
+    """An actor who signed elsewhere. A statement that they did not sign gets a token that is none."""
+
+    tokens: tuple[str, ...] = ()
+
+    def sign(self, statements: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        if len(self.tokens) != len(statements):
+            detail = f"the act has {len(statements)} statements, and {len(self.tokens)} tokens were sent"
+            remedy = "sign each statement of the act as it is now"
+            raise InvalidInput(Problem("/tokens", "other_statements", detail, remedy))
+        by_statement = {canonical(unverified_payload(one)): one for one in self.tokens}
+        return [{"kind": "jws", "token": by_statement.get(canonical(one), "")} for one in statements]
+
+
+def _unsigned(_statement: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"kind": "jws", "token": ""}
+
+
+async def statements_of(actor_id: str, act: Callable[[Actor], Awaitable[object]]) -> tuple[ActStatement, ...]:
+    """Return what `actor_id` signs for `act`, in order; empty if it would change nothing. Nothing is changed.
+
+    Raises whatever `act` refuses before it is signed.
+    """
+    try:
+        await act(_Reader(actor_id, _unsigned))
+    except _Stated as stated:
+        return tuple(ActStatement.of_act(one) for one in stated.statements)
+    return ()
+
+
+def signed_elsewhere(actor_id: str, tokens: Sequence[str]) -> Actor:
+    """Return the actor who signed elsewhere: a compact JWS for each statement of the act, in any order.
+
+    An act by them raises `ApprovalRefused` (`assertion_invalid`) for a statement that none of the tokens signs, and
+    `InvalidInput` if there is another number of them.
+    """
+    return _Signer(actor_id, _unsigned, tuple(tokens))
+
+
+def check_stated_at(app: Deployment, at_us: int) -> None:
+    """Raise `InvalidInput` unless `at_us` (Unix microseconds) lies in the last `MAX_STATED_S` seconds.
+
+    For an act that says its own time: it is signed later than it was stated, and nobody dates it as they like.
+    """
+    age_us = app.ports.clock.now_us() - at_us
+    if not 0 <= age_us <= MAX_STATED_S * 1_000_000:
+        detail = f"the act was not stated in the last {MAX_STATED_S} s"
+        raise InvalidInput(Problem("/at_us", "not_now", detail, "ask for the statement again"))

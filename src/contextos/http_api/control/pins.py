@@ -1,0 +1,107 @@
+"""Pins: which packs the requests of a tenant may use, for which intents, and where. Each change is a signed act."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter
+
+from contextos.app import App
+from contextos.contracts.acts import PackPin
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.model import Count, Model, Name, NonEmpty
+from contextos.http_api.access import RolesHere
+from contextos.http_api.bodies import body_of, json_of
+from contextos.http_api.callers import AppHere, CallerHere
+from contextos.http_api.control.packs import READERS, ActiveVersion
+from contextos.http_api.control.pages import page_of
+from contextos.http_api.control.signing import ActDocument, Signed, act_document, require_role, signing_actor
+from contextos.http_api.routes.runs import Cursor, Limit
+from contextos.operations.acts.act import Actor
+from contextos.operations.acts.governance import pin_packs, withdraw_pin
+from contextos.trust.approvals.acts import POLICY_ADMIN_ROLE
+
+pin_routes: Final = APIRouter(tags=["packs"])
+
+
+class PinPage(Model):
+    """A page of the pins of a tenant. `version` is that of the active set, and `withdrawn` what nothing new uses."""
+
+    version: int
+    items: list[PackPin]
+    withdrawn: list[str]
+    cursor: str | None
+
+
+class PinDraft(Model):
+    """A pin: requests with exactly these refs, for these intents, in this environment (`embedded` or `service`; left
+    out, that of the deployment). `expected` is the `version` of the active set that the actor saw.
+    """
+
+    refs: NonEmpty[Name]
+    intents: NonEmpty[Name]
+    environment: Name | None = None
+    expected: Count
+
+
+class SignedPin(PinDraft, Signed):
+    """A pin, with the actor's proof."""
+
+
+PinBody = Annotated[PinDraft, json_of(PinDraft)]
+SignedPinBody = Annotated[SignedPin, json_of(SignedPin)]
+
+
+@pin_routes.get("/pins")
+async def get_pins(
+    app: AppHere, caller: CallerHere, roles: RolesHere, limit: Limit = 50, cursor: Cursor = ""
+) -> PinPage:
+    """List the pins. Without one no request is accepted."""
+    require_role(roles, *READERS)
+    active = await app.artifacts.active(caller.tenant_id)
+    items, following = page_of(active.packs, (caller.tenant_id, "pins", active.version), limit, cursor)
+    return PinPage(version=active.version, items=list(items), withdrawn=sorted(active.withdrawn), cursor=following)
+
+
+@pin_routes.post("/pins/statement", openapi_extra=body_of(PinDraft))
+async def post_pin_statement(app: AppHere, caller: CallerHere, roles: RolesHere, sent: PinBody) -> ActDocument:
+    """Return what the caller signs to pin packs. Nothing is changed."""
+    require_role(roles, POLICY_ADMIN_ROLE)
+    return await act_document(app, caller, lambda by: _pin(app, caller.tenant_id, sent, by))
+
+
+@pin_routes.post("/pins", status_code=201, openapi_extra=body_of(SignedPin))
+async def post_pin(app: AppHere, caller: CallerHere, roles: RolesHere, sent: SignedPinBody) -> ActiveVersion:
+    """Allow requests that name exactly these refs, for these intents."""
+    require_role(roles, POLICY_ADMIN_ROLE)
+    await _pin(app, caller.tenant_id, sent, signing_actor(caller, sent))
+    return ActiveVersion(version=sent.expected + 1)
+
+
+@pin_routes.post("/pins/withdraw/statement", openapi_extra=body_of(PinDraft))
+async def post_unpin_statement(app: AppHere, caller: CallerHere, roles: RolesHere, sent: PinBody) -> ActDocument:
+    """Return what the caller signs to end a pin. Nothing is changed."""
+    require_role(roles, POLICY_ADMIN_ROLE)
+    return await act_document(app, caller, lambda by: _unpin(app, caller.tenant_id, sent, by))
+
+
+@pin_routes.post("/pins/withdraw", openapi_extra=body_of(SignedPin))
+async def post_unpin(app: AppHere, caller: CallerHere, roles: RolesHere, sent: SignedPinBody) -> ActiveVersion:
+    """End a pin. Approvals that wait under a pack without any pin become void."""
+    require_role(roles, POLICY_ADMIN_ROLE)
+    await _unpin(app, caller.tenant_id, sent, signing_actor(caller, sent))
+    return ActiveVersion(version=sent.expected + 1)
+
+
+async def _pin(app: App, tenant_id: str, sent: PinDraft, by: Actor) -> None:
+    await pin_packs(app.deployment, tenant_id, _pin_of(app, sent), expected=sent.expected, by=by)
+
+
+async def _unpin(app: App, tenant_id: str, sent: PinDraft, by: Actor) -> None:
+    await withdraw_pin(app.deployment, tenant_id, _pin_of(app, sent), expected=sent.expected, by=by)
+
+
+def _pin_of(app: App, sent: PinDraft) -> PackPin:
+    environment = sent.environment or app.deployment.config.profile
+    told = {"refs": sorted(set(sent.refs)), "intents": sorted(set(sent.intents)), "environment": environment}
+    return parse(PackPin, told)

@@ -1,0 +1,63 @@
+"""Acts of people over HTTP: what is signed, and the act by the tokens that were signed. The server sees no private key.
+
+Both steps run the same function of `operations`, so what is signed is what is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from pydantic import Field
+
+from contextos.app import App
+from contextos.application.acts import signed_elsewhere, statements_of
+from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
+from contextos.contracts.model import Model, OpenObject, Seq
+from contextos.http_api.problems import HttpProblem
+from contextos.operations.acts.act import Actor
+from contextos.trust.identity.callers import Caller
+
+ActToken = Annotated[str, Field(max_length=MAX_TOKEN_CHARS)]
+
+
+class Signed(Model):
+    """The fields of an act with its proof: a compact JWS by the caller's key for each statement, in any order."""
+
+    tokens: Seq[ActToken]
+
+
+class StatedAct(Model):
+    """One statement of an act. `signing_inputs` are as those of an approval's statement."""
+
+    statement: OpenObject
+    signing_inputs: dict[str, str]
+
+
+class ActDocument(Model):
+    """What the caller signs to do an act as things are now, most often one statement. Nothing to sign: it is done."""
+
+    statements: list[StatedAct]
+
+
+def require_role(held: frozenset[str], *roles: str) -> None:
+    """Raise `HttpProblem` (403) unless one of these roles is held. It is asked before anything is looked up."""
+    if held.isdisjoint(roles):
+        named = ", ".join(f"`{one}`" for one in sorted(roles))
+        raise HttpProblem(403, "not_allowed", f"this needs a role that you do not hold here: {named}")
+
+
+async def act_document(app: App, caller: Caller, act: Callable[[Actor], Awaitable[object]]) -> ActDocument:
+    """Return what the caller signs to do `act`. Nothing is changed. Raises whatever `act` refuses."""
+    known = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
+    kids = [one.kid for one in known.keys] if known else []
+    statements = [
+        StatedAct(statement=one.statement, signing_inputs={kid: one.signing_input(kid).decode() for kid in kids})
+        for one in await statements_of(caller.subject, act)
+    ]
+    return ActDocument(statements=statements)
+
+
+def signing_actor(caller: Caller, signed: Signed) -> Actor:
+    """Return the caller as the actor who signed these tokens elsewhere."""
+    return signed_elsewhere(caller.subject, signed.tokens)

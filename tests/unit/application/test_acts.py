@@ -1,0 +1,92 @@
+"""What an act signs is what the act then checks, and reading it changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contextos.application.acts import MAX_STATED_S, check_stated_at, signed_elsewhere, statements_of
+from contextos.application.facts import Facts
+from contextos.errors import ApprovalRefused, InvalidInput
+from contextos.operations.acts.act import Actor
+from contextos.trust.approvals.acts import sign_act
+from contextos.trust.seal import listed_key
+from tests.world import OPERATOR, OPERATOR_KEY, TENANT, TestWorld, open_world, run
+
+CUSTOMER, VERIFIED = "customer:cus_77", "identity_verified"
+
+
+def replacing(world: TestWorld, value: bool) -> object:
+    """An act of two statements: a fact ends, and another begins."""
+
+    async def act(by: Actor) -> object:
+        return await Facts(world.deployment).replace(
+            TENANT,
+            CUSTOMER,
+            VERIFIED,
+            value,
+            source="artifact:kyc_1#rev_1",
+            integrity="trusted",
+            classification="CONFIDENTIAL",
+            observed_at_us=1,
+            by=by,
+        )
+
+    return act
+
+
+def test_each_statement_of_an_act_is_signed_and_the_act_is_done_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await open_world(tmp_path)
+        act, kid = replacing(world, False), listed_key(OPERATOR_KEY)["kid"]
+        before = await world.stores.graph(TENANT).head()
+        said = await statements_of(OPERATOR, act)  # type: ignore[arg-type]
+        assert [one.statement["kind"] for one in said] == ["graph.written", "graph.withdrawn"]
+        assert await world.stores.graph(TENANT).head() == before
+        tokens = [sign_act(OPERATOR_KEY, kid, one.statement) for one in said]
+        with pytest.raises(InvalidInput) as other:
+            await act(signed_elsewhere(OPERATOR, tokens[:1]))  # type: ignore[operator]
+        assert other.value.problems[0].code == "other_statements"
+        for wrong in (tokens[:1] * 2, ["", ""], ["a.b.c", tokens[0]]):
+            with pytest.raises(ApprovalRefused) as refused:
+                await act(signed_elsewhere(OPERATOR, wrong))  # type: ignore[operator]
+            assert refused.value.reason == "assertion_invalid"
+        assert await world.stores.graph(TENANT).head() == before
+        await act(signed_elsewhere(OPERATOR, tokens[::-1]))  # type: ignore[operator]
+        [fact] = await Facts(world.deployment).get(TENANT, CUSTOMER, VERIFIED)
+        assert fact.value is False
+        assert await statements_of(OPERATOR, act) == ()  # type: ignore[arg-type]
+        await world.aclose()
+
+    run(scenario())
+
+
+def test_tokens_of_one_act_are_not_those_of_another(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await open_world(tmp_path)
+        kid = listed_key(OPERATOR_KEY)["kid"]
+        said = await statements_of(OPERATOR, replacing(world, False))  # type: ignore[arg-type]
+        tokens = [sign_act(OPERATOR_KEY, kid, one.statement) for one in said]
+        other = Facts(world.deployment).retract(
+            TENANT, CUSTOMER, VERIFIED, source="artifact:kyc_1#rev_1", by=signed_elsewhere(OPERATOR, tokens)
+        )
+        with pytest.raises((ApprovalRefused, InvalidInput)):
+            await other
+        await world.aclose()
+
+    run(scenario())
+
+
+def test_an_act_that_says_its_time_says_a_recent_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = await open_world(tmp_path)
+        now_us = world.deployment.ports.clock.now_us()
+        check_stated_at(world.deployment, now_us)
+        for at_us in (now_us + 1_000_000_000, now_us - (MAX_STATED_S + 60) * 1_000_000, 0):
+            with pytest.raises(InvalidInput) as refused:
+                check_stated_at(world.deployment, at_us)
+            assert refused.value.problems[0].code == "not_now"
+        await world.aclose()
+
+    run(scenario())

@@ -1,0 +1,38 @@
+"""A page ends where it says, and a cursor of another list is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from contextos.errors import InvalidInput
+from contextos.http_api.control.pages import is_unchanged, page_of, unchanged
+
+OF = ("tenant_a", "pins", 3)
+
+
+def test_the_pages_of_a_list_are_the_list() -> None:
+    items, found, cursor = list(range(7)), [], ""
+    while True:
+        page, following = page_of(items, OF, 3, cursor)
+        found += page
+        if following is None:
+            break
+        cursor = following
+    assert found == items
+
+
+@pytest.mark.parametrize("of", [("tenant_b", "pins", 3), ("tenant_a", "policies", 3), ("tenant_a", "pins", 4)])
+def test_a_cursor_counts_for_its_own_list_as_it_is(of: tuple[str, str, int]) -> None:
+    _, cursor = page_of(range(7), OF, 3, "")
+    assert cursor is not None
+    with pytest.raises(InvalidInput) as refused:
+        page_of(range(7), of, 3, cursor)
+    assert refused.value.problems[0].code == "unknown_cursor"
+
+
+def test_a_tag_is_found_among_those_that_are_stated() -> None:
+    assert is_unchanged('"a"', '"b", "a"')
+    assert is_unchanged('"a"', "*")
+    assert not is_unchanged('"a"', '"b"')
+    assert not is_unchanged('"a"', None)
+    assert (unchanged('"a"').status_code, unchanged('"a"').headers["etag"]) == (304, '"a"')

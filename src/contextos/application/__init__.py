@@ -3,6 +3,9 @@
 - `runs`: lists, single runs, their timelines, and events that a reader can resume.
 - `approvals`: the questions that wait for people, what an answer signs, and the answers.
 - `cancels`: what a person signs to stop a run, and the request to stop it.
+- `statements`: what a person signs to do an act, and the act by the token that was signed elsewhere.
+- `settlements`: what an operator signs to settle an effect whose outcome nobody knows. `run_search`: what a search of
+  runs looks for.
 - `facts`: what is known of a subject, and the acts that change it; `pages`: a page of a list.
 - `subscriptions`: handlers that receive every event at least once. `engine.event_delivery` calls them.
 

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from contextos.app import App
 from contextos.app.bearer import BearerTokens
 from contextos.http_api.openapi import PROBLEM, describe
+from contextos.http_api.operate.groups import OPERATE_ROUTES
 from contextos.http_api.problems import SECURE_HEADERS, add_problem_handlers, problem_response
 from contextos.http_api.routes.approvals import approval_routes
 from contextos.http_api.routes.cancels import cancel_routes
@@ -35,6 +36,8 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.stopping = asyncio.Event()
     add_problem_handlers(api)
     for routes in (health_routes, run_routes, event_routes, cancel_routes, approval_routes, session_routes):
+        api.include_router(routes, prefix="/v1", responses=PROBLEM)
+    for routes in OPERATE_ROUTES:
         api.include_router(routes, prefix="/v1", responses=PROBLEM)
     api.include_router(published_routes)
     api.add_middleware(BoundedHeads)

@@ -19,6 +19,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "SignedAnswer": {"token": "a.b.c"},
     "CancelDraft": {"reason": "no"},
     "SignedCancel": {"token": "a.b.c"},
+    "SettlementDraft": {"happened": False, "evidence_ref": "artifact:bank#rev_1"},
+    "SignedSettlement": {"happened": False, "evidence_ref": "artifact:bank#rev_1", "token": "a.b.c"},
 }
 """A valid body of each route that names a thing in its path."""
 GOVERNED = ("{ref}",)

@@ -18,6 +18,7 @@ from contextos.application.artifacts import PublishedArtifacts
 from contextos.application.cancels import Cancels
 from contextos.application.facts import Facts
 from contextos.application.runs import Runs
+from contextos.application.settlements import Settlements
 from contextos.application.subscriptions import Handler, Subscriber
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
@@ -211,6 +212,11 @@ class App:
     def cancels(self) -> Cancels:
         """What a person signs to stop a run, and the request to stop it."""
         return Cancels(self.deployment)
+
+    @property
+    def settlements(self) -> Settlements:
+        """What an operator signs to settle an effect whose outcome nobody knows, and the settlement."""
+        return Settlements(self.deployment)
 
     @property
     def facts(self) -> Facts:

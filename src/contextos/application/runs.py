@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.application.pages import Page, check_limit
+from contextos.application.run_search import EVERY_RUN, RunSearch
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.record import DecisionRecord
@@ -124,11 +125,12 @@ class Runs:
         state: str | None = None,
         user_id: str | None = None,
         agent_ids: Collection[str] | None = None,
+        search: RunSearch = EVERY_RUN,
         limit: int = 50,
         cursor: str = "",
     ) -> Page[Run]:
         """Return a page of the tenant's runs, newest first; only those in `state`, for `user_id` and by one of
-        `agent_ids`, where they are given.
+        `agent_ids`, where they are given, and only those that `search` finds.
 
         Raises:
             InvalidInput: the state, the limit or the cursor is none.
@@ -146,7 +148,7 @@ class Runs:
             read, last = read + 1, cursor_of(line)
             run = await self._run(store, await read_checked(store, tenant_id, self._ports.keys, line.key))
             is_by_agent = agent_ids is None or run.agent_id in agent_ids
-            if state in (None, run.state) and user_id in (None, run.user_id) and is_by_agent:
+            if state in (None, run.state) and user_id in (None, run.user_id) and is_by_agent and search.finds(run):
                 found.append(run)
         return Page(tuple(found), None)
 

@@ -14,6 +14,7 @@ from contextos.app.bearer import BearerTokens
 from contextos.http_api.control.children import Children
 from contextos.http_api.control.groups import CONTROL_ROUTES
 from contextos.http_api.openapi import PROBLEM, describe
+from contextos.http_api.operate.groups import OPERATE_ROUTES
 from contextos.http_api.problems import SECURE_HEADERS, add_problem_handlers, problem_response
 from contextos.http_api.routes.approvals import approval_routes
 from contextos.http_api.routes.cancels import cancel_routes
@@ -39,7 +40,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     add_problem_handlers(api)
     for routes in (health_routes, run_routes, event_routes, cancel_routes, approval_routes, session_routes):
         api.include_router(routes, prefix="/v1", responses=PROBLEM)
-    for routes in CONTROL_ROUTES:
+    for routes in (*CONTROL_ROUTES, *OPERATE_ROUTES):
         api.include_router(routes, prefix="/v1", responses=PROBLEM)
     api.include_router(published_routes)
     api.add_middleware(BoundedHeads)

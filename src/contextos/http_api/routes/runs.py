@@ -28,6 +28,7 @@ from contextos.http_api.documents import (
     TimelineDocument,
 )
 from contextos.http_api.problems import HttpProblem, not_found
+from contextos.http_api.routes.search import SearchHere
 
 run_routes: Final = APIRouter(tags=["runs"])
 
@@ -70,18 +71,21 @@ async def get_runs(
     app: AppHere,
     caller: CallerHere,
     roles: RolesHere,
+    search: SearchHere,
     state: Annotated[str | None, Query(max_length=64, description="Only runs in this state.")] = None,
     limit: Limit = 50,
     cursor: Cursor = "",
 ) -> RunListDocument:
     """List the caller's own runs, newest first: those of a person, or those of the agents that a workload is. For an
-    operator or an auditor, those of the whole tenant.
+    operator or an auditor, those of the whole tenant. A run that does not verify is in every search of these.
+
+    A page ends after `limit` runs, or after 1,000 that were looked at; it can be empty and not the last.
     """
     every = reads_every_run(roles)
     user_id = None if every or caller.kind == "workload" else caller.subject
     agent_ids = None if every else caller.agent_ids
     page = await app.runs.list(
-        caller.tenant_id, state=state, user_id=user_id, agent_ids=agent_ids, limit=limit, cursor=cursor
+        caller.tenant_id, state=state, user_id=user_id, agent_ids=agent_ids, search=search, limit=limit, cursor=cursor
     )
     return RunListDocument(items=[RunSummary.of_run(one) for one in page.items], cursor=page.cursor)
 

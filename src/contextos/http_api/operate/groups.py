@@ -1,0 +1,14 @@
+"""All routes of this package under `/v1`, and the models of their bodies that FastAPI does not see."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from contextos.http_api.operate.reasons import reason_routes
+from contextos.http_api.operate.settlements import SettlementDraft, SignedSettlement, settlement_routes
+
+OPERATE_ROUTES: Final[tuple[APIRouter, ...]] = (reason_routes, settlement_routes)
+OPERATE_BODIES: Final[tuple[type[BaseModel], ...]] = (SettlementDraft, SignedSettlement)

@@ -1,0 +1,76 @@
+"""F49: whoever operates a tenant over HTTP does so by a signature for exactly that act, within that tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from contextos.contracts.journal import CONTROL
+from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace, http_face
+
+DID_NOT = {"happened": False, "evidence_ref": "artifact:bank#rev_1"}
+
+
+@pytest.fixture(scope="module")
+def face(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpFace]:
+    with patch.dict("os.environ", SHOP_PAYMENTS="none"), http_face(tmp_path_factory.mktemp("operations")) as made:
+        yield made
+
+
+def lost_run(face: HttpFace) -> str:
+    """A run whose refund was paid and whose answer was lost."""
+    body = face.request("lost")
+    body["input"]["context"]["refund_amount"] = 10 + face._made
+    with patch.dict("os.environ", SHOP_FAILPOINT="lose_reply"):
+        sent = face.send("POST", "/v1/runs", json=body).json()
+    assert sent["waits_for"] == "settlement", sent
+    return str(sent["run_id"])
+
+
+def lengths(face: HttpFace, run: str) -> tuple[int, int]:
+    """How many entries the run and the control stream have."""
+    store = face.app.stores.tenant(TENANT)
+    return face.call(store.length(run)), face.call(store.length(CONTROL))
+
+
+def signed(face: HttpFace, path: str, body: dict[str, Any], by: str = OPERATOR) -> str:
+    said = face.send("POST", f"{path}/statement", by=by, json=body)
+    assert said.status_code == 200, said.text
+    [signing_input] = said.json()["signing_inputs"].values()
+    return face.signature(signing_input, by)
+
+
+def test_a_statement_that_is_read_records_nothing(face: HttpFace) -> None:
+    run = lost_run(face)
+    before = lengths(face, run)
+    for path, body in (("settlement", DID_NOT), ("cancel", {})):
+        assert signed(face, f"/v1/runs/{run}/{path}", body)
+    assert lengths(face, run) == before
+
+
+def test_a_signature_for_one_act_does_no_other_and_for_one_run_on_no_other(face: HttpFace) -> None:
+    run, another = lost_run(face), lost_run(face)
+    cancel = signed(face, f"/v1/runs/{run}/cancel", {})
+    elsewhere = signed(face, f"/v1/runs/{another}/settlement", DID_NOT)
+    settle = signed(face, f"/v1/runs/{run}/settlement", DID_NOT)
+    before = lengths(face, run)
+    for path, body in (
+        ("settlement", {**DID_NOT, "token": cancel}),
+        ("settlement", {**DID_NOT, "token": elsewhere}),
+        ("cancel", {"token": settle}),
+    ):
+        answer = face.send("POST", f"/v1/runs/{run}/{path}", by=OPERATOR, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (403, "assertion_invalid"), (path, answer.text)
+    assert lengths(face, run) == before
+
+
+def test_the_requester_and_a_lead_settle_nothing_with_the_operators_signature(face: HttpFace) -> None:
+    run = lost_run(face)
+    body = {**DID_NOT, "token": signed(face, f"/v1/runs/{run}/settlement", DID_NOT)}
+    before = lengths(face, run)
+    answers = [face.send("POST", f"/v1/runs/{run}/settlement", by=by, json=body) for by in (REQUESTER, LEAD)]
+    assert [one.json()["code"] for one in answers] == ["self_settlement", "not_found"]
+    assert lengths(face, run) == before

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 SESSIONS_TYPE: Final = "application/vnd.contextos.browser-sessions+json"
 MAX_SESSIONS: Final = 8
-"""The most sessions of one person in one tenant; another login ends the one that would end first."""
+"""The most sessions of one person in one tenant; another login ends the one that began first."""
 MAX_SESSION_RACES: Final = 8
 MAX_CODE_CHARS: Final = 4_096
 MAX_TENANT_CHARS: Final = 512
@@ -175,19 +175,20 @@ class BrowserLogins:
             await self._change(tenant_id, key, lambda live: {one: live[one] for one in live if one != named})
 
     async def _opened(self, caller: Caller, token: VerifiedToken) -> str:
-        secret, now_s = secrets.token_urlsafe(32), self.clock.now_us() // 1_000_000
+        secret, now_us = secrets.token_urlsafe(32), self.clock.now_us()
         session = {
             "issuer": token.issuer,
             "subject": token.subject,
             "audience": token.audience,
             "issued_at": int(token.issued_at_s),
-            "ends_at": min(int(token.expires_at_s), now_s + self.setting.max_session_s),
+            "began_at_us": now_us,
+            "ends_at": min(int(token.expires_at_s), now_us // 1_000_000 + self.setting.max_session_s),
             "token_digest": token.token_digest,
             "claims": self.directory.claims_read(token),
         }
 
         def added(live: dict[str, Any]) -> dict[str, Any]:
-            last = sorted(live.items(), key=lambda one: int(one[1]["ends_at"]))[-(MAX_SESSIONS - 1) :]
+            last = sorted(live.items(), key=lambda one: int(one[1]["began_at_us"]))[-(MAX_SESSIONS - 1) :]
             return {**dict(last), digest(secret.encode()): session}
 
         key = digest(caller.subject.encode()).removeprefix("sha256:")

@@ -15,6 +15,7 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.errors`: every exception that ContextOS raises on purpose
 - `contextos.settings`: the tables of `contextos.toml`
 - `contextos.port_settings`: those of the keys and the directory
+- `contextos.port_settings.browser_logins`: that of the logins of people with a browser
 - `contextos.port_settings.workloads`: those of the workloads that call over HTTP
 - `contextos.telemetry.setting`: that of the telemetry
 - `contextos.telemetry.exporter`: telemetry through exporters that a program brings (extra `telemetry`)

@@ -29,9 +29,11 @@ from contextos.port_settings import (
     AttachmentsSetting,
     DirectorySetting,
     KeysSetting,
+    OidcDirectorySetting,
     PortSetting,
     TokenExchangeSetting,
 )
+from contextos.port_settings.browser_logins import BrowserLoginsSetting
 from contextos.port_settings.witness import check_witness
 from contextos.port_settings.workloads import WorkloadsSetting
 from contextos.runtime.environment import RunLimits
@@ -148,6 +150,7 @@ class Settings:
     `exchange`. `attachments` says where the files of each tenant are that a request can name; None: none can.
     `telemetry` says what is reported to OpenTelemetry; None: nothing is.
     `workloads` names the SPIFFE trust domains whose workloads can act over HTTP; None: none can.
+    `browser_logins` says how people log in with a browser, at the issuer of the directory; None: nobody does.
     `outbox` says where notices of runs are sent; None: nowhere.
     """
 
@@ -174,6 +177,7 @@ class Settings:
     attachments: AttachmentsSetting | None = None
     telemetry: TelemetrySetting | None = None
     workloads: WorkloadsSetting | None = None
+    browser_logins: BrowserLoginsSetting | None = None
     outbox: OutboxSetting | None = None
 
     @classmethod
@@ -276,6 +280,7 @@ def check_settings(settings: Settings) -> None:
         detail = f"`{settings.profile[:40]}` is no profile"
         raise invalid_setting("/profile", "bad_setting", detail, f"use one of {', '.join(ENVIRONMENTS)}")
     _check_unsafe(settings)
+    _check_browser_logins(settings)
     for where, endpoint in _by_tenant(settings.egress, "/egress", EGRESS_REMEDY):
         if not isinstance(endpoint, str) or not EGRESS.fits(endpoint):
             raise invalid_setting(where, "bad_setting", f"`{str(endpoint)[:80]}` is not an endpoint", EGRESS_REMEDY)
@@ -363,6 +368,16 @@ def _check_unsafe(settings: Settings) -> None:
     if settings.unsafe and settings.profile == "service":
         detail = f"`{settings.unsafe[0]}` is a development stand-in, and this deployment is a service"
         raise invalid_setting("/unsafe", "unsafe_not_allowed", detail, "remove it, or set `profile` to `embedded`")
+
+
+def _check_browser_logins(settings: Settings) -> None:
+    named = settings.browser_logins
+    if named is not None and not isinstance(settings.directory, OidcDirectorySetting):
+        detail = "the directory knows no users of an issuer, so nobody could log in"
+        raise invalid_setting("/browser_logins", "no_issuer", detail, 'write `kind = "oidc"` in `[directory]`')
+    if named is not None and not named.is_secure and settings.profile == "service":
+        detail = "a service is reached over TLS: without it anybody on the way reads the cookie of a session"
+        raise invalid_setting("/browser_logins/origin", "unencrypted", detail, "write `https://`")
 
 
 def _named(kind: type, table: Any, where: str) -> dict[str, Any]:

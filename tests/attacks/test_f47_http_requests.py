@@ -142,7 +142,9 @@ def test_script_in_a_request_is_data_in_every_answer(face: HttpFace) -> None:
     for path in ("", "/record", "/timeline", "/ledgers/decision"):
         answer = face.send("GET", f"/v1/runs/{run}{path}")
         assert answer.headers["content-type"] == "application/json"
-        assert answer.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+        assert answer.headers["content-security-policy"] == (
+            "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
     assert "\x1b" not in face.send("GET", f"/v1/runs/{run}/timeline").json()["parts"][0]["moments"][0]["text"]
 
 

@@ -9,7 +9,7 @@ The token itself is not kept. After it expired the user is unknown, and a write 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -110,6 +110,35 @@ class OidcDirectory(SignedDirectory):
         """
         jwks = await self._jwks.with_key(token_key_id(token))
         return verify_oidc_token(token, self._issuer, jwks, now_us=self._clock.now_us())
+
+    async def verify_login(self, id_token: str, *, client_id: str, nonce: str) -> VerifiedToken:
+        """Return the content of an ID token that the issuer made for the client `client_id` and this login.
+
+        Raises:
+            SignatureInvalid: the token is refused.
+            Unavailable: the issuer does not answer.
+        """
+        jwks = await self._jwks.with_key(token_key_id(id_token))
+        issuer = replace(self._issuer, audience=client_id, token_type="JWT", clients=())
+        return verify_oidc_token(id_token, issuer, jwks, now_us=self._clock.now_us(), nonce=nonce)
+
+    @property
+    def takes_id_tokens_of(self) -> str:
+        """The client whose ID tokens are tokens of the directory's users; empty where these are access tokens."""
+        return self._issuer.audience if self._issuer.token_type.lower() == "jwt" else ""
+
+    def claims_read(self, token: VerifiedToken) -> dict[str, Any]:
+        """Return those claims of a token that say something of its user here, as the settings name them."""
+        names = self._claims
+        named = (
+            names.user_claim,
+            names.roles_claim,
+            names.scopes_claim,
+            names.organization_claim,
+            names.tenant_claim,
+            names.agent_claim,
+        )
+        return {name: token.claims[name] for name in named if name in token.claims}
 
     def tenants_named(self, token: VerifiedToken) -> tuple[str, ...]:
         """Return the tenants of the directory of which the user of a token is one."""

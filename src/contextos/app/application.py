@@ -13,6 +13,7 @@ from contextos.action.foreign_code import describe_adapter
 from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
 from contextos.app.bearer import BearerTokens, tokens_bound_to
+from contextos.app.browser_logins import BrowserLogins, browser_logins_of
 from contextos.application.approvals import ApprovalQuestions
 from contextos.application.artifacts import PublishedArtifacts
 from contextos.application.cancels import Cancels
@@ -153,6 +154,16 @@ class App:
                 program brings.
         """
         return tokens_bound_to(self.settings, self.deployment.ports, bound_to)
+
+    def browser_logins(self, tokens: BearerTokens) -> BrowserLogins | None:
+        """Return the logins and sessions of browsers, over what verifies the bearer tokens; None where the settings
+        have no `browser_logins`.
+
+        Raises:
+            InvalidSettings: the directory is one that the program brings, the client's secret is not there, an address
+                is none, or the extra `http` is not installed.
+        """
+        return browser_logins_of(self.settings, self.deployment.ports, self.stores, tokens)
 
     def key_files(self) -> KeyFiles:
         """Return the keys as the files that they are. Raises `InvalidSettings` if they are none."""

@@ -90,6 +90,14 @@ class BearerTokens:
             return await self._workload(verified, tenant_id)
         return await self._development_caller(verified, tenant_id)
 
+    def caller_of(self, token: VerifiedToken, *, tenant_id: str | None = None) -> Caller:
+        """Return whom a token of the directory's issuer proves that was verified before, as `caller`.
+
+        Raises:
+            SignatureInvalid, NotFound, InvalidInput: as `caller`.
+        """
+        return self._oidc_caller(token, tenant_id)
+
     async def acting(
         self,
         caller: Caller,

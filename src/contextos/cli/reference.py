@@ -147,6 +147,7 @@ def _ports() -> Iterator[str]:
         SignedDirectorySetting,
         TokenExchangeSetting,
     )
+    from contextos.port_settings.browser_logins import BrowserLoginsSetting
     from contextos.port_settings.workloads import TrustDomainSetting, WorkloadsSetting
     from contextos.telemetry.setting import TelemetrySetting
 
@@ -171,6 +172,8 @@ def _ports() -> Iterator[str]:
     yield from _port_table(AttachmentsSetting)
     yield from ("", "## `[telemetry]`", "", "See [Watch it](../watch.md).", "")
     yield from _port_table(TelemetrySetting)
+    yield from ("", "## `[browser_logins]`", "", "See [Identity](../identity.md#browsers).", "")
+    yield from _port_table(BrowserLoginsSetting)
     yield from ("", "## `[workloads]`", "", "See [Identity](../identity.md#workloads).", "")
     yield from _port_table(WorkloadsSetting)
     yield from ("", "Each entry of `[[workloads.trust_domains]]`:", "", *_port_table(TrustDomainSetting))

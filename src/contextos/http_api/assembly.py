@@ -13,6 +13,8 @@ from contextos.app import App
 from contextos.app.bearer import BearerTokens
 from contextos.http_api.control.children import Children
 from contextos.http_api.control.groups import CONTROL_ROUTES
+from contextos.http_api.login.browsers import browser_routes
+from contextos.http_api.login.callers import caller_routes
 from contextos.http_api.openapi import PROBLEM, describe
 from contextos.http_api.operate.groups import OPERATE_ROUTES
 from contextos.http_api.problems import SECURE_HEADERS, add_problem_handlers, problem_response
@@ -31,17 +33,31 @@ _HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in SE
 
 
 def http_api(app: App, tokens: BearerTokens) -> FastAPI:
-    """Return the API over `app`. `tokens` verifies bearer tokens."""
+    """Return the API over `app`. `tokens` verifies bearer tokens.
+
+    Raises:
+        InvalidSettings: as `App.browser_logins`.
+    """
     api = FastAPI(title="ContextOS", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.state.contextos = app
     api.state.bearer_tokens = tokens
+    api.state.browser_logins = app.browser_logins(tokens)
     api.state.stopping = asyncio.Event()
     api.state.children = Children()
     add_problem_handlers(api)
-    for routes in (health_routes, run_routes, event_routes, cancel_routes, approval_routes, session_routes):
+    for routes in (
+        health_routes,
+        caller_routes,
+        run_routes,
+        event_routes,
+        cancel_routes,
+        approval_routes,
+        session_routes,
+    ):
         api.include_router(routes, prefix="/v1", responses=PROBLEM)
     for routes in (*CONTROL_ROUTES, *OPERATE_ROUTES):
         api.include_router(routes, prefix="/v1", responses=PROBLEM)
+    api.include_router(browser_routes)
     api.include_router(published_routes)
     api.add_middleware(BoundedHeads)
     api.add_middleware(SecureAnswers)

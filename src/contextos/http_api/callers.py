@@ -1,7 +1,8 @@
-"""Who sent a request: the bearer token of its `Authorization` header, verified, as a `Caller`.
+"""Who sent a request: the bearer token of its `Authorization` header, or the session of its cookie, as a `Caller`.
 
-`App.bearer_tokens` verifies it. Nothing else of a request says who the caller is or of which tenant, and what a body
-states about them is compared with the token.
+`App.bearer_tokens` verifies a token, and `App.browser_logins` a session. A request with both is refused, because nobody
+says which one counts. Nothing else of a request says who the caller is or of which tenant, and what a body states about
+them is compared with it.
 Source: RFC 6750; RFC 9110, section 11.
 """
 
@@ -13,7 +14,9 @@ from fastapi import Depends, Request
 
 from contextos.app import App
 from contextos.app.bearer import BearerTokens
+from contextos.app.browser_logins import BrowserLogins
 from contextos.errors import NotFound, SignatureInvalid
+from contextos.http_api.cookies import SESSION_COOKIE, check_same_origin, cookie_of
 from contextos.http_api.problems import HttpProblem
 from contextos.trust.identity.callers import Caller
 
@@ -36,13 +39,39 @@ AppHere = Annotated[App, Depends(opened_app)]
 TokensHere = Annotated[BearerTokens, Depends(served_tokens)]
 
 
-async def authenticated(request: Request, tokens: TokensHere) -> Caller:
+def session_cookie(request: Request) -> str | None:
+    """Return the cookie of a session, if a request has one and there are sessions here. Nothing is verified.
+
+    Raises:
+        HttpProblem: the request has a bearer token too (400), or no page of this service sent it (403).
+    """
+    logins: BrowserLogins | None = request.app.state.browser_logins
+    cookie = None if logins is None else cookie_of(request, logins, SESSION_COOKIE)
+    if logins is None or cookie is None:
+        return None
+    if "authorization" in request.headers:
+        detail = "the request has a token and the cookie of a session; send one of them"
+        raise HttpProblem(400, "two_credentials", detail)
+    check_same_origin(request, logins, cookie)
+    return cookie
+
+
+SessionHere = Annotated[str | None, Depends(session_cookie)]
+
+
+async def authenticated(request: Request, tokens: TokensHere, session: SessionHere) -> Caller:
     """Return who sent a request.
 
     Raises:
-        HttpProblem: there is no bearer token, or it is refused (401). The answer does not say why.
-        Unavailable: as `BearerTokens.caller`.
+        HttpProblem: as `session_cookie`; or there is no bearer token and no session, or it is refused (401). The answer
+            does not say why.
+        Unavailable: as `BearerTokens.caller` and `BrowserLogins.caller`.
     """
+    if session is not None:
+        try:
+            return await request.app.state.browser_logins.caller(session)  # type: ignore[no-any-return]
+        except (SignatureInvalid, NotFound):
+            raise _unauthenticated(f'Bearer realm="{REALM}"') from None
     sent = request.headers.getlist("authorization")
     scheme, _, token = sent[0].partition(" ") if len(sent) == 1 else ("", "", "")
     if scheme.lower() != "bearer" or not token:

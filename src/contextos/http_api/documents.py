@@ -5,7 +5,8 @@ A record is the envelope `DecisionRecord` itself. Times are Unix time in microse
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from contextos.application.approvals import ApprovalStatement, Question, ShownEvidence, ShownValue
 from contextos.application.runs import LedgerEntry, Run, Timeline
@@ -219,22 +220,49 @@ class QuestionPage(Model):
     unverified: list[UnverifiedDocument]
 
 
+class PasskeyName(Model):
+    """A passkey by which a person can answer (`PublicKeyCredentialDescriptorJSON`)."""
+
+    type: Literal["public-key"]
+    id: str
+
+
+class PasskeyOptions(Model):
+    """What a page asks a browser with (`PublicKeyCredentialRequestOptionsJSON`). `challenge` is the digest of the
+    statement, so the assertion fits this answer to this question and no other.
+    """
+
+    challenge: str
+    rpId: str  # as WebAuthn names it
+    allowCredentials: list[PasskeyName]
+    userVerification: Literal["required"]
+
+
 class StatementDocument(Model):
     """What a person signs to answer a question.
 
     `text` is for the person. Each value of `signing_inputs` is the bytes to sign with the key of that id (Ed25519); the
     token is these, a dot, and the signature in Base64url without padding. `nonce` is that of a login instead of a key.
+    `passkeys` has, by the origin of a page, the options with which the page asks for one of the person's passkeys.
     """
 
     text: str
     statement: OpenObject
     nonce: str
     signing_inputs: dict[str, str]
+    passkeys: dict[str, PasskeyOptions]
 
     @classmethod
-    def of_statement(cls, said: ApprovalStatement, statement: OpenObject, kids: list[str]) -> Self:
-        inputs = {kid: said.signing_input(kid).decode() for kid in kids}
-        return cls(text=said.text, statement=statement, nonce=said.nonce, signing_inputs=inputs)
+    def of_statement(
+        cls, said: ApprovalStatement, statement: OpenObject, kids: list[str], passkeys: Mapping[str, Any]
+    ) -> Self:
+        return cls(
+            text=said.text,
+            statement=statement,
+            nonce=said.nonce,
+            signing_inputs={kid: said.signing_input(kid).decode() for kid in kids},
+            passkeys={origin: PasskeyOptions.model_validate(one) for origin, one in passkeys.items()},
+        )
 
 
 def _summary(run: Run) -> dict[str, Any]:

@@ -15,12 +15,15 @@ from contextos import __version__
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.http_api.control.groups import GOVERNED_BODIES
 from contextos.http_api.operate.groups import OPERATE_BODIES
+from contextos.http_api.cookies import CSRF_HEADER, SESSION_COOKIE
 from contextos.http_api.problems import PROBLEM_JSON, ProblemDocument
 from contextos.http_api.routes.approvals import AnswerDraft, SignedAnswer
 from contextos.http_api.routes.cancels import CancelDraft, SignedCancel
 from contextos.http_api.routes.sessions import CallDraft, SessionEnd, SessionOpening
 
 BEARER: Final = "bearer"
+SESSION_SCHEME: Final = "session"
+CSRF: Final = "csrf"
 PARSED_BODIES: Final[tuple[type[BaseModel], ...]] = (
     InvokeRequest,
     AnswerDraft,
@@ -53,10 +56,17 @@ def describe(api: FastAPI) -> dict[str, Any]:
         )
         components = document.setdefault("components", {})
         components.setdefault("schemas", {}).update(generated["$defs"])
-        components["securitySchemes"] = {BEARER: {"type": "http", "scheme": "bearer"}}
+        components["securitySchemes"] = {
+            BEARER: {"type": "http", "scheme": "bearer"},
+            SESSION_SCHEME: {"type": "apiKey", "in": "cookie", "name": SESSION_COOKIE},
+            CSRF: {"type": "apiKey", "in": "header", "name": CSRF_HEADER},
+        }
         for path, operations in document["paths"].items():
             if path not in ("/v1/health", "/v1/ready"):
-                for operation in operations.values():
-                    operation["security"] = [{BEARER: []}]
+                for method, operation in operations.items():
+                    session: dict[str, list[str]] = {SESSION_SCHEME: []}
+                    if method != "get":
+                        session[CSRF] = []
+                    operation["security"] = [{BEARER: []}, session]
         api.openapi_schema = document
     return api.openapi_schema

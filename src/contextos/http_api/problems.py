@@ -35,10 +35,14 @@ from contextos.telemetry.logs import error_fields
 PROBLEM_JSON: Final = "application/problem+json"
 SECURE_HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""On every answer: nothing is kept on the way, and no browser takes an answer for a page."""
+"""On every answer: nothing is kept on the way, no browser takes an answer for a page, and no other page reads it or
+learns the address of this one.
+"""
 TYPE_PREFIX: Final = "urn:contextos:problem:"
 
 STATUSES: Final[Mapping[type[ContextOSError], int]] = {

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from contextos.contracts.model import MAX_NAME_CHARS
+from contextos.port_settings.browser_logins import check_browser_logins, read_browser_logins
 from contextos.port_settings.checks import (
     bad,
     check_https,
@@ -377,6 +378,7 @@ PORT_SETTINGS: Final[Mapping[str, PortSetting]] = {
     "approval_logins": PortSetting(read_approval_logins, check_approval_logins, is_optional=True),
     "credentials": PortSetting(read_credentials, check_credentials, is_optional=True),
     "attachments": PortSetting(read_attachments, check_attachments, is_optional=True),
+    "browser_logins": PortSetting(read_browser_logins, check_browser_logins, is_optional=True),
     "workloads": PortSetting(read_workloads, check_workloads, is_optional=True),
 }
 """The settings of ports, by name."""

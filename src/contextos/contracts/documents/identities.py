@@ -1,4 +1,6 @@
-"""Documents about people who are signed in: what their verified tokens say, sealed by the runtime."""
+"""Documents about people who are signed in: what their verified tokens say, and their login sessions, sealed by the
+runtime.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,15 @@ from contextos.contracts.documents.collection import Collection, strict_decoder
 
 @dataclass(frozen=True, slots=True)
 class SealedIdentity:
-    """A DSSE envelope over a user, or over a delegation, with its tenant, its key and when it expires."""
+    """A DSSE envelope over a user, a delegation or login sessions, with its tenant, its key and when it expires."""
 
     envelope: dict[str, Any]
 
 
 SIGNED_IN: Final[Collection[SealedIdentity]] = Collection("signed_in", orjson.dumps, strict_decoder(SealedIdentity))
 """By `user/<user id>` and `delegation/<token reference>`."""
+
+BROWSER_SESSIONS: Final[Collection[SealedIdentity]] = Collection(
+    "browser_sessions", orjson.dumps, strict_decoder(SealedIdentity)
+)
+"""By a digest of the user's id: all their login sessions."""

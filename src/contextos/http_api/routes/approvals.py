@@ -1,11 +1,12 @@
 """Approvals: the questions that wait for people, what an answer signs, and the answer.
 
-A bearer token shows a question and records nothing. An answer counts by the signature of the person's own key, or by a
-login for exactly this answer; both are checked by `application.approvals`.
+A bearer token shows a question and records nothing. An answer counts by the signature of the person's own key, by one
+of their passkeys, or by a login for exactly this answer; `application.approvals` checks each of them.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query
@@ -13,8 +14,8 @@ from pydantic import Field
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
-from contextos.contracts.model import Model
-from contextos.errors import InvalidEnvelope, Problem
+from contextos.contracts.model import Model, OpenObject
+from contextos.errors import ApprovalRefused, InvalidEnvelope, Problem
 from contextos.http_api.access import RolesHere, RunName, askable_question, reads_every_run
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
@@ -35,11 +36,15 @@ class AnswerDraft(Model):
 
 
 class SignedAnswer(Model):
-    """An answer with its proof: `token`, a compact JWS by the person's key over the statement; or `login_token`, the
-    OIDC token of a login whose nonce is that of the statement, with the verdict and the reason that it is for.
+    """An answer with exactly one proof.
+
+    `token` is a compact JWS by the person's key over the statement. `passkey` is what the browser returned for the
+    options in the statement (`credential.toJSON()`), and `login_token` the OIDC token of a login whose nonce is that of
+    the statement; each of these two needs `answer`, the verdict and the reason that it is for.
     """
 
     token: str | None = Field(default=None, max_length=MAX_TOKEN_CHARS)
+    passkey: OpenObject | None = None
     login_token: str | None = Field(default=None, max_length=MAX_TOKEN_CHARS)
     answer: AnswerDraft | None = None
 
@@ -96,7 +101,13 @@ async def post_statement(
     known = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
     statement = loads(said.payload)
     assert isinstance(statement, dict), "a statement is an object"
-    return StatementDocument.of_statement(said, statement, [one.kid for one in known.keys] if known else [])
+    kids = [one.kid for one in known.keys] if known else []
+    passkeys = {}
+    for origin in sorted({one.origin for one in known.passkeys} if known else ()):
+        # An origin with passkeys of several relying parties is left out: no page can ask for them at once.
+        with suppress(ApprovalRefused):
+            passkeys[origin] = await question.passkey_options(said, origin=origin)
+    return StatementDocument.of_statement(said, statement, kids, passkeys)
 
 
 @approval_routes.post("/approvals/{run}/answer", response_model_exclude_unset=True, openapi_extra=body_of(SignedAnswer))
@@ -105,17 +116,23 @@ async def post_answer(
 ) -> AnswerReceipt:
     """Record the caller's answer, with its proof."""
     question = await askable_question(app, caller, roles, name)
-    if signed.token is not None and signed.login_token is None and signed.answer is None:
+    proofs = [one for one in (signed.token, signed.passkey, signed.login_token) if one is not None]
+    if len(proofs) != 1 or (signed.answer is None) is not (signed.token is not None):
+        remedy = "send `token`; or `passkey` or `login_token` together with `answer`"
+        raise InvalidEnvelope(Problem("", "no_proof", "the answer has not exactly one proof", remedy))
+    if signed.token is not None:
         stated = unverified_payload(signed.token) or {}
         if stated.get("approver", caller.subject) != caller.subject:
             raise HttpProblem(403, "other_person", "the answer is signed for another person than the token is of")
         await question.answer(signed.token)
-    elif signed.login_token is not None and signed.token is None and signed.answer is not None:
-        statement = question.statement(caller.subject, signed.answer.verdict, signed.answer.reason)
-        await question.answer_with_login(signed.login_token, statement)
     else:
-        remedy = "send `token`; or `login_token` together with `answer`"
-        raise InvalidEnvelope(Problem("", "no_proof", "the answer has not exactly one proof", remedy))
+        assert signed.answer is not None, "only `token` is without one"
+        statement = question.statement(caller.subject, signed.answer.verdict, signed.answer.reason)
+        if signed.passkey is not None:
+            await question.answer_with_passkey(signed.passkey, statement)
+        else:
+            assert signed.login_token is not None, "it is the last proof"
+            await question.answer_with_login(signed.login_token, statement)
     app.engine.submit(caller.tenant_id, question.run_id)
     return AnswerReceipt(
         run_id=question.run_id, approval_id=question.approval_id, binding_digest=question.binding_digest

@@ -1,0 +1,129 @@
+"""`AuthorizationCode`: the authorization code flow of OpenID Connect with PKCE, against the endpoints of one issuer.
+
+It makes the URL to which a browser is sent, and exchanges the code that comes back for tokens. It verifies no token;
+`OidcDirectory` does. A client with a secret authenticates with `client_secret_basic`.
+Source: OpenID Connect Core 1.0, section 3.1; RFC 7636 (PKCE); RFC 6749, sections 4.1 and 5.2.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote_plus, urlencode
+
+from contextos.adapters.outbound import OutboundClient, OutboundRequest, OutboundResponse, destination
+from contextos.contracts.encoding.codec import loads
+from contextos.errors import InvalidInput, InvalidSettings, LostReply, SignatureInvalid, Unavailable
+from contextos.port_settings.checks import is_loopback
+
+MAX_TOKENS_BYTES: Final = 131_072
+TOKEN_TIMEOUT_S: Final = 10.0
+_REFUSED_CODE: Final = "invalid_grant"
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedTokens:
+    """What a token endpoint returned for a code. A refresh token is not kept."""
+
+    id_token: str = field(repr=False)
+    access_token: str = field(repr=False)
+
+
+class AuthorizationCode:
+    """The flow of one client. `secret` returns its secret for each request; None: it is a public client.
+
+    `internal`: a person said that `token_url` is at a private address.
+
+    Raises:
+        InvalidInput: an address is none.
+    """
+
+    def __init__(
+        self,
+        authorization_url: str,
+        token_url: str,
+        client_id: str,
+        redirect_uri: str,
+        secret: Callable[[], bytes] | None,
+        *,
+        scopes: tuple[str, ...] = ("openid",),
+        internal: bool = False,
+        timeout_s: float = TOKEN_TIMEOUT_S,
+    ) -> None:
+        to = destination(token_url)
+        destination(authorization_url)
+        self._authorization_url, self._token_url, self._endpoint = authorization_url, token_url, to.endpoint
+        self._client_id, self._redirect_uri, self._secret, self._scopes = client_id, redirect_uri, secret, scopes
+        self._timeout_s = timeout_s
+        # Who writes the loopback into a URL says that it is internal.
+        known = (to.endpoint,) if internal or is_loopback(to.host) else ()
+        self._client = OutboundClient(internal=known, max_response_bytes=MAX_TOKENS_BYTES)
+
+    def url(self, *, state: str, nonce: str, verifier: str) -> str:
+        """Return the address to which a browser is sent to log in. `verifier` is not in it, only its digest."""
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+        asked = {
+            "response_type": "code",
+            "client_id": self._client_id,
+            "redirect_uri": self._redirect_uri,
+            "scope": " ".join(self._scopes),
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+        }
+        return f"{self._authorization_url}?{urlencode(asked)}"
+
+    async def tokens(self, code: str, *, verifier: str) -> IssuedTokens:
+        """Exchange a code for tokens. Nothing of them is verified.
+
+        Raises:
+            SignatureInvalid: the issuer refuses the code, such as one that was used, or of another client or verifier.
+            Unavailable: the issuer gives no answer that can be used; the message says why, and quotes nothing of it.
+        """
+        try:
+            answer = await self._client.send(
+                self._request(code, verifier), egress=[self._endpoint], timeout_s=self._timeout_s
+            )
+        except LostReply:
+            raise Unavailable(self._endpoint, "it gave no whole answer in time") from None
+        said = _object(answer)
+        if answer.status != 200:
+            if said.get("error") == _REFUSED_CODE:
+                raise SignatureInvalid("the issuer refuses the code: it was used, has expired, or is of another login")
+            detail = f"it issued no token, and answered {answer.status}; check `client_id` and its secret"
+            raise Unavailable(self._endpoint, detail)
+        tokens = [said.get(name) for name in ("id_token", "access_token")]
+        if not all(isinstance(one, str) and one for one in tokens) or str(said.get("token_type")).lower() != "bearer":
+            raise Unavailable(self._endpoint, "its answer has not an `id_token` and a bearer `access_token`")
+        return IssuedTokens(str(tokens[0]), str(tokens[1]))
+
+    def _request(self, code: str, verifier: str) -> OutboundRequest:
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self._redirect_uri,
+            "code_verifier": verifier,
+        }
+        headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
+        if self._secret is None:
+            form["client_id"] = self._client_id
+        else:
+            try:
+                named = f"{quote_plus(self._client_id)}:{quote_plus(self._secret())}"
+            except InvalidSettings as error:
+                # It could be read when the process started: a person is replacing it.
+                raise Unavailable("the secret in `[browser_logins]`", error.problems[0].detail) from None
+            headers["Authorization"] = f"Basic {base64.b64encode(named.encode()).decode()}"
+        return OutboundRequest("POST", self._token_url, headers, urlencode(form).encode())
+
+
+def _object(answer: OutboundResponse) -> dict[str, Any]:
+    try:
+        value = loads(answer.body, max_bytes=MAX_TOKENS_BYTES)
+    except InvalidInput:
+        return {}
+    return value if isinstance(value, dict) else {}

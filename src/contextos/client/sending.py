@@ -8,11 +8,11 @@ Refuses redirects, proxies and cookies, and a connection without TLS to another 
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 import secrets
 import ssl
+from asyncio import sleep, timeout
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -57,7 +57,6 @@ class Sender:
         *,
         timeout_s: float,
         tls: ssl.SSLContext | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._base, self._token, self._timeout_s = checked_url(url) + "/v1", token, timeout_s
         self._http = httpx.AsyncClient(
@@ -66,7 +65,6 @@ class Sender:
             follow_redirects=False,
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
-            transport=transport,
         )
 
     async def aclose(self) -> None:
@@ -97,7 +95,7 @@ class Sender:
         async def once() -> bytes:
             try:
                 async with (
-                    asyncio.timeout(self._timeout_s),
+                    timeout(self._timeout_s),
                     self._answer(method, path, content, query, stated) as answer,
                 ):
                     _check_media_type(answer, JSON)
@@ -167,7 +165,7 @@ async def wait_after(error: Unavailable | LostReply, tried: int) -> None:
     if tried >= MAX_TRIES or wait_s > MAX_WAIT_S:
         raise error if isinstance(error, Unavailable) else Unavailable("server", str(error))
     # Clients that failed together do not come back together.
-    await asyncio.sleep(wait_s + secrets.randbelow(250) / 1_000)
+    await sleep(wait_s + secrets.randbelow(250) / 1_000)
 
 
 def fitting(model: type[ModelT], value: Any) -> ModelT:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 import httpx
+import uvicorn
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import FastAPI
 
@@ -26,6 +27,7 @@ from contextos.cli.demo.templates import copy_template
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
 from contextos.http_api.assembly import http_api
 from contextos.operations.acts.act import Actor
+from contextos.server.serving import listen
 from contextos.settings import Settings
 
 TENANT = "tenant_acme_prod"
@@ -182,3 +184,20 @@ def http_face(folder: Path, begin: Callable[[Path], Awaitable[None]] = begin_ref
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
+
+
+@contextmanager
+def served_url(face: HttpFace) -> Iterator[str]:
+    """The address of a real server of the API, on the loop of the deployment."""
+    bound = listen("127.0.0.1:0")
+    server = uvicorn.Server(uvicorn.Config(face.api, lifespan="off", log_level="critical", access_log=False))
+
+    async def serve() -> None:
+        await server.serve(sockets=[bound])
+
+    done = face.begin(serve())
+    try:
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        done.result(30)

@@ -26,11 +26,11 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.contracts.ports.*`: the ports that an embedder can implement
 - `contextos.application.*`: what `App` offers an application: runs, approvals, facts, subscriptions
 - `contextos.operations.acts.facts`: write facts into the graph
-- `contextos.operations.gate.gate`: the gate of an agent's session, and its answers
+- `contextos.contracts.calls`: what a gate answers to a call: `Done`, `Refused`, `Waiting`
+- `contextos.operations.gate.gate`: the gate of an agent's session
 - `contextos.operations.operator`: what operators do: answer, settle, cancel, erase
 - `contextos.adapters.function.loading`: adapters that the settings pin by digest
 - `contextos.tools.declared`: tools from functions
-- `contextos.operations.gate.gate`: a session, and what it answers to a call: `Done`, `Refused`, `Waiting`
 - `contextos.frameworks.wrapping`: a framework's own tool becomes a governed tool
 - `contextos.frameworks.pydantic_ai`: agents of Pydantic AI (extra `pydantic-ai`)
 - `contextos.frameworks.langgraph`: graphs of LangGraph (extra `langgraph`)

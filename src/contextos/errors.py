@@ -29,6 +29,8 @@ command line::
     |   +-- CircuitOpen         action.breaker; not sent, because recent calls failed         exit 4
     |   +-- StoreRestored       store; the database was restored and nobody recorded that     exit 3
     +-- LostReply               adapters; sent, and the outcome is unknown                    exit 4
+    +-- RequestRefused          client; a server refused it for a reason of HTTP alone        exit 2
+    +-- UnfitAnswer             client; a server's answer is not what its contract says       exit 4
 
 A message is lower case, quotes input in backticks, has no full stop and names the remedy.
 """
@@ -270,3 +272,24 @@ class LostReply(ContextOSError):
     """
 
     code = "lost_reply"
+
+
+class RequestRefused(ContextOSError):
+    """A server refused a request for a reason that only HTTP has, such as an expired token. `status` is that of the
+    answer, and `reason` the stable code of its problem document.
+    """
+
+    code = "request_refused"
+    exit_code = 2
+
+    def __init__(self, status: int, reason: str, detail: str) -> None:
+        self.status, self.reason = status, reason
+        super().__init__(detail)
+
+
+class UnfitAnswer(ContextOSError):
+    """What answered is not what the contract of the API says: a redirect, another media type, a body that is too large
+    or does not fit. Whether the request had an effect is unknown.
+    """
+
+    code = "unfit_answer"

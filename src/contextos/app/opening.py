@@ -9,9 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from contextos.adapters.loop_thread import LoopThread
+from contextos.adapters.loop_thread import BlockingRoot, LoopThread
 from contextos.app.application import App, publish_heads
-from contextos.app.blocking import BlockingApp
 from contextos.app.build import open_app
 from contextos.app.given import GivenPorts
 from contextos.app.outbox import begin_outboxes
@@ -60,7 +59,7 @@ def open(
     return Opening(settings, GivenPorts(directory, keys, adapters, planner, credentials, telemetry, dev=dev))
 
 
-class Opening(AbstractAsyncContextManager[App], AbstractContextManager[BlockingApp]):
+class Opening(AbstractAsyncContextManager[App], AbstractContextManager[BlockingRoot]):
     """A deployment that runs between entering and leaving. It can be entered again after it was left."""
 
     def __init__(self, settings: Settings | Path | str, given: GivenPorts) -> None:
@@ -113,14 +112,14 @@ class Opening(AbstractAsyncContextManager[App], AbstractContextManager[BlockingA
             if app.witness_publisher is not None:
                 await _publish(app)
 
-    def __enter__(self) -> BlockingApp:
+    def __enter__(self) -> BlockingRoot:
         thread = LoopThread()
         with ExitStack() as on_failure:
             on_failure.callback(thread.close)
             app = thread.call(self.__aenter__)
             on_failure.pop_all()
         self._thread = thread
-        return BlockingApp(app, thread)
+        return BlockingRoot(app, thread)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

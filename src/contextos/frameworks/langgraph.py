@@ -18,10 +18,10 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 from langgraph.types import interrupt
 from pydantic import BaseModel, PrivateAttr, ValidationError
 
+from contextos.contracts.calls import ToolGate, Waiting
 from contextos.errors import InvalidInput, Problem
 from contextos.frameworks.offers import OfferedTool, answer_text, ask, is_error, offered_tools, question_of
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
-from contextos.operations.gate.gate import Gate, Waiting
 from contextos.tools.schemas import refuse_tool
 
 _CLOSE_OVER: Final = "take what it needs as arguments, or close over it"
@@ -30,7 +30,7 @@ _NO_SETTING: Final = "remove it, or decorate a function of your own"
 GateNode = Callable[[Any], Awaitable[dict[str, list[AnyMessage]]]]
 
 
-def gate_node(gate: Gate) -> GateNode:
+def gate_node(gate: ToolGate) -> GateNode:
     """Return a node that takes the place of `ToolNode`: it answers the tool calls of the last message, in order.
 
     Its state has `messages`, as an item or as an attribute. A refusal and an error of a tool are a `ToolMessage` of
@@ -57,10 +57,10 @@ def gate_node(gate: Gate) -> GateNode:
 class GateTool(BaseTool):
     """One tool of a session as a tool of LangChain, which waits and answers as `gate_node` does."""
 
-    _gate: Gate = PrivateAttr()
+    _gate: ToolGate = PrivateAttr()
     _offered: Mapping[str, OfferedTool] = PrivateAttr()
 
-    def __init__(self, gate: Gate, offered: Mapping[str, OfferedTool], name: str) -> None:
+    def __init__(self, gate: ToolGate, offered: Mapping[str, OfferedTool], name: str) -> None:
         one = offered[name]
         super().__init__(name=one.name, description=one.description, args_schema=dict(one.input_schema))
         self._gate, self._offered = gate, offered
@@ -82,7 +82,7 @@ class GateTool(BaseTool):
         raise InvalidInput(Problem("", "not_async", "a session is asked asynchronously", remedy))
 
 
-def langchain_tools(gate: Gate) -> list[BaseTool]:
+def langchain_tools(gate: ToolGate) -> list[BaseTool]:
     """Return the tools of an open session for a `ToolNode`, and for agents that make theirs from a list of tools.
 
     Raises:
@@ -93,7 +93,7 @@ def langchain_tools(gate: Gate) -> list[BaseTool]:
 
 
 async def _answered(
-    gate: Gate, offered: Mapping[str, OfferedTool], name: str | None, args: Any, call_id: str | None
+    gate: ToolGate, offered: Mapping[str, OfferedTool], name: str | None, args: Any, call_id: str | None
 ) -> ToolMessage:
     answer = await ask(gate, offered, name, args, call_id)
     while isinstance(answer, Waiting):

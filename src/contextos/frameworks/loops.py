@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from contextos.contracts.calls import Done, Refused, ToolGate, Waiting
 from contextos.errors import InvalidInput, Problem
 from contextos.frameworks.offers import answer_text, ask, is_error, offered_tools
-from contextos.operations.gate.gate import Done, Gate, Refused, Waiting
 
 
-async def openai_answers(gate: Gate, message: Any) -> list[dict[str, Any]] | Waiting:
+async def openai_answers(gate: ToolGate, message: Any) -> list[dict[str, Any]] | Waiting:
     """Answer the tool calls of a message of OpenAI's chat API, whose tools are `function_tools(gate)`.
 
     Return what to append to the messages: a tool message for each call. None are appended if the session waits.
@@ -34,7 +34,7 @@ async def openai_answers(gate: Gate, message: Any) -> list[dict[str, Any]] | Wai
     return [{"role": "tool", "tool_call_id": one.call_id, "content": answer_text(one)} for one in answers]
 
 
-def anthropic_tools(gate: Gate) -> list[dict[str, Any]]:
+def anthropic_tools(gate: ToolGate) -> list[dict[str, Any]]:
     """Return the tools of a session as Anthropic's messages API takes them.
 
     Raises:
@@ -46,7 +46,7 @@ def anthropic_tools(gate: Gate) -> list[dict[str, Any]]:
     ]
 
 
-async def anthropic_answers(gate: Gate, message: Any) -> list[dict[str, Any]] | Waiting:
+async def anthropic_answers(gate: ToolGate, message: Any) -> list[dict[str, Any]] | Waiting:
     """Answer the tool calls of a message of Anthropic's messages API, whose tools are `anthropic_tools(gate)`.
 
     Return what to append to the messages: one message with a result for each call, or nothing if there is none.
@@ -68,7 +68,7 @@ async def anthropic_answers(gate: Gate, message: Any) -> list[dict[str, Any]] | 
     return [{"role": "user", "content": results}] if results else []
 
 
-async def _answers(gate: Gate, calls: Iterable[tuple[Any, Any, Any]]) -> list[Done | Refused] | Waiting:
+async def _answers(gate: ToolGate, calls: Iterable[tuple[Any, Any, Any]]) -> list[Done | Refused] | Waiting:
     offered, answers = offered_tools(gate), []
     for name, args, call_id in calls:
         answer = await ask(gate, offered, name, args, call_id)

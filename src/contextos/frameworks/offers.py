@@ -10,12 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contextos.contracts.calls import (
+    MAX_ARGS_BYTES,
+    CallAnswer,
+    DescribedTool,
+    Done,
+    Reason,
+    Refused,
+    ToolGate,
+    Waiting,
+)
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.errors import InvalidInput, MalformedJson, Problem
-from contextos.operations.deployment import Deployment
-from contextos.operations.gate.gate import MAX_ARGS_BYTES, CallAnswer, Done, Gate, Reason, Refused, Waiting
 
 _OF_A_CALL: Final = frozenset({"/name", "/args", "/call_id"})
 _SHOWN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -31,25 +38,16 @@ class OfferedTool:
     input_schema: Mapping[str, Any]
 
 
-def known_tools(deployment: Deployment, tenant_id: str) -> dict[str, CapabilityDefinition]:
-    """Return the definitions of all tools of a tenant's adapters, by tool id."""
-    return {
-        f"{adapter_id}.{one.name}": one
-        for adapter_id, adapter in deployment.ports.adapters(tenant_id).items()
-        for one in adapter.describe().capabilities
-    }
-
-
-def offered_tools(gate: Gate) -> dict[str, OfferedTool]:
+def offered_tools(gate: ToolGate) -> dict[str, OfferedTool]:
     """Return the tools of a session by the names that a model sees.
 
     Raises:
         InvalidInput: an adapter of the session is gone, or a name does not fit the APIs of models.
     """
-    return offers_of(gate.tools, known_tools(gate.deployment, gate.tenant_id))
+    return offers_of(gate.tools, gate.described_tools())
 
 
-def offers_of(tools: Sequence[str], known: Mapping[str, CapabilityDefinition]) -> dict[str, OfferedTool]:
+def offers_of(tools: Sequence[str], known: Mapping[str, DescribedTool]) -> dict[str, OfferedTool]:
     """Return tools by the names that a model sees. Raises as `offered_tools`."""
     offered: dict[str, OfferedTool] = {}
     for tool_id in tools:
@@ -62,7 +60,7 @@ def offers_of(tools: Sequence[str], known: Mapping[str, CapabilityDefinition]) -
     return offered
 
 
-def function_tools(gate: Gate) -> list[dict[str, Any]]:
+def function_tools(gate: ToolGate) -> list[dict[str, Any]]:
     """Return the tools of a session as OpenAI's chat API takes them; `bind_tools` of LangChain takes them too.
 
     Raises:
@@ -77,7 +75,7 @@ def function_tools(gate: Gate) -> list[dict[str, Any]]:
     ]
 
 
-async def ask(gate: Gate, offered: Mapping[str, OfferedTool], name: Any, args: Any, call_id: Any) -> CallAnswer:
+async def ask(gate: ToolGate, offered: Mapping[str, OfferedTool], name: Any, args: Any, call_id: Any) -> CallAnswer:
     """Ask for a call as a model made it: by the name that it saw, with arguments as an object or as its JSON text.
 
     A tool that was not offered is refused by the gate, on record. What the gate does not take as a call is refused too,

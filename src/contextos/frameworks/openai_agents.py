@@ -21,17 +21,17 @@ from agents.tool_context import ToolContext
 from pydantic import BaseModel, ValidationError
 
 from contextos.adapters.function.adapter import BusinessError
+from contextos.contracts.calls import ToolGate, Waiting
 from contextos.errors import Unavailable
 from contextos.frameworks.offers import OfferedTool, answer_text, ask, offered_tools
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
-from contextos.operations.gate.gate import Gate, Waiting
 from contextos.tools.schemas import refuse_tool
 
 _CLOSE_OVER: Final = "take what it needs as arguments, or close over it"
 _NO_SETTING: Final = "remove it from the tool"
 
 
-def gate_tools(gate: Gate) -> list[Tool]:
+def gate_tools(gate: ToolGate) -> list[Tool]:
     """Return the tools of an open session, for `Agent(tools=…)`.
 
     Whether a call needs approval is what the gate answers: it is made, or refused, or it waits, before the agent's run
@@ -45,7 +45,7 @@ def gate_tools(gate: Gate) -> list[Tool]:
     return [_gate_tool(gate, offered, one) for one in offered.values()]
 
 
-async def approve_answered(state: RunState[Any, Any], gate: Gate) -> bool:
+async def approve_answered(state: RunState[Any, Any], gate: ToolGate) -> bool:
     """Approve in `state` the interrupted calls of the gate's tools that have an answer in the session by then, and
     return whether there is one.
 
@@ -64,7 +64,7 @@ async def approve_answered(state: RunState[Any, Any], gate: Gate) -> bool:
     return answered
 
 
-def _gate_tool(gate: Gate, offered: Mapping[str, OfferedTool], one: OfferedTool) -> FunctionTool:
+def _gate_tool(gate: ToolGate, offered: Mapping[str, OfferedTool], one: OfferedTool) -> FunctionTool:
     async def waits(run: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str) -> bool:  # noqa: ARG001
         return isinstance(await ask(gate, offered, one.name, arguments, call_id), Waiting)
 

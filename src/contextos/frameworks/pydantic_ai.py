@@ -20,9 +20,9 @@ from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from contextos.adapters.function.adapter import BusinessError
+from contextos.contracts.calls import Refused, ToolGate, Waiting
 from contextos.frameworks.offers import answer_text, ask, offered_tools, question_of
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
-from contextos.operations.gate.gate import Gate, Refused, Waiting
 
 # The gate judges the arguments, so that a wrong call is on record too.
 _ANY: Final = SchemaValidator(core_schema.any_schema())
@@ -35,7 +35,7 @@ class GateToolset(AbstractToolset[AgentDepsT]):
     it calls retryable. Other errors, and a refusal that ends the session, are a `ToolFailed`.
     """
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: ToolGate) -> None:
         self.gate, self._offered = gate, offered_tools(gate)
 
     @property
@@ -85,7 +85,7 @@ class GateToolset(AbstractToolset[AgentDepsT]):
         return answer_text(answer) if answer.replayed else answer.output
 
 
-def ask_again(messages: Sequence[ModelMessage], gate: Gate) -> DeferredToolResults | None:
+def ask_again(messages: Sequence[ModelMessage], gate: ToolGate) -> DeferredToolResults | None:
     """Return what lets an agent make the waiting calls of the gate's tools at the end of its messages again; None if
     there are none.
 

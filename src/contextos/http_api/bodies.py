@@ -15,13 +15,13 @@ from starlette.requests import ClientDisconnect
 from contextos.contracts.encoding.codec import MAX_BYTES, loads, parse
 from contextos.contracts.model import Model
 from contextos.errors import InvalidEnvelope, Problem
+from contextos.http_api.documents import JSON
 from contextos.http_api.problems import HttpProblem
 
 ModelT = TypeVar("ModelT", bound=Model)
 
 MAX_BODY_BYTES: Final = MAX_BYTES
 MAX_BODY_S: Final = 30
-JSON_MEDIA_TYPE: Final = "application/json"
 
 
 async def read_object(request: Request) -> dict[str, Any]:
@@ -33,9 +33,9 @@ async def read_object(request: Request) -> dict[str, Any]:
         InvalidEnvelope: it is not an object.
     """
     stated = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if stated != JSON_MEDIA_TYPE:
-        detail = f"the body has to be `{JSON_MEDIA_TYPE}`; state it in `Content-Type`"
-        raise HttpProblem(415, "unsupported_media_type", detail, {"Accept": JSON_MEDIA_TYPE})
+    if stated != JSON:
+        detail = f"the body has to be `{JSON}`; state it in `Content-Type`"
+        raise HttpProblem(415, "unsupported_media_type", detail, {"Accept": JSON})
     try:
         async with asyncio.timeout(MAX_BODY_S):
             raw = await _bytes_of(request)
@@ -77,4 +77,4 @@ def json_of(model: type[ModelT]) -> Any:
 def body_of(model: type[Model]) -> dict[str, Any]:
     """Return what the OpenAPI document says of the body of a route, as the argument `openapi_extra`."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    return {"requestBody": {"required": True, "content": {JSON_MEDIA_TYPE: {"schema": schema}}}}
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}

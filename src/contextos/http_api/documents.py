@@ -1,18 +1,49 @@
 """The documents that the API answers with: frozen models, made from what `application` and `operations` return.
 
 A record is the envelope `DecisionRecord` itself. Times are Unix time in microseconds, as everywhere in ContextOS.
+`contextos.client` reads them with the same models, so nothing of the server is imported here when this runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from contextos.application.approvals import ApprovalStatement, Question, ShownEvidence, ShownValue
-from contextos.application.runs import LedgerEntry, Run, Timeline
+from pydantic import BaseModel, Field
+
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.model import Model, OpenObject
-from contextos.queries.run_view import RunView
+
+if TYPE_CHECKING:
+    from contextos.application.approvals import ApprovalStatement, Question, ShownEvidence, ShownValue
+    from contextos.application.runs import LedgerEntry, Run, Timeline
+    from contextos.contracts.calls import DescribedTool
+    from contextos.queries.run_view import RunView
+
+
+JSON: Final = "application/json"
+PROBLEM_JSON: Final = "application/problem+json"
+EVENT_STREAM: Final = "text/event-stream"
+
+
+class ProblemPart(BaseModel):
+    """One fault of a request: its place as a JSON Pointer, a stable code, a sentence, and what to do."""
+
+    pointer: str
+    code: str
+    detail: str
+    remedy: str = ""
+
+
+class ProblemDocument(BaseModel):
+    """A problem document (RFC 9457). `type` is a stable URN that ends with `code`."""
+
+    type: str
+    title: str
+    status: int = Field(ge=400, le=599)
+    detail: str
+    code: str
+    errors: list[ProblemPart] = []
 
 
 class RequestOutcome(Model):
@@ -263,6 +294,72 @@ class StatementDocument(Model):
             signing_inputs={kid: said.signing_input(kid).decode() for kid in kids},
             passkeys={origin: PasskeyOptions.model_validate(one) for origin, one in passkeys.items()},
         )
+
+
+class AnswerReceipt(Model):
+    """The answer that was recorded. The run is due, and an engine drives it on."""
+
+    run_id: str
+    approval_id: str
+    binding_digest: str
+
+
+class CancelDocument(Model):
+    """What the caller signs to stop a run as it is now. `signing_inputs` are as those of an approval's statement."""
+
+    statement: OpenObject
+    signing_inputs: dict[str, str]
+
+
+class ToolDocument(Model):
+    """What a model is told of a tool: a text, and the JSON Schema of its arguments."""
+
+    description: str
+    input_schema: OpenObject
+
+    @classmethod
+    def of_tool(cls, tool: DescribedTool) -> Self:
+        return cls(description=tool.description, input_schema=dict(tool.input_schema))
+
+
+class SessionDocument(Model):
+    """A session: the run that it is, and the tools that its agent can call. `described` tells of each tool by its id;
+    one that the server does not have any more is not there.
+    """
+
+    session: str
+    run_id: str
+    tools: list[str]
+    described: dict[str, ToolDocument]
+
+
+class RefusedReason(Model):
+    """Why a call was refused, and what the agent can do about it."""
+
+    code: str
+    detail: str
+    remedy: str
+    facts: list[str]
+    because: list[str]
+
+
+class CallDocument(Model):
+    """The answer to a call. `waiting`: make the same call again; nothing is lost meanwhile.
+
+    `output` and `error` are of a call that was made, `reasons` of a refused one, `waits_for`, `about` and `question` of
+    one that waits.
+    """
+
+    status: Literal["done", "failed", "refused", "waiting"]
+    call_id: str
+    output: OpenObject | None = None
+    error: OpenObject | None = None
+    replayed: bool = False
+    reasons: list[RefusedReason] = []
+    ended: bool = False
+    waits_for: str | None = None
+    about: str | None = None
+    question: OpenObject | None = None
 
 
 def _summary(run: Run) -> dict[str, Any]:

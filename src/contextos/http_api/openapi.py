@@ -14,9 +14,9 @@ from pydantic.json_schema import models_json_schema
 from contextos import __version__
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.http_api.control.groups import GOVERNED_BODIES
-from contextos.http_api.operate.groups import OPERATE_BODIES
 from contextos.http_api.cookies import CSRF_HEADER, SESSION_COOKIE
-from contextos.http_api.problems import PROBLEM_JSON, ProblemDocument
+from contextos.http_api.documents import PROBLEM_JSON, ProblemDocument
+from contextos.http_api.operate.groups import OPERATE_BODIES
 from contextos.http_api.routes.approvals import AnswerDraft, SignedAnswer
 from contextos.http_api.routes.cancels import CancelDraft, SignedCancel
 from contextos.http_api.routes.sessions import CallDraft, SessionEnd, SessionOpening

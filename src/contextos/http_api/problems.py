@@ -13,7 +13,6 @@ from typing import Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from contextos.contracts.encoding.pointer import pointer
@@ -30,9 +29,9 @@ from contextos.errors import (
     Overloaded,
     Unavailable,
 )
+from contextos.http_api.documents import PROBLEM_JSON, ProblemDocument, ProblemPart
 from contextos.telemetry.logs import error_fields
 
-PROBLEM_JSON: Final = "application/problem+json"
 SECURE_HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -69,26 +68,6 @@ IDENTITY_REFUSED: Final = "identity_refused"
 _OURS: Final = "the request could not be answered; nothing of it is lost, and the log of the server has the reason"
 _LATER: Final = "a dependency of the server does not answer; send the same request again after `Retry-After`"
 _LOG: Final = logging.getLogger(__name__)
-
-
-class ProblemPart(BaseModel):
-    """One fault of a request: its place as a JSON Pointer, a stable code, a sentence, and what to do."""
-
-    pointer: str
-    code: str
-    detail: str
-    remedy: str = ""
-
-
-class ProblemDocument(BaseModel):
-    """A problem document (RFC 9457). `type` is a stable URN that ends with `code`."""
-
-    type: str
-    title: str
-    status: int = Field(ge=400, le=599)
-    detail: str
-    code: str
-    errors: list[ProblemPart] = []
 
 
 class HttpProblem(HTTPException):

@@ -27,8 +27,17 @@ from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.journal import Entry
 from contextos.errors import Conflict, InvalidInput, MalformedJson, Problem
-from contextos.frameworks.offers import OfferedTool, ask, known_tools, offers_of
-from contextos.operations.gate.gate import ANSWERED, MAX_ARGS_BYTES, CallAnswer, Gate, Refused, Waiting, call_of
+from contextos.frameworks.offers import OfferedTool, ask, offers_of
+from contextos.operations.gate.gate import (
+    ANSWERED,
+    MAX_ARGS_BYTES,
+    CallAnswer,
+    Gate,
+    Refused,
+    Waiting,
+    call_of,
+    known_tools,
+)
 from contextos.queries.rationales import pinned_artifacts
 from contextos.runtime.attempts.agent_session import ASKED
 from contextos.runtime.redaction import cleanse_text

@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.errors import InvalidInput, Problem
-from contextos.frameworks.offers import OfferedTool, known_tools, offers_of
+from contextos.frameworks.offers import OfferedTool, offers_of
+from contextos.operations.gate.gate import known_tools
 from contextos.operations.gate.opening import open_session, recorded_request, session_tools
 from contextos.server.mcp_calls import RUN_PLACE, SessionCalls
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,8 +38,7 @@ def gate_that_records(asked: list[Any]) -> Any:
         return Done(call_id, {"result": True})
 
     gate = gate_of("shop.look")
-    gate.call = call
-    return gate
+    return SimpleNamespace(tools=gate.tools, described_tools=gate.described_tools, call=call)
 
 
 def test_a_message_without_calls_has_no_answers() -> None:

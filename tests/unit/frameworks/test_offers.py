@@ -12,7 +12,7 @@ from contextos import read, toolset
 from contextos.contracts.envelopes.tool import ToolError
 from contextos.errors import ConflictingRequest, InvalidArtifact, InvalidInput, Problem
 from contextos.frameworks.offers import answer_text, ask, offered_tools
-from contextos.operations.gate.gate import Done, Reason, Refused
+from contextos.operations.gate.gate import Done, Gate, Reason, Refused
 
 
 @read()
@@ -25,7 +25,8 @@ def gate_of(*tools: str, adapters: Any = None) -> Any:
     """A gate with these tools, over a toolset `shop`."""
     known = {"shop": toolset("shop", [look])} if adapters is None else adapters
     ports = SimpleNamespace(adapters=lambda tenant_id: known)
-    return SimpleNamespace(deployment=SimpleNamespace(ports=ports), tenant_id="tenant_a", tools=tools)
+    deployment: Any = SimpleNamespace(ports=ports)
+    return Gate(deployment, "tenant_a", "run_1", "session_1", tools)
 
 
 def test_a_tool_is_shown_under_a_name_without_a_dot() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import uvicorn
 
-from contextos.server.serving import listen
-from tests.http_face import HttpFace, http_face
+from tests.http_face import HttpFace, http_face, served_url
 
 
 @pytest.fixture(scope="session")
@@ -19,14 +17,6 @@ def face(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpFace]:
 
 @pytest.fixture(scope="session")
 def url(face: HttpFace) -> Iterator[str]:
-    """The address of a real server of the API, on the loop of the deployment."""
-    bound = listen("127.0.0.1:0")
-    server = uvicorn.Server(uvicorn.Config(face.api, lifespan="off", log_level="critical", access_log=False))
-
-    async def serve() -> None:
-        await server.serve(sockets=[bound])
-
-    done = face.begin(serve())
-    yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-    server.should_exit = True
-    done.result(30)
+    """The address of a real server of the API."""
+    with served_url(face) as address:
+        yield address

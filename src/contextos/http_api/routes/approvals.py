@@ -19,7 +19,13 @@ from contextos.errors import ApprovalRefused, InvalidEnvelope, Problem
 from contextos.http_api.access import RolesHere, RunName, askable_question, reads_every_run
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.documents import QuestionDocument, QuestionPage, StatementDocument, UnverifiedDocument
+from contextos.http_api.documents import (
+    AnswerReceipt,
+    QuestionDocument,
+    QuestionPage,
+    StatementDocument,
+    UnverifiedDocument,
+)
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.routes.runs import Cursor, Limit
 from contextos.operations.acts.checks import MAX_REASON_CHARS
@@ -51,14 +57,6 @@ class SignedAnswer(Model):
 
 DraftBody = Annotated[AnswerDraft, json_of(AnswerDraft)]
 SignedBody = Annotated[SignedAnswer, json_of(SignedAnswer)]
-
-
-class AnswerReceipt(Model):
-    """The answer that was recorded. The run is due, and an engine drives it on."""
-
-    run_id: str
-    approval_id: str
-    binding_digest: str
 
 
 @approval_routes.get("/approvals", response_model_exclude_unset=True)

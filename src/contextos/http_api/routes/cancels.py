@@ -9,11 +9,11 @@ from pydantic import Field
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
-from contextos.contracts.model import Model, OpenObject
+from contextos.contracts.model import Model
 from contextos.http_api.access import RolesHere, RunName, readable_run
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.documents import RequestOutcome
+from contextos.http_api.documents import CancelDocument, RequestOutcome
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 
 cancel_routes: Final = APIRouter(tags=["runs"])
@@ -29,13 +29,6 @@ class SignedCancel(CancelDraft):
     """The request to stop a run, with the compact JWS of its statement by the caller's key."""
 
     token: str = Field(max_length=MAX_TOKEN_CHARS)
-
-
-class CancelDocument(Model):
-    """What the caller signs to stop a run as it is now. `signing_inputs` are as those of an approval's statement."""
-
-    statement: OpenObject
-    signing_inputs: dict[str, str]
 
 
 CancelDraftBody = Annotated[CancelDraft, json_of(CancelDraft)]

@@ -19,13 +19,13 @@ from contextos.app import App
 from contextos.application.runs import Run
 from contextos.http_api.access import RolesHere, RunName, readable_run
 from contextos.http_api.callers import AppHere, CallerHere
+from contextos.http_api.documents import EVENT_STREAM
 from contextos.queries.stream.folding import StreamEvent
 
 event_routes: Final = APIRouter(tags=["runs"])
 
 MAX_STREAM_S: Final = 600
 KEEP_ALIVE_S: Final = 15
-EVENT_STREAM: Final = "text/event-stream"
 
 
 @event_routes.get(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Path, Response
 from pydantic import Field
@@ -21,7 +21,7 @@ from contextos.contracts.model import Model, OpenObject, Seq
 from contextos.errors import NotFound
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere, TokensHere
-from contextos.http_api.documents import RequestOutcome
+from contextos.http_api.documents import CallDocument, RefusedReason, RequestOutcome, SessionDocument, ToolDocument
 from contextos.http_api.problems import not_found
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 from contextos.operations.gate.gate import CallAnswer, Done, Gate, Refused, Waiting
@@ -65,43 +65,6 @@ class SessionEnd(Model):
 
     outcome: SessionOutcome
     reason: str = Field(default="", max_length=MAX_REASON_CHARS)
-
-
-class SessionDocument(Model):
-    """A session: the run that it is, and the tools that its agent can call."""
-
-    session: str
-    run_id: str
-    tools: list[str]
-
-
-class RefusedReason(Model):
-    """Why a call was refused, and what the agent can do about it."""
-
-    code: str
-    detail: str
-    remedy: str
-    facts: list[str]
-    because: list[str]
-
-
-class CallDocument(Model):
-    """The answer to a call. `waiting`: make the same call again; nothing is lost meanwhile.
-
-    `output` and `error` are of a call that was made, `reasons` of a refused one, `waits_for`, `about` and `question` of
-    one that waits.
-    """
-
-    status: Literal["done", "failed", "refused", "waiting"]
-    call_id: str
-    output: OpenObject | None = None
-    error: OpenObject | None = None
-    replayed: bool = False
-    reasons: list[RefusedReason] = []
-    ended: bool = False
-    waits_for: str | None = None
-    about: str | None = None
-    question: OpenObject | None = None
 
 
 OpeningBody = Annotated[SessionOpening, json_of(SessionOpening)]
@@ -205,7 +168,8 @@ def _wait_s(prefer: str) -> int:
 
 
 def _document(name: str, gate: Gate) -> SessionDocument:
-    return SessionDocument(session=name, run_id=gate.run_id, tools=list(gate.tools))
+    described = {tool_id: ToolDocument.of_tool(one) for tool_id, one in gate.described_tools().items()}
+    return SessionDocument(session=name, run_id=gate.run_id, tools=list(gate.tools), described=described)
 
 
 def _answered(answer: CallAnswer) -> CallDocument:

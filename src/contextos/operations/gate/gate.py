@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, get_args
 
+from contextos.contracts.calls import MAX_ARGS_BYTES, CallAnswer, Done, Reason, Refused, Waiting
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.secret_shapes import SECRET_MARK
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.entries.recorded import AskedSecrets
-from contextos.contracts.envelopes.tool import ToolError
+from contextos.contracts.envelopes.tool import CapabilityDefinition, ToolError
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode, SessionOutcome
 from contextos.contracts.facts import tool_remedy
 from contextos.contracts.journal import AgentMessage, Entry
@@ -30,9 +31,24 @@ from contextos.queries.run_view import RunView
 from contextos.runtime.attempts.agent_session import ASKED, FINISHED
 from contextos.runtime.redaction import cleanse_text
 
+__all__ = [
+    "ANSWERED",
+    "MAX_ARGS_BYTES",
+    "MAX_CALL_ID_CHARS",
+    "NO_TOOLS",
+    "REMEDIES",
+    "CallAnswer",
+    "Done",
+    "Gate",
+    "Reason",
+    "Refused",
+    "Waiting",
+    "call_of",
+    "known_tools",
+]
+
 MAX_CALL_ID_CHARS: Final = 128
 MAX_TOOL_CHARS: Final = 200
-MAX_ARGS_BYTES: Final = 262_144
 ANSWERED: Final = "call.answered"
 RESULTS: Final = ("tool.returned", "tool.refused", "effect.settled")
 
@@ -70,66 +86,6 @@ REMEDIES: Final[Mapping[FailureCode | Literal["session_ended", "erased"], str]] 
     "erased": "read the record of the session",
 }
 """What an agent can do about a refusal, by its code."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why a call was refused, for the agent: a stable code, a sentence, and what it can do. `facts` names what is
-    missing, or the limit that was exhausted. `because` is what the authors of the rules that deny gave as the reason.
-    """
-
-    code: str
-    detail: str
-    remedy: str
-    facts: tuple[str, ...] = ()
-    because: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        because = f" ({'; '.join(self.because)})" if self.because else ""
-        return f"{self.detail}{because}; {self.remedy}"
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The tool answered: with an output, or with an error of its own.
-
-    `replayed`: this call had no effect of its own. An earlier call of the session, under another call id, did the same
-    operation, and this is its answer.
-    """
-
-    call_id: str
-    output: Mapping[str, Any] | None
-    error: ToolError | None = None
-    replayed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The call was not made. `ended`: the session is over."""
-
-    call_id: str
-    reasons: tuple[Reason, ...]
-    ended: bool = False
-
-    def __str__(self) -> str:
-        return "refused: " + "; ".join(map(str, self.reasons))
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """The session waits. Make the same call again, under the same call id, when it is over; any process can.
-
-    `waits_for` is `approval`, `settlement`, `slot` or `engine`, and `question` what a person is asked. `about` is the
-    call that it waits for: this one, or an earlier one that has to be answered first.
-    """
-
-    call_id: str
-    waits_for: str
-    about: str
-    question: Mapping[str, Any]
-
-
-CallAnswer: TypeAlias = Done | Refused | Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +153,11 @@ class Gate:
             raise InvalidInput(Problem("", "session_waits", detail, "make that call again until it is answered"))
         return state.view
 
+    def described_tools(self) -> dict[str, CapabilityDefinition]:
+        """Return the definitions of the tools of the session that this process has, by tool id."""
+        known = known_tools(self.deployment, self.tenant_id)
+        return {name: known[name] for name in self.tools if name in known}
+
     async def view(self) -> RunView:
         """Return the state of the session's run without driving it."""
         return await self.deployment.view(self.tenant_id, self.run_id)
@@ -258,6 +219,15 @@ class Gate:
             detail = f"`{tool}` is no tool of this session"
             remedy = tool_remedy(tool, self.tools) if self.tools else NO_TOOLS
         return Reason(failure.code, detail, remedy, tuple(failure.facts), tuple(dict.fromkeys(because)))
+
+
+def known_tools(deployment: Deployment, tenant_id: str) -> dict[str, CapabilityDefinition]:
+    """Return the definitions of all tools of a tenant's adapters, by tool id."""
+    return {
+        f"{adapter_id}.{one.name}": one
+        for adapter_id, adapter in deployment.ports.adapters(tenant_id).items()
+        for one in adapter.describe().capabilities
+    }
 
 
 def call_of(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from contextos.adapters.loop_thread import LoopThread
-from contextos.app.blocking import Blocking, BlockingApp
+from contextos.adapters.loop_thread import Blocking, BlockingRoot, LoopThread
 from contextos.application.pages import Page
 from contextos.errors import InvalidInput, NotFound
 
@@ -70,6 +69,14 @@ def test_everything_runs_on_the_thread_of_the_loop(thread: LoopThread) -> None:
     assert ([one.where() for one in page.items], page.cursor) == (["contextos"] * 2, "2")
 
 
+def test_an_iterator_that_is_left_early_is_closed(thread: LoopThread) -> None:
+    part = Part()
+    for number in Blocking(part, thread).numbers():
+        assert number == 0
+        break
+    assert part.seen == ["closed"]
+
+
 def test_an_error_is_the_same_error(thread: LoopThread) -> None:
     with pytest.raises(NotFound, match="no such thing"):
         Blocking(Part(), thread).fail()
@@ -91,7 +98,7 @@ def test_a_function_of_the_package_takes_wrapped_objects(thread: LoopThread) -> 
         return part.number + number
 
     part = Blocking(Part(), thread)
-    assert BlockingApp(Part(), thread).call(add, part, 3, more=part) == 10
+    assert BlockingRoot(Part(), thread).call(add, part, 3, more=part) == 10
 
 
 def test_a_wrapped_object_takes_no_attribute(thread: LoopThread) -> None:

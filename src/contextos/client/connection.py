@@ -1,0 +1,279 @@
+"""`connect`: the door to a server, for programs with an event loop and for programs without one; and `Client`."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, aclosing
+from types import TracebackType
+from typing import Any, Final, Literal
+from uuid import uuid4
+
+from contextos.adapters.loop_thread import BlockingRoot, LoopThread
+from contextos.client.event_stream import EventReader, StreamedEvent
+from contextos.client.sending import FIRST_WAIT_S, Sender, Token, named, wait_after
+from contextos.client.sessions import ClientGate
+from contextos.client.signatures import ACT, APPROVAL, Sign, check_statement, signed_token
+from contextos.contracts.envelopes.record import DecisionRecord
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
+from contextos.http_api.documents import (
+    EVENT_STREAM,
+    AnswerReceipt,
+    CancelDocument,
+    LedgerDocument,
+    QuestionDocument,
+    QuestionPage,
+    RequestOutcome,
+    RunDocument,
+    RunListDocument,
+    SessionDocument,
+    StatementDocument,
+    TimelineDocument,
+)
+
+DEFAULT_TIMEOUT_S: Final = 120
+SILENCE_S: Final = 60
+"""A stream on which nothing arrives for so long is opened again; the server writes a line every 15 s."""
+
+Verdict = Literal["approved", "denied"]
+Ledger = Literal["context", "effect", "decision"]
+
+
+def connect(
+    url: str, token: Token, *, timeout_s: float = DEFAULT_TIMEOUT_S, tls: ssl.SSLContext | None = None
+) -> Connection:
+    """Return a context that is a client of the API at `url`: `async with connect(…) as client`, or
+    `with connect(…) as client` without an event loop.
+
+    `token` is a bearer token, or a function that returns the one to use now. `timeout_s` is the limit for one answer.
+    `tls` says which authorities are trusted, instead of those of `httpx`. Nothing is sent before the first method.
+
+    Raises:
+        InvalidInput: `url` is neither an `https://` URL nor an `http://` one of this machine.
+    """
+    return Connection(lambda: Sender(url, token, timeout_s=timeout_s, tls=tls))
+
+
+class Connection(AbstractAsyncContextManager["Client"], AbstractContextManager[BlockingRoot]):
+    """A client between entering and leaving. It can be entered again after it was left."""
+
+    def __init__(self, open_sender: Callable[[], Sender]) -> None:
+        self._open = open_sender
+        self._sender: Sender | None = None
+        self._thread: LoopThread | None = None
+
+    async def __aenter__(self) -> Client:
+        if self._sender is not None:
+            raise InvalidInput(Problem("", "open", "this client is open already", "call `connect` again"))
+        self._sender = self._open()
+        return Client(self._sender)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        sender, self._sender = self._sender, None
+        assert sender is not None, "it was entered"
+        await sender.aclose()
+
+    def __enter__(self) -> BlockingRoot:
+        thread = LoopThread("contextos-client")
+        with ExitStack() as on_failure:
+            on_failure.callback(thread.close)
+            client = thread.call(self.__aenter__)
+            on_failure.pop_all()
+        self._thread = thread
+        return BlockingRoot(client, thread)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        thread, self._thread = self._thread, None
+        assert thread is not None, "it was entered"
+        try:
+            thread.call(self.__aexit__, kind, error, trace)
+        finally:
+            thread.close()
+
+
+class Client:
+    """The API of one server for one caller. A method raises the error of `contextos.errors` that the server raised.
+
+    A run is named by its id or by the id of the request that made it. Times are Unix time in microseconds.
+    """
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    async def invoke(self, request: InvokeRequest | Mapping[str, Any]) -> RequestOutcome:
+        """Send a request, and return what it came to so far: it ended, it waits, or (`long_running`) it is stored.
+
+        `request_id` names it: the same request again is the same run. Without one the request gets a name here, which
+        holds for the repeats of this call alone.
+        """
+        body = request.to_json() if isinstance(request, InvokeRequest) else dict(request)
+        headers = {} if "request_id" in body else {"Idempotency-Key": f'"req_{uuid4().hex}"'}
+        return await self._sender.document(RequestOutcome, "POST", "/runs", body=body, headers=headers, repeats=True)
+
+    async def runs(self, *, state: str | None = None, limit: int = 50, cursor: str = "") -> RunListDocument:
+        """Return a page of the runs that the caller may see, newest first."""
+        query = _page(limit, cursor, state=state)
+        return await self._sender.document(RunListDocument, "GET", "/runs", query=query)
+
+    async def run(self, name: str) -> RunDocument:
+        """Return one run with its current record."""
+        return await self._sender.document(RunDocument, "GET", f"/runs/{named(name)}")
+
+    async def record(self, name: str) -> DecisionRecord:
+        """Return the current decision record of a run. Raises `NotFound` while it has none."""
+        return await self._sender.document(DecisionRecord, "GET", f"/runs/{named(name)}/record")
+
+    async def timeline(self, name: str) -> TimelineDocument:
+        """Return the story of a run, with text from outside escaped for display."""
+        return await self._sender.document(TimelineDocument, "GET", f"/runs/{named(name)}/timeline")
+
+    async def ledger(self, name: str, ledger: Ledger) -> LedgerDocument:
+        """Return a ledger of a run: what it knew (`context`), what it did (`effect`), or what it decided."""
+        return await self._sender.document(LedgerDocument, "GET", f"/runs/{named(name)}/ledgers/{named(ledger)}")
+
+    async def stream(self, name: str, *, after: str = "") -> AsyncGenerator[StreamedEvent]:
+        """Yield the events of a run in order, also those that happened before, until it has ended.
+
+        `after` is the id of the last event that was read. A connection that is lost is opened again there, so there is
+        no gap and no duplicate.
+
+        Raises:
+            InvalidInput: `after` is the id of no event of the run (`unknown_event`).
+            Unavailable: the server did not answer several times in a row.
+        """
+        failed = 0
+        while True:
+            try:
+                async with aclosing(self._events_after(named(name), after)) as events:
+                    async for event in events:
+                        if event is None:
+                            return
+                        after, failed = event.id, 0
+                        yield event
+                await asyncio.sleep(FIRST_WAIT_S)
+            except (Unavailable, LostReply) as error:
+                failed += 1
+                await wait_after(error, failed)
+
+    async def _events_after(self, name: str, after: str) -> AsyncGenerator[StreamedEvent | None]:
+        """The events of one connection. None is the last if nothing follows in the run."""
+        headers = {"Last-Event-ID": after} if after else {}
+        async with self._sender.stream(f"/runs/{name}/events", EVENT_STREAM, headers) as answer:
+            if answer.status_code == 204:
+                yield None
+                return
+            reader, chunks = EventReader(), answer.aiter_raw()
+            while True:
+                try:
+                    async with asyncio.timeout(SILENCE_S):
+                        chunk = await anext(chunks, None)
+                except TimeoutError:
+                    raise LostReply(f"the stream was silent for {SILENCE_S} s") from None
+                if chunk is None:
+                    return
+                for event in reader.feed(chunk):
+                    yield event
+
+    async def wait(self, name: str, *, timeout_s: float | None = None) -> RunDocument:
+        """Return a run once it has ended, or as it is after `timeout_s` seconds."""
+        try:
+            async with asyncio.timeout(timeout_s), aclosing(self.stream(name)) as events:
+                async for _ in events:
+                    pass
+        except TimeoutError:
+            pass
+        return await self.run(name)
+
+    async def cancel(self, name: str, reason: str = "", *, sign: Sign, kid: str | None = None) -> RequestOutcome:
+        """Request that a run stops, signed as in `answer`. An effect that was sent is not interrupted.
+
+        Raises:
+            ApprovalRefused: the run has ended, or the caller may not stop it.
+            Conflict: the run went on meanwhile; call this again.
+        """
+        run_id = named((await self.run(name)).run_id)
+        drafted = await self._sender.document(
+            CancelDocument, "POST", f"/runs/{run_id}/cancel/statement", body={"reason": reason}, repeats=True
+        )
+        expected = {"kind": "run.cancelled", "arguments": {"run": run_id, "reason": reason}}
+        check_statement(drafted.statement, expected)
+        token = await signed_token(drafted.signing_inputs, drafted.statement, ACT, sign, kid)
+        body = {"reason": reason, "token": token}
+        return await self._sender.document(RequestOutcome, "POST", f"/runs/{run_id}/cancel", body=body)
+
+    async def questions(self, *, role: str | None = None, limit: int = 50, cursor: str = "") -> QuestionPage:
+        """Return a page of the open questions to the roles of the caller, newest first."""
+        query = _page(limit, cursor, role=role)
+        return await self._sender.document(QuestionPage, "GET", "/approvals", query=query)
+
+    async def question(self, name: str) -> QuestionDocument:
+        """Return the question on which a run waits. Raises `ApprovalRefused` if it waits on none any more."""
+        return await self._sender.document(QuestionDocument, "GET", f"/approvals/{named(name)}")
+
+    async def statement(self, question: QuestionDocument, verdict: Verdict, reason: str = "") -> StatementDocument:
+        """Return what the caller signs to answer a question: show `text` to them. Nothing is recorded.
+
+        Raises:
+            UnfitAnswer: the statement is about another question, verdict or reason.
+        """
+        body = {"verdict": verdict, "reason": reason}
+        path = f"/approvals/{named(question.run_id)}/statement"
+        found = await self._sender.document(StatementDocument, "POST", path, body=body, repeats=True)
+        expected = {**body, "approval_id": question.approval_id, "binding_digest": question.binding_digest}
+        check_statement(found.statement, expected)
+        return found
+
+    async def answer(
+        self, question: QuestionDocument, verdict: Verdict, reason: str = "", *, sign: Sign, kid: str | None = None
+    ) -> AnswerReceipt:
+        """Answer a question that was read, with the caller's own signature.
+
+        `sign` takes the bytes to sign and returns an Ed25519 signature of 64 bytes; the key stays where it is. `kid`
+        names it where the directory lists several of the caller. What is signed is exactly this answer to exactly this
+        question, or nothing is.
+
+        Raises:
+            ApprovalRefused: the answer does not count; `reason` says why, such as `already_answered` or `expired`.
+            LostReply: nobody knows whether it was recorded; read the run.
+            UnfitAnswer: the server gave something else to sign.
+        """
+        said = await self.statement(question, verdict, reason)
+        token = await signed_token(said.signing_inputs, said.statement, APPROVAL, sign, kid)
+        path = f"/approvals/{named(question.run_id)}/answer"
+        return await self._sender.document(AnswerReceipt, "POST", path, body={"token": token})
+
+    async def gate(
+        self,
+        *,
+        session: str,
+        user: str | None = None,
+        agent: str | None = None,
+        delegation: str | None = None,
+        intent: str | None = None,
+        pack: str | None = None,
+        message: str = "",
+        context: Mapping[str, Any] | None = None,
+        tools: Sequence[str] | None = None,
+    ) -> ClientGate:
+        """Open the session of an agent that chooses its own calls, or find it by its name.
+
+        A person leaves `user` out. `delegation` is the reference of the delegation by which the agent acts.
+        """
+        named_parts = {"user": user, "agent": agent, "delegation": delegation, "intent": intent, "pack": pack}
+        body = {"session": session, "message": message, "context": dict(context or {})}
+        body |= {name: value for name, value in named_parts.items() if value is not None}
+        body |= {} if tools is None else {"tools": list(tools)}
+        found = await self._sender.document(SessionDocument, "POST", "/sessions", body=body, repeats=True)
+        return ClientGate.of_document(found, self._sender)
+
+
+def _page(limit: int, cursor: str, **only: str | None) -> dict[str, str | int]:
+    """The parameters of a page; what is not asked for is left out."""
+    stated: dict[str, str | int] = {name: value for name, value in only.items() if value is not None}
+    return {**stated, "limit": limit, **({"cursor": cursor} if cursor else {})}

@@ -1,0 +1,93 @@
+"""Server-sent events, read from the bytes of a stream as they arrive, each event within a bound.
+
+Source: HTML Living Standard, "Server-sent events"; docs/events.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contextos.contracts.encoding.codec import loads
+from contextos.errors import InvalidInput, UnfitAnswer
+
+MAX_EVENT_BYTES: Final = 4_194_304
+MAX_EVENT_NODES: Final = 1_000_000
+MAX_TYPE_CHARS: Final = 200
+
+_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
+_ID: Final = re.compile(r"[!-~]{1,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedEvent:
+    """One event of a run. `id` is where a reader goes on, `type` its AG-UI type, and `document` the event as JSON."""
+
+    id: str
+    type: str
+    document: Mapping[str, Any]
+
+
+class EventReader:
+    """Turns the bytes of one stream into events."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._after_return = False
+        self._id = self._type = ""
+        self._data: list[str] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> Iterator[StreamedEvent]:
+        """Yield the events that are whole with this chunk. Raises `UnfitAnswer` for one that is too large or none."""
+        if self._after_return and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+        self._after_return = chunk.endswith(b"\r")
+        self._held += chunk
+        if b"\n" in chunk or b"\r" in chunk:
+            *lines, rest = _LINE_END.split(bytes(self._held))
+            self._held = bytearray(rest)
+            for line in lines:
+                yield from self._take(line)
+        if len(self._held) + self._size > MAX_EVENT_BYTES:
+            raise _too_large()
+
+    def _take(self, line: bytes) -> Iterator[StreamedEvent]:
+        if not line:
+            yield from self._whole()
+            return
+        try:
+            name, _, value = line.decode().partition(":")
+        except UnicodeDecodeError:
+            raise UnfitAnswer("the stream of events is no UTF-8") from None
+        value = value.removeprefix(" ")
+        if name == "data":
+            self._size += len(line)
+            if self._size > MAX_EVENT_BYTES:
+                raise _too_large()
+            self._data.append(value)
+        elif name == "event":
+            self._type = value[:MAX_TYPE_CHARS]
+        elif name == "id":
+            self._id = value
+
+    def _whole(self) -> Iterator[StreamedEvent]:
+        said, kind = "\n".join(self._data), self._type
+        self._data, self._size, self._type = [], 0, ""
+        if not said:
+            return
+        if not _ID.fullmatch(self._id):
+            raise UnfitAnswer("an event of the stream has no id from which a reader could go on")
+        try:
+            document = loads(said, max_bytes=MAX_EVENT_BYTES, max_nodes=MAX_EVENT_NODES)
+        except InvalidInput as error:
+            raise UnfitAnswer(f"an event of the stream is no JSON: {error}") from None
+        if not isinstance(document, dict):
+            raise UnfitAnswer("an event of the stream is no JSON object")
+        yield StreamedEvent(self._id, kind, document)
+
+
+def _too_large() -> UnfitAnswer:
+    return UnfitAnswer(f"an event of the stream has more than {MAX_EVENT_BYTES} bytes")

@@ -1,0 +1,96 @@
+"""An answer that is an error, as an exception: the one that the server raised, where `contextos.errors` has it.
+
+Texts of a server are cut and escaped, because they are shown to people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.display_escape import escape_for_display
+from contextos.errors import (
+    ApprovalRefused,
+    Conflict,
+    ConflictingRequest,
+    ContextOSError,
+    Integrity,
+    InvalidArtifact,
+    InvalidEnvelope,
+    InvalidInput,
+    LostReply,
+    MalformedJson,
+    NotFound,
+    Overloaded,
+    Problem,
+    RequestRefused,
+    SignatureInvalid,
+    Unavailable,
+    UnfitAnswer,
+    UnknownSemantics,
+)
+from contextos.http_api.documents import PROBLEM_JSON, ProblemDocument
+
+MAX_PROBLEM_BYTES: Final = 262_144
+MAX_TEXT_CHARS: Final = 1_000
+MAX_PARTS: Final = 50
+DEFAULT_RETRY_S: Final = 1
+MAX_RETRY_S: Final = 86_400
+
+_INVALID: Final[Mapping[str, type[InvalidInput]]] = {
+    one.code: one for one in (InvalidInput, MalformedJson, InvalidEnvelope, ConflictingRequest, InvalidArtifact)
+}
+_PLAIN: Final[Mapping[str, type[ContextOSError]]] = {
+    one.code: one for one in (NotFound, Integrity, SignatureInvalid, UnknownSemantics, LostReply, ContextOSError)
+}
+"""The classes that are made from a sentence alone."""
+
+
+def refusal_of(status: int, media_type: str, retry_after: str | None, raw: bytes) -> ContextOSError:
+    """Return what an answer with a status outside of 2xx means. `raw` is its body."""
+    retry_ms = _retry_ms(retry_after)
+    if media_type != PROBLEM_JSON:
+        # Something in front of the server answered.
+        if status in (429, 503):
+            return Unavailable("server", f"it answered with {status}", retry_after_ms=retry_ms)
+        if status in (502, 504):
+            return LostReply(f"what is in front of the server answered with {status}, so the outcome is unknown")
+        return UnfitAnswer(f"the server answered with {status} and no problem document; check its address")
+    try:
+        told = parse(ProblemDocument, raw, max_bytes=MAX_PROBLEM_BYTES)
+    except InvalidInput as error:
+        return UnfitAnswer(f"the server answered with {status} and a problem document that does not fit: {error}")
+    return _error_of(status, told, retry_ms)
+
+
+def _error_of(status: int, told: ProblemDocument, retry_ms: int) -> ContextOSError:
+    code, detail = _shown(told.code), _shown(told.detail)
+    if status == 429:
+        return Overloaded("server", detail, retry_after_ms=retry_ms)
+    if status == 503:
+        return Unavailable("server", detail, retry_after_ms=retry_ms)
+    if told.code in _INVALID:
+        parts = [
+            Problem(_shown(one.pointer), _shown(one.code), _shown(one.detail), _shown(one.remedy))
+            for one in told.errors[:MAX_PARTS]
+        ]
+        return _INVALID[told.code](*(parts or [Problem("", code, detail)]))
+    if told.code in _PLAIN:
+        return _PLAIN[told.code](detail)
+    if told.code == Conflict.code:
+        return Conflict("run", "read it, then send the request again")
+    if status in (403, 409):
+        return ApprovalRefused(code, detail)
+    return Integrity(detail) if status == 500 else RequestRefused(status, code, detail)
+
+
+def _shown(text: str) -> str:
+    cut = text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "…"
+    return escape_for_display(cut)
+
+
+def _retry_ms(stated: str | None) -> int:
+    """`Retry-After` in milliseconds. A date is no number of seconds, and the API sends none."""
+    seconds = int(stated) if stated is not None and stated.isascii() and stated.isdigit() and len(stated) < 8 else None
+    return min(DEFAULT_RETRY_S if seconds is None else seconds, MAX_RETRY_S) * 1_000

@@ -1,0 +1,256 @@
+"""One request to the API: to the one server that the program named, within time limits, and with a bounded answer.
+
+A request is sent again where that is the same request: a read, and a write that has a name (`request_id`, `call_id`).
+Then it is sent up to `MAX_TRIES` times, after growing waits or after `Retry-After`. Everything else is sent once, and
+raises `LostReply` where nobody knows whether it arrived.
+Refuses redirects, proxies and cookies, and a connection without TLS to another machine: each would give the token away.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import secrets
+import ssl
+from asyncio import sleep, timeout
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from ipaddress import ip_address
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from contextos.client.refusals import MAX_PROBLEM_BYTES, refusal_of
+from contextos.contracts.encoding.codec import loads, problems_of
+from contextos.contracts.encoding.jcs import canonical
+from contextos.errors import ContextOSError, InvalidInput, LostReply, MalformedJson, Problem, Unavailable, UnfitAnswer
+from contextos.http_api.documents import JSON, PROBLEM_JSON
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+Token = str | Callable[[], str | Awaitable[str]]
+"""A bearer token, or what returns the one to use now; it is asked for each request."""
+
+CONNECT_S: Final = 10
+MAX_TRIES: Final = 5
+FIRST_WAIT_S: Final = 0.25
+MAX_WAIT_S: Final = 30
+"""The longest `Retry-After` that is waited for; a longer one is an error at once."""
+MAX_ANSWER_BYTES: Final = 33_554_432
+MAX_ANSWER_NODES: Final = 2_000_000
+MAX_TOKEN_CHARS: Final = 16_384
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_TOKEN: Final = re.compile(r"[!-~]+")
+_AGAIN: Final = (Unavailable, LostReply)
+
+
+class Sender:
+    """Sends requests to the API at `url`. `timeout_s` is the limit for one answer, from the name to the last byte."""
+
+    def __init__(
+        self,
+        url: str,
+        token: Token,
+        *,
+        timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._base, self._token, self._timeout_s = checked_url(url) + "/v1", token, timeout_s
+        self._http = httpx.AsyncClient(
+            verify=True if tls is None else tls,
+            trust_env=False,
+            follow_redirects=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def document(
+        self,
+        model: type[ModelT],
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str | int] | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeats: bool = False,
+    ) -> ModelT:
+        """Send a request and return the document of its answer. `repeats`: the same request again is no second one.
+
+        Raises:
+            ContextOSError: the server refused it, as the class that it raised; or it does not answer (`Unavailable`,
+                `LostReply`), or not as the API does (`UnfitAnswer`).
+        """
+        content = None if body is None else _json(body)
+        stated = {**(headers or {}), **({} if content is None else {"Content-Type": JSON})}
+        safe = repeats or method == "GET"
+
+        async def once() -> bytes:
+            try:
+                async with (
+                    timeout(self._timeout_s),
+                    self._answer(method, path, content, query, stated) as answer,
+                ):
+                    _check_media_type(answer, JSON)
+                    return await _read(answer, MAX_ANSWER_BYTES)
+            except TimeoutError:
+                raise LostReply(f"no whole answer came within {self._timeout_s:g} s") from None
+
+        return fitting(model, await self.again(once) if safe else await once())
+
+    async def again(self, once: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Return what `once` returns, and try it again after each `Unavailable` and `LostReply`, `MAX_TRIES` in all."""
+        for tried in range(1, MAX_TRIES + 1):
+            try:
+                return await once()
+            except _AGAIN as error:
+                await wait_after(error, tried)
+        raise AssertionError("the last try returns or raises")
+
+    @asynccontextmanager
+    async def stream(self, path: str, media_type: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
+        """Open a stream, whose body the caller reads; with the status 204 it has none. Raises as `document`."""
+        async with self._answer("GET", path, None, None, {**headers, "Accept": media_type}) as answer:
+            if answer.status_code != 204:
+                _check_media_type(answer, media_type)
+            yield answer
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        query: Mapping[str, str | int] | None,
+        headers: Mapping[str, str],
+    ) -> AsyncIterator[httpx.Response]:
+        """The answer to one request whose status is one of 2xx; its body is not read."""
+        token = await self._current_token()
+        stated = {"Accept": f"{JSON}, {PROBLEM_JSON}", **headers}
+        stated |= {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
+        try:
+            url = self._base + path
+            async with self._http.stream(method, url, params=query, content=content, headers=stated) as answer:
+                if "content-encoding" in answer.headers:
+                    raise UnfitAnswer("the server sent a compressed answer, which was not asked for")
+                if not answer.is_success:
+                    raise await _refusal(answer)
+                yield answer
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise Unavailable("server", f"no connection ({type(error).__name__})") from None
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise LostReply(f"the connection ended without an answer ({type(error).__name__})") from None
+
+    async def _current_token(self) -> str:
+        given = self._token() if callable(self._token) else self._token
+        token = await given if inspect.isawaitable(given) else given
+        if not isinstance(token, str) or len(token) > MAX_TOKEN_CHARS or not _TOKEN.fullmatch(token):
+            detail = "the token is no bearer token: a text without spaces, of at most 16,384 characters"
+            raise InvalidInput(Problem("/token", "no_token", detail, "give the access token itself"))
+        return token
+
+
+async def wait_after(error: Unavailable | LostReply, tried: int) -> None:
+    """Wait before the next try after `tried` of them. Raises `Unavailable` after the last, and for a long wait."""
+    wait_s = FIRST_WAIT_S * 2 ** (tried - 1)
+    if isinstance(error, Unavailable):
+        wait_s = max(wait_s, error.retry_after_ms / 1_000)
+    if tried >= MAX_TRIES or wait_s > MAX_WAIT_S:
+        raise error if isinstance(error, Unavailable) else Unavailable("server", str(error))
+    # Clients that failed together do not come back together.
+    await sleep(wait_s + secrets.randbelow(250) / 1_000)
+
+
+def fitting(model: type[ModelT], value: Any) -> ModelT:
+    """Return a document of the server, from its bytes or as JSON. A member that this version does not know is left out.
+
+    Raises:
+        UnfitAnswer: it does not fit.
+    """
+    try:
+        if isinstance(value, bytes):
+            value = loads(value, max_bytes=MAX_ANSWER_BYTES, max_nodes=MAX_ANSWER_NODES)
+        return model.model_validate(value, extra="ignore")
+    except MalformedJson as error:
+        raise UnfitAnswer(f"the answer of the server is no JSON: {error}") from None
+    except ValidationError as error:
+        first = problems_of(error)[0]
+        detail = f"the answer of the server is no `{model.__name__}` (at `{first.pointer[:200]}`: {first.code})"
+        raise UnfitAnswer(f"{detail}; use the version of `contextos` that the server has") from None
+
+
+def named(name: str) -> str:
+    """Return a name as a part of an address. Raises `InvalidInput` for what is no name of a run or a session."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or not name.strip("."):
+        detail = f"`{str(name)[:80]}` is no name of a run or a session"
+        raise InvalidInput(Problem("/name", "bad_name", detail, "use the id that the server gave"))
+    return name
+
+
+def checked_url(url: str) -> str:
+    """Return the address of a server without `/v1` and a slash at its end.
+
+    Raises:
+        InvalidInput: it is no `https://` URL of a server, nor an `http://` one of this machine.
+    """
+    parts = urlsplit(url) if isinstance(url, str) and url.isascii() and url.isprintable() else urlsplit("")
+    try:
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host = ""
+    if not host or parts.query or parts.fragment or "@" in parts.netloc or "\\" in url:
+        detail = "this is no address of a server"
+        raise InvalidInput(Problem("/url", "bad_url", detail, "give it like `https://contextos.acme.example`"))
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_here(host)):
+        detail = "the token would be sent without TLS"
+        raise InvalidInput(Problem("/url", "no_tls", detail, "use `https://`; `http://` is for this machine alone"))
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _json(body: Mapping[str, Any]) -> bytes:
+    try:
+        return canonical(dict(body))
+    except (MalformedJson, RecursionError) as error:
+        raise InvalidInput(Problem("", "no_json", f"the body is no JSON: {error}", "send JSON values")) from None
+
+
+def _media_type(answer: httpx.Response) -> str:
+    stated: str = answer.headers.get("content-type", "")
+    return stated.partition(";")[0].strip().lower()
+
+
+def _check_media_type(answer: httpx.Response, expected: str) -> None:
+    if _media_type(answer) != expected:
+        raise UnfitAnswer(f"the server answered with another media type than `{expected}`; check its address")
+
+
+async def _refusal(answer: httpx.Response) -> ContextOSError:
+    if answer.is_redirect or 300 <= answer.status_code < 400:
+        detail = f"the server answered with the redirect {answer.status_code}, which is not followed"
+        return UnfitAnswer(f"{detail}; give the address of the API itself")
+    kind = _media_type(answer)
+    raw = await _read(answer, MAX_PROBLEM_BYTES) if kind == PROBLEM_JSON else b""
+    return refusal_of(answer.status_code, kind, answer.headers.get("retry-after"), raw)
+
+
+async def _read(answer: httpx.Response, most: int) -> bytes:
+    read = bytearray()
+    async for chunk in answer.aiter_raw():
+        read += chunk
+        if len(read) > most:
+            raise UnfitAnswer(f"the answer of the server has more than {most} bytes")
+    return bytes(read)

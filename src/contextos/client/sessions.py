@@ -1,0 +1,103 @@
+"""The gate of a session over HTTP: the agent's calls are governed by the server, and answered as `App.gate` answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from contextos.client.sending import Sender, fitting, named
+from contextos.contracts.calls import CallAnswer, Done, Reason, Refused, Waiting
+from contextos.contracts.envelopes.tool import ToolError
+from contextos.contracts.envelopes.verdicts import SessionOutcome
+from contextos.errors import UnfitAnswer
+from contextos.http_api.documents import (
+    CallDocument,
+    RefusedReason,
+    RequestOutcome,
+    RunDocument,
+    SessionDocument,
+    ToolDocument,
+)
+
+MAX_HELD_S: Final = 30
+"""The longest that the server holds a call that waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientGate:
+    """One open session: the way of an agent's calls to the outside. `tools` are the ids of the tools that it can call.
+
+    The frameworks of `contextos.frameworks` take it as they take the gate of `App.gate`.
+    """
+
+    session: str
+    run_id: str
+    tools: tuple[str, ...]
+    _described: Mapping[str, ToolDocument] = field(repr=False)
+    _sender: Sender = field(repr=False)
+
+    @classmethod
+    def of_document(cls, document: SessionDocument, sender: Sender) -> ClientGate:
+        """Return the gate of a session that the server opened."""
+        return cls(document.session, document.run_id, tuple(document.tools), document.described, sender)
+
+    def described_tools(self) -> Mapping[str, ToolDocument]:
+        """Return what a model is told of the tools, by tool id."""
+        return self._described
+
+    async def call(self, name: str, args: Mapping[str, Any], *, call_id: str, wait_s: int = 0) -> CallAnswer:
+        """Ask for a call of the tool `name`. `call_id` is the agent's id of the call: one id is one call.
+
+        The server holds a call that waits for up to `wait_s` seconds, from 0 to 30, and then answers `Waiting`.
+
+        Raises:
+            InvalidInput: the arguments or the call id are refused, or the id was used for another call
+                (`ConflictingRequest`). Nothing was recorded.
+            Unavailable: no answer came; make the same call again.
+        """
+        held = min(max(wait_s, 0), MAX_HELD_S)
+        found = await self._sender.document(
+            CallDocument,
+            "POST",
+            f"/sessions/{named(self.session)}/calls",
+            body={"call_id": call_id, "tool": name, "args": dict(args) if isinstance(args, Mapping) else args},
+            headers={"Prefer": f"wait={held}"} if held else None,
+            repeats=True,
+        )
+        return answer_of(found)
+
+    async def finish(self, outcome: SessionOutcome, reason: str = "") -> RequestOutcome:
+        """End the session with the agent's outcome, and return its run with the record.
+
+        Raises:
+            InvalidInput: the outcome is none of the three, the session waits for an answer about a call, or it was
+                finished with another outcome (`ConflictingRequest`).
+            Unavailable: no answer came; finish it again.
+        """
+        body = {"outcome": outcome, "reason": reason}
+        path = f"/sessions/{named(self.session)}/finish"
+        return await self._sender.document(RequestOutcome, "POST", path, body=body, repeats=True)
+
+    async def view(self) -> RunDocument:
+        """Return the run of the session."""
+        return await self._sender.document(RunDocument, "GET", f"/runs/{named(self.run_id)}")
+
+
+def answer_of(found: CallDocument) -> CallAnswer:
+    """Return the answer of a gate that a document says."""
+    if found.status == "waiting":
+        return Waiting(found.call_id, found.waits_for or "engine", found.about or found.call_id, found.question or {})
+    if found.status == "refused":
+        reasons = [
+            Reason(one.code, one.detail, one.remedy, tuple(one.facts), tuple(one.because)) for one in found.reasons
+        ]
+        return Refused(found.call_id, tuple(reasons), found.ended)
+    if found.status == "failed" and found.error is None:
+        raise UnfitAnswer("the server says that the call failed, and not how; make the same call again")
+    error = None if found.error is None else fitting(ToolError, found.error)
+    return Done(found.call_id, found.output, error, found.replayed)
+
+
+def _reason(said: RefusedReason) -> Reason:
+    return Reason(said.code, said.detail, said.remedy, tuple(said.facts), tuple(said.because))

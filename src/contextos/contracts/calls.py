@@ -1,0 +1,102 @@
+"""What the gate of an agent's session answers to a call: `Done`, `Refused` or `Waiting`; and what a framework needs of
+such a gate, in this process (`App.gate`) or over HTTP (`contextos.client`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+from contextos.contracts.envelopes.tool import ToolError
+
+MAX_ARGS_BYTES: Final = 262_144
+"""The most bytes of the arguments of a call, as canonical JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a call was refused, for the agent: a stable code, a sentence, and what it can do. `facts` names what is
+    missing, or the limit that was exhausted. `because` is what the authors of the rules that deny gave as the reason.
+    """
+
+    code: str
+    detail: str
+    remedy: str
+    facts: tuple[str, ...] = ()
+    because: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        because = f" ({'; '.join(self.because)})" if self.because else ""
+        return f"{self.detail}{because}; {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The tool answered: with an output, or with an error of its own.
+
+    `replayed`: this call had no effect of its own. An earlier call of the session, under another call id, did the same
+    operation, and this is its answer.
+    """
+
+    call_id: str
+    output: Mapping[str, Any] | None
+    error: ToolError | None = None
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The call was not made. `ended`: the session is over."""
+
+    call_id: str
+    reasons: tuple[Reason, ...]
+    ended: bool = False
+
+    def __str__(self) -> str:
+        return "refused: " + "; ".join(map(str, self.reasons))
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The session waits. Make the same call again, under the same call id, when it is over; any process can.
+
+    `waits_for` is `approval`, `settlement`, `slot` or `engine`, and `question` what a person is asked. `about` is the
+    call that it waits for: this one, or an earlier one that has to be answered first.
+    """
+
+    call_id: str
+    waits_for: str
+    about: str
+    question: Mapping[str, Any]
+
+
+CallAnswer: TypeAlias = Done | Refused | Waiting
+
+
+class DescribedTool(Protocol):
+    """What a model is told of a tool: a text, and the JSON Schema of its arguments."""
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def input_schema(self) -> Mapping[str, Any]: ...
+
+
+class ToolGate(Protocol):
+    """An open session, as a framework uses it. `tools` are the ids of the tools that its agent can call."""
+
+    @property
+    def session(self) -> str: ...
+
+    @property
+    def tools(self) -> tuple[str, ...]: ...
+
+    def described_tools(self) -> Mapping[str, DescribedTool]:
+        """Return the tools that can be described here, by tool id."""
+        ...
+
+    async def call(self, name: str, args: Mapping[str, Any], *, call_id: str) -> CallAnswer:
+        """Ask for a call of the tool `name`. One `call_id` is one call."""
+        ...

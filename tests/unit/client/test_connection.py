@@ -1,0 +1,185 @@
+"""The client against a real server of the API: requests, runs, events, approvals and stops, with and without a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from contextos.client import connect
+from contextos.client import connection as connection_module
+from contextos.errors import ApprovalRefused, ConflictingRequest, InvalidInput, NotFound, RequestRefused
+from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace
+from tests.loopback import Asked, serving
+
+FORBIDDEN = ("fastapi", "starlette", "uvicorn", "sqlite3", "sqlalchemy", "asyncpg")
+LAYERS = {"adapters", "application", "client", "contracts", "errors", "http_api"}
+"""What the client imports of this package: of `adapters` the thread of a loop, of `application` the pages, and of
+`http_api` the documents.
+"""
+
+
+def signer(face: HttpFace, person: str) -> Any:
+    key = bytes.fromhex((face.path / "keys" / f"{person}.key").read_text("utf-8"))
+    return Ed25519PrivateKey.from_private_bytes(key).sign
+
+
+@pytest.fixture
+def lead(face: HttpFace, url: str) -> Iterator[Any]:
+    with connect(url, face.token(LEAD)) as client:
+        yield client
+
+
+@pytest.fixture
+def requester(face: HttpFace, url: str) -> Iterator[Any]:
+    with connect(url, face.token(REQUESTER)) as client:
+        yield client
+
+
+def test_the_client_imports_nothing_of_the_server() -> None:
+    code = "import sys, contextos.client; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not set(FORBIDDEN).intersection(found)
+    assert {one.split(".")[1] for one in found if one.startswith("contextos.")} == LAYERS
+    assert not [
+        one for one in found if re.match(r"contextos\.(http_api\.(?!documents)|adapters\.(?!loop_thread))", one)
+    ]
+
+
+def test_a_request_that_waits_is_approved_and_its_record_is_read(face: HttpFace, lead: Any, requester: Any) -> None:
+    run = face.waiting_run()
+    assert requester.run(run).waits_for == "approval"
+    question = next(one for one in lead.questions(role="finance_lead").items if one.run_id == run)
+    assert question == lead.question(run)
+    said = lead.statement(question, "approved", "checked the order")
+    assert "checked the order" in said.text
+    receipt = lead.answer(question, "approved", "checked the order", sign=signer(face, LEAD))
+    assert (receipt.run_id, receipt.binding_digest) == (run, question.binding_digest)
+    assert requester.wait(run, timeout_s=60).status == "DECIDED"
+    record = requester.record(run)
+    assert (record.outcome, record.approvals[0].approver) == ("approved", LEAD)
+    assert requester.timeline(run).fault is None
+    assert {one.ledger for one in requester.ledger(run, "effect").items} == {"effect"}
+    with pytest.raises(ApprovalRefused) as refused:
+        lead.answer(question, "approved", sign=signer(face, LEAD))
+    assert refused.value.reason in ("not_waiting", "already_answered")
+
+
+def test_the_same_request_is_the_same_run_and_another_under_its_id_is_refused(face: HttpFace, requester: Any) -> None:
+    body = face.request()
+    first, again = requester.invoke(body), requester.invoke(body)
+    assert (first.run_id, first.record) == (again.run_id, again.record)
+    assert first.ended
+    with pytest.raises(ConflictingRequest):
+        requester.invoke({**body, "mode": "long_running"})
+    assert first.run_id in [one.run_id for one in requester.runs(limit=100).items]
+    assert requester.runs(limit=1).cursor
+
+
+def test_a_request_without_a_name_gets_one(face: HttpFace, requester: Any) -> None:
+    body = face.request()
+    del body["request_id"]
+    assert requester.invoke(body).run_id != requester.invoke(body).run_id
+
+
+def test_a_run_is_stopped_by_an_operator(face: HttpFace, requester: Any, url: str) -> None:
+    run = face.waiting_run()
+    with connect(url, face.token(OPERATOR)) as operator:
+        operator.cancel(run, "a mistake", sign=signer(face, OPERATOR))
+    assert requester.wait(run, timeout_s=60).state == "cancelled"
+
+
+def test_what_does_not_exist_and_who_is_nobody_are_typed(face: HttpFace, url: str, requester: Any) -> None:
+    with pytest.raises(NotFound):
+        requester.run("run_0000000000000000")
+    with pytest.raises(InvalidInput, match="no name"):
+        requester.run("../approvals")
+    with connect(url, "nobody") as nobody, pytest.raises(RequestRefused) as refused:
+        nobody.runs()
+    assert (refused.value.status, refused.value.reason) == (401, "unauthenticated")
+
+
+def test_a_token_can_be_renewed(face: HttpFace, url: str) -> None:
+    given: list[str] = []
+
+    async def renewed() -> str:
+        given.append(face.token(REQUESTER))
+        return given[-1]
+
+    async def ask() -> None:
+        async with connect(url, renewed) as client:
+            await client.runs()
+            await client.runs()
+
+    asyncio.run(ask())
+    assert len(given) == 2
+
+
+def test_a_stream_that_is_followed_while_the_run_goes_on_has_every_event(face: HttpFace, lead: Any, url: str) -> None:
+    run = face.waiting_run()
+
+    async def follow() -> list[str]:
+        async with connect(url, face.token(REQUESTER)) as client:
+            seen = []
+            async for event in client.stream(run):
+                seen.append(event.id)
+                if event.document.get("name") == "contextos.approval.asked":
+                    question = await asyncio.to_thread(lead.question, run)
+                    await asyncio.to_thread(lead.answer, question, "denied", sign=signer(face, LEAD))
+            return seen
+
+    async def recorded() -> list[str]:
+        return [one.id async for one in face.app.runs.stream(TENANT, run)]
+
+    assert asyncio.run(follow()) == face.call(recorded())
+
+
+def test_a_stream_that_is_cut_after_every_event_has_no_gap_and_no_duplicate(
+    face: HttpFace, requester: Any, monkeypatch
+) -> None:
+    run = requester.invoke(face.request()).run_id
+    whole = [(one.id, one.type, one.document) for one in requester.stream(run)]
+    events = face.send("GET", f"/v1/runs/{run}/events").content.removesuffix(b"\n\n").split(b"\n\n")
+    monkeypatch.setattr(connection_module, "FIRST_WAIT_S", 0)
+
+    def cut(asked: Asked) -> tuple[int, bytes, dict[str, str]]:
+        after = asked.headers.get("Last-Event-ID", "")
+        behind = [one for one, _, _ in whole].index(after) + 1 if after else 0
+        if behind == len(events):
+            return 204, b"", {}
+        # The next event is cut in its middle: it was not read, and comes again.
+        torn = events[behind + 1][: len(events[behind + 1]) // 2] if behind + 1 < len(events) else b""
+        return 200, events[behind] + b"\n\n" + torn, {"Content-Type": "text/event-stream"}
+
+    with serving(cut) as address, connect(address, "token") as client:
+        assert [(one.id, one.type, one.document) for one in client.stream(run)] == whole
+        assert [one.id for one in client.stream(run, after=whole[2][0])] == [one for one, _, _ in whole[3:]]
+
+
+def test_an_unknown_event_is_refused(face: HttpFace, requester: Any) -> None:
+    run = requester.invoke(face.request()).run_id
+    with pytest.raises(InvalidInput) as refused:
+        list(requester.stream(run, after="run_1:1:0:aaaa"))
+    assert refused.value.problems[0].code == "unknown_event"
+
+
+def test_a_wait_ends_in_time(face: HttpFace, requester: Any) -> None:
+    assert not requester.wait(face.waiting_run(), timeout_s=0.2).ended
+
+
+def test_a_client_is_open_once_and_again_after_it_was_left(face: HttpFace, url: str) -> None:
+    opening = connect(url + "/v1/", face.token(REQUESTER))
+    with opening as client:
+        assert client.runs().items is not None
+        with pytest.raises(InvalidInput, match="open already"):
+            opening.__enter__()
+    with opening as client:
+        assert client.runs().items is not None
+    with pytest.raises(InvalidInput):
+        client.runs()

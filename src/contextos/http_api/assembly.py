@@ -20,6 +20,7 @@ from contextos.http_api.routes.health import health_routes
 from contextos.http_api.routes.published import published_routes
 from contextos.http_api.routes.runs import run_routes
 from contextos.http_api.routes.sessions import session_routes
+from contextos.queries.run_view import RunView
 
 MAX_HEAD_BYTES: Final = 32_768
 """The most bytes of the address and the headers of a request."""
@@ -33,6 +34,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.contextos = app
     api.state.bearer_tokens = tokens
     api.state.stopping = asyncio.Event()
+    api.state.driven = set[asyncio.Future[RunView]]()
     add_problem_handlers(api)
     for routes in (health_routes, run_routes, event_routes, cancel_routes, approval_routes, session_routes):
         api.include_router(routes, prefix="/v1", responses=PROBLEM)

@@ -28,6 +28,7 @@ from contextos.http_api.documents import (
     TimelineDocument,
 )
 from contextos.http_api.problems import HttpProblem, not_found
+from contextos.http_api.routes.events import EVENT_STREAM, stream_request, wants_events
 
 run_routes: Final = APIRouter(tags=["runs"])
 
@@ -40,7 +41,10 @@ Cursor = Annotated[str, Query(max_length=64, description="The `cursor` of the pa
     status_code=201,
     response_model=RequestOutcome,
     response_model_exclude_unset=True,
-    responses={202: {"model": RequestOutcome, "description": "Stored; an engine drives the `long_running` run."}},
+    responses={
+        200: {"description": "The events of the run, and then the answer.", "content": {EVENT_STREAM: {}}},
+        202: {"model": RequestOutcome, "description": "Stored; an engine drives the `long_running` run."},
+    },
     openapi_extra=body_of(InvokeRequest),
 )
 async def post_run(
@@ -50,13 +54,16 @@ async def post_run(
     response: Response,
     request: Request,
     idempotency_key: Annotated[str | None, Header(max_length=160)] = None,
-) -> RequestOutcome:
+) -> RequestOutcome | Response:
     """Send a request. It is driven until it ends or waits; a `long_running` one is stored, and an engine drives it.
 
-    The same request again is the same run and gets the same answer.
+    The same request again is the same run and gets the same answer. With `Accept: text/event-stream` the answer is a
+    stream of the events of the run, and the last event is the answer.
     """
     fields = await tokens.request(caller, named_request(await read_object(request), idempotency_key))
     invoked = parse(InvokeRequest, fields)
+    if wants_events(request):
+        return await stream_request(app, request, fields, invoked)
     view = await app.deployment.invoke(fields)
     response.headers["Location"] = f"/v1/runs/{view.run_id}"
     if invoked.mode == "long_running":

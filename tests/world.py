@@ -18,6 +18,7 @@ from contextos import __version__
 from contextos.adapters.code import SourceCode
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.function.loading import load_function_adapters
+from contextos.application.runs import Runs
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.jcs import canonical
@@ -25,6 +26,7 @@ from contextos.contracts.ports.outside import Adapter
 from contextos.control.artifacts import PACK_TYPE
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.engine.lease_owner import LeasedOwner, Owner
+from contextos.engine.run_watch import RunWatch
 from contextos.operations import operator
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.facts import write_facts
@@ -125,6 +127,10 @@ class TestWorld:
         pin = PackPin(refs=refs, intents=intents, environment=self.deployment.config.profile)
         expected = (await self.deployment.catalog(tenant_id).active()).version
         await pin_packs(self.deployment, tenant_id, pin, expected=expected, by=self.actor())
+
+    def runs(self) -> Runs:
+        """The runs as an application sees them."""
+        return Runs(self.deployment, RunWatch(self.stores, self.keys))
 
     async def invoke(self, body: Mapping[str, Any] | bytes) -> RunView:
         return await self.deployment.invoke(body)

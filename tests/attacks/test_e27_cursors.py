@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from contextos.application.runs import Runs
 from contextos.errors import ChainBroken, InvalidInput
 from contextos.queries.positions import line_at
 from tests.world import TENANT, TestWorld, open_world, request, run
@@ -36,7 +35,7 @@ async def two_tenants(path: Path, stores: str) -> TestWorld:
 def test_a_cursor_of_another_tenant_is_refused(tmp_path: Path, stores: str) -> None:
     async def act() -> None:
         world = await two_tenants(tmp_path, stores)
-        runs = Runs(world.deployment)
+        runs = world.runs()
         theirs = [one async for one in runs.events(OTHER)]
         assert [one.sequence for one in theirs] == [one.sequence async for one in runs.events(TENANT)]
         for event in theirs:
@@ -53,7 +52,7 @@ def test_a_cursor_of_a_line_that_was_altered_is_found(tmp_path: Path) -> None:
     async def act() -> None:
         world = await two_tenants(tmp_path, "sqlite")
         store = world.stores.tenant(TENANT)
-        first = (await anext(Runs(world.deployment).events(TENANT))).cursor
+        first = (await anext(world.runs().events(TENANT))).cursor
 
         class Altered:
             async def read(self, *about: Any, **bounds: Any) -> Any:
@@ -70,7 +69,7 @@ def test_a_cursor_of_a_line_that_was_altered_is_found(tmp_path: Path) -> None:
 def test_a_cursor_that_somebody_made_up_is_refused(tmp_path: Path, stores: str) -> None:
     async def act() -> None:
         world = await two_tenants(tmp_path, stores)
-        runs = Runs(world.deployment)
+        runs = world.runs()
         first, last = [one.cursor async for one in runs.events(TENANT)]
         digit = "0" if last[-1] != "0" else "1"
         forged: list[Any] = [

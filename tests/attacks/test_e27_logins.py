@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from contextos.application.approvals import ApprovalQuestions, ApprovalStatement, Question
-from contextos.application.runs import Runs
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.journal import Batch
@@ -72,7 +71,7 @@ def test_a_login_for_the_answer_decides_the_run_and_the_record_says_so(
         statement = question.statement(APPROVER, verdict, "looked at it")
         await question.answer_with_login(login(world, statement), statement)
         await world.deployment.advance(TENANT, question.run_id)
-        decided = await Runs(world.deployment).get(TENANT, question.run_id)
+        decided = await world.runs().get(TENANT, question.run_id)
         assert decided.state == ("completed" if verdict == "approved" else "rejected")
         assert decided.record is not None
         assert [(one.approver, one.assertion, one.verdict) for one in decided.record.approvals] == [
@@ -225,7 +224,7 @@ def test_a_login_that_somebody_wrote_into_the_database_stops_the_run_and_pays_no
         with pytest.raises(ChainBroken, match="is covered by no signed head"):
             await world.deployment.advance(TENANT, question.run_id)
         assert world.refunds() == []
-        assert (await Runs(world.deployment).get(TENANT, question.run_id)).fault is not None
+        assert (await world.runs().get(TENANT, question.run_id)).fault is not None
         await world.aclose()
 
     run(act())

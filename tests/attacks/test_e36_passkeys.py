@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from contextos.application.approvals import ApprovalQuestions, ApprovalStatement, Question
-from contextos.application.runs import Runs
 from contextos.audit.export import read_export, replay_export, signed_exports
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
@@ -65,7 +64,7 @@ def test_a_passkey_decides_the_run_and_an_export_proves_it_alone(
         assert shown["allowCredentials"] == [{"type": "public-key", "id": base64url(passkey.credential_id)}]
         await question.answer_with_passkey(passkey.get(shown), statement)
         await world.deployment.advance(TENANT, question.run_id)
-        decided = await Runs(world.deployment).get(TENANT, question.run_id)
+        decided = await world.runs().get(TENANT, question.run_id)
         assert decided.state == ("completed" if verdict == "approved" else "rejected")
         assert decided.record is not None
         assert [(one.approver, one.assertion, one.verdict) for one in decided.record.approvals] == [
@@ -243,7 +242,7 @@ def test_a_passkey_that_is_taken_from_the_directory_redeems_nothing(tmp_path: Pa
         await question.answer_with_passkey(passkey.get(await options(question, yes(question))), yes(question))
         world.edit_directory(lambda tenant: [one.pop("passkeys", None) for one in tenant["approvers"]])
         await world.deployment.advance(TENANT, question.run_id)
-        assert (await Runs(world.deployment).get(TENANT, question.run_id)).state != "completed"
+        assert (await world.runs().get(TENANT, question.run_id)).state != "completed"
         assert world.refunds() == []
         await replay(world.deployment, TENANT, question.run_id)
 

@@ -9,7 +9,6 @@ import pytest
 
 from contextos.application.notices import NOTICE_TYPES, Notice
 from contextos.application.outbox import Outbox
-from contextos.application.runs import Runs
 from contextos.contracts.documents.subscriptions import UNDELIVERED
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import INDEX, Batch, Draft
@@ -60,7 +59,7 @@ def test_events_tell_no_mail_address_though_the_pack_redacts_only_card_numbers(t
         run_id = (await world.invoke(body)).run_id
         recorded = b"".join(one.body or b"" for one in await world.stores.tenant(TENANT).read(run_id))
         assert ADDRESS.encode() in recorded, "the attack reaches the journal"
-        told = [one async for one in Runs(world.deployment).stream(TENANT, run_id)]
+        told = [one async for one in world.runs().stream(TENANT, run_id)]
         assert ADDRESS not in json.dumps([one.document() for one in told])
         assert "[redacted:email]" in json.dumps([one.document() for one in told])
 

@@ -16,7 +16,6 @@ import sys
 import time
 from pathlib import Path
 
-from contextos.application.runs import Runs
 from contextos.application.subscriptions import Subscriber
 from contextos.engine.event_delivery import EventDelivery
 from contextos.queries.run_events import RUN_EVENTS, RunEvent
@@ -28,7 +27,7 @@ async def handle_events(workspace: Path, log: Path, kill_after: int) -> None:
     world = await open_world(workspace, stores=place_of(workspace), clock=SystemClock())
     after = last_cursor(log)
     handled = 0
-    async for event in Runs(world.deployment).events(TENANT, after=after):
+    async for event in world.runs().events(TENANT, after=after):
         write_line(log, {"sequence": event.sequence, "cursor": event.cursor, "event": event.event, "run": event.run_id})
         handled += 1
         if handled == kill_after:

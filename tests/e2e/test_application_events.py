@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from contextos.application.runs import Runs
 from contextos.contracts.journal import INDEX
 from contextos.store.shared.clock import SystemClock
 from tests.world import TENANT, open_world, place_of, publish_world, request, run
@@ -62,7 +61,7 @@ def test_a_reader_that_waits_sees_every_run_that_others_make_meanwhile_once(work
         ended: set[str] = set()
 
         async def read() -> None:
-            async for event in Runs(writers[0].deployment).events(TENANT, wait=True):
+            async for event in writers[0].runs().events(TENANT, wait=True):
                 seen.append(event.sequence)
                 ended.update({event.run_id} if event.event == "run.ended" else ())
                 if len(ended) == 12:

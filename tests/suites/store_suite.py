@@ -196,6 +196,14 @@ class StoreSuite:
         assert lengths == {"run_a": 5, "run_b": 0, INDEX: 2, CONTROL: 1, "a\x00b": 0}
         assert world.run(world.store("another").length(INDEX)) == 0
 
+    def test_the_lengths_of_several_runs_are_read_at_once(self, world: World) -> None:
+        world.commit(Batch("run_a", entries_after(world.tenant, "run_a", [], 5), shared=((INDEX, draft()),)))
+        world.commit(Batch("run_b", entries_after(world.tenant, "run_b", [], 2)))
+        asked = ("run_a", "run_b", "run_c", INDEX, "a\x00b")
+        assert world.run(world.store().lengths(asked)) == {"run_a": 5, "run_b": 2}
+        assert world.run(world.store("another").lengths(asked)) == {}
+        assert world.run(world.store().lengths(())) == {}
+
     @pytest.mark.requirement("J-CHAIN")
     def test_an_entry_that_does_not_continue_the_sequence_is_a_conflict_on_the_stream(self, world: World) -> None:
         entries = entries_after(world.tenant, "run_a", [], 3)

@@ -34,6 +34,7 @@ from contextos.engine.failure_tracker import OnFailure
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.engine.resume import PATIENCE_S, drive_due_runs
+from contextos.engine.run_watch import RunWatch
 from contextos.engine.sweeper import PublishHeads
 from contextos.errors import InvalidArtifact, Problem
 from contextos.files import read_regular_file
@@ -61,7 +62,7 @@ class App:
 
     `engine` drives due runs in this process once it is started; `contextos.open` starts and stops it. `keys` are the
     keys of the runtime. `stores` is the storage of all tenants. `owned` are adapters that `close` closes. `delivery`
-    calls the handlers of `on`; `contextos.open` stops it.
+    calls the handlers of `on`; `contextos.open` stops it. `watch` tells readers of streams what happens to runs.
     """
 
     settings: Settings
@@ -71,6 +72,7 @@ class App:
     engine: LocalEngine | SharedEngine
     keys: Keys
     witness_publisher: WitnessPublisher | None
+    watch: RunWatch
     owned: tuple[Any, ...] = ()
     delivery: EventDelivery = field(default_factory=EventDelivery)
 
@@ -207,7 +209,7 @@ class App:
     @property
     def runs(self) -> Runs:
         """The runs of the deployment: lists, single runs, timelines, and events that a reader can resume."""
-        return Runs(self.deployment)
+        return Runs(self.deployment, self.watch)
 
     @property
     def approvals(self) -> ApprovalQuestions:
@@ -385,6 +387,7 @@ class App:
                 closing.callback(one.close)
             closing.callback(self.deployment.close)
             closing.callback(self.delivery.close)
+            closing.callback(self.watch.close)
 
 
 def _differences(named: Sequence[tuple[str, str]], active: Sequence[tuple[str, str]]) -> list[str]:

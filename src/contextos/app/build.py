@@ -36,6 +36,7 @@ from contextos.app.telemetry import DeferredTelemetry, telemetry_of
 from contextos.context.estimator import BytesDiv4
 from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency
+from contextos.engine.run_watch import RunWatch
 from contextos.operations.deployment import Deployment, DeploymentConfig
 from contextos.operations.ports import Ports
 from contextos.operations.witness import WitnessPublisher
@@ -109,9 +110,9 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         directory = given.directory
         if directory is None:
             directory = await directory_of(settings, stores, keys, clock, read_only=read_only)
-        entropy = SystemEntropy()
+        entropy, watch = SystemEntropy(), RunWatch(stores, keys)
         ports = Ports(
-            stores=stores,
+            stores=watch.watched(),
             clock=clock,
             entropy=entropy,
             keys=keys,
@@ -137,7 +138,7 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         publisher = WitnessPublisher(stores, witness, keys, clock, entropy, place) if witness else None
         on_failure.pop_all()
     engine = local_engine(deployment, publisher)
-    return App(settings, deployment, stores, owner, engine, keys, publisher, tuple(owned))
+    return App(settings, deployment, stores, owner, engine, keys, publisher, watch, tuple(owned))
 
 
 def has_store(settings: Settings) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from contextos.application.pages import Page, check_limit
 from contextos.application.run_search import EVERY_RUN, RunSearch
@@ -27,7 +29,8 @@ from contextos.queries.run_list import blocked_by
 from contextos.queries.run_names import run_named
 from contextos.queries.run_view import ERASED, RunView
 from contextos.queries.sessions import MAX_RUNS_READ
-from contextos.queries.stream.folding import StreamEvent, position_of, stream_events
+from contextos.queries.stream.folding import Position, StreamEvent
+from contextos.queries.stream.reading import StreamedRun, read_stream
 from contextos.queries.timeline import Moment
 from contextos.queries.why.checked_reasons import checked_reasons
 from contextos.queries.why.explaining import RunReason
@@ -112,11 +115,45 @@ class Explanation:
     fault: str | None
 
 
+class LaterEvents(Protocol):
+    """What tells a reader of a run's events what happens later; see `engine.run_watch`."""
+
+    def follow(self, tenant_id: str, run_id: str, seen: int, last: Position) -> AsyncGenerator[StreamEvent]:
+        """Yield the events behind the place `last` until the run has ended. The reader knows `seen` entries of it."""
+        ...
+
+
+class RunStream:
+    """The events of one run behind a place that its reader named. `is_over`: the run has ended, and none follow."""
+
+    def __init__(self, tenant_id: str, run: StreamedRun, later: LaterEvents) -> None:
+        self.run_id, self._tenant_id, self._later = run.run_id, tenant_id, later
+        self._seen, self._ended, self._last = run.entries, run.ended, run.after
+        self._behind = deque(run.behind(run.after))
+        self.is_over = run.ended and not self._behind
+
+    async def so_far(self) -> AsyncGenerator[StreamEvent]:
+        """Yield the events that there were when the stream was opened."""
+        while self._behind:
+            self._last = self._behind[0].position
+            yield self._behind.popleft()
+
+    async def follow(self) -> AsyncGenerator[StreamEvent]:
+        """Yield these events, and later ones as they happen, until the run has ended. Raises as `Runs.stream`."""
+        async for event in self.so_far():
+            yield event
+        if not self._ended:
+            following = self._later.follow(self._tenant_id, self.run_id, self._seen, self._last)
+            async with aclosing(following):
+                async for event in following:
+                    yield event
+
+
 class Runs:
     """The runs of a deployment, for an application that shows them. Nothing here drives a run or changes one."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        self._ports, self._catalog = deployment.ports, deployment.catalog
+    def __init__(self, deployment: Deployment, later: LaterEvents) -> None:
+        self._ports, self._catalog, self._later = deployment.ports, deployment.catalog, later
 
     async def list(
         self,
@@ -235,21 +272,16 @@ class Runs:
             Integrity: the run does not verify, so its events are not shown as if they were true.
             NotFound: there is no such run or request in this tenant.
         """
+        opened = await self.open_stream(tenant_id, name, after=after)
+        async with aclosing(opened.follow() if wait else opened.so_far()) as events:
+            async for event in events:
+                yield event
+
+    async def open_stream(self, tenant_id: str, name: str, *, after: str = "") -> RunStream:
+        """Find the run and the place `after`, and return what `stream` yields. Raises as `stream`."""
         store = self._ports.stores.tenant(tenant_id)
-        run = await self._checked(store, tenant_id, await run_named(store, name))
-        last = position_of(run.run_id, run.entries, after) if run.fault is None else None
-        while True:
-            if run.fault is not None or last is None:
-                raise Integrity(f"{run.fault}; find out what was altered: `contextos verify`")
-            for event in stream_events(run.entries):
-                if event.position > last:
-                    yield event
-                    last = event.position
-            if not wait or run.view().ended:
-                return
-            while await store.length(run.run_id) == len(run.entries):
-                await self._ports.pause(EVENT_POLL_US)
-            run = await self._checked(store, tenant_id, run.run_id)
+        run = await read_stream(store, tenant_id, self._ports.keys, await run_named(store, name), after)
+        return RunStream(tenant_id, run, self._later)
 
     async def _checked(self, store: Store, tenant_id: str, run_id: str) -> CheckedRun:
         found = await read_checked(store, tenant_id, self._ports.keys, run_id)

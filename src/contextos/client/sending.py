@@ -50,14 +50,7 @@ _AGAIN: Final = (Unavailable, LostReply)
 class Sender:
     """Sends requests to the API at `url`. `timeout_s` is the limit for one answer, from the name to the last byte."""
 
-    def __init__(
-        self,
-        url: str,
-        token: Token,
-        *,
-        timeout_s: float,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
+    def __init__(self, url: str, token: Token, *, timeout_s: float, tls: ssl.SSLContext | None = None) -> None:
         self._base, self._token, self._timeout_s = checked_url(url) + "/v1", token, timeout_s
         self._http = httpx.AsyncClient(
             verify=True if tls is None else tls,
@@ -94,10 +87,7 @@ class Sender:
 
         async def once() -> bytes:
             try:
-                async with (
-                    timeout(self._timeout_s),
-                    self._answer(method, path, content, query, stated) as answer,
-                ):
+                async with timeout(self._timeout_s), self._answer(method, path, content, query, stated) as answer:
                     _check_media_type(answer, JSON)
                     return await _read(answer, MAX_ANSWER_BYTES)
             except TimeoutError:

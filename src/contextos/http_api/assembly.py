@@ -25,6 +25,7 @@ from contextos.http_api.routes.health import health_routes
 from contextos.http_api.routes.published import published_routes
 from contextos.http_api.routes.runs import run_routes
 from contextos.http_api.routes.sessions import session_routes
+from contextos.queries.run_view import RunView
 
 MAX_HEAD_BYTES: Final = 32_768
 """The most bytes of the address and the headers of a request."""
@@ -44,6 +45,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.browser_logins = app.browser_logins(tokens)
     api.state.stopping = asyncio.Event()
     api.state.children = Children()
+    api.state.driven = set[asyncio.Future[RunView]]()
     add_problem_handlers(api)
     for routes in (
         health_routes,

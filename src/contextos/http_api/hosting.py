@@ -3,7 +3,7 @@
 The head of a request has to arrive within `MAX_HEAD_S`, and the parser keeps no more than `MAX_HEAD_BYTES` of one; it
 is `h11`, because it is the one with such a bound. SIGINT and SIGTERM stop the server: it takes no new connection, tells
 open streams, and waits for requests in progress, `GRACE_S` at most. A request that is cut off then is found again by
-its id, because its run is stored.
+its id, because its run is stored. A client that takes nothing of its answer for `MAX_STALL_S` is cut off.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from socket import socket
 
 MAX_HEAD_S: Final = 10
+MAX_STALL_S: Final = 10
+"""How long the system's buffers of a connection can stay full."""
 GRACE_S: Final = 30
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -32,7 +34,7 @@ async def serve_api(api: FastAPI, bound: socket) -> None:
     """Serve the API on a listening socket until SIGINT or SIGTERM, or until the task is cancelled."""
     config = uvicorn.Config(
         api,
-        http=HeadInTime,
+        http=TimedConnection,
         ws="none",
         lifespan="off",
         log_level="warning",
@@ -43,6 +45,8 @@ async def serve_api(api: FastAPI, bound: socket) -> None:
         timeout_graceful_shutdown=GRACE_S,
     )
     await StoppableServer(config, api.state.stopping).serve(sockets=[bound])
+    if driven := list(api.state.driven):
+        await asyncio.wait(driven, timeout=GRACE_S)
 
 
 class StoppableServer(uvicorn.Server):
@@ -71,10 +75,11 @@ class StoppableServer(uvicorn.Server):
         self.should_exit = True
 
 
-class HeadInTime(H11Protocol):
-    """Closes a connection on which the head of a request does not arrive in time."""
+class TimedConnection(H11Protocol):
+    """Closes a connection on which the head of a request, or the reading of an answer, does not go on in time."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
@@ -89,9 +94,20 @@ class HeadInTime(H11Protocol):
         else:
             self._stop_waiting()
 
+    def pause_writing(self) -> None:
+        """Begin to wait for a client that does not read."""
+        super().pause_writing()
+        self._stalled = self.loop.call_later(MAX_STALL_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Wait no longer: it reads on."""
+        super().resume_writing()
+        self._stop_stalling()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
         self._stop_waiting()
+        self._stop_stalling()
         super().connection_lost(exc)
 
     def _wait(self) -> None:
@@ -103,3 +119,9 @@ class HeadInTime(H11Protocol):
         if deadline is not None:
             deadline.cancel()
         self._deadline = None
+
+    def _stop_stalling(self) -> None:
+        stalled: Any = self._stalled
+        if stalled is not None:
+            stalled.cancel()
+        self._stalled = None

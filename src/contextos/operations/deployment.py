@@ -7,7 +7,7 @@ actions are in `operations.operator`, audits in `audit`.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -95,12 +95,15 @@ class Deployment:
         self._driver = RunDriver(self)
         self.secret_values = SecretValues(self.ports.entropy.take, self.ports.owner, self.ports.alive)
 
-    async def invoke(self, raw: bytes | str | Mapping[str, Any]) -> RunView:
+    async def invoke(
+        self, raw: bytes | str | Mapping[str, Any], *, named: Callable[[str], None] | None = None
+    ) -> RunView:
         """Accept a request and drive its run until it ends or waits, for example for a person. Returns the state of
         the run.
 
         The same `request_id` is the same run. A `long_running` request is only stored durably, and an engine drives
-        its run.
+        its run. `named` is called with the id of the run before it is driven; of a new run nothing is stored then. If
+        another process begins the same request at that moment, it is called again, with the id of that run.
 
         Raises:
             InvalidInput: the request is malformed or holds a secret, or nobody knows its tenant; nothing was stored.
@@ -118,19 +121,25 @@ class Deployment:
             raise InvalidInput(Problem("/tenant_id", "unknown_tenant", detail, "name a tenant of the directory"))
         with self.ports.admission.caller(request.tenant_id, request.request_id):
             request, fields = await redacted_request(request, fields, self.catalog(request.tenant_id))
-            return await self._invoke_admitted(request, request_fingerprint(fields))
+            return await self._invoke_admitted(request, request_fingerprint(fields), named)
 
-    async def _invoke_admitted(self, request: InvokeRequest, fingerprint: str) -> RunView:
+    async def _invoke_admitted(
+        self, request: InvokeRequest, fingerprint: str, named: Callable[[str], None] | None
+    ) -> RunView:
         """The run of a request, driven until it ends, waits, or is suspended for longer than `SOON_US`."""
         counted = False
         for _ in range(MAX_CONFLICTS):
             known = await self._run_of(request, fingerprint)
             if known and request.mode == "long_running":
+                if named is not None:
+                    named(known)
                 return await self.view(request.tenant_id, known)
             if not (known or counted):
                 self.ports.admission.begin(request.tenant_id)
                 counted = True
             run_id = known or f"run_{self.ports.entropy.take(8).hex()}"
+            if named is not None:
+                named(run_id)
             try:
                 state = await self._drive(request.tenant_id, run_id, None if known else (request, fingerprint))
             except Conflict:

@@ -172,6 +172,10 @@ class SimulatedStore:
         await _read(self.host, "store.length")
         return await self.inner.length(stream)
 
+    async def lengths(self, runs: Sequence[str]) -> Mapping[str, int]:
+        await _read(self.host, "store.lengths")
+        return await self.inner.lengths(runs)
+
     async def latest_us(self) -> int:
         await _read(self.host, "store.latest_us")
         return await self.inner.latest_us()

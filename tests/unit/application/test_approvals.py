@@ -10,7 +10,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from contextos.application.approvals import ApprovalQuestions
-from contextos.application.runs import Runs
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import ApprovalRefused, InvalidInput, NotFound
 from contextos.trust.seal import kid_of
@@ -71,7 +70,7 @@ def test_an_answer_by_the_persons_key_decides_the_run(tmp_path: Path, verdict: s
         question = await ApprovalQuestions(world.deployment).get(TENANT, run_id)
         await question.answer(question.statement(APPROVER, verdict, "looked at it").signed_with(APPROVER_KEY))
         await world.deployment.advance(TENANT, run_id)
-        decided = await Runs(world.deployment).get(TENANT, run_id)
+        decided = await world.runs().get(TENANT, run_id)
         assert decided.state == ("completed" if verdict == "approved" else "rejected")
         assert decided.record is not None
         assert [(one.approver, one.assertion, one.verdict) for one in decided.record.approvals] == [

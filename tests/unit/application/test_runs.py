@@ -36,7 +36,7 @@ def test_runs_are_listed_newest_first_in_pages_and_by_state(tmp_path: Path) -> N
     async def act() -> None:
         world = await open_world(tmp_path)
         decided, waits, denied = await three_runs(world)
-        runs = Runs(world.deployment)
+        runs = world.runs()
         assert await pages(runs) == [[denied, waits, decided]]
         assert await pages(runs, limit=2) == [[denied, waits], [decided]]
         assert await pages(runs, state="waiting") == [[waits]]
@@ -55,7 +55,7 @@ def test_a_run_is_found_by_its_id_and_by_its_request(tmp_path: Path) -> None:
     async def act() -> None:
         world = await open_world(tmp_path)
         decided, waits, _ = await three_runs(world)
-        runs = Runs(world.deployment)
+        runs = world.runs()
         found = await runs.get(TENANT, "req_900")
         assert found == await runs.get(TENANT, decided)
         assert (found.run_id, found.intent, found.state, found.ended) == (decided, "support.refund", "completed", True)
@@ -74,7 +74,7 @@ def test_a_timeline_has_the_parts_of_the_story_in_order(tmp_path: Path) -> None:
     async def act() -> None:
         world = await open_world(tmp_path)
         decided, *_ = await three_runs(world)
-        runs = Runs(world.deployment)
+        runs = world.runs()
         timeline = await runs.timeline(await runs.get(TENANT, decided))
         titles = [part.title for part in timeline.parts]
         assert titles[:3] == ["What was asked", "What it knew", "What it was allowed"]
@@ -87,7 +87,7 @@ def test_a_timeline_has_the_parts_of_the_story_in_order(tmp_path: Path) -> None:
 def test_events_are_numbered_without_gaps_and_go_on_behind_a_cursor(tmp_path: Path) -> None:
     async def act() -> None:
         world = await open_world(tmp_path)
-        runs = Runs(world.deployment)
+        runs = world.runs()
         assert [one async for one in runs.events(TENANT)] == []
         start = await runs.position(TENANT)
         decided, waits, denied = await three_runs(world)
@@ -113,7 +113,7 @@ def test_a_state_that_is_none_is_refused_with_the_nearest_name(tmp_path: Path) -
     async def act() -> None:
         world = await open_world(tmp_path)
         with pytest.raises(InvalidInput, match="did you mean `completed`"):
-            await Runs(world.deployment).list(TENANT, state="complete")
+            await world.runs().list(TENANT, state="complete")
 
     run(act())
 
@@ -121,7 +121,7 @@ def test_a_state_that_is_none_is_refused_with_the_nearest_name(tmp_path: Path) -
 def test_the_stream_of_a_run_is_resumed_behind_any_event_while_the_run_goes_on(tmp_path: Path) -> None:
     async def act() -> None:
         world = await open_world(tmp_path)
-        runs, run_id = Runs(world.deployment), (await world.invoke(request(4200, "req_1"))).run_id
+        runs, run_id = world.runs(), (await world.invoke(request(4200, "req_1"))).run_id
         seen = [one async for one in runs.stream(TENANT, "req_1")]
         assert seen[-1].type != "RUN_FINISHED"
         await world.approve(run_id)
@@ -141,11 +141,11 @@ def test_a_stream_that_waits_gets_what_happens_later_once(tmp_path: Path) -> Non
         run_id = (await world.invoke(request(4200, "req_1"))).run_id
         seen: list[str] = []
         answered: list[Any] = []
-        async for one in Runs(world.deployment).stream(TENANT, run_id, wait=True):
+        async for one in world.runs().stream(TENANT, run_id, wait=True):
             seen.append(one.id)
             if one.members.get("name") == "contextos.record.revised" and not answered:
                 answered.append(await world.approve(run_id))
-        assert seen == [one.id async for one in Runs(world.deployment).stream(TENANT, run_id)]
+        assert seen == [one.id async for one in world.runs().stream(TENANT, run_id)]
 
     run(act())
 
@@ -153,7 +153,7 @@ def test_a_stream_that_waits_gets_what_happens_later_once(tmp_path: Path) -> Non
 def test_a_stream_of_another_tenants_run_is_that_of_no_run_and_an_altered_one_is_refused(tmp_path: Path) -> None:
     async def act() -> None:
         world = await open_world(tmp_path)
-        runs, run_id = Runs(world.deployment), (await world.invoke(request(900, "req_1"))).run_id
+        runs, run_id = world.runs(), (await world.invoke(request(900, "req_1"))).run_id
         said = []
         for tenant, name in (("tenant_other", run_id), ("tenant_other", "run_0000000000000000")):
             with pytest.raises(NotFound) as refused:
@@ -178,7 +178,7 @@ def test_a_stream_of_another_tenants_run_is_that_of_no_run_and_an_altered_one_is
 def test_why_says_who_authorised_and_refuses_a_tool_that_the_run_does_not_know(tmp_path: Path) -> None:
     async def act() -> None:
         world = await open_world(tmp_path)
-        runs, run_id = Runs(world.deployment), (await world.invoke(request(4200, "req_1"))).run_id
+        runs, run_id = world.runs(), (await world.invoke(request(4200, "req_1"))).run_id
         await world.approve(run_id)
         asked = await runs.get(TENANT, run_id)
         found = await runs.why(asked, tool="adp_payments.issue_refund")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from contextos.application import subscriptions
-from contextos.application.runs import Runs
 from contextos.application.subscriptions import Subscriber
 from contextos.contracts.documents.subscriptions import SUBSCRIPTIONS
 from contextos.contracts.encoding.jcs import canonical
@@ -93,7 +92,7 @@ def test_a_handler_that_fails_holds_back_its_run_alone_and_is_tried_again_after_
         down[0] = False
         world.clock.at_us += 300_000_000
         await inbox.deliver()
-        events = [one async for one in Runs(world.deployment).events(TENANT)]
+        events = [one async for one in world.runs().events(TENANT)]
         assert sorted(one.sequence for one in recorder.seen) == [one.sequence for one in events][-len(recorder.seen) :]
         for run_id in (broken, other):
             delivered = [one.sequence for one in recorder.seen if one.run_id == run_id]
@@ -129,7 +128,7 @@ def test_events_that_a_subscriber_did_not_name_are_passed(tmp_path: Path) -> Non
         await world.invoke(request(900, "req_1"))
         assert await inbox._holds_lease()
         assert [await inbox._deliver_page() for _ in range(2)] == [True, False]
-        assert inbox._body.cursor == await Runs(world.deployment).position(TENANT)
+        assert inbox._body.cursor == await world.runs().position(TENANT)
         assert recorder.tried == []
 
     run(act())
@@ -250,7 +249,7 @@ def test_a_process_that_lost_its_lease_stops_at_the_first_event_whose_delivery_i
         assert (len(one.seen), len(two.seen)) == (1, 1), "it repeats one event, and then stops"
         await mine.deliver()
         assert {event.sequence for event in (*one.seen, *two.seen)} == {
-            event.sequence async for event in Runs(world.deployment).events(TENANT) if event.event == "run.ended"
+            event.sequence async for event in world.runs().events(TENANT) if event.event == "run.ended"
         }
 
     run(act())

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from contextos.application.runs import Runs
 from contextos.application.subscriptions import Subscriber
 from contextos.engine.event_delivery import EventDelivery
 from contextos.errors import InvalidInput, Unavailable
@@ -110,7 +109,7 @@ def test_a_store_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch
         run_id = (await world.invoke(request(900, "req_1"))).run_id
         await until(lambda: seen == [run_id])
         assert len(faults) == 3
-        assert (await Runs(world.deployment).get(TENANT, run_id)).state == "completed"
+        assert (await world.runs().get(TENANT, run_id)).state == "completed"
         await delivery.stop()
 
     run(act())

@@ -6,11 +6,11 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from fastapi import FastAPI
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, StreamingResponse
 
 from contextos.http_api import hosting
 from contextos.server.serving import listen
@@ -21,7 +21,7 @@ from tests.world import run
 async def served() -> AsyncIterator[tuple[int, FastAPI, asyncio.Event, asyncio.Event]]:
     """A server with one slow route: its port, its API, and the events at the begin and before the end of a request."""
     api = FastAPI()
-    api.state.stopping = asyncio.Event()
+    api.state.stopping, api.state.driven = asyncio.Event(), set()
     began, go_on = asyncio.Event(), asyncio.Event()
 
     @api.get("/slow")
@@ -29,6 +29,18 @@ async def served() -> AsyncIterator[tuple[int, FastAPI, asyncio.Event, asyncio.E
         began.set()
         await go_on.wait()
         return PlainTextResponse("done")
+
+    @api.get("/endless")
+    async def endless() -> StreamingResponse:
+        async def lines() -> AsyncIterator[str]:
+            try:
+                while True:
+                    yield "x" * 10_000
+                    await asyncio.sleep(0)
+            finally:
+                began.set()
+
+        return StreamingResponse(lines())
 
     bound = listen("127.0.0.1:0")
     port = bound.getsockname()[1]
@@ -90,3 +102,37 @@ def test_a_signal_ends_the_server_after_the_request_in_progress_is_answered() ->
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert answer.endswith(b"done")
     assert b"server:" not in answer.lower()
+
+
+def test_a_reader_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "MAX_STALL_S", 0.1)
+
+    async def act() -> None:
+        async with served() as (port, _, ended, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1_000)
+            writer.write(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
+            await asyncio.wait_for(ended.wait(), 30)
+            async with asyncio.timeout(30):
+                with suppress(ConnectionError):
+                    while await reader.read(1_000_000):
+                        pass
+            writer.close()
+
+    run(act())
+
+
+def test_a_reader_who_is_slow_and_goes_on_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "MAX_STALL_S", 1)
+
+    async def act() -> None:
+        async with served() as (port, _, ended, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1_000)
+            writer.write(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
+            taken = 0
+            while taken < 20_000_000:
+                taken += len(await reader.read(1_000_000))
+            assert not ended.is_set()
+            writer.close()
+            await asyncio.wait_for(ended.wait(), 30)
+
+    run(act())

@@ -50,6 +50,10 @@ class Store(Protocol):
         """Return the number of the last entry of a stream, or 0. No entry is read, also none that was altered."""
         ...
 
+    async def lengths(self, runs: Sequence[str]) -> Mapping[str, int]:
+        """Return the number of the last entry of each of these runs that has one, in one round trip."""
+        ...
+
     async def scan(
         self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000
     ) -> Sequence[Document]:

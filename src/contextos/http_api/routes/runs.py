@@ -19,6 +19,7 @@ from contextos.http_api.access import RolesHere, RunName, readable_run, reads_ev
 from contextos.http_api.bodies import body_of, read_object
 from contextos.http_api.callers import AppHere, CallerHere, TokensHere
 from contextos.http_api.documents import (
+    EVENT_STREAM,
     LedgerDocument,
     LedgerLine,
     RequestOutcome,
@@ -28,6 +29,7 @@ from contextos.http_api.documents import (
     TimelineDocument,
 )
 from contextos.http_api.problems import HttpProblem, not_found
+from contextos.http_api.routes.events import stream_request, wants_events
 from contextos.http_api.routes.search import SearchHere
 
 run_routes: Final = APIRouter(tags=["runs"])
@@ -41,7 +43,10 @@ Cursor = Annotated[str, Query(max_length=64, description="The `cursor` of the pa
     status_code=201,
     response_model=RequestOutcome,
     response_model_exclude_unset=True,
-    responses={202: {"model": RequestOutcome, "description": "Stored; an engine drives the `long_running` run."}},
+    responses={
+        200: {"description": "The events of the run, and then the answer.", "content": {EVENT_STREAM: {}}},
+        202: {"model": RequestOutcome, "description": "Stored; an engine drives the `long_running` run."},
+    },
     openapi_extra=body_of(InvokeRequest),
 )
 async def post_run(
@@ -51,13 +56,16 @@ async def post_run(
     response: Response,
     request: Request,
     idempotency_key: Annotated[str | None, Header(max_length=160)] = None,
-) -> RequestOutcome:
+) -> RequestOutcome | Response:
     """Send a request. It is driven until it ends or waits; a `long_running` one is stored, and an engine drives it.
 
-    The same request again is the same run and gets the same answer.
+    The same request again is the same run and gets the same answer. With `Accept: text/event-stream` the answer is a
+    stream of the events of the run, and the last event is the answer.
     """
     fields = await tokens.request(caller, named_request(await read_object(request), idempotency_key))
     invoked = parse(InvokeRequest, fields)
+    if wants_events(request):
+        return await stream_request(app, request, fields, invoked)
     view = await app.deployment.invoke(fields)
     response.headers["Location"] = f"/v1/runs/{view.run_id}"
     if invoked.mode == "long_running":

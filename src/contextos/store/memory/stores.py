@@ -160,6 +160,10 @@ class MemoryStore:
         entries = self._stored.streams.get(stream)
         return entries[-1].seq if entries else 0
 
+    async def lengths(self, runs: Sequence[str]) -> Mapping[str, int]:
+        found = {run: await self.length(run) for run in runs if run not in SHARED_STREAMS}
+        return {run: length for run, length in found.items() if length}
+
     async def scan(
         self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000
     ) -> Sequence[Document]:

@@ -76,6 +76,10 @@ _LINES: Final = (
 )
 _LATEST: Final = "SELECT contextos.latest_us($1)"
 _LENGTH: Final = "SELECT max(seq) FROM contextos.segments WHERE tenant = $1 AND run = $2"
+_LENGTHS: Final = (
+    "SELECT named.run, (SELECT max(seq) FROM contextos.segments WHERE tenant = $1 AND run = named.run)"
+    " FROM unnest($2::text[]) AS named (run)"
+)
 _SHARED_LENGTH: Final = "SELECT max(seq) FROM contextos.journal WHERE tenant = $1 AND run = $2"
 _CAN_ERASE: Final = (
     "SELECT has_function_privilege(oid, 'EXECUTE') FROM pg_proc"
@@ -309,6 +313,11 @@ class PostgresStore:
         query = _SHARED_LENGTH if stream in SHARED_STREAMS else _LENGTH
         async with self._stores.for_loop().connections.transaction(self._tenant) as connection:
             return int(await connection.fetchval(query, self._tenant, stream) or 0)
+
+    async def lengths(self, runs: Sequence[str]) -> Mapping[str, int]:
+        async with self._stores.for_loop().connections.transaction(self._tenant) as connection:
+            rows = await connection.fetch(_LENGTHS, self._tenant, list(filter(is_text, runs)))
+        return {run: length for run, length in rows if length is not None}
 
     async def scan(
         self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000

@@ -237,6 +237,11 @@ class SqliteStore:
             row = connection.execute(query, (self._tenant, stream)).fetchone()
         return row[0] if row is not None else 0
 
+    async def lengths(self, runs: Sequence[str]) -> Mapping[str, int]:
+        with self._readers.connection() as connection:
+            found = ((run, connection.execute(HEAD, (self._tenant, run)).fetchone()) for run in runs)
+            return {run: row[0] for run, row in found if row is not None}
+
     async def scan(
         self, collection: str, *, key: str | None = None, prefix: str = "", after: str = "", limit: int = 1000
     ) -> Sequence[Document]:

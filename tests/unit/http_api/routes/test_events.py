@@ -101,3 +101,76 @@ def test_text_of_a_tool_or_a_user_begins_no_field_of_the_stream(face: HttpFace) 
     text = resume(face, run).text
     assert all(line.startswith(("id: ", "event: ", "data: ")) for line in text.splitlines() if line)
     assert "\r" not in text
+
+
+EVENTS = {"Accept": "text/event-stream"}
+
+
+def test_a_request_is_answered_by_its_events_and_then_by_what_a_client_without_a_stream_gets(face: HttpFace) -> None:
+    body = face.request()
+    answer = face.send("POST", "/v1/runs", json=body, headers=EVENTS)
+    assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
+    *events, last = answer.text.strip().split("\n\n")
+    again = face.send("POST", "/v1/runs", json=body)
+    assert answer.headers["location"] == again.headers["location"]
+    run = again.json()["run_id"]
+    assert list(read([*"\n\n".join([*events, ""]).splitlines(), ""])) == list(read(resume(face, run).text.splitlines()))
+    kind, said = last.splitlines()
+    outcome = json.loads(said.removeprefix("data: "))
+    assert (kind, outcome["name"], outcome["value"]) == ("event: CUSTOM", "contextos.outcome", again.json())
+    assert face.send("POST", "/v1/runs", json=body, headers=EVENTS).text.count("event: RUN_FINISHED") == 1
+
+
+def test_the_stream_of_a_request_ends_where_its_run_waits_for_a_person(face: HttpFace) -> None:
+    body = face.request("next")
+    body["input"]["context"]["refund_amount"] = 7_777
+    text = face.send("POST", "/v1/runs", json=body, headers=EVENTS).text
+    outcome = json.loads(text.strip().splitlines()[-1].removeprefix("data: "))["value"]
+    assert (outcome["waits_for"], outcome["ended"]) == ("approval", False)
+    last = [one for one, _, _ in read(text.split('event: CUSTOM\ndata: {"type": "CUSTOM"')[0].splitlines())]
+    ids = [line.removeprefix("id: ") for line in text.splitlines() if line.startswith("id: ")]
+    assert ids[: len(last)] == last
+    assert ids == face.call(so_far(face, outcome["run_id"]))
+
+
+def test_the_stream_of_a_long_running_request_goes_to_its_end(face: HttpFace) -> None:
+    answer = face.send("POST", "/v1/runs", json=face.request(mode="long_running"), headers=EVENTS)
+    assert answer.status_code == 200
+    outcome = json.loads(answer.text.strip().splitlines()[-1].removeprefix("data: "))["value"]
+    assert (outcome["ended"], outcome["record"]["status"]) == (True, "DECIDED")
+
+
+@pytest.mark.parametrize("changes", [{"user": {"user_id": "usr_other"}}, {"input": {}}, {"tenant_id": "tenant_other"}])
+def test_a_request_that_is_refused_is_a_problem_document_and_no_stream(face: HttpFace, changes: Any) -> None:
+    body = {**face.request(), **changes}
+    batch, stream = (face.send("POST", "/v1/runs", json=body, headers=one) for one in ({}, EVENTS))
+    assert stream.status_code == batch.status_code >= 400
+    assert stream.json() == batch.json()
+
+
+def test_a_name_that_was_used_for_another_request_streams_nothing_of_that_run(face: HttpFace) -> None:
+    body = face.request()
+    assert face.send("POST", "/v1/runs", json=body).status_code == 201
+    body["input"]["context"]["refund_amount"] = 1
+    answer = face.send("POST", "/v1/runs", json=body, headers=EVENTS)
+    assert (answer.status_code, answer.json()["code"]) == (422, "conflicting_request")
+
+
+@pytest.mark.parametrize(
+    ("accept", "streams"),
+    [("text/event-stream;q=0, */*", False), ("*/*", False), ("application/json, Text/Event-Stream", True)],
+)
+def test_a_stream_is_sent_to_those_who_ask_for_it(face: HttpFace, accept: str, streams: bool) -> None:
+    answer = face.send("POST", "/v1/runs", json=face.request(), headers={"Accept": accept})
+    assert answer.headers["content-type"].startswith("text/event-stream") is streams
+
+
+def test_a_client_that_goes_away_stops_its_stream_and_not_its_run(face: HttpFace, url: str) -> None:
+    body = face.request()
+    headers = {"Authorization": f"Bearer {face.token(REQUESTER)}", **EVENTS}
+    with (
+        httpx.Client(base_url=url, headers=headers, timeout=60) as client,
+        client.stream("POST", "/v1/runs", json=body) as stream,
+    ):
+        run = stream.headers["location"].rpartition("/")[2]
+    assert face.ended(run)["status"] == "DECIDED"

@@ -124,7 +124,7 @@ class Load:
         return dict(zip(self.accepted, found, strict=True))
 
     async def until_accepted(self, count: int) -> None:
-        while len(self.accepted) < count:
+        while len(self.accepted) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

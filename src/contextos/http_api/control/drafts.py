@@ -25,7 +25,8 @@ from contextos.http_api.callers import AppHere, CallerHere, TokensHere
 from contextos.http_api.control.children import ChildrenHere
 from contextos.http_api.control.packs import READERS
 from contextos.http_api.control.signing import require_role
-from contextos.http_api.problems import HttpProblem, ProblemPart
+from contextos.http_api.documents import ProblemPart
+from contextos.http_api.problems import HttpProblem
 from contextos.http_api.routes.runs import named_request
 from contextos.operations.preview import preview
 from contextos.queries.observations import RecordedSession, Recording, read_sessions

@@ -13,7 +13,9 @@ from contextos.app import App
 from contextos.app.bearer import BearerTokens
 from contextos.http_api.openapi import PROBLEM, describe
 from contextos.http_api.operate.groups import OPERATE_ROUTES
+from contextos.http_api.operate.metrics import metrics_routes
 from contextos.http_api.problems import SECURE_HEADERS, add_problem_handlers, problem_response
+from contextos.http_api.rates import RequestRates
 from contextos.http_api.routes.approvals import approval_routes
 from contextos.http_api.routes.cancels import cancel_routes
 from contextos.http_api.routes.events import event_routes
@@ -33,12 +35,14 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api = FastAPI(title="ContextOS", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.state.contextos = app
     api.state.bearer_tokens = tokens
+    api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
     api.state.stopping = asyncio.Event()
     add_problem_handlers(api)
     for routes in (health_routes, run_routes, event_routes, cancel_routes, approval_routes, session_routes):
         api.include_router(routes, prefix="/v1", responses=PROBLEM)
     for routes in OPERATE_ROUTES:
         api.include_router(routes, prefix="/v1", responses=PROBLEM)
+    api.include_router(metrics_routes, responses=PROBLEM)
     api.include_router(published_routes)
     api.add_middleware(BoundedHeads)
     api.add_middleware(SecureAnswers)

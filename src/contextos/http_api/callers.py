@@ -15,6 +15,7 @@ from contextos.app import App
 from contextos.app.bearer import BearerTokens
 from contextos.errors import NotFound, SignatureInvalid
 from contextos.http_api.problems import HttpProblem
+from contextos.http_api.rates import RequestRates
 from contextos.trust.identity.callers import Caller
 
 REALM: Final = "contextos"
@@ -32,15 +33,23 @@ def served_tokens(request: Request) -> BearerTokens:
     return tokens
 
 
+def request_rates(request: Request) -> RequestRates:
+    """Return what counts the requests of callers."""
+    rates: RequestRates = request.app.state.rates
+    return rates
+
+
 AppHere = Annotated[App, Depends(opened_app)]
+RatesHere = Annotated[RequestRates, Depends(request_rates)]
 TokensHere = Annotated[BearerTokens, Depends(served_tokens)]
 
 
-async def authenticated(request: Request, tokens: TokensHere) -> Caller:
-    """Return who sent a request.
+async def authenticated(request: Request, tokens: TokensHere, rates: RatesHere) -> Caller:
+    """Return who sent a request, which is counted.
 
     Raises:
         HttpProblem: there is no bearer token, or it is refused (401). The answer does not say why.
+        Overloaded: the caller or their tenant sent too many requests (429).
         Unavailable: as `BearerTokens.caller`.
     """
     sent = request.headers.getlist("authorization")
@@ -48,9 +57,11 @@ async def authenticated(request: Request, tokens: TokensHere) -> Caller:
     if scheme.lower() != "bearer" or not token:
         raise _unauthenticated(f'Bearer realm="{REALM}"')
     try:
-        return await tokens.caller(token.strip())
+        caller = await tokens.caller(token.strip())
     except (SignatureInvalid, NotFound):
         raise _unauthenticated(f'Bearer realm="{REALM}", error="invalid_token"') from None
+    rates.count(caller)
+    return caller
 
 
 CallerHere = Annotated[Caller, Depends(authenticated)]

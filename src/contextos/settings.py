@@ -89,6 +89,8 @@ ADMISSION_LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "max_turns": (1, 1_024),
     "max_turns_per_tenant": (1, 1_024),
     "max_new_runs_per_minute_per_tenant": (1, 60_000_000),
+    "max_http_requests_per_minute_per_tenant": (1, 60_000_000),
+    "max_http_requests_per_minute_per_caller": (1, 60_000_000),
     "breaker_failures_in_a_row": (1, 1_000_000),
     "breaker_cool_down_ms": (1, 86_400_000),
 }

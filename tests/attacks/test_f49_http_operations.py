@@ -1,4 +1,4 @@
-"""F49: whoever operates a tenant over HTTP does so by a signature for exactly that act, within that tenant."""
+"""F49: an operator acts over HTTP by a signature for exactly that act, within one tenant."""
 
 from __future__ import annotations
 

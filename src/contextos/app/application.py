@@ -140,12 +140,13 @@ class App:
             raise invalid_setting("/directory", "no_tokens", detail, 'write `kind = "oidc"` in `[directory]`')
         return await directory.sign_in(tenant_id, token, agent_id=agent_id, session=session)
 
-    def prometheus_text(self) -> bytes | None:
+    def prometheus_text(self, tenant_id: str | None = None) -> bytes | None:
         """Return the metrics of this process in the text format of Prometheus (UTF-8), for a `/metrics` route; None
-        without the setting `telemetry`. Waits for nothing, and may be called from any thread.
+        without the setting `telemetry`. With `tenant_id` only those of this tenant. Waits for nothing, and may be
+        called from any thread.
         """
         text = getattr(self.deployment.ports.telemetry, "prometheus_text", None)
-        return None if text is None else bytes(text())
+        return None if text is None else bytes(text(tenant_id))
 
     def bearer_tokens(self, *, bound_to: str) -> BearerTokens:
         """Return what verifies the bearer tokens of a deployment that is served at the host `bound_to`, such as

@@ -47,9 +47,9 @@ class DeferredTelemetry:
         """Count a replay; see `Telemetry.run_replayed`."""
         self.start().run_replayed(tenant_id, equal=equal)
 
-    def prometheus_text(self) -> bytes:
-        """Return all metrics in the text format of Prometheus (UTF-8)."""
-        return self.start().prometheus_text()
+    def prometheus_text(self, tenant_id: str | None = None) -> bytes:
+        """Return all metrics, or those of one tenant, in the text format of Prometheus (UTF-8)."""
+        return self.start().prometheus_text(tenant_id)
 
     def close(self) -> None:
         """Send what is queued, and end the threads. Does nothing if nothing was made."""

@@ -67,6 +67,10 @@ MEANING: Final = {
     "max_turns_per_tenant": "runs of one tenant computed at the same time, if another tenant was active in the last "
     "minute; a smaller number isolates tenants better",
     "max_new_runs_per_minute_per_tenant": "new runs of one tenant; more are refused, with the time to wait",
+    "max_http_requests_per_minute_per_tenant": "requests of one tenant to the HTTP API; more are answered with 429 and "
+    "`Retry-After`",
+    "max_http_requests_per_minute_per_caller": "requests of one person or workload in one tenant, so that the "
+    "others of the tenant have room",
     "breaker_failures_in_a_row": "transport failures in a row after which a capability is not called for a while",
     "breaker_cool_down_ms": "milliseconds after which one call is tried again",
 }

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+PERIOD_US: Final = 60_000_000
+"""The period of a quota: a minute."""
+MAX_KEPT_KEYS: Final = 16_384
+"""Most keys whose use of a quota is kept (about 200 bytes each); the one that was used least lately is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,8 +20,8 @@ class AdmissionLimits:
 
     A caller counts from its request to its answer. A run holds a turn while it is driven, and yields it during an
     adapter call. `max_turns_per_tenant` applies while another tenant was active within the last minute. The quota of
-    new runs is a token bucket: it holds one minute's quota and refills evenly. A circuit opens after
-    `breaker_failures_in_a_row` failures and stays open for `breaker_cool_down_ms`.
+    new runs is a token bucket: it holds one minute's quota and refills evenly, as do those of requests over HTTP. A
+    circuit opens after `breaker_failures_in_a_row` failures and stays open for `breaker_cool_down_ms`.
     """
 
     max_callers: int = 256
@@ -20,6 +29,8 @@ class AdmissionLimits:
     max_turns: int = 4
     max_turns_per_tenant: int = 1
     max_new_runs_per_minute_per_tenant: int = 6_000
+    max_http_requests_per_minute_per_tenant: int = 60_000
+    max_http_requests_per_minute_per_caller: int = 12_000
     breaker_failures_in_a_row: int = 5
     breaker_cool_down_ms: int = 30_000
 
@@ -31,3 +42,24 @@ class YieldedTurn:
     """
 
     waited_us: int = 0
+
+
+class MinuteQuota(Generic[KeyT]):
+    """How much of a quota per minute each key used: a token bucket that holds one minute's quota and refills evenly
+    (generic cell rate algorithm). Its memory is bounded by `MAX_KEPT_KEYS`. Not safe to use from several threads.
+    """
+
+    def __init__(self, per_minute: int) -> None:
+        self._part_us = PERIOD_US // per_minute
+        self._used_until_us: dict[KeyT, int] = {}
+
+    def take(self, key: KeyT, now_us: int) -> int:
+        """Use up one, and return 0; or use none, and return after how many microseconds there is one again."""
+        kept = self._used_until_us
+        # A clock that was set back must not make anybody wait for longer than a period.
+        used_us = min(max(kept.pop(key, 0), now_us), now_us + PERIOD_US)
+        early_us = used_us + self._part_us - now_us - PERIOD_US
+        kept[key] = used_us if early_us > 0 else used_us + self._part_us
+        if len(kept) > MAX_KEPT_KEYS:
+            del kept[next(iter(kept))]
+        return max(0, early_us)

@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from contextos.contracts.admission_limits import YieldedTurn
+from contextos.contracts.admission_limits import MinuteQuota, YieldedTurn
 from contextos.engine.fair_queue import FairQueue, RunKey
 from contextos.errors import Overloaded
 
@@ -42,8 +42,6 @@ QUIET_SHARE: Final = 4
 share, one in this many turns only to quiet ones."""
 SHARING_US: Final = 60_000_000
 """Tenants are limited to their share for this long after two of them had runs."""
-PERIOD_US: Final = 60_000_000
-"""The quota of new runs is per this period."""
 MAX_YIELD_S: Final = 0.01
 """Longest time that a step waits for other runs. A step that takes longer itself loses its priority.
 
@@ -87,7 +85,7 @@ class AdmissionController:
         self._queue = FairQueue(per_tenant=limits.max_turns_per_tenant)
         self._waiters: dict[RunKey, _Waiter] = {}
         self._driving = 0
-        self._quota_used_until_us: dict[str, int] = {}
+        self._new_runs = MinuteQuota[str](limits.max_new_runs_per_minute_per_tenant)
         self._last_tenant: str | None = None
         self._shared_until_us = 0
         self._call_us: dict[str, int] = {}
@@ -186,18 +184,10 @@ class AdmissionController:
     def begin(self, tenant_id: str) -> None:
         quota = self._limits.max_new_runs_per_minute_per_tenant
         with self._lock:
-            now_us = self._clock.now_us()
-            # Each run uses up a part of the period, which refills as time passes (generic cell rate algorithm).
-            # A clock that was set back must not make a tenant wait for longer than a period.
-            used_us = (
-                min(max(self._quota_used_until_us.get(tenant_id, 0), now_us), now_us + PERIOD_US) + PERIOD_US // quota
-            )
-            early_us = used_us - now_us - PERIOD_US
-            if early_us > 0:
-                detail = f"this tenant began {quota} runs within a minute"
-                raise _overloaded(tenant_id, detail, -(-early_us // 1000))
-            self._quota_used_until_us = _without_past(self._quota_used_until_us, now_us)
-            self._quota_used_until_us[tenant_id] = used_us
+            early_us = self._new_runs.take(tenant_id, self._clock.now_us())
+        if early_us:
+            detail = f"this tenant began {quota} runs within a minute"
+            raise _overloaded(tenant_id, detail, -(-early_us // 1000))
 
     @asynccontextmanager
     async def turn(self, tenant_id: str, run_id: str) -> AsyncIterator[None]:

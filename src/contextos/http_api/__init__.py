@@ -3,8 +3,10 @@
 Owns the translation of a request to a call and of its answer to a document, and who a request is from. Does not own the
 answer: runs, approvals and sessions are those of `application` and `operations`, and the engine drives the runs.
 
-- `assembly`: the whole API as one ASGI application. `routes`: one module for each kind of thing.
-- `callers`: who sent a request, by its bearer token or its session. `cookies`: those of browsers that log in.
+- `assembly`: the whole API as one ASGI application. `routes`: one module for each kind of thing; `control` and
+  `operate`: the same for those who govern and operate a tenant; `login`: for people with a browser.
+- `callers`: who sent a request, by its bearer token or its session; `rates`: how many they may send. `cookies`: those of
+  browsers that log in.
 - `access`: what a caller may see. `bodies`: bounded JSON. `documents`: the models of the answers.
 - `problems`: every error as a problem document (RFC 9457). `openapi`: the OpenAPI document.
 - `hosting`: the process that serves it.
@@ -15,6 +17,8 @@ Invariants, with the tests that prove them:
 - A token that is expired, altered, or made for another server opens nothing: `tests/attacks/test_f46_http_tokens.py`.
 - A session of a browser counts from a page of this service alone, and until logout:
   `tests/attacks/test_f51_browser_sessions.py`.
+- An act of an operator needs their signature of exactly that act: `tests/attacks/test_f49_http_operations.py`.
+- No caller and no tenant takes the place of others: `tests/attacks/test_f50_rate_limits.py`.
 - No request is answered with a stack, and none is read without a bound: `tests/attacks/test_f47_http_requests.py`.
 - A stream of events that is cut anywhere and resumed has no gap and no duplicate:
   `tests/unit/http_api/routes/test_events.py`.

@@ -17,7 +17,9 @@ from contextos.http_api.login.browsers import browser_routes
 from contextos.http_api.login.callers import caller_routes
 from contextos.http_api.openapi import PROBLEM, describe
 from contextos.http_api.operate.groups import OPERATE_ROUTES
+from contextos.http_api.operate.metrics import metrics_routes
 from contextos.http_api.problems import SECURE_HEADERS, add_problem_handlers, problem_response
+from contextos.http_api.rates import RequestRates
 from contextos.http_api.routes.approvals import approval_routes
 from contextos.http_api.routes.cancels import cancel_routes
 from contextos.http_api.routes.events import event_routes
@@ -43,6 +45,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.contextos = app
     api.state.bearer_tokens = tokens
     api.state.browser_logins = app.browser_logins(tokens)
+    api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
     api.state.stopping = asyncio.Event()
     api.state.children = Children()
     api.state.driven = set[asyncio.Future[RunView]]()
@@ -60,6 +63,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     for routes in (*CONTROL_ROUTES, *OPERATE_ROUTES):
         api.include_router(routes, prefix="/v1", responses=PROBLEM)
     api.include_router(browser_routes)
+    api.include_router(metrics_routes, responses=PROBLEM)
     api.include_router(published_routes)
     api.add_middleware(BoundedHeads)
     api.add_middleware(SecureAnswers)

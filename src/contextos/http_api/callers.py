@@ -18,6 +18,7 @@ from contextos.app.browser_logins import BrowserLogins
 from contextos.errors import NotFound, SignatureInvalid
 from contextos.http_api.cookies import SESSION_COOKIE, check_same_origin, cookie_of
 from contextos.http_api.problems import HttpProblem
+from contextos.http_api.rates import RequestRates
 from contextos.trust.identity.callers import Caller
 
 REALM: Final = "contextos"
@@ -35,7 +36,14 @@ def served_tokens(request: Request) -> BearerTokens:
     return tokens
 
 
+def request_rates(request: Request) -> RequestRates:
+    """Return what counts the requests of callers."""
+    rates: RequestRates = request.app.state.rates
+    return rates
+
+
 AppHere = Annotated[App, Depends(opened_app)]
+RatesHere = Annotated[RequestRates, Depends(request_rates)]
 TokensHere = Annotated[BearerTokens, Depends(served_tokens)]
 
 
@@ -59,19 +67,29 @@ def session_cookie(request: Request) -> str | None:
 SessionHere = Annotated[str | None, Depends(session_cookie)]
 
 
-async def authenticated(request: Request, tokens: TokensHere, session: SessionHere) -> Caller:
-    """Return who sent a request.
+async def authenticated(request: Request, tokens: TokensHere, session: SessionHere, rates: RatesHere) -> Caller:
+    """Return who sent a request, which is counted.
 
     Raises:
         HttpProblem: as `session_cookie`; or there is no bearer token and no session, or it is refused (401). The answer
             does not say why.
+        Overloaded: the caller or their tenant sent too many requests (429).
         Unavailable: as `BearerTokens.caller` and `BrowserLogins.caller`.
     """
-    if session is not None:
-        try:
-            return await request.app.state.browser_logins.caller(session)  # type: ignore[no-any-return]
-        except (SignatureInvalid, NotFound):
-            raise _unauthenticated(f'Bearer realm="{REALM}"') from None
+    caller = await (_of_token(request, tokens) if session is None else _of_session(request, session))
+    rates.count(caller)
+    return caller
+
+
+async def _of_session(request: Request, session: str) -> Caller:
+    logins: BrowserLogins = request.app.state.browser_logins
+    try:
+        return await logins.caller(session)
+    except (SignatureInvalid, NotFound):
+        raise _unauthenticated(f'Bearer realm="{REALM}"') from None
+
+
+async def _of_token(request: Request, tokens: BearerTokens) -> Caller:
     sent = request.headers.getlist("authorization")
     scheme, _, token = sent[0].partition(" ") if len(sent) == 1 else ("", "", "")
     if scheme.lower() != "bearer" or not token:

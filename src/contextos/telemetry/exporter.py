@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +34,8 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.registry import Collector
 
 from contextos.contracts.journal import Entry
 from contextos.telemetry.ended_run import EndedRunEntries, ended_run
@@ -57,6 +58,8 @@ MAX_QUEUED_RUNS: Final = 512
 """Ended runs that wait to be read."""
 BATCH_RUNS: Final = 32
 """Runs that are read and exported at once."""
+TENANT_LABEL: Final = "contextos_tenant_id"
+"""The label of Prometheus that names the tenant."""
 FLUSH_DELAY_S: Final = 1.0
 """The longest time that a run waits to be read."""
 _LOG: Final = logging.getLogger("contextos.telemetry")
@@ -99,6 +102,21 @@ def otlp(url: str, *, token: str = "", timeout_s: int = 5, metrics_interval_s: i
         OTLPMetricExporter(**common("metrics")),
         metrics_interval_s,
     )
+
+
+class _OfTenant(Collector):
+    """The metrics of a registry that name one tenant. What names none is left out."""
+
+    def __init__(self, registry: CollectorRegistry, tenant_id: str) -> None:
+        self._registry, self._tenant = registry, tenant_id
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._registry.collect():
+            of_tenant = [one for one in family.samples if one.labels.get(TENANT_LABEL) == self._tenant]
+            if of_tenant:
+                found = Metric(family.name, family.documentation, family.type, family.unit)
+                found.samples = of_tenant
+                yield found
 
 
 class Telemetry:
@@ -154,12 +172,13 @@ class Telemetry:
         """Count one replay of a run, and whether it was equal to the record."""
         self._measure(replay_measurement(tenant_id, equal=equal))
 
-    def prometheus_text(self) -> bytes:
-        """Return all metrics in the text format of Prometheus (UTF-8), for a `/metrics` route.
+    def prometheus_text(self, tenant_id: str | None = None) -> bytes:
+        """Return all metrics in the text format of Prometheus (UTF-8), for a `/metrics` route. With `tenant_id` only
+        those that name this tenant.
 
         Waits for nothing: it has the runs that ended a second ago, or before the sending that is going on.
         """
-        return generate_latest(self._registry)
+        return generate_latest(self._registry if tenant_id is None else _OfTenant(self._registry, tenant_id))
 
     def flush(self) -> None:
         """Read and export the runs that are queued. Takes at most the time limit of the exporters for each batch."""

@@ -96,15 +96,6 @@ def test_a_clock_that_is_put_back_makes_nobody_wait_for_longer_than_a_period() -
     assert raised.value.retry_after_ms <= 20_000
 
 
-def test_tenants_whose_quota_is_whole_again_take_no_room() -> None:
-    clock = StandingClock()
-    made = gate(clock=clock)
-    for number in range(5_000):
-        made.begin(f"tenant_{number}")
-        clock.at_us += 1_000_000
-    assert len(made._quota_used_until_us) <= 1_024 + 60
-
-
 def test_a_tenant_that_is_alone_has_every_turn_until_another_comes_and_again_a_minute_after_it_left() -> None:
     clock = StandingClock()
     made, most = gate(clock=clock), Counter[str]()

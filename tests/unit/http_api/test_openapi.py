@@ -14,6 +14,8 @@ from schemathesis.generation import GenerationMode
 from tests.http_face import LEAD, OPERATOR, REQUESTER, HttpFace
 
 EXAMPLES = 8
+OPEN = ("/v1/health", "/v1/ready")
+"""The routes that need no token. They have no parameters either, and so has `/metrics`."""
 PEOPLE = [REQUESTER, LEAD, OPERATOR]
 EXCLUDED = ("unsupported_method", "ignored_auth", "positive_data_acceptance", "negative_data_rejection")
 """What other tests check (401, 405), or what the document cannot say: most valid ids name nothing, and a token of
@@ -63,7 +65,7 @@ def test_every_answer_to_generated_requests_fits_the_document(face: HttpFace, ur
     assert len(found) >= 12
     for operation in found:
         statuses = exercise(face, url, operation, GenerationMode.POSITIVE, run)
-        if operation.path not in ("/v1/health", "/v1/ready"):
+        if operation.path not in (*OPEN, "/metrics"):
             # Of a route without parameters nothing can be wrong.
             statuses |= exercise(face, url, operation, GenerationMode.NEGATIVE, run)
         assert statuses - {404}, f"{operation.path} answers 404 alone, so nothing was tested"
@@ -76,5 +78,5 @@ def test_the_document_is_openapi_3_1_and_names_the_error_of_every_route(face: Ht
         for method, operation in found.items():
             problem = operation["responses"]["default"]["content"]
             assert list(problem) == ["application/problem+json"], (method, path)
-            assert bool(operation.get("security")) is (path not in ("/v1/health", "/v1/ready"))
+            assert bool(operation.get("security")) is (path not in OPEN)
     assert document == face.anonymous("GET", "/v1/openapi.json").json()

@@ -53,7 +53,7 @@ async def _serve(context: CommandContext, bound: socket) -> None:
     logins = []
     if tokens.development:
         logins = await development_logins(app.settings, app.deployment.ports, ttl_s=MAX_DEVELOPMENT_TTL_S)
-    async with running_engine(app):
+    async with running_engine(app, serves_metrics=True):
         print_note(f"serving http://{address_of(bound)}/v1; interrupt to stop")
         if logins:
             print_note("development logins, for this machine and for twelve hours:")

@@ -114,7 +114,7 @@ async def _work(context: CommandContext) -> None:
 
 
 @asynccontextmanager
-async def running_engine(app: App) -> AsyncIterator[None]:
+async def running_engine(app: App, *, serves_metrics: bool = False) -> AsyncIterator[None]:
     """Drive due runs in this process until the block ends. What cannot be driven is noted on the terminal.
 
     Raises:
@@ -124,7 +124,8 @@ async def running_engine(app: App) -> AsyncIterator[None]:
 
     from contextos.app.outbox import begin_outboxes
 
-    if app.settings.telemetry is not None and not app.settings.telemetry.otlp_url:
+    telemetry = app.settings.telemetry
+    if telemetry is not None and not telemetry.otlp_url and not serves_metrics:
         detail = "this process serves no `/metrics`, so its telemetry would reach nobody"
         raise InvalidSettings(Problem("/telemetry", "unread", detail, "name `otlp_url`, or leave `[telemetry]` out"))
     app.engine = app.worker(_report_failure)

@@ -6,6 +6,7 @@ import socket
 import sys
 
 import pytest
+from fastapi import FastAPI
 
 from contextos.app import App
 from contextos.errors import InvalidSettings, Problem
@@ -45,9 +46,22 @@ def test_a_missing_extra_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch) -
     assert (said.code, "contextos[service]" in said.err) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["serve", "worker"])
-def test_metrics_that_nobody_could_read_are_refused(shop: Shop, command: str) -> None:
+def test_metrics_that_nobody_could_read_are_refused(shop: Shop) -> None:
     with (shop.path / "contextos.toml").open("a") as settings:
         settings.write("\n[telemetry]\n")
-    said = shop.say(command, *(["--port", "0"] if command == "serve" else []))
+    said = shop.say("worker")
     assert (said.code, "name `otlp_url`, or leave `[telemetry]` out" in said.err) == (2, True), said.err
+
+
+def test_a_server_has_metrics_without_a_collector(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[bytes | None] = []
+
+    async def serve_nobody(api: FastAPI, _bound: socket.socket) -> None:
+        served.append(api.state.contextos.prometheus_text())
+
+    monkeypatch.setattr("contextos.http_api.hosting.serve_api", serve_nobody)
+    with (shop.path / "contextos.toml").open("a") as settings:
+        settings.write("\n[telemetry]\n")
+    assert shop.say("serve", "--port", "0").code == 0
+    assert served != [None]
+    assert len(served) == 1

@@ -1,0 +1,93 @@
+"""F50: no caller and no tenant takes the place of others: each route refuses too many requests, with a time to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.http_api.rates import RequestRates
+from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, HttpFace, http_face
+
+OPEN = ("/v1/health", "/v1/ready")
+
+
+class StandingClock:
+    at_us = 1_700_000_000_000_000
+
+    def now_us(self) -> int:
+        return self.at_us
+
+
+@pytest.fixture(scope="module")
+def face(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpFace]:
+    with http_face(tmp_path_factory.mktemp("rates")) as made:
+        yield made
+
+
+@pytest.fixture
+def clock(face: HttpFace) -> Iterator[StandingClock]:
+    """A clock that stands, with two requests a minute for a caller and four for a tenant."""
+    limits = AdmissionLimits(max_http_requests_per_minute_per_caller=2, max_http_requests_per_minute_per_tenant=4)
+    before, clock = face.api.state.rates, StandingClock()
+    face.api.state.rates = RequestRates(limits, clock)
+    yield clock
+    face.api.state.rates = before
+
+
+def statuses(face: HttpFace, by: str, count: int, tenant: str | None = None) -> list[int]:
+    who = {"by": by} if tenant is None else {"by": by, "tenant": tenant}
+    return [face.send("GET", "/v1/runs", **who).status_code for _ in range(count)]
+
+
+def test_a_caller_who_sends_too_much_is_refused_until_there_is_room_again(face: HttpFace, clock: StandingClock) -> None:
+    assert statuses(face, REQUESTER, 3) == [200, 200, 429]
+    refused = face.send("GET", "/v1/runs")
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert (refused.json()["code"], refused.headers["retry-after"]) == ("overloaded", "30")
+    clock.at_us += 29_000_000
+    assert statuses(face, REQUESTER, 1) == [429]
+    clock.at_us += 1_000_000
+    assert statuses(face, REQUESTER, 2) == [200, 429]
+
+
+def test_other_callers_and_other_tenants_are_answered_meanwhile(face: HttpFace, clock: StandingClock) -> None:
+    assert statuses(face, REQUESTER, 20)[-1] == 429
+    assert statuses(face, LEAD, 2) == [200, 200]
+    assert statuses(face, OPERATOR, 1) == [429], "the tenant has used up its own"
+    assert statuses(face, REQUESTER, 2, OTHER_TENANT) == [200, 200]
+
+
+def test_many_tokens_of_one_person_count_as_one_caller(face: HttpFace, clock: StandingClock) -> None:
+    tokens = []
+    for _ in range(4):
+        face._tokens.clear()
+        clock.at_us += 1
+        tokens.append(face.token(REQUESTER))
+    answers = [face.send("GET", "/v1/runs", token=token).status_code for token in tokens]
+    assert answers == [200, 200, 429, 429]
+
+
+def test_every_route_that_needs_a_token_counts(face: HttpFace, clock: StandingClock) -> None:
+    assert statuses(face, REQUESTER, 3)[-1] == 429
+    tried = 0
+    for path, operations in face.api.openapi()["paths"].items():
+        for method in operations:
+            filled = path.replace("{ledger}", "effect").replace("{run}", "run_0").replace("{session}", "s")
+            if path not in OPEN:
+                tried += 1
+                assert face.send(method.upper(), filled).status_code == 429, (method, path)
+    assert tried >= 15
+
+
+def test_a_token_that_does_not_count_uses_nothing_up(face: HttpFace, clock: StandingClock) -> None:
+    for _ in range(20):
+        assert face.send("GET", "/v1/runs", token=face.token(REQUESTER)[:-4] + "AAAA").status_code == 401
+    assert statuses(face, REQUESTER, 2) == [200, 200]
+
+
+def test_the_limits_are_those_of_the_settings(face: HttpFace) -> None:
+    limits = face.app.settings.pressure
+    assert face.api.state.rates._limits is limits
+    assert limits.max_http_requests_per_minute_per_caller < limits.max_http_requests_per_minute_per_tenant

@@ -17,6 +17,7 @@ from contextos.app.browser_logins import BrowserLogins, browser_logins_of
 from contextos.application.approvals import ApprovalQuestions
 from contextos.application.cancels import Cancels
 from contextos.application.facts import Facts
+from contextos.application.passkeys import Passkeys
 from contextos.application.runs import Runs
 from contextos.application.subscriptions import Handler, Subscriber
 from contextos.contracts.encoding.codec import loads
@@ -211,6 +212,11 @@ class App:
     def approvals(self) -> ApprovalQuestions:
         """The questions to people that wait, what an answer signs, and the answers."""
         return ApprovalQuestions(self.deployment)
+
+    @property
+    def passkeys(self) -> Passkeys:
+        """The passkeys that approvers register, for who keeps the directory."""
+        return Passkeys(self.deployment)
 
     @property
     def cancels(self) -> Cancels:

@@ -13,6 +13,7 @@ from contextos.app import App
 from contextos.app.bearer import BearerTokens
 from contextos.http_api.login.browsers import browser_routes
 from contextos.http_api.login.callers import caller_routes
+from contextos.http_api.login.passkeys import passkey_routes
 from contextos.http_api.openapi import PROBLEM, describe
 from contextos.http_api.problems import SECURE_HEADERS, add_problem_handlers, problem_response
 from contextos.http_api.routes.approvals import approval_routes
@@ -44,6 +45,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     for routes in (
         health_routes,
         caller_routes,
+        passkey_routes,
         run_routes,
         event_routes,
         cancel_routes,

@@ -14,6 +14,7 @@ from pydantic.json_schema import models_json_schema
 from contextos import __version__
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.http_api.cookies import CSRF_HEADER, SESSION_COOKIE
+from contextos.http_api.login.passkeys import NewPasskey
 from contextos.http_api.problems import PROBLEM_JSON, ProblemDocument
 from contextos.http_api.routes.approvals import AnswerDraft, SignedAnswer
 from contextos.http_api.routes.cancels import CancelDraft, SignedCancel
@@ -31,6 +32,7 @@ PARSED_BODIES: Final[tuple[type[BaseModel], ...]] = (
     SessionEnd,
     CancelDraft,
     SignedCancel,
+    NewPasskey,
     ProblemDocument,
 )
 """The models that FastAPI does not see in the signature of a route."""

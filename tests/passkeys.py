@@ -15,7 +15,7 @@ from fido2 import cbor, cose
 
 RP_ID = "acme.example"
 ORIGIN = "https://console.acme.example"
-PRESENT, VERIFIED = 0x01, 0x04
+PRESENT, VERIFIED, ATTESTED = 0x01, 0x04, 0x40
 
 
 def base64url(raw: bytes) -> str:
@@ -63,6 +63,43 @@ class Passkey:
             return bytes(self.key.sign(message, pss, hashes.SHA256()))
         return bytes(self.key.sign(message, padding.PKCS1v15(), hashes.SHA256()))
 
+    def create(
+        self,
+        options: dict[str, Any],
+        *,
+        origin: str = ORIGIN,
+        rp_id: str | None = None,
+        flags: int = PRESENT | VERIFIED | ATTESTED,
+        client: dict[str, Any] | None = None,
+        attested: dict[str, Any] | None = None,
+        credential_id: bytes | None = None,
+    ) -> dict[str, Any]:
+        """What a browser returns for `navigator.credentials.create(options)`, as JSON. `client` replaces client data,
+        `attested` parts of the attestation object, and `credential_id` the id in it.
+        """
+        said = {"type": "webauthn.create", "challenge": options["challenge"], "origin": origin, "crossOrigin": False}
+        stated = json.dumps({**said, **(client or {})}).encode()
+        self.user_handle = base64.urlsafe_b64decode(options["user"]["id"] + "==")
+        key = getattr(cose, self.algorithm).from_cryptography_key(self.key.public_key())
+        place = hashlib.sha256((rp_id or options["rp"]["id"]).encode()).digest()
+        named = credential_id or self.credential_id
+        data = place + struct.pack(">BI", flags, self.count or 0)
+        if flags & ATTESTED:
+            data += bytes(16) + struct.pack(">H", len(named)) + named + cbor.encode(dict(key))
+        made = {"fmt": "none", "attStmt": {}, "authData": data, **(attested or {})}
+        return {
+            "id": base64url(self.credential_id),
+            "rawId": base64url(self.credential_id),
+            "type": "public-key",
+            "authenticatorAttachment": "platform",
+            "clientExtensionResults": {"credProps": {"rk": True}},
+            "response": {
+                "clientDataJSON": base64url(stated),
+                "attestationObject": base64url(cbor.encode(made)),
+                "transports": ["internal"],
+            },
+        }
+
     def get(
         self,
         options: dict[str, Any],
@@ -71,12 +108,13 @@ class Passkey:
         rp_id: str | None = None,
         flags: int = PRESENT | VERIFIED,
         client: dict[str, Any] | None = None,
-        handle: bytes | None = b"user-handle-77",
+        handle: bytes | None = ...,  # type: ignore[assignment]
         more: bytes = b"",
     ) -> dict[str, Any]:
         """What a browser returns for `navigator.credentials.get(options)`, as JSON. `client` replaces client data."""
         said = {"type": "webauthn.get", "challenge": options["challenge"], "origin": origin, "crossOrigin": False}
         stated = json.dumps({**said, **(client or {})}).encode()
+        handle = self.user_handle if handle is ... else handle
         if self.count is not None:
             self.count += 1
         place = hashlib.sha256((rp_id or options["rpId"]).encode()).digest()

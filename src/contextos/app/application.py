@@ -18,6 +18,7 @@ from contextos.application.approvals import ApprovalQuestions
 from contextos.application.artifacts import PublishedArtifacts
 from contextos.application.cancels import Cancels
 from contextos.application.facts import Facts
+from contextos.application.passkeys import Passkeys
 from contextos.application.runs import Runs
 from contextos.application.settlements import Settlements
 from contextos.application.subscriptions import Handler, Subscriber
@@ -221,6 +222,11 @@ class App:
     def artifacts(self) -> PublishedArtifacts:
         """The packs, policies and catalogs that are published in a tenant, and what is active of them."""
         return PublishedArtifacts(self.deployment)
+
+    @property
+    def passkeys(self) -> Passkeys:
+        """The passkeys that approvers register, for who keeps the directory."""
+        return Passkeys(self.deployment)
 
     @property
     def cancels(self) -> Cancels:

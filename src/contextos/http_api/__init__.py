@@ -5,8 +5,8 @@ answer: runs, approvals and sessions are those of `application` and `operations`
 
 - `assembly`: the whole API as one ASGI application. `routes`: one module for each kind of thing; `control` and
   `operate`: the same for those who govern and operate a tenant; `login`: for people with a browser.
-- `callers`: who sent a request, by its bearer token or its session; `rates`: how many they may send. `cookies`: those of
-  browsers that log in.
+- `callers`: who sent a request, by its bearer token or its session; `rates`: how many they may send. `cookies`:
+  those of browsers that log in.
 - `access`: what a caller may see. `bodies`: bounded JSON. `documents`: the models of the answers.
 - `problems`: every error as a problem document (RFC 9457). `openapi`: the OpenAPI document.
 - `hosting`: the process that serves it.

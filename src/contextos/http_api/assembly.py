@@ -15,6 +15,7 @@ from contextos.http_api.control.children import Children
 from contextos.http_api.control.groups import CONTROL_ROUTES
 from contextos.http_api.login.browsers import browser_routes
 from contextos.http_api.login.callers import caller_routes
+from contextos.http_api.login.passkeys import passkey_routes
 from contextos.http_api.openapi import PROBLEM, describe
 from contextos.http_api.operate.groups import OPERATE_ROUTES
 from contextos.http_api.operate.metrics import metrics_routes
@@ -53,6 +54,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     for routes in (
         health_routes,
         caller_routes,
+        passkey_routes,
         run_routes,
         event_routes,
         cancel_routes,

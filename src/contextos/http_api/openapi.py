@@ -16,6 +16,7 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.http_api.control.groups import GOVERNED_BODIES
 from contextos.http_api.cookies import CSRF_HEADER, SESSION_COOKIE
 from contextos.http_api.documents import PROBLEM_JSON, ProblemDocument
+from contextos.http_api.login.passkeys import NewPasskey
 from contextos.http_api.operate.groups import OPERATE_BODIES
 from contextos.http_api.routes.approvals import AnswerDraft, SignedAnswer
 from contextos.http_api.routes.cancels import CancelDraft, SignedCancel
@@ -33,6 +34,7 @@ PARSED_BODIES: Final[tuple[type[BaseModel], ...]] = (
     SessionEnd,
     CancelDraft,
     SignedCancel,
+    NewPasskey,
     ProblemDocument,
     *GOVERNED_BODIES,
     *OPERATE_BODIES,

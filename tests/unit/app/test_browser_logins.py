@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 from urllib.parse import parse_qsl, urlsplit
 
@@ -56,6 +57,27 @@ def test_every_process_of_the_store_knows_a_session_and_its_end(tmp_path: Path) 
                 await there.end("no cookie")
                 with pytest.raises(SignatureInvalid, match="ended"):
                     await here.caller(cookie)
+
+        run(act())
+
+
+def test_a_session_counts_while_its_issuer_and_its_tenant_do(tmp_path: Path) -> None:
+    with provider() as made, patch.dict(os.environ, {"XDG_STATE_HOME": str(tmp_path / "state")}):
+
+        async def act() -> None:
+            await begin_with_provider(tmp_path / "w", made.url)
+            async with contextos.open(tmp_path / "w") as app:
+                logins = logins_of(app)
+                cookie = await logged_in(logins, made)
+                with pytest.raises(SignatureInvalid, match="counts no longer"):
+                    await replace(logins, issuer="https://another.example").caller(cookie)
+                asked: list[str] = []
+                stores = SimpleNamespace(tenant=asked.append)
+                unknown = f"dGVuYW50X25vd2hlcmU.{cookie.partition('.')[2]}"
+                with pytest.raises(SignatureInvalid, match="no cookie of a session"):
+                    await replace(logins, stores=stores).caller(unknown)  # type: ignore[arg-type]
+                assert asked == [], "a name from a cookie opens no store"
+                assert await logins.caller(cookie)
 
         run(act())
 

@@ -1,5 +1,5 @@
-"""Documents about people who are signed in: what their verified tokens say, and their login sessions, sealed by the
-runtime.
+"""Documents about people who are signed in: what their verified tokens say, their login sessions, and the passkeys that
+they registered, sealed by the runtime.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextos.contracts.documents.collection import Collection, strict_decoder
 
 @dataclass(frozen=True, slots=True)
 class SealedIdentity:
-    """A DSSE envelope over a user, a delegation or login sessions, with its tenant, its key and when it expires."""
+    """A DSSE envelope over a user, a delegation, login sessions or passkeys, with its tenant and its key."""
 
     envelope: dict[str, Any]
 
@@ -26,3 +26,9 @@ BROWSER_SESSIONS: Final[Collection[SealedIdentity]] = Collection(
     "browser_sessions", orjson.dumps, strict_decoder(SealedIdentity)
 )
 """By a digest of the user's id: all their login sessions."""
+
+PASSKEY_REGISTRATIONS: Final[Collection[SealedIdentity]] = Collection(
+    "passkey_registrations", orjson.dumps, strict_decoder(SealedIdentity)
+)
+"""By a digest of the approver's id: the challenge of a registration that began, and the passkeys that they registered.
+"""

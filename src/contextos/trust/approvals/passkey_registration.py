@@ -1,0 +1,142 @@
+"""A new passkey of an approver: what a page asks a browser for, and the directory's entry in what it answers.
+
+The entry counts for nothing until who keeps the directory writes it there. The library `fido2` makes the steps of the
+specification; the person has to be present and verified. Attestation is neither asked for nor believed: who looks at
+the person decides.
+Source: W3C, "Web Authentication", section 7.1.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from contextos.contracts.encoding.jcs import canonical, content_address, digest
+from contextos.contracts.envelopes.identity import Approver, ApproverPasskey
+from contextos.errors import ApprovalRefused
+from contextos.trust.approvals.passkeys import PASSKEY_ALGORITHMS
+
+REGISTRATION_TIMEOUT_MS: Final = 300_000
+
+
+def relying_party_of(origin: str) -> str:
+    """Return the relying party of a page of `origin`: its host. Raises `ApprovalRefused` for an address."""
+    host = urlsplit(origin).hostname or ""
+    try:
+        ip_address(host)
+    except ValueError:
+        return host
+    raise _refused("browsers make passkeys for a host name and not for an address; use `localhost` instead")
+
+
+def creation_options(tenant_id: str, approver: Approver, origin: str, challenge: str) -> dict[str, Any]:
+    """Return the options (`PublicKeyCredentialCreationOptionsJSON`) with which a page of `origin` asks a browser for a
+    new passkey of the approver. `challenge` is unpadded Base64url.
+
+    Raises:
+        ApprovalRefused: browsers make no passkeys for this origin.
+    """
+    rp_id = relying_party_of(origin)
+    return {
+        "rp": {"id": rp_id, "name": rp_id},
+        "user": {
+            "id": _user_handle(tenant_id, approver.approver_id),
+            "name": approver.approver_id,
+            "displayName": approver.approver_id,
+        },
+        "challenge": challenge,
+        "pubKeyCredParams": [{"type": "public-key", "alg": one} for one in PASSKEY_ALGORITHMS],
+        "timeout": REGISTRATION_TIMEOUT_MS,
+        "excludeCredentials": [{"type": "public-key", "id": one.credential_id} for one in approver.passkeys],
+        "authenticatorSelection": {"residentKey": "preferred", "userVerification": "required"},
+        "attestation": "none",
+    }
+
+
+def registered_passkey(
+    tenant_id: str, approver_id: str, origin: str, challenge: str, response: Mapping[str, Any]
+) -> ApproverPasskey:
+    """Return the directory's entry for the passkey that a browser made (`credential.toJSON()`) for `creation_options`.
+
+    Raises:
+        ApprovalRefused: `assertion_invalid`; it was made for another challenge, origin or relying party, without
+            verifying the person, with an algorithm that does not count, or is no such answer.
+    """
+    rp_id = relying_party_of(origin)
+    credential_id, public_key = _verified(response, rp_id, origin, challenge)
+    try:
+        return ApproverPasskey(
+            credential_id=_base64url(credential_id),
+            public_key=_base64url(public_key),
+            rp_id=rp_id,
+            origin=origin,
+            user_handle=_user_handle(tenant_id, approver_id),
+        )
+    except ValidationError:
+        raise _refused("the passkey is larger than the directory takes") from None
+
+
+def registration_digest(approver_id: str, passkey: ApproverPasskey) -> str:
+    """Return the digest by which a person and who keeps the directory find that they mean the same passkey."""
+    return content_address({"approver_id": approver_id, "passkey": passkey.to_json()})
+
+
+def _verified(response: Mapping[str, Any], rp_id: str, origin: str, challenge: str) -> tuple[bytes, bytes]:
+    """The id and the COSE key of a new credential, verified as the specification says. Raises `ApprovalRefused`."""
+    # Imported here, because importing `fido2` takes 130 ms.
+    from fido2 import cbor
+    from fido2.server import Fido2Server
+    from fido2.webauthn import PublicKeyCredentialRpEntity, RegistrationResponse
+
+    parts = response.get("response")
+    if not isinstance(parts, Mapping) or response.get("type") != "public-key":
+        raise _refused("the answer of the browser is no new passkey; send `credential.toJSON()`")
+    said = {
+        "id": response.get("id"),
+        "rawId": response.get("rawId"),
+        "type": "public-key",
+        "response": {name: parts.get(name) for name in ("clientDataJSON", "attestationObject")},
+    }
+    try:
+        made = RegistrationResponse.from_dict(said)
+        if made.response.client_data.cross_origin is not False:
+            raise _refused("the passkey was asked for by a page within another one")
+        relying = PublicKeyCredentialRpEntity(id=rp_id, name=rp_id)
+        server = Fido2Server(relying, verify_origin=lambda stated: stated == origin)
+        data = server.register_complete({"challenge": challenge, "user_verification": "required"}, made)
+        credential = data.credential_data
+        if credential is None or credential.credential_id != made.raw_id:
+            raise _refused("the passkey has another id than its authenticator says")
+        if credential.public_key.get(3) not in PASSKEY_ALGORITHMS:
+            raise _refused("the algorithm of the passkey is none of ES256, EdDSA and RS256")
+        return credential.credential_id, cbor.encode(dict(credential.public_key))
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        AssertionError,
+        NotImplementedError,
+        RecursionError,
+        struct.error,
+    ):
+        detail = "its challenge, origin, relying party or flags are not those that this registration needs"
+        raise _refused(f"the passkey does not count; {detail}") from None
+
+
+def _user_handle(tenant_id: str, approver_id: str) -> str:
+    return _base64url(bytes.fromhex(digest(canonical([tenant_id, approver_id])).removeprefix("sha256:")))
+
+
+def _base64url(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _refused(detail: str) -> ApprovalRefused:
+    return ApprovalRefused("assertion_invalid", detail)

@@ -21,15 +21,15 @@ PINNED: Final = (
 """The conformance suite needs Node 22 or newer, which is a package itself."""
 
 
-def npm_folder() -> Path:
-    """Return the folder whose `node_modules/.bin` has the programs. Skips the test where there is no npm, but not in
-    CI: a gate that cannot look has not passed.
+def npm_folder(pinned: tuple[str, ...] = PINNED) -> Path:
+    """Return a folder whose `node_modules` has the packages, with their programs in `.bin`. Skips the test where there
+    is no npm, but not in CI: a gate that cannot look has not passed.
     """
     npm = shutil.which("npm")
     assert npm or "CI" not in os.environ, "npm is not installed, and CI runs what it installs"
     if npm is None:
-        pytest.skip("npm is not installed; the MCP inspector and the conformance suite come from it")
-    name = hashlib.sha256("\n".join(PINNED).encode()).hexdigest()[:16]
+        pytest.skip("npm is not installed; what this test runs comes from it")
+    name = hashlib.sha256("\n".join(pinned).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "contextos-tests"
     folder = cache / f"npm-{name}"
     cache.mkdir(parents=True, exist_ok=True)
@@ -38,9 +38,9 @@ def npm_folder() -> Path:
         if not (folder / "installed").exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            words = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--save-exact", *PINNED]
+            words = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--save-exact", *pinned]
             done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"npm could not install {PINNED}: {done.stderr[-2000:]}"
+            assert done.returncode == 0, f"npm could not install {pinned}: {done.stderr[-2000:]}"
             (folder / "installed").touch()
     return folder
 

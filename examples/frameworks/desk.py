@@ -1,12 +1,15 @@
 """A deployment desk: two plain functions, as any agent has them as tools, and the pack that governs them.
 
-Each file beside it runs an agent of one framework in a workspace that `contextos demo --keep DIR` made.
+Each file beside it runs an agent of one framework in a workspace that `contextos demo --keep DIR` made. With
+`CONTEXTOS_URL` and `CONTEXTOS_TOKEN` set, the tools and their gate are those of a server (`contextos serve`) instead.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,8 +68,33 @@ def decorated() -> contextos.FunctionAdapter:
     return contextos.toolset("deploy", [contextos.read(produces="ci")(ci_status), keyed_rollback])
 
 
+@asynccontextmanager
+async def opened(
+    directory: Path, tools: Callable[[], contextos.FunctionAdapter], *, approved: bool
+) -> AsyncIterator[Any]:
+    """The gate of the session `thread_1`: of a deployment in this process, or of a server."""
+    if url := os.environ.get("CONTEXTOS_URL"):
+        from contextos.client import connect
+
+        async with connect(url, os.environ["CONTEXTOS_TOKEN"]) as client:
+            yield await client.gate(session="thread_1", agent=AGENT, delegation="tok_usr_771", intent="acme.deploy")
+        return
+    deploy = tools()
+    async with contextos.open(directory, adapters=[deploy]) as app:
+        gate = await session(app, deploy, directory, "thread_1")
+        if approved:
+            await approve(app, gate, directory)
+        yield gate
+
+
 async def session(app: contextos.App, deploy: contextos.FunctionAdapter, directory: Path, name: str) -> Any:
     """Open the session of this name, or find it. The pack of the desk is published and pinned once."""
+    await publish(app, deploy, directory)
+    return await app.gate(session=name, user=USER, agent=AGENT, tenant=TENANT, intent="acme.deploy")
+
+
+async def publish(app: contextos.App, deploy: contextos.FunctionAdapter, directory: Path) -> None:
+    """Publish and pin the pack of the desk."""
     frozen = [
         {"when": 'args.service == "billing"', "because": "billing is frozen"},
         {"when": "evidence.ci.green == False", "because": "the build is red"},
@@ -81,7 +109,6 @@ async def session(app: contextos.App, deploy: contextos.FunctionAdapter, directo
         deny=frozen,
     )
     await app.install(declared, by=Actor.with_key(OPERATOR, _key(directory, OPERATOR)))
-    return await app.gate(session=name, user=USER, agent=AGENT, tenant=TENANT, intent="acme.deploy")
 
 
 async def approve(app: contextos.App, gate: Any, directory: Path) -> None:

@@ -23,7 +23,7 @@ from contextos.frameworks.offers import function_tools
 from contextos.frameworks.wrapping import govern
 
 sys.path.insert(0, str(Path(__file__).parent))
-from desk import CALLS, approve, ci_status, rollback, session
+from desk import CALLS, ci_status, opened, rollback
 
 status, undo = tool(ci_status), tool(rollback)
 
@@ -75,14 +75,10 @@ async def go_on(graph: Any, asked: str) -> dict[str, Any]:
 
 
 async def main(directory: Path, approved: bool) -> None:
-    deploy = tools()
     async with (
-        contextos.open(directory, adapters=[deploy]) as app,
+        opened(directory, tools, approved=approved) as gate,
         AsyncSqliteSaver.from_conn_string(str(directory / "threads.db")) as threads,
     ):
-        gate = await session(app, deploy, directory, "thread_1")
-        if approved:
-            await approve(app, gate, directory)
         shown = [one["function"]["name"] for one in function_tools(gate)]
         graph = graph_of(scripted(shown), gate_node(gate)).compile(checkpointer=threads)
         result = await go_on(graph, "roll back the api")

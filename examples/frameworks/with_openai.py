@@ -20,7 +20,7 @@ from contextos.frameworks.offers import function_tools
 from contextos.operations.gate.gate import Waiting
 
 sys.path.insert(0, str(Path(__file__).parent))
-from desk import approve, decorated, session
+from desk import decorated, opened
 
 MODEL = os.environ.get("OPENAI_MODEL", "gpt-5-mini")
 
@@ -31,11 +31,8 @@ def tools() -> contextos.FunctionAdapter:
 
 
 async def main(directory: Path, approved: bool) -> None:
-    deploy, saved = tools(), directory / "messages.json"
-    async with contextos.open(directory, adapters=[deploy]) as app, AsyncOpenAI() as client:
-        gate = await session(app, deploy, directory, "thread_1")
-        if approved:
-            await approve(app, gate, directory)
+    saved = directory / "messages.json"
+    async with opened(directory, tools, approved=approved) as gate, AsyncOpenAI() as client:
         messages = (
             json.loads(saved.read_text()) if saved.exists() else [{"role": "user", "content": "roll back the api"}]
         )

@@ -21,7 +21,7 @@ from contextos.frameworks.openai_agents import approve_answered, gate_tools
 from contextos.frameworks.wrapping import govern
 
 sys.path.insert(0, str(Path(__file__).parent))
-from desk import CALLS, approve, ci_status, rollback, session
+from desk import CALLS, ci_status, opened, rollback
 
 # The SDK sends traces, with all arguments and answers, to OpenAI unless it is switched off.
 set_tracing_disabled(True)
@@ -64,11 +64,8 @@ def tools() -> contextos.FunctionAdapter:
 
 
 async def main(directory: Path, approved: bool) -> None:
-    deploy, saved = tools(), directory / "state.json"
-    async with contextos.open(directory, adapters=[deploy]) as app:
-        gate = await session(app, deploy, directory, "thread_1")
-        if approved:
-            await approve(app, gate, directory)
+    saved = directory / "state.json"
+    async with opened(directory, tools, approved=approved) as gate:
         agent = Agent("deployer", model=Scripted(), tools=gate_tools(gate))
         start: Any = "roll back the api"
         if saved.exists():

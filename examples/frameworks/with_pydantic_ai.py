@@ -18,7 +18,7 @@ from contextos.frameworks.pydantic_ai import GateToolset, ask_again
 from contextos.frameworks.wrapping import govern
 
 sys.path.insert(0, str(Path(__file__).parent))
-from desk import CALLS, approve, ci_status, rollback, session
+from desk import CALLS, ci_status, opened, rollback
 
 status, undo = Tool(ci_status), Tool(rollback)
 
@@ -45,11 +45,8 @@ def tools() -> contextos.FunctionAdapter:
 
 
 async def main(directory: Path, approved: bool) -> None:
-    deploy, saved = tools(), directory / "messages.json"
-    async with contextos.open(directory, adapters=[deploy]) as app:
-        gate = await session(app, deploy, directory, "thread_1")
-        if approved:
-            await approve(app, gate, directory)
+    saved = directory / "messages.json"
+    async with opened(directory, tools, approved=approved) as gate:
         agent = Agent(FunctionModel(scripted), toolsets=[GateToolset(gate)], output_type=[str, DeferredToolRequests])
         history = ModelMessagesTypeAdapter.validate_json(saved.read_bytes()) if saved.exists() else []
         result = await agent.run(

@@ -4,39 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sqlite3
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from tests.http_face import REQUESTER, TENANT, begin_refunds
-from tests.processes import ended
+from tests.service_process import service
 from tests.world import run
 
 REQUESTS = 24
-
-
-@contextmanager
-def serving(workspace: Path) -> Iterator[tuple[subprocess.Popen[bytes], str, str]]:
-    """A server in a process of its own: the process, its URL, and the token of the requester."""
-    command = [sys.executable, "-m", "contextos.cli", "serve", "--port", "0", "-w", str(workspace)]
-    with ended(subprocess.Popen(command, stderr=subprocess.PIPE, env=dict(os.environ))) as process:
-        assert process.stderr is not None
-        url = token = ""
-        while not token:
-            line = process.stderr.readline().decode()
-            assert line, "the server ended before it served"
-            words = line.split()
-            url = words[1].removesuffix(";").removesuffix("/v1") if words[0] == "serving" else url
-            token = words[2] if words[:2] == [TENANT, REQUESTER] else ""
-        yield process, url, token
 
 
 def requests(workspace: Path) -> list[dict[str, Any]]:
@@ -92,14 +72,14 @@ def test_a_server_that_is_killed_under_load_loses_and_repeats_nothing(tmp_path: 
     toml = workspace / "contextos.toml"
     toml.write_text("lease_ttl_s = 2\n" + toml.read_text("utf-8"), "utf-8")
     bodies = requests(workspace)
-    with serving(workspace) as (process, url, token):
-        accepted = run(send_until_killed(process, url, token, bodies))
-        assert process.wait(60) == -signal.SIGKILL
+    with service(workspace, TENANT, REQUESTER) as server:
+        accepted = run(send_until_killed(server.process, server.url, server.tokens[REQUESTER], bodies))
+        assert server.process.wait(60) == -signal.SIGKILL
     assert len(accepted) >= REQUESTS // 3
-    with serving(workspace) as (process, url, token):
-        found = run(follow(url, token, bodies))
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+    with service(workspace, TENANT, REQUESTER) as server:
+        found = run(follow(server.url, server.tokens[REQUESTER], bodies))
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
     assert {name: found[name]["run_id"] for name in accepted} == accepted
     assert {one["status"] for one in found.values()} == {"DECIDED"}
     with sqlite3.connect(workspace / "shop.db") as shop:

@@ -1,0 +1,94 @@
+// A typed client of the HTTP API of ContextOS. `api.d.ts` is generated from the OpenAPI document of the server:
+// `curl $CONTEXTOS_URL/v1/openapi.json > openapi.json && npm run generate`.
+
+import { sign, type KeyObject } from "node:crypto";
+
+import { EventSourceParserStream } from "eventsource-parser/stream";
+import createClient, { type Client } from "openapi-fetch";
+
+import type { components, paths } from "./api.js";
+
+export type Api = Client<paths>;
+export type Question = components["schemas"]["QuestionDocument"];
+export type Problem = components["schemas"]["ProblemDocument"];
+export type RunEvent = { id: string; type: string; document: Record<string, unknown> };
+
+/** An error of the API: its problem document (RFC 9457). */
+export class ApiError extends Error {
+  constructor(readonly problem: Problem, readonly retryAfterS: number) {
+    super(`${problem.code}: ${problem.detail}`);
+  }
+}
+
+/** Return a client of the API at `url` that sends `token()` with each request and follows no redirect. */
+export function connect(url: string, token: () => string | Promise<string>): Api {
+  const api = createClient<paths>({ baseUrl: url, redirect: "error" });
+  api.use({
+    async onRequest({ request }) {
+      request.headers.set("Authorization", `Bearer ${await token()}`);
+      return request;
+    },
+  });
+  return api;
+}
+
+/** Return the document of an answer, or throw `ApiError`. */
+export async function found<T>(asked: Promise<{ data?: T; error?: Problem; response: Response }>): Promise<T> {
+  const { data, error, response } = await asked;
+  if (error !== undefined) throw new ApiError(error, Number(response.headers.get("Retry-After") ?? 0));
+  if (data === undefined) throw new Error(`the server answered with ${response.status} and no document`);
+  return data;
+}
+
+/** Yield the events of a run in order until it has ended. A connection that is lost is opened again behind the last. */
+export async function* follow(api: Api, run: string, after = ""): AsyncGenerator<RunEvent> {
+  for (let failed = 0; failed < 5; failed++) {
+    try {
+      const headers = after ? { "last-event-id": after } : {};
+      const { error, response } = await api.GET("/v1/runs/{run}/events", {
+        params: { path: { run }, header: headers },
+        parseAs: "stream",
+      });
+      if (error !== undefined && response.status < 500) throw new ApiError(error, 0);
+      if (response.status === 204) return;
+      if (response.ok && response.body) {
+        const events = response.body.pipeThrough(new TextDecoderStream()).pipeThrough(new EventSourceParserStream());
+        for await (const event of events) {
+          if (event.id === undefined) throw new Error("the stream has an event without an id");
+          after = event.id;
+          failed = 0;
+          yield { id: event.id, type: event.event ?? "", document: JSON.parse(event.data) as Record<string, unknown> };
+        }
+      }
+    } catch (error) {
+      // What `fetch` throws when a connection is lost.
+      if (!(error instanceof TypeError)) throw error;
+    }
+    await new Promise((resume) => setTimeout(resume, 250 * 2 ** failed));
+  }
+  throw new Error("the server did not answer five times in a row");
+}
+
+/** Answer a question that a person has read, signed with their Ed25519 key `kid`. */
+export async function answer(
+  api: Api,
+  question: Question,
+  verdict: "approved" | "denied",
+  reason: string,
+  kid: string,
+  key: KeyObject,
+): Promise<components["schemas"]["AnswerReceipt"]> {
+  const path = { run: question.run_id };
+  const said = await found(api.POST("/v1/approvals/{run}/statement", { params: { path }, body: { verdict, reason } }));
+  const input = said.signing_inputs[kid];
+  if (input === undefined) throw new Error(`the directory does not list the key ${kid}`);
+  const [header, payload] = input.split(".").map((part) => JSON.parse(Buffer.from(part, "base64url").toString()));
+  const expected = { approval_id: question.approval_id, binding_digest: question.binding_digest, verdict, reason };
+  const same = Object.entries(expected).every(([name, value]) => payload?.[name] === value);
+  // Whoever signs what a server gives to sign, signs what they do not know.
+  if (!same || header?.typ !== "contextos-approval+jws" || header?.kid !== kid) {
+    throw new Error("the server gave something else to sign; nothing was signed");
+  }
+  const token = `${input}.${sign(null, Buffer.from(input), key).toString("base64url")}`;
+  return found(api.POST("/v1/approvals/{run}/answer", { params: { path }, body: { token } }));
+}

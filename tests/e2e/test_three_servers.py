@@ -24,6 +24,8 @@ from tests.world import run
 
 REQUESTS = 36
 CLIENTS = 6
+SOAK_RESTARTS = 10
+SOAK_REQUESTS = 600
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +41,11 @@ def workspace(postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return tmp_path / "w"
 
 
-def refunds(workspace: Path) -> list[dict[str, Any]]:
+def refunds(workspace: Path, count: int = REQUESTS) -> list[dict[str, Any]]:
     """Refunds of different amounts, each of which needs nobody; half of them are driven by the workers."""
     body = json.loads((workspace / "requests" / "small.json").read_text("utf-8"))
     made = []
-    for number in range(REQUESTS):
+    for number in range(count):
         context = {**body["input"]["context"], "refund_amount": 100 + number}
         mode = "long_running" if number % 2 else "batch"
         stated = {"request_id": f"req_load_{number}", "mode": mode, "input": {**body["input"], "context": context}}
@@ -64,6 +66,7 @@ class Load:
         self.token = servers[0].login()
         self.accepted: dict[str, str] = {}
         self.refused: Counter[int | str] = Counter()
+        self.changed = asyncio.Condition()
 
     async def send_all(self) -> None:
         """Send every request until it was accepted, from `CLIENTS` clients at once."""
@@ -98,6 +101,8 @@ class Load:
                 continue
             found = self.accepted.setdefault(body["request_id"], answer.json()["run_id"])
             assert found == answer.json()["run_id"]
+            async with self.changed:
+                self.changed.notify_all()
             return
 
     async def check_unknown(self, client: httpx.AsyncClient, number: int, request_id: str) -> None:
@@ -124,8 +129,8 @@ class Load:
         return dict(zip(self.accepted, found, strict=True))
 
     async def until_accepted(self, count: int) -> None:
-        while len(self.accepted) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        async with self.changed:
+            await self.changed.wait_for(lambda: len(self.accepted) >= count)
 
 
 def check_refusal(answer: httpx.Response) -> None:
@@ -168,7 +173,6 @@ def test_postgresql_restarts_under_three_servers_and_no_request_is_lost(postgres
         run(restart(load))
         found = run(load.ended())
         logs = [one.stop() for one in servers]
-    print(load.refused, *logs)
     assert set(load.refused) <= {503}
     assert len(found) == REQUESTS
     assert {one["status"] for one in found.values()} == {"DECIDED"}
@@ -193,9 +197,32 @@ def test_a_rolling_restart_of_three_servers_drops_no_request(workspace: Path) ->
         run(roll(load, stack))
         found = run(load.ended())
         logs = [one.stop() for one in load.servers]
-    print(load.refused, *logs)
     assert not set(load.refused) - {"ConnectError", "ReadError", "RemoteProtocolError"}
     assert len(found) == REQUESTS
     assert {one["status"] for one in found.values()} == {"DECIDED"}
     assert paid(workspace) == [100 + number for number in range(REQUESTS)]
     assert not [log for log in logs if "Traceback" in log]
+
+
+@pytest.mark.soak
+def test_postgresql_restarts_again_and_again_under_three_servers(postgresql: Server, workspace: Path) -> None:
+    bodies = refunds(workspace, SOAK_REQUESTS)
+
+    async def restart(load: Load) -> None:
+        sending = asyncio.ensure_future(load.send_all())
+        for number in range(SOAK_RESTARTS):
+            await load.until_accepted(SOAK_REQUESTS * (number + 1) // (SOAK_RESTARTS + 1))
+            await asyncio.to_thread(postgresql.restart)
+        await sending
+
+    with three_servers(workspace) as servers:
+        load = Load(servers, bodies)
+        run(restart(load))
+        found = run(load.ended())
+        logs = [one.stop() for one in servers]
+    assert set(load.refused) <= {503}
+    # An order is only so much worth, so policy denies what comes late.
+    assert all(one["ended"] for one in found.values())
+    decided = [body for body in bodies if found[body["request_id"]]["status"] == "DECIDED"]
+    assert paid(workspace) == [body["input"]["context"]["refund_amount"] for body in decided]
+    assert not [log for log in logs if "Traceback" in log or "defect" in log]

@@ -176,16 +176,17 @@ class App:
             raise invalid_setting("/keys", "no_key_files", detail, "list and rotate them where they are kept")
         return self.keys
 
-    def worker(self, on_failure: OnFailure | None = None) -> LocalEngine | SharedEngine:
+    def worker(self, on_failure: OnFailure | None = None, *, drives: bool = True) -> LocalEngine | SharedEngine:
         """Return the engine of a worker process, which drives every due run. On PostgreSQL workers share the runs.
 
+        Without `drives` it takes none, and leaves them to workers elsewhere. It still shows them that this process
+        lives, so that they take over what a killed one was driving, and publishes heads to the witness.
         `on_failure` is called when a run cannot be driven; the log has it too.
         """
         driving, clock = self.settings.driving, self.deployment.ports.clock
+        max_drives = driving.max_drives if drives else 0
         if isinstance(self.owner, Owner):
-            limits_here = EngineLimits(
-                max_drives=driving.max_drives, max_drives_per_tenant=driving.max_drives_per_tenant
-            )
+            limits_here = EngineLimits(max_drives=max_drives, max_drives_per_tenant=driving.max_drives_per_tenant)
             return local_engine(self.deployment, self.witness_publisher, limits_here, on_failure)
         from contextos.engine.shared import SharedEngine, SharedLimits
         from contextos.store.postgres.claims import PostgresClaims
@@ -204,7 +205,7 @@ class App:
             on_dead=self.owner.set_dead,
             witness=_publisher(self.deployment, self.witness_publisher),
             heartbeat=self.deployment.send_heartbeats,
-            limits=SharedLimits(max_drives=driving.max_drives, claims=limits),
+            limits=SharedLimits(max_drives=max_drives, claims=limits),
             on_failure=on_failure,
         )
 

@@ -32,7 +32,7 @@ _LOG: Final = logging.getLogger("contextos.engine")
 class EngineLimits(SweepLimits):
     """Limits of a local engine. At most `max_waiting` runs wait to be driven; as many have a timer, and as many wait
     for a retry. One more is not kept, and a sweep of the store finds it later; so is a run that is due more than
-    `timer_horizon_ms` from now.
+    `timer_horizon_ms` from now. With 0 for `max_drives` nothing is driven or kept.
     """
 
     max_drives: int = 32
@@ -150,7 +150,7 @@ class LocalEngine:
             self._enqueue(run)
 
     def _enqueue(self, run: RunKey) -> None:
-        if len(self._waiting) < self._limits.max_waiting:
+        if len(self._waiting) < self._limits.max_waiting and self._limits.max_drives:
             self._waiting.put(run)
             self._pump()
 
@@ -243,7 +243,7 @@ class LocalEngine:
 
     async def _enqueue_due(self) -> None:
         self._sweeper.publish_heads(partial(self._failures.report, SWEEP, what="witness publish failed"))
-        for run in await self._sweeper.find_runs():
+        for run in await self._sweeper.find_runs() if self._limits.max_drives else ():
             if not (run in self._driving or run in self._retries or run in self._deciding):
                 self._enqueue(run)
 

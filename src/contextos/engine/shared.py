@@ -47,7 +47,9 @@ _LOG: Final = logging.getLogger("contextos.engine")
 
 @dataclass(frozen=True, slots=True)
 class SharedLimits(SweepLimits):
-    """Limits of a shared engine. It exchanges claims at least every `sweep_interval_ms`."""
+    """Limits of a shared engine. It exchanges claims at least every `sweep_interval_ms`. One whose `max_drives` is 0
+    drives nothing, and only shows that it lives.
+    """
 
     max_drives: int = 32
     claims: ClaimLimits = field(default_factory=ClaimLimits)
@@ -93,7 +95,8 @@ class SharedEngine:
         """Start driving: first the runs that are due, such as those that a dead worker left."""
         assert not self._running, "an engine is started once"
         self._running = True
-        self._claims.listen(self._poke.set)
+        if self._limits.max_drives:
+            self._claims.listen(self._poke.set)
         self._sweeper.begin(self._failures)
         self._exchanging = asyncio.ensure_future(self._exchange_for_ever())
         _LOG.info("worker started")
@@ -175,7 +178,9 @@ class SharedEngine:
             self._failures.report(SWEEP, ClockOff(claimed.clock_off_us, CLOCK_MARGIN_US))
         else:
             self.failures.pop(SWEEP, None)
-        return float("inf") if claimed.next_in_us is None else max(claimed.next_in_us / 1e6, BUSY_INTERVAL_S)
+        if claimed.next_in_us is None or not self._limits.max_drives:
+            return float("inf")
+        return max(claimed.next_in_us / 1e6, BUSY_INTERVAL_S)
 
     def _check_notifications(self) -> None:
         if self._claims.is_notified:

@@ -33,6 +33,7 @@ from contextos.queries.run_view import RunView
 MAX_HEAD_BYTES: Final = 32_768
 """The most bytes of the address and the headers of a request."""
 
+CLOSE: Final = {"Connection": "close"}
 _HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in SECURE_HEADERS.items()]
 
 
@@ -47,6 +48,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.bearer_tokens = tokens
     api.state.browser_logins = app.browser_logins(tokens)
     api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
+    api.state.draining = asyncio.Event()
     api.state.stopping = asyncio.Event()
     api.state.children = Children()
     api.state.driven = set[asyncio.Future[RunView]]()
@@ -68,30 +70,36 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.include_router(metrics_routes, responses=PROBLEM)
     api.include_router(published_routes)
     api.add_middleware(BoundedHeads)
-    api.add_middleware(SecureAnswers)
+    api.add_middleware(SecureAnswers, draining=api.state.draining)
     api.openapi = partial(describe, api)  # type: ignore[method-assign]  # as FastAPI documents it
     return api
 
 
 class BoundedHeads:
-    """Refuses a request whose head is larger than `MAX_HEAD_BYTES`. The parser alone lets one pass that arrives in one
-    piece.
+    """Refuses a request by its head: larger than `MAX_HEAD_BYTES` (the parser alone lets one pass that arrives in one
+    piece), of another version than HTTP/1, or with two lengths of its body, of which a proxy may have read the other.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        size = len(scope["path"]) + len(scope["query_string"]) + sum(map(_size, scope["headers"]))
-        if size > MAX_HEAD_BYTES:
-            detail = f"the address and the headers have more than {MAX_HEAD_BYTES} bytes; send less"
-            refused = problem_response(431, "head_too_large", detail, headers={"Connection": "close"})
-            await refused(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+        answer = self._app if scope["type"] != "http" else (_refusal(scope) or self._app)
+        await answer(scope, receive, send)
+
+
+def _refusal(scope: Scope) -> ASGIApp | None:
+    size = len(scope["method"]) + len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"])
+    if size + sum(map(_size, scope["headers"])) > MAX_HEAD_BYTES:
+        detail = f"the address and the headers have more than {MAX_HEAD_BYTES} bytes; send less"
+        return problem_response(431, "head_too_large", detail, headers=CLOSE)
+    if scope["http_version"] not in ("1.0", "1.1"):
+        detail = "this server speaks HTTP/1.1; put a proxy in front for others"
+        return problem_response(505, "http_version", detail, headers=CLOSE)
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+        detail = "`Content-Length` and `Transfer-Encoding` are both there; send one of them"
+        return problem_response(400, "two_lengths", detail, headers=CLOSE)
+    return None
 
 
 def _size(header: tuple[bytes, bytes]) -> int:
@@ -99,16 +107,20 @@ def _size(header: tuple[bytes, bytes]) -> int:
 
 
 class SecureAnswers:
-    """Adds `SECURE_HEADERS` to every answer."""
+    """Adds `SECURE_HEADERS` to every answer. While the server drains, an answer also ends its connection, so that the
+    next request goes to another server.
+    """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, draining: asyncio.Event) -> None:
+        self._app, self._draining = app, draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_secure(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers: list[Any] = message.setdefault("headers", [])
                 headers.extend(_HEADERS)
+                if self._draining.is_set():
+                    headers.append((b"connection", b"close"))
             await send(message)
 
         await self._app(scope, receive, send_secure)

@@ -1,9 +1,9 @@
-"""The process that serves the API: bounded connections, and an end that loses no request.
+"""The process that serves the API, and its end, which loses no request.
 
-The head of a request has to arrive within `MAX_HEAD_S`, and the parser keeps no more than `MAX_HEAD_BYTES` of one; it
-is `h11`, because it is the one with such a bound. SIGINT and SIGTERM stop the server: it takes no new connection, tells
-open streams, and waits for requests in progress, `GRACE_S` at most. A request that is cut off then is found again by
-its id, because its run is stored. A client that takes nothing of its answer for `MAX_STALL_S` is cut off.
+SIGTERM begins to drain: readiness says no, every answer closes its connection, and requests are still taken, so that a
+load balancer has the time to notice. Then, and at once after SIGINT or a second signal, the server stops: it takes no
+new connection, tells open streams, and waits for requests in progress, `GRACE_S` at most. A request that is cut off
+then is answered with 503, and found again by its id, because its run is stored.
 """
 
 from __future__ import annotations
@@ -11,30 +11,33 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contextos.http_api.assembly import MAX_HEAD_BYTES
+from contextos.http_api.connections import CLOSING, BoundedConnection, reserve_files
+from contextos.http_api.problems import problem_response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from socket import socket
 
-MAX_HEAD_S: Final = 10
-MAX_STALL_S: Final = 10
-"""How long the system's buffers of a connection can stay full."""
 GRACE_S: Final = 30
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-async def serve_api(api: FastAPI, bound: socket) -> None:
-    """Serve the API on a listening socket until SIGINT or SIGTERM, or until the task is cancelled."""
+async def serve_api(api: FastAPI, bound: socket, *, drain_s: float = 0) -> None:
+    """Serve the API on a listening socket until SIGINT or SIGTERM, or until the task is cancelled.
+
+    After SIGTERM it takes requests for `drain_s` seconds more. Raises as `reserve_files`.
+    """
+    reserve_files()
     config = uvicorn.Config(
-        api,
-        http=TimedConnection,
+        AnsweredWhenCutOff(api),
+        http=BoundedConnection,
         ws="none",
         lifespan="off",
         log_level="warning",
@@ -44,84 +47,67 @@ async def serve_api(api: FastAPI, bound: socket) -> None:
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         timeout_graceful_shutdown=GRACE_S,
     )
-    await StoppableServer(config, api.state.stopping).serve(sockets=[bound])
+    await DrainingServer(config, api.state.draining, api.state.stopping, drain_s).serve(sockets=[bound])
     if driven := list(api.state.driven):
         await asyncio.wait(driven, timeout=GRACE_S)
 
 
-class StoppableServer(uvicorn.Server):
-    """A server that sets `stopping` before it waits for the requests in progress, so that open streams end."""
+class DrainingServer(uvicorn.Server):
+    """A server that sets `draining` before it takes no more requests, and `stopping` before it waits for those in
+    progress, so that open streams end.
+    """
 
-    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+    def __init__(
+        self, config: uvicorn.Config, draining: asyncio.Event, stopping: asyncio.Event, drain_s: float
+    ) -> None:
         super().__init__(config)
-        self._stopping = stopping
+        self._draining, self._stopping, self._drain_s = draining, stopping, drain_s
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on the first signal. uvicorn's own version raises it again at the end, which would cut off the engine
-        that is stopped after the server.
+        """Stop on a signal. uvicorn's own version raises it again at the end, which would cut off the engine that is
+        stopped after the server.
         """
         loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGINT, self._stop)
+        loop.add_signal_handler(signal.SIGTERM, partial(self._drain, loop))
         try:
             yield
         finally:
-            for number in SIGNALS:
+            for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 
+    def _drain(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._draining.is_set():
+            self._stop()
+        else:
+            self._draining.set()
+            loop.call_later(self._drain_s, self._stop)
+
     def _stop(self) -> None:
+        self._draining.set()
         self._stopping.set()
         self.should_exit = True
 
 
-class TimedConnection(H11Protocol):
-    """Closes a connection on which the head of a request, or the reading of an answer, does not go on in time."""
+class AnsweredWhenCutOff:
+    """Answers a request with 503 that is cancelled because the server stops."""
 
-    _deadline: asyncio.TimerHandle | None = None
-    _stalled: asyncio.TimerHandle | None = None
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first head."""
-        super().connection_made(transport)
-        self._wait()
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = False
 
-    def data_received(self, data: bytes) -> None:
-        """Wait on where this is a part of a head, and no longer where it is the end of one."""
-        super().data_received(data)
-        if self.cycle is None or self.cycle.response_complete:
-            self._wait()
-        else:
-            self._stop_waiting()
+        async def noted(message: Message) -> None:
+            nonlocal began
+            began = True
+            await send(message)
 
-    def pause_writing(self) -> None:
-        """Begin to wait for a client that does not read."""
-        super().pause_writing()
-        self._stalled = self.loop.call_later(MAX_STALL_S, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """Wait no longer: it reads on."""
-        super().resume_writing()
-        self._stop_stalling()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
-        self._stop_waiting()
-        self._stop_stalling()
-        super().connection_lost(exc)
-
-    def _wait(self) -> None:
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(MAX_HEAD_S, self.transport.abort)
-
-    def _stop_waiting(self) -> None:
-        deadline: Any = self._deadline
-        if deadline is not None:
-            deadline.cancel()
-        self._deadline = None
-
-    def _stop_stalling(self) -> None:
-        stalled: Any = self._stalled
-        if stalled is not None:
-            stalled.cancel()
-        self._stalled = None
+        try:
+            await self._app(scope, receive, noted)
+        except asyncio.CancelledError:
+            if not began:
+                detail = "this server is stopping; send the same request again, and it is the same run"
+                answer = problem_response(503, "stopping", detail, headers={**CLOSING, "Retry-After": "1"})
+                await answer(scope, receive, send)

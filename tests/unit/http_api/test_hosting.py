@@ -1,4 +1,4 @@
-"""A served API on a real socket: heads that are late or too large end the connection, and a stop loses no request."""
+"""A served API on a real socket: it drains, and a stop loses no request."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 from fastapi import FastAPI
 from starlette.responses import PlainTextResponse, StreamingResponse
 
-from contextos.http_api import hosting
+from contextos.http_api import connections, hosting
 from contextos.server.serving import listen
 from tests.world import run
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[tuple[int, FastAPI, asyncio.Event, asyncio.Event]]:
+async def served(drain_s: float = 0) -> AsyncIterator[tuple[int, FastAPI, asyncio.Event, asyncio.Event]]:
     """A server with one slow route: its port, its API, and the events at the begin and before the end of a request."""
     api = FastAPI()
-    api.state.stopping, api.state.driven = asyncio.Event(), set()
+    api.state.draining, api.state.stopping, api.state.driven = asyncio.Event(), asyncio.Event(), set()
     began, go_on = asyncio.Event(), asyncio.Event()
 
     @api.get("/slow")
@@ -44,14 +44,14 @@ async def served() -> AsyncIterator[tuple[int, FastAPI, asyncio.Event, asyncio.E
 
     bound = listen("127.0.0.1:0")
     port = bound.getsockname()[1]
-    server = asyncio.create_task(hosting.serve_api(api, bound))
+    server = asyncio.create_task(hosting.serve_api(api, bound, drain_s=drain_s))
     try:
         yield port, api, began, go_on
     finally:
         go_on.set()
         api.state.stopping.set()
         if not server.done():
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
         await server
 
 
@@ -64,26 +64,6 @@ async def exchange(port: int, sent: bytes) -> bytes:
         return b""
     finally:
         writer.close()
-
-
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: "], ids=["nothing", "half a head"])
-def test_a_connection_whose_head_is_late_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "MAX_HEAD_S", 0.1)
-
-    async def act() -> bytes:
-        async with served() as (port, *_):
-            return await exchange(port, sent)
-
-    assert run(act()) == b""
-
-
-def test_a_head_that_is_too_large_is_refused() -> None:
-    async def act() -> bytes:
-        async with served() as (port, *_):
-            return await exchange(port, b"GET / HTTP/1.1\r\nHost: a\r\nX-Endless: " + b"a" * 4_000_000)
-
-    answer = run(act())
-    assert answer == b"" or answer.startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_signal_ends_the_server_after_the_request_in_progress_is_answered() -> None:
@@ -105,7 +85,7 @@ def test_a_signal_ends_the_server_after_the_request_in_progress_is_answered() ->
 
 
 def test_a_reader_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "MAX_STALL_S", 0.1)
+    monkeypatch.setattr(connections, "MAX_UNSENT_S", 0.1)
 
     async def act() -> None:
         async with served() as (port, _, ended, _):
@@ -122,7 +102,7 @@ def test_a_reader_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_reader_who_is_slow_and_goes_on_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "MAX_STALL_S", 1)
+    monkeypatch.setattr(connections, "MAX_UNSENT_S", 1)
 
     async def act() -> None:
         async with served() as (port, _, ended, _):
@@ -136,3 +116,42 @@ def test_a_reader_who_is_slow_and_goes_on_gets_everything(monkeypatch: pytest.Mo
             await asyncio.wait_for(ended.wait(), 30)
 
     run(act())
+
+
+def test_a_server_that_drains_says_so_and_takes_requests_until_it_stops() -> None:
+    async def act() -> tuple[bytes, bool]:
+        async with served(drain_s=300) as (port, api, _began, go_on):
+            go_on.set()
+            request = b"GET /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+            # An answer proves that the server takes signals.
+            await exchange(port, request)
+            os.kill(os.getpid(), signal.SIGTERM)
+            await api.state.draining.wait()
+            answer = await exchange(port, request)
+            stopping = api.state.stopping.is_set()
+            os.kill(os.getpid(), signal.SIGTERM)
+            await api.state.stopping.wait()
+            return answer, stopping
+
+    answer, stopping = run(act())
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert not stopping
+
+
+def test_a_request_that_is_cut_off_by_the_stop_is_told_to_come_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hosting, "GRACE_S", 0.1)
+
+    async def act() -> bytes:
+        async with served() as (port, _api, began, _):
+            answer = asyncio.create_task(exchange(port, b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n"))
+            await began.wait()
+            os.kill(os.getpid(), signal.SIGTERM)
+            return await answer
+
+    answer = run(act()).decode().lower()
+    assert answer.startswith("http/1.1 503 ")
+    assert "retry-after: 1\r\n" in answer
+    assert '"code":"stopping"' in answer
+    assert not [one for one in caplog.records if one.exc_info]

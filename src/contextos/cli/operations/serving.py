@@ -17,23 +17,31 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT: Final = 8765
 MAX_SHOWN_LOGINS: Final = 32
+MAX_DRAIN_S: Final = 300
 
 
 def serve_command(
     host: Annotated[str, typer.Option("--host", help="The loopback address to serve on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")] = DEFAULT_PORT,
+    no_worker: Annotated[
+        bool, typer.Option("--no-worker", help="Leave due runs and notices to `contextos worker` processes.")
+    ] = False,
+    drain: Annotated[
+        int,
+        typer.Option("--drain", min=0, max=MAX_DRAIN_S, metavar="SECONDS", help="How long to serve on after SIGTERM."),
+    ] = 0,
     workspace: WorkspaceOption = None,
 ) -> int:
     """Serve the HTTP API and drive due runs until interrupted.
 
     In a development workspace it prints a login for each person of the directory file. Only this machine is served; put
-    a TLS proxy in front to serve others.
+    a TLS proxy in front to serve others. After SIGTERM it goes on for `--drain` seconds, in which `/v1/ready` says no.
     """
     require_service()
     from contextos.server.serving import listen
 
     async def operation(context: CommandContext) -> None:
-        await _serve(context, bound)
+        await _serve(context, bound, drives=not no_worker, drain_s=drain)
 
     # Bound first: a client that connects before the server is ready waits and is not refused.
     with listen(f"[{host}]:{port}" if ":" in host else f"{host}:{port}") as bound:
@@ -41,7 +49,7 @@ def serve_command(
     return 0
 
 
-async def _serve(context: CommandContext, bound: socket) -> None:
+async def _serve(context: CommandContext, bound: socket, *, drives: bool, drain_s: int) -> None:
     from contextos.app.development_tokens import development_logins
     from contextos.http_api.assembly import http_api
     from contextos.http_api.hosting import serve_api
@@ -53,15 +61,17 @@ async def _serve(context: CommandContext, bound: socket) -> None:
     logins = []
     if tokens.development:
         logins = await development_logins(app.settings, app.deployment.ports, ttl_s=MAX_DEVELOPMENT_TTL_S)
-    async with running_engine(app, serves_metrics=True):
+    async with running_engine(app, drives=drives, serves_metrics=True):
         print_note(f"serving http://{address_of(bound)}/v1; interrupt to stop")
+        if not drives:
+            print_note("this process drives no due run; `contextos worker` does, on this store")
         if logins:
             print_note("development logins, for this machine and for twelve hours:")
         for tenant_id, person_id, token in logins[:MAX_SHOWN_LOGINS]:
             print_note(f"  {displayed(tenant_id)} {displayed(person_id)} {token}")
         if len(logins) > MAX_SHOWN_LOGINS:
             print_note(f"  and {len(logins) - MAX_SHOWN_LOGINS} more people; `contextos token` makes one for each")
-        await serve_api(http_api(app, tokens), bound)
+        await serve_api(http_api(app, tokens), bound, drain_s=drain_s)
         print_note("stopping: the runs in progress are released")
 
 

@@ -114,8 +114,9 @@ async def _work(context: CommandContext) -> None:
 
 
 @asynccontextmanager
-async def running_engine(app: App, *, serves_metrics: bool = False) -> AsyncIterator[None]:
-    """Drive due runs in this process until the block ends. What cannot be driven is noted on the terminal.
+async def running_engine(app: App, *, drives: bool = True, serves_metrics: bool = False) -> AsyncIterator[None]:
+    """Drive due runs and send notices in this process until the block ends, or without `drives` leave both to workers
+    elsewhere. What cannot be driven is noted on the terminal.
 
     Raises:
         InvalidSettings: the settings ask for metrics that nobody could read from this process.
@@ -128,13 +129,14 @@ async def running_engine(app: App, *, serves_metrics: bool = False) -> AsyncIter
     if telemetry is not None and not telemetry.otlp_url and not serves_metrics:
         detail = "this process serves no `/metrics`, so its telemetry would reach nobody"
         raise InvalidSettings(Problem("/telemetry", "unread", detail, "name `otlp_url`, or leave `[telemetry]` out"))
-    app.engine = app.worker(_report_failure)
+    app.engine = app.worker(_report_failure, drives=drives)
     await app.engine.start()
     # Objects that exist now mostly live until the end; a full collection over them would stop every run.
     gc.collect()
     gc.freeze()
     try:
-        await begin_outboxes(app)
+        if drives:
+            await begin_outboxes(app)
         yield
     finally:
         await app.delivery.stop()

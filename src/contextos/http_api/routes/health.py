@@ -28,7 +28,7 @@ async def get_health() -> Health:
 @health_routes.get("/ready")
 async def get_readiness(app: AppHere, request: Request) -> Health:
     """Answer 200 while requests are taken: the store answers, and the server is not stopping."""
-    if request.app.state.stopping.is_set():
+    if request.app.state.draining.is_set():
         raise HttpProblem(503, "stopping", "this server is stopping; ask another one", {"Retry-After": "1"})
     async for _ in app.stores.due(0, limit=1):
         break

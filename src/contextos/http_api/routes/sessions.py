@@ -11,7 +11,7 @@ import re
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Path, Response
+from fastapi import APIRouter, Header, Path, Request, Response
 from pydantic import Field
 
 from contextos.app import App
@@ -117,14 +117,17 @@ async def post_call(
     caller: CallerHere,
     name: SessionName,
     asked: CallBody,
+    request: Request,
     response: Response,
     prefer: Annotated[str, Header(max_length=200)] = "",
 ) -> CallDocument:
-    """Ask for a call. With `Prefer: wait=SECONDS` a call that waits is answered as soon as it waits no longer."""
+    """Ask for a call. With `Prefer: wait=SECONDS` a call that waits is answered as soon as it waits no longer. A server
+    that stops holds no call.
+    """
     gate = await _own_gate(app, caller, name)
     answer = await gate.call(asked.tool, asked.args, call_id=asked.call_id)
     left_us = _wait_s(prefer) * 1_000_000
-    while isinstance(answer, Waiting) and left_us > 0:
+    while isinstance(answer, Waiting) and left_us > 0 and not request.app.state.draining.is_set():
         await app.deployment.ports.pause(POLL_US)
         left_us -= POLL_US
         answer = await gate.call(asked.tool, asked.args, call_id=asked.call_id)

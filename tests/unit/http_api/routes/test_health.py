@@ -7,7 +7,7 @@ from tests.http_face import HttpFace
 
 def test_a_server_is_ready_until_it_stops(face: HttpFace) -> None:
     assert face.anonymous("GET", "/v1/ready").json() == {"status": "ready"}
-    face.api.state.stopping.set()
+    face.api.state.draining.set()
     try:
         stopping = face.anonymous("GET", "/v1/ready")
         assert (stopping.status_code, stopping.json()["code"], stopping.headers["retry-after"]) == (
@@ -17,4 +17,4 @@ def test_a_server_is_ready_until_it_stops(face: HttpFace) -> None:
         )
         assert face.anonymous("GET", "/v1/health").json() == {"status": "live"}
     finally:
-        face.api.state.stopping.clear()
+        face.api.state.draining.clear()

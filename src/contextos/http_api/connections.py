@@ -1,0 +1,128 @@
+"""A connection of a client, bounded: how many there are, how long a head may take, and how long an answer may wait.
+
+- `MAX_HEAD_S`: a head that is not complete then ends the connection, and so does a body that nobody reads.
+- `MAX_UNSENT_S`: an answer whose reader takes nothing of it for so long ends it.
+- `MAX_CONNECTIONS`: one more is answered with 503, and `SPARE_CONNECTIONS` more are closed.
+- What is no HTTP is answered with a problem document, as every other error is.
+
+The parser is `h11`, because it is the one that bounds the bytes of a head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Final
+
+import h11
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from contextos.errors import InvalidSettings, Problem
+from contextos.http_api.problems import SECURE_HEADERS, problem_response
+
+MAX_HEAD_S: Final = 10
+MAX_UNSENT_S: Final = 60
+MAX_CONNECTIONS: Final = 2048
+SPARE_CONNECTIONS: Final = 64
+OTHER_FILES: Final = 256
+"""What the process opens besides connections of clients: the store, its log, the connections of adapters."""
+CLOSING: Final = {**SECURE_HEADERS, "Connection": "close"}
+
+
+def reserve_files() -> None:
+    """Let this process open as many files as its connections need.
+
+    Raises:
+        InvalidSettings: the system does not allow so many.
+    """
+    needed = MAX_CONNECTIONS + SPARE_CONNECTIONS + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if hard != unlimited and hard < needed:
+        detail = f"a process may open {hard} files here, and {needed} are needed"
+        raise InvalidSettings(Problem("", "too_few_files", detail, f"allow more, as with `ulimit -n {needed}`"))
+    if soft != unlimited and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+async def refuse_connection(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request of one connection too many (ASGI)."""
+    detail = f"this server has {MAX_CONNECTIONS} connections already; send the same request again after `Retry-After`"
+    answer = problem_response(503, "too_many_connections", detail, headers={**CLOSING, "Retry-After": "1"})
+    await answer(scope, receive, send)
+
+
+class BoundedConnection(H11Protocol):
+    """The protocol of one connection, for `uvicorn.Config(http=…)`."""
+
+    _head_late: asyncio.TimerHandle | None = None
+    _unsent_late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection, and begin to wait for its first head."""
+        super().connection_made(transport)
+        # So that `pause_writing` is called for every byte that waits.
+        transport.set_write_buffer_limits(high=0)
+        if len(self.connections) > MAX_CONNECTIONS + SPARE_CONNECTIONS:
+            transport.abort()
+            return
+        if len(self.connections) > MAX_CONNECTIONS:
+            self.app = refuse_connection
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait on where this is a part of a head, and no longer where it is the end of one."""
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._wait_for_head()
+        else:
+            self._stop_waiting_for_head()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the reader of an answer."""
+        super().pause_writing()
+        if self._unsent_late is None:
+            self._unsent_late = self.loop.call_later(MAX_UNSENT_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Wait no longer: everything was sent."""
+        super().resume_writing()
+        self._stop_waiting_for_reader()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing any longer."""
+        self._stop_waiting_for_head()
+        self._stop_waiting_for_reader()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - a problem document says it
+        """Answer what is no HTTP, unless an answer has begun, and end the connection."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            answer = problem_response(400, "no_http", "the request cannot be read as HTTP", headers=CLOSING)
+            head = h11.Response(status_code=400, headers=answer.raw_headers, reason=b"Bad Request")
+            for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        if self.cycle is not None:
+            # A request whose body is broken is still being read: nothing it answers can be sent.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
+
+    def _should_upgrade(self) -> bool:
+        # No other protocol is spoken here, so the header is ignored (RFC 9110, section 7.8).
+        return False
+
+    def _wait_for_head(self) -> None:
+        if self._head_late is None:
+            self._head_late = self.loop.call_later(MAX_HEAD_S, self.transport.abort)
+
+    def _stop_waiting_for_head(self) -> None:
+        if self._head_late is not None:
+            self._head_late.cancel()
+        self._head_late = None
+
+    def _stop_waiting_for_reader(self) -> None:
+        if self._unsent_late is not None:
+            self._unsent_late.cancel()
+        self._unsent_late = None

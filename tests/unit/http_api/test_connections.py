@@ -30,7 +30,7 @@ PARTS, PART = 400, 1 << 20
 async def served() -> AsyncIterator[tuple[int, asyncio.Event]]:
     """A server: its port, and what is set once the answer of `/large` is over."""
     api = FastAPI()
-    api.state.draining, api.state.stopping = asyncio.Event(), asyncio.Event()
+    api.state.draining, api.state.stopping, api.state.driven = asyncio.Event(), asyncio.Event(), set()
     add_problem_handlers(api)
     api.add_middleware(BoundedHeads)
     over = asyncio.Event()

@@ -19,9 +19,11 @@ BODIES: dict[str, dict[str, Any]] = {
     "SignedAnswer": {"token": "a.b.c"},
     "CancelDraft": {"reason": "no"},
     "SignedCancel": {"token": "a.b.c"},
+    "SlotAnswer": {"answer": {}, "at_us": 0},
+    "SignedSlotAnswer": {"answer": {}, "at_us": 0, "tokens": ["a.b.c"]},
 }
 """A valid body of each route that names a thing in its path."""
-GOVERNED = ("{ref}",)
+GOVERNED = ("{ref}", "{proposal}")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from contextos.http_api.access import RolesHere, readable_run, reads_every_run
 from contextos.http_api.bodies import MAX_BODY_BYTES, body_of, json_of, read_object
 from contextos.http_api.callers import AppHere, CallerHere, TokensHere
 from contextos.http_api.control.children import ChildrenHere
-from contextos.http_api.control.packs import READERS
+from contextos.http_api.control.packs import PACK_READERS
 from contextos.http_api.control.signing import require_role
 from contextos.http_api.problems import HttpProblem, ProblemPart
 from contextos.http_api.routes.runs import named_request
@@ -135,7 +135,7 @@ async def post_draft(
     app: AppHere, caller: CallerHere, roles: RolesHere, children: ChildrenHere, sent: PackDraftBody
 ) -> PackDeclarationText:
     """Draft the short form of a pack over all tools of the deployment. Every write is asked of the approver."""
-    require_role(roles, *READERS)
+    require_role(roles, *PACK_READERS)
     fields = {"name": sent.name, "version": sent.version, "who": sent.who, "approver": sent.approver}
     fields |= {"mode": "observe"} if sent.mode == "observe" else {}
     answer = await children.do("draft", caller.tenant_id, fields=fields, definitions=_definitions(app, caller))
@@ -147,7 +147,7 @@ async def post_expansion(
     app: AppHere, caller: CallerHere, roles: RolesHere, children: ChildrenHere, sent: DeclarationBody
 ) -> PackExpansion:
     """Expand the short form of a pack for the tools of the deployment."""
-    require_role(roles, *READERS)
+    require_role(roles, *PACK_READERS)
     answer = await children.do(
         "expand", caller.tenant_id, declaration=sent.declaration, definitions=_definitions(app, caller)
     )
@@ -159,7 +159,7 @@ async def post_lint(
     app: AppHere, caller: CallerHere, roles: RolesHere, children: ChildrenHere, sent: LintBody
 ) -> LintReport:
     """Check a pack, a catalog or a policy before it is signed."""
-    require_role(roles, *READERS)
+    require_role(roles, *PACK_READERS)
     held = await app.deployment.ports.directory.held_roles(caller.tenant_id)
     answer = await children.do(
         "lint",
@@ -179,7 +179,7 @@ async def post_trial(
     app: AppHere, caller: CallerHere, roles: RolesHere, children: ChildrenHere, sent: TrialBody
 ) -> TrialReport:
     """Judge the calls that sessions made by a pack. They are played again in memory with the recorded answers."""
-    require_role(roles, *READERS)
+    require_role(roles, *PACK_READERS)
     recording = await _recording(app, caller, roles, sent)
     answer = await children.do(
         "test",

@@ -7,6 +7,7 @@ of another act, a text that costs, names files or code, and a server that is ask
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from contextos.app.development_tokens import development_token
 from contextos.http_api.control import children, work
 from contextos.http_api.control.groups import CONTROL_ROUTES, GOVERNED_BODIES
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
@@ -59,6 +61,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "PackDeclarationText": {"declaration": SHORT},
     "LintRequest": {"document": SHORT},
     "PackTrial": {"document": SHORT},
+    "MinedDraft": {"name": "a.b"},
     "PolicyList": {"policies": [], "expected": 0},
     "SignedPolicyList": {"policies": [], "expected": 0, **TOKENS},
     "FactDraft": FACT,
@@ -187,6 +190,52 @@ def test_no_act_is_done_without_the_signature_of_exactly_it(face: HttpFace, ther
             answer = ask(face, method, path, {**fields, "tokens": [token]}, there, by=OPERATOR)
             assert answer.status_code in (403, 404, 422), (path, answer.text)
     assert len(face.call(face.app.stores.tenant(TENANT).read("control"))) == before
+
+
+def test_an_agent_governs_nothing_for_anybody(face: HttpFace, there: dict[str, str]) -> None:
+    made = development_token(
+        face.app.settings, face.app.deployment.ports, TENANT, user=None, agent="agt_support", delegation=None, ttl_s=600
+    )
+    token, _ = face.call(made)
+    for method, path, body in control_routes(face):
+        answer = ask(face, method, path, body, there, token=token)
+        assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed"), (method, path)
+    query = face.send("POST", "/v1/slots/resolve", token=token, json=BODIES["SlotQuery"])
+    assert (query.status_code, query.json()["code"]) == (403, "no_person")
+
+
+def test_of_two_acts_on_one_version_one_is_done(face: HttpFace) -> None:
+    draft = {"refs": [PACK], "intents": ["support.refund"], "environment": "service", "expected": version_of(face)}
+    body = signed(face, "/v1/pins", draft)
+    headers = {"Authorization": f"Bearer {face.token(OPERATOR)}"}
+
+    async def both() -> list[int]:
+        sent = [face.client.post("/v1/pins", json=body, headers=headers) for _ in range(2)]
+        return [one.status_code for one in await asyncio.gather(*sent)]
+
+    statuses = face.call(both())
+    assert sorted(statuses)[0] == 201
+    assert sorted(statuses)[1] in (409, 422)
+    assert version_of(face) == draft["expected"] + 1
+
+
+def test_a_request_that_is_cancelled_ends_its_child(
+    face: HttpFace, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    script, told = tmp_path / "waits.py", tmp_path / "told"
+    os.mkfifo(told)
+    script.write_text(f"import os, time\nopen({str(told)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
+    monkeypatch.setattr(children, "CHILD", ("-I", str(script)))
+
+    async def cancelled() -> int:
+        working = asyncio.create_task(children.Children().do("lint", TENANT))
+        child = int(await asyncio.to_thread(told.read_text))
+        working.cancel()
+        await asyncio.wait({working})
+        return child
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(face.call(cancelled()), 0)
 
 
 @pytest.mark.parametrize(

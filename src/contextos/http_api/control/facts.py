@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Self
 
 from fastapi import APIRouter, Query
+from pydantic import Field, Strict
 
 from contextos.app import App
 from contextos.application.facts import KnownFact
 from contextos.contracts.envelopes.evidence import Classification, IntegrityLevel, commit_key
 from contextos.contracts.ids import CEID, Ceid
-from contextos.contracts.model import MAX_NAME_CHARS, Model, Name, OpenObject, Seq, Whole
+from contextos.contracts.model import MAX_NAME_CHARS, ListOnly, Model, Name, OpenObject, Whole
 from contextos.contracts.refs import EvidenceRef
 from contextos.http_api.access import RolesHere
 from contextos.http_api.bodies import body_of, json_of
@@ -26,6 +27,11 @@ from contextos.trust.approvals.assertion import OPERATOR_ROLE
 fact_routes: Final = APIRouter(tags=["facts"])
 
 FACT_READERS: Final = (KNOWLEDGE_WRITER_ROLE, AUDITOR_ROLE, OPERATOR_ROLE)
+
+
+MAX_LOADED: Final = 1_000
+"""The most nodes, and the most edges, of one load."""
+GraphRows = Annotated[tuple[OpenObject, ...], Strict(False), Field(max_length=MAX_LOADED), ListOnly()]
 
 
 class FactDocument(Model):
@@ -94,8 +100,8 @@ class RetractedDocument(Model):
 class GraphDraft(Model):
     """Nodes and edges to write in one commit, in the form of the command `facts load`. What is there is kept."""
 
-    nodes: Seq[OpenObject]
-    edges: Seq[OpenObject]
+    nodes: GraphRows
+    edges: GraphRows
 
 
 class SignedGraph(GraphDraft, Signed):

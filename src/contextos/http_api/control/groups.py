@@ -7,10 +7,11 @@ from typing import Final
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from contextos.http_api.control import drafts, facts, memories, packs, pins, policies, slots
+from contextos.http_api.control import drafts, facts, memories, packs, pins, policies, recordings, slots
 
 CONTROL_ROUTES: Final[tuple[APIRouter, ...]] = (
     drafts.draft_routes,
+    recordings.recording_routes,
     packs.pack_routes,
     pins.pin_routes,
     policies.policy_routes,
@@ -22,7 +23,8 @@ GOVERNED_BODIES: Final[tuple[type[BaseModel], ...]] = (
     drafts.PackDraft,
     drafts.PackDeclarationText,
     drafts.LintRequest,
-    drafts.PackTrial,
+    recordings.PackTrial,
+    recordings.MinedDraft,
     packs.Publication,
     packs.SignedPublication,
     packs.Withdrawal,

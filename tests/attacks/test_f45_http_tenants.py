@@ -21,9 +21,11 @@ BODIES: dict[str, dict[str, Any]] = {
     "SignedCancel": {"token": "a.b.c"},
     "SettlementDraft": {"happened": False, "evidence_ref": "artifact:bank#rev_1"},
     "SignedSettlement": {"happened": False, "evidence_ref": "artifact:bank#rev_1", "token": "a.b.c"},
+    "SlotAnswer": {"answer": {}, "at_us": 0},
+    "SignedSlotAnswer": {"answer": {}, "at_us": 0, "tokens": ["a.b.c"]},
 }
 """A valid body of each route that names a thing in its path."""
-GOVERNED = ("{ref}",)
+GOVERNED = ("{ref}", "{proposal}")
 
 
 @pytest.fixture(scope="module")

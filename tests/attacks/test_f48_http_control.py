@@ -7,20 +7,49 @@ of another act, a text that costs, names files or code, and a server that is ask
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
+from contextos.app.development_tokens import development_token
 from contextos.http_api.control import children, work
 from contextos.http_api.control.groups import CONTROL_ROUTES, GOVERNED_BODIES
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
 from tests.unit.http_api.control.test_packs import PACK, SHORT, signed, version_of
 
-THERE: dict[str, str] = {"ref": PACK}
-"""By name of a parameter, a thing of the first tenant."""
-NOWHERE: dict[str, str] = {"ref": "ctxpack.nothing@1.0.0"}
+NOWHERE: dict[str, str] = {"ref": "ctxpack.nothing@1.0.0", "proposal": "mwp_0000000000000000"}
+NOW_US = time.time_ns() // 1_000
+FACT: dict[str, Any] = {
+    "subject": "customer:cus_77",
+    "predicate": "attacked",
+    "value": True,
+    "source": "artifact:crm_1#rev_1",
+    "integrity": "trusted",
+    "classification": "INTERNAL",
+    "observed_at_us": 1,
+}
+GONE: dict[str, Any] = {"subject": "customer:cus_77", "predicate": "identity_verified", "source": FACT["source"]}
+EDGE: dict[str, Any] = {
+    "src": "customer:cus_77",
+    "predicate": "attacked",
+    "dst": "customer:cus_77",
+    "value": True,
+    "evidence_ref": FACT["source"],
+    "observed_at": 1,
+    "integrity": "trusted",
+    "classification": "INTERNAL",
+}
+SLOT = {
+    "slotId": "icp",
+    "acceptedArtifactExtensions": ["@acme/icp"],
+    "selectionMode": "interactive",
+    "resolutionMode": "accumulate",
+}
+TOKENS = {"tokens": ["a.b.c"]}
 BODIES: dict[str, dict[str, Any]] = {
     "Publication": {"envelope": {}},
     "SignedPublication": {"envelope": {}, "tokens": ["a.b.c"]},
@@ -32,10 +61,25 @@ BODIES: dict[str, dict[str, Any]] = {
     "PackDeclarationText": {"declaration": SHORT},
     "LintRequest": {"document": SHORT},
     "PackTrial": {"document": SHORT},
+    "MinedDraft": {"name": "a.b"},
+    "PolicyList": {"policies": [], "expected": 0},
+    "SignedPolicyList": {"policies": [], "expected": 0, **TOKENS},
+    "FactDraft": FACT,
+    "SignedFact": {**FACT, **TOKENS},
+    "Retraction": GONE,
+    "SignedRetraction": {**GONE, **TOKENS},
+    "GraphDraft": {"nodes": [], "edges": [EDGE]},
+    "SignedGraph": {"nodes": [], "edges": [EDGE], **TOKENS},
+    "ReviewDraft": {"verdict": "reject", "at_us": NOW_US},
+    "SignedReview": {"verdict": "reject", "at_us": NOW_US, **TOKENS},
+    "SlotQuery": {"slot": SLOT, "agent": "agt_support"},
+    "SlotAnswer": {"answer": {}, "at_us": NOW_US},
+    "SignedSlotAnswer": {"answer": {}, "at_us": NOW_US, **TOKENS},
 }
 """A valid body of each model."""
-FOR_ANY_CALLER = {"/v1/packs/compile"}
-"""Routes that need no role: what they do, a caller may do with a request of their own."""
+FOR_ANY_CALLER = {"/v1/packs/compile", "/v1/slots/resolve"}
+"""Routes that need no role, because they are about the caller. Those of a run are in `test_f45_http_tenants.py`."""
+QUERY = {"/v1/facts": "?subject=customer:cus_77"}
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +88,22 @@ def face(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpFace]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def there(face: HttpFace) -> dict[str, str]:
+    """By the name of a parameter, a thing of the first tenant."""
+    run = face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
+    face.ended(run)
+    proposal = face.send("GET", "/v1/memories", by=OPERATOR).json()["items"][0]["proposal_id"]
+    return {"ref": PACK, "proposal": proposal}
+
+
 def control_routes(face: HttpFace) -> list[tuple[str, str, dict[str, Any] | None]]:
     """Method, path and body of each route of this part of the API."""
     ours = {f"/v1{one.path}" for routes in CONTROL_ROUTES for one in routes.routes}  # type: ignore[attr-defined]
     found = []
     for path, operations in face.api.openapi()["paths"].items():
         for method, operation in operations.items():
-            if path in ours and path not in FOR_ANY_CALLER:
+            if path in ours and path not in FOR_ANY_CALLER and "{run}" not in path:
                 stated = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
                 found.append((method.upper(), path, BODIES[stated["$ref"].rpartition("/")[2]] if stated else None))
     return found
@@ -58,7 +111,7 @@ def control_routes(face: HttpFace) -> list[tuple[str, str, dict[str, Any] | None
 
 def ask(face: HttpFace, method: str, path: str, body: Any, names: dict[str, str], **who: str) -> httpx.Response:
     """The answer of a route, whose parameters are filled with `names`."""
-    filled = path.format_map(names)
+    filled = path.format_map(names) + (QUERY.get(path, "") if method == "GET" else "")
     return face.send(method, filled, **who, **({"json": body} if body is not None else {}))  # type: ignore[arg-type]
 
 
@@ -67,36 +120,42 @@ def test_every_body_of_this_part_is_attacked_here() -> None:
 
 
 @pytest.mark.parametrize("by", [REQUESTER, "usr_772"])
-def test_who_governs_nothing_learns_nothing_from_any_route(face: HttpFace, by: str) -> None:
+def test_who_governs_nothing_learns_nothing_from_any_route(face: HttpFace, there: dict[str, str], by: str) -> None:
     routes = control_routes(face)
-    assert len(routes) >= 12
+    assert len(routes) >= 28
     for method, path, body in routes:
         for tenant in (TENANT, OTHER_TENANT):
-            answers = [ask(face, method, path, body, names, by=by, tenant=tenant) for names in (THERE, NOWHERE)]
+            answers = [ask(face, method, path, body, names, by=by, tenant=tenant) for names in (there, NOWHERE)]
             assert {(one.status_code, one.json()["code"]) for one in answers} == {(403, "not_allowed")}, (method, path)
             assert answers[0].content == answers[1].content
             assert answers[0].headers == answers[1].headers
 
 
-def test_a_thing_of_another_tenant_is_answered_as_one_that_does_not_exist(face: HttpFace) -> None:
+def test_a_thing_of_another_tenant_does_not_exist(face: HttpFace, there: dict[str, str]) -> None:
     for method, path, body in control_routes(face):
         if "{" in path:
-            there, nowhere = (
-                ask(face, method, path, body, names, by=OPERATOR, tenant=OTHER_TENANT) for names in (THERE, NOWHERE)
+            foreign, nowhere = (
+                ask(face, method, path, body, names, by=OPERATOR, tenant=OTHER_TENANT) for names in (there, NOWHERE)
             )
-            assert there.status_code == 404, (method, path, there.text)
-            assert (there.content, there.headers) == (nowhere.content, nowhere.headers), (method, path)
+            assert foreign.status_code == 404, (method, path, foreign.text)
+            assert (foreign.content, foreign.headers) == (nowhere.content, nowhere.headers), (method, path)
             # Else it would pass for a route that answers nobody.
-            own = ask(face, method, path, body, THERE, by=OPERATOR)
+            own = ask(face, method, path, body, there, by=OPERATOR)
             assert own.status_code != 404, (method, path)
 
 
 def test_lists_of_another_tenant_show_nothing_and_take_no_cursor(face: HttpFace) -> None:
-    for path in ("/v1/packs", "/v1/pins"):
-        assert face.send("GET", path, by=OPERATOR).json()["items"]
+    for path in ("/v1/packs", "/v1/pins", "/v1/facts?subject=customer:cus_77", "/v1/memories"):
+        own = face.send("GET", path, by=OPERATOR).json()["items"]
+        assert own
         assert face.send("GET", path, by=OPERATOR, tenant=OTHER_TENANT).json()["items"] == []
-    foreign = face.send("GET", "/v1/packs", by=OPERATOR, tenant=OTHER_TENANT, params={"cursor": PACK})
-    assert (foreign.status_code, foreign.json()["errors"][0]["code"]) == (422, "unknown_cursor")
+        bare = path.partition("?")[0]
+        params = {"limit": 1, **({"subject": "customer:cus_77"} if bare == "/v1/facts" else {})}
+        cursor = face.send("GET", bare, by=OPERATOR, params=params).json()["cursor"]
+        assert (cursor is None) is (len(own) == 1)
+        for made_up in (cursor or PACK, "1", "x" * 100, "\x00", "😀"):
+            foreign = face.send("GET", bare, by=OPERATOR, tenant=OTHER_TENANT, params={**params, "cursor": made_up})
+            assert (foreign.status_code, foreign.json()["errors"][0]["pointer"]) == (422, "/cursor"), made_up
 
 
 def test_an_act_signed_for_one_tenant_changes_nothing_in_another(face: HttpFace) -> None:
@@ -114,16 +173,69 @@ def test_an_act_signed_for_one_tenant_changes_nothing_in_another(face: HttpFace)
     assert face.send("GET", f"/v1/packs/{PACK}", by=OPERATOR).json()["withdrawn"] is False
 
 
-def test_no_act_is_done_by_a_bearer_token(face: HttpFace) -> None:
-    """Nothing but a signature makes an act that is recorded."""
+def test_no_act_is_done_without_the_signature_of_exactly_it(face: HttpFace, there: dict[str, str]) -> None:
+    """A token in place of a signature, and the signature of an approval, are recorded as no act."""
+    approval = face.signed_answer(face.waiting_run(), by=LEAD)
     before = len(face.call(face.app.stores.tenant(TENANT).read("control")))
-    for method, path, body in control_routes(face):
-        if body is not None and "tokens" in body:
-            fields = {**body, **({"expected": version_of(face)} if "expected" in body else {})}
-            for token in ("", "a.b.c", face.token(OPERATOR), face.signed_answer(face.waiting_run(), by=LEAD)):
-                answer = ask(face, method, path, {**fields, "tokens": [token]}, THERE, by=OPERATOR)
-                assert answer.status_code in (403, 422), (path, answer.text)
+    acts = [one for one in control_routes(face) if one[2] is not None and "tokens" in one[2]]
+    assert len(acts) >= 10
+    for method, path, body in acts:
+        fields = {**(body or {})}
+        if "expected" in fields:
+            fields["expected"] = version_of(face)
+        if path == "/v1/policies":
+            # The list that is in force needs no signature, because it changes nothing.
+            fields["policies"] = [{"level": "tenant", "ref": PACK}]
+        for token in ("", "a.b.c", face.token(OPERATOR), approval):
+            answer = ask(face, method, path, {**fields, "tokens": [token]}, there, by=OPERATOR)
+            assert answer.status_code in (403, 404, 422), (path, answer.text)
     assert len(face.call(face.app.stores.tenant(TENANT).read("control"))) == before
+
+
+def test_an_agent_governs_nothing_for_anybody(face: HttpFace, there: dict[str, str]) -> None:
+    made = development_token(
+        face.app.settings, face.app.deployment.ports, TENANT, user=None, agent="agt_support", delegation=None, ttl_s=600
+    )
+    token, _ = face.call(made)
+    for method, path, body in control_routes(face):
+        answer = ask(face, method, path, body, there, token=token)
+        assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed"), (method, path)
+    query = face.send("POST", "/v1/slots/resolve", token=token, json=BODIES["SlotQuery"])
+    assert (query.status_code, query.json()["code"]) == (403, "no_person")
+
+
+def test_of_two_acts_on_one_version_one_is_done(face: HttpFace) -> None:
+    draft = {"refs": [PACK], "intents": ["support.refund"], "environment": "service", "expected": version_of(face)}
+    body = signed(face, "/v1/pins", draft)
+    headers = {"Authorization": f"Bearer {face.token(OPERATOR)}"}
+
+    async def both() -> list[int]:
+        sent = [face.client.post("/v1/pins", json=body, headers=headers) for _ in range(2)]
+        return [one.status_code for one in await asyncio.gather(*sent)]
+
+    statuses = face.call(both())
+    assert sorted(statuses)[0] == 201
+    assert sorted(statuses)[1] in (409, 422)
+    assert version_of(face) == draft["expected"] + 1
+
+
+def test_a_request_that_is_cancelled_ends_its_child(
+    face: HttpFace, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    script, told = tmp_path / "waits.py", tmp_path / "told"
+    os.mkfifo(told)
+    script.write_text(f"import os, time\nopen({str(told)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
+    monkeypatch.setattr(children, "CHILD", ("-I", str(script)))
+
+    async def cancelled() -> int:
+        working = asyncio.create_task(children.Children().do("lint", TENANT))
+        child = int(await asyncio.to_thread(told.read_text))
+        working.cancel()
+        await asyncio.wait({working})
+        return child
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(face.call(cancelled()), 0)
 
 
 @pytest.mark.parametrize(

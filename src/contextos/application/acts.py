@@ -19,6 +19,8 @@ from contextos.trust.identity.jws import signing_input, unverified_payload
 
 MAX_STATED_S: Final = 900
 """How long a statement that says its own time can be signed, in seconds."""
+MAX_AHEAD_S: Final = 60
+"""How far the clock of who states it can be ahead, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,6 @@ def check_stated_at(app: Deployment, at_us: int) -> None:
     For an act that says its own time: it is signed later than it was stated, and nobody dates it as they like.
     """
     age_us = app.ports.clock.now_us() - at_us
-    if not 0 <= age_us <= MAX_STATED_S * 1_000_000:
+    if not -MAX_AHEAD_S * 1_000_000 <= age_us <= MAX_STATED_S * 1_000_000:
         detail = f"the act was not stated in the last {MAX_STATED_S} s"
         raise InvalidInput(Problem("/at_us", "not_now", detail, "ask for the statement again"))

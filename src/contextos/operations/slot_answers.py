@@ -44,9 +44,11 @@ async def read_offer(app: Deployment, tenant_id: str, run_id: str, *, by: str) -
 
 
 async def answer_slot(
-    app: Deployment, tenant_id: str, run_id: str, answer: bytes, *, by: Actor
+    app: Deployment, tenant_id: str, run_id: str, answer: bytes, *, by: Actor, selected_at_us: int | None = None
 ) -> Selected | PickRefused:
     """Record the user's selection in the run and wake it. `by` is the run's user, who signs the selection.
+
+    `selected_at_us` is when they select, in Unix microseconds; now if it is None.
 
     Raises:
         ApprovalRefused: as `read_offer`, or the selection is not signed by the user's key (`assertion_invalid`,
@@ -58,6 +60,8 @@ async def answer_slot(
     chosen = await steps.choose(question.slot, question.actor, question.project_id, question.origin, answer)
     if isinstance(chosen, PickRefused):
         return chosen
+    if selected_at_us is not None:
+        chosen = chosen.model_copy(update={"selected_at_us": selected_at_us})
     proposed = ProposedAct(SLOT_ANSWER, run_id, slot_answer_arguments(run_id, chosen), expected=len(entries))
     signed = await signed_act(app.ports, app.config, tenant_id, proposed, by, own_run=True)
     body = {"selection": chosen.to_json(), "act": signed["act"], "assertion": signed["assertion"]}

@@ -1,6 +1,7 @@
 """Runs `work` in child processes: off the event loop, a few at once, bounded in size, memory and time.
 
-A child that is too slow is killed, and so is one whose caller went away. It gets no environment and no file of ours.
+A child that is too slow is killed, and so is one whose request is cancelled. It gets no environment and no file of
+ours.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import logging
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
 
-from contextos.errors import InvalidArtifact, MalformedJson, Overloaded, Problem
+from contextos.errors import InvalidArtifact, MalformedJson, Overloaded, Problem, Unavailable
 from contextos.http_api.control import work
 from contextos.http_api.problems import HttpProblem
 
@@ -25,7 +26,7 @@ MAX_CHILDREN: Final = 4
 MAX_CHILDREN_PER_TENANT: Final = 2
 MAX_WALL_S: Final = 60
 """How long a child may take, also when it waits for a processor, in seconds."""
-MAX_TASK_BYTES: Final = 16 << 20
+MAX_TASK_BYTES: Final = 8 << 20
 CHILD: Final = ("-I", "-m", work.__name__)
 
 _LOG: Final = logging.getLogger(__name__)
@@ -38,32 +39,27 @@ class Children:
         self._running: Counter[str] = Counter()
 
     async def do(self, kind: str, tenant_id: str, **fields: Any) -> dict[str, Any]:
-        """Do the task `kind` of `work.WORK` for a tenant, and return its answer.
+        """Do a task in a place of its own. Raises as `place` and `in_child`."""
+        async with self.place(tenant_id):
+            return await in_child(kind, tenant_id, **fields)
+
+    @asynccontextmanager
+    async def place(self, tenant_id: str) -> AsyncIterator[None]:
+        """Return a context in which a tenant does heavy work, for `MAX_WALL_S` at most.
 
         Raises:
-            InvalidArtifact, MalformedJson: what the caller wrote is refused.
-            HttpProblem: the task is too large, or costs too much (422).
-            Overloaded: the server or the tenant has as many tasks as it may (429).
-            Unavailable: the child was too slow (503).
+            Overloaded: the server or the tenant does as much as it may (429).
+            HttpProblem: the work took too long (503).
         """
-        task = json.dumps({"work": kind, "tenant": tenant_id, **fields}).encode()
-        if len(task) > MAX_TASK_BYTES:
-            raise HttpProblem(422, "too_large", "the work has too much input; name fewer runs, or send less")
-        with self.place(tenant_id):
-            answer = await _answer(task)
-        if "refused" in answer:
-            error = MalformedJson if answer["refused"] == "malformed" else InvalidArtifact
-            raise error(*(Problem(**one) for one in answer["problems"]))
-        return answer
-
-    @contextmanager
-    def place(self, tenant_id: str) -> Iterator[None]:
-        """Return a context in which a tenant does heavy work. Raises `Overloaded` if it or the server does enough."""
         if self._running.total() >= MAX_CHILDREN or self._running[tenant_id] >= MAX_CHILDREN_PER_TENANT:
             raise Overloaded("authoring", "enough packs are checked at the moment", retry_after_ms=2_000)
         self._running[tenant_id] += 1
         try:
-            yield
+            async with asyncio.timeout(MAX_WALL_S):
+                yield
+        except TimeoutError:
+            detail = f"the work took longer than {MAX_WALL_S} s; send it again, or less of it"
+            raise HttpProblem(503, "too_slow", detail, {"Retry-After": "5"}) from None
         finally:
             self._running -= Counter({tenant_id: 1})
 
@@ -77,31 +73,47 @@ def children_of(request: Request) -> Children:
 ChildrenHere = Annotated[Children, Depends(children_of)]
 
 
+async def in_child(kind: str, tenant_id: str, **fields: Any) -> dict[str, Any]:
+    """Do the task `kind` of `work.WORK` for a tenant in a child, and return its answer. Call it in a place.
+
+    Raises:
+        InvalidArtifact, MalformedJson: what the caller wrote is refused.
+        HttpProblem: the task is too large, or costs too much (422).
+        Unavailable: the machine starts no process.
+    """
+    task = json.dumps({"work": kind, "tenant": tenant_id, **fields}).encode()
+    if len(task) > MAX_TASK_BYTES:
+        raise HttpProblem(422, "too_large", "the work has too much input; name fewer runs, or send less")
+    answer = await _answer(task)
+    if "refused" in answer:
+        error = MalformedJson if answer["refused"] == "malformed" else InvalidArtifact
+        raise error(*(Problem(**one) for one in answer["problems"]))
+    return answer
+
+
 async def _answer(task: bytes) -> dict[str, Any]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *CHILD,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={},
-        cwd="/",
-        start_new_session=True,
-    )
     try:
-        async with asyncio.timeout(MAX_WALL_S):
-            out, _ = await process.communicate(task)
-    except TimeoutError:
-        detail = f"the work took longer than {MAX_WALL_S} s"
-        raise HttpProblem(503, "too_slow", f"{detail}; send it again, or less of it", {"Retry-After": "5"}) from None
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *CHILD,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={},
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise Unavailable("authoring", "no process can be started") from error
+    try:
+        out, _ = await process.communicate(task)
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL, work.OUT_OF_MEMORY):
-        raise HttpProblem(
-            422, "too_much_work", "the document costs more time or memory than it may; send a smaller one"
-        )
+        detail = "the document costs more time or memory than it may; send a smaller one"
+        raise HttpProblem(422, "too_much_work", detail)
     if process.returncode != 0:
         _LOG.error("work on a pack failed", extra=json.loads(out) if out else {})
         raise HttpProblem(500, "defect", "the request could not be answered; the log of the server has the reason")

@@ -1,12 +1,10 @@
-"""What a pack would be and do, before anybody signed it: draft, expand, lint, test, and compile a request.
+"""What a pack would be and do, before anybody signed it: draft, expand, lint, and compile a request.
 
 Nothing is stored and no tool is called. The text of a pack is data: it names no file, no module and no address.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Header, Request
@@ -18,23 +16,20 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.model import ListOnly, Model, Name, NonEmpty, OpenObject, Seq
-from contextos.http_api.access import RolesHere, readable_run, reads_every_run
+from contextos.contracts.model import ListOnly, Model, Name, NonEmpty, OpenObject
+from contextos.http_api.access import RolesHere
 from contextos.http_api.bodies import MAX_BODY_BYTES, body_of, json_of, read_object
 from contextos.http_api.callers import AppHere, CallerHere, TokensHere
 from contextos.http_api.control.children import ChildrenHere
-from contextos.http_api.control.packs import READERS
+from contextos.http_api.control.packs import PACK_READERS
 from contextos.http_api.control.signing import require_role
 from contextos.http_api.documents import ProblemPart
-from contextos.http_api.problems import HttpProblem
 from contextos.http_api.routes.runs import named_request
 from contextos.operations.preview import preview
-from contextos.queries.observations import RecordedSession, Recording, read_sessions
 from contextos.trust.identity.callers import Caller
 
 draft_routes: Final = APIRouter(tags=["packs"])
 
-MAX_TESTED_RUNS: Final = 200
 MAX_BESIDE: Final = 16
 PackText = Annotated[str, Field(max_length=MAX_BODY_BYTES)]
 
@@ -86,38 +81,6 @@ class LintReport(Model):
     more: int
 
 
-class PackTrial(Model):
-    """A pack, short or whole, and the sessions to judge by it: `runs`, or the observed ones of the `limit` newest runs;
-    of these intents alone.
-    """
-
-    document: PackText
-    runs: Annotated[tuple[Name, ...], Strict(False), Field(max_length=MAX_TESTED_RUNS), ListOnly()] = ()
-    intents: Seq[Name] = ()
-    limit: int = Field(default=MAX_TESTED_RUNS, ge=1, le=MAX_TESTED_RUNS)
-
-
-class TrialCall(Model):
-    """A recorded call, what the pack would do with it, and the rules, gates or checks behind that."""
-
-    run_id: str
-    call_id: str
-    tool: str
-    verdict: Literal["allowed", "ask", "deny"]
-    rules: list[str]
-    detail: str
-
-
-class TrialReport(Model):
-    """What a pack would do with recorded calls. `faults` names the runs that were left out because they do not verify,
-    and `older_runs` says that older runs were not read.
-    """
-
-    calls: list[TrialCall]
-    faults: dict[str, str]
-    older_runs: bool
-
-
 class CompiledDocument(Model):
     """The context that a request would get now; or null, and the failures that prevent it."""
 
@@ -128,7 +91,6 @@ class CompiledDocument(Model):
 PackDraftBody = Annotated[PackDraft, json_of(PackDraft)]
 DeclarationBody = Annotated[PackDeclarationText, json_of(PackDeclarationText)]
 LintBody = Annotated[LintRequest, json_of(LintRequest)]
-TrialBody = Annotated[PackTrial, json_of(PackTrial)]
 
 
 @draft_routes.post("/packs/draft", openapi_extra=body_of(PackDraft))
@@ -136,10 +98,10 @@ async def post_draft(
     app: AppHere, caller: CallerHere, roles: RolesHere, children: ChildrenHere, sent: PackDraftBody
 ) -> PackDeclarationText:
     """Draft the short form of a pack over all tools of the deployment. Every write is asked of the approver."""
-    require_role(roles, *READERS)
+    require_role(roles, *PACK_READERS)
     fields = {"name": sent.name, "version": sent.version, "who": sent.who, "approver": sent.approver}
     fields |= {"mode": "observe"} if sent.mode == "observe" else {}
-    answer = await children.do("draft", caller.tenant_id, fields=fields, definitions=_definitions(app, caller))
+    answer = await children.do("draft", caller.tenant_id, fields=fields, definitions=tool_definitions(app, caller))
     return PackDeclarationText(**answer)
 
 
@@ -148,9 +110,9 @@ async def post_expansion(
     app: AppHere, caller: CallerHere, roles: RolesHere, children: ChildrenHere, sent: DeclarationBody
 ) -> PackExpansion:
     """Expand the short form of a pack for the tools of the deployment."""
-    require_role(roles, *READERS)
+    require_role(roles, *PACK_READERS)
     answer = await children.do(
-        "expand", caller.tenant_id, declaration=sent.declaration, definitions=_definitions(app, caller)
+        "expand", caller.tenant_id, declaration=sent.declaration, definitions=tool_definitions(app, caller)
     )
     return PackExpansion(**answer)
 
@@ -160,7 +122,7 @@ async def post_lint(
     app: AppHere, caller: CallerHere, roles: RolesHere, children: ChildrenHere, sent: LintBody
 ) -> LintReport:
     """Check a pack, a catalog or a policy before it is signed."""
-    require_role(roles, *READERS)
+    require_role(roles, *PACK_READERS)
     held = await app.deployment.ports.directory.held_roles(caller.tenant_id)
     answer = await children.do(
         "lint",
@@ -168,30 +130,11 @@ async def post_lint(
         document=sent.document,
         beside=sent.beside,
         known=sent.here,
-        definitions=_definitions(app, caller),
+        definitions=tool_definitions(app, caller),
         roles=held.to_json(),
         egress=app.deployment.config.egress.get(caller.tenant_id, ()),
     )
     return LintReport(problems=[ProblemPart(**one) for one in answer["problems"]], more=answer["more"])
-
-
-@draft_routes.post("/packs/test", openapi_extra=body_of(PackTrial))
-async def post_trial(
-    app: AppHere, caller: CallerHere, roles: RolesHere, children: ChildrenHere, sent: TrialBody
-) -> TrialReport:
-    """Judge the calls that sessions made by a pack. They are played again in memory with the recorded answers."""
-    require_role(roles, *READERS)
-    recording = await _recording(app, caller, roles, sent)
-    answer = await children.do(
-        "test",
-        caller.tenant_id,
-        document=sent.document,
-        definitions=_definitions(app, caller),
-        sessions=[_session(one) for one in recording.sessions],
-    )
-    return TrialReport(
-        calls=[TrialCall(**one) for one in answer["calls"]], faults=dict(recording.faults), older_runs=recording.older
-    )
 
 
 @draft_routes.post("/packs/compile", response_model_exclude_unset=True, openapi_extra=body_of(InvokeRequest))
@@ -205,28 +148,12 @@ async def post_compilation(
 ) -> CompiledDocument:
     """Compile the context that a request would get now. No run is made, nothing is stored and nothing is called."""
     fields = await tokens.request(caller, named_request(await read_object(request), idempotency_key))
-    with children.place(caller.tenant_id):
+    async with children.place(caller.tenant_id):
         seen = await preview(app.deployment, canonical(fields))
     return CompiledDocument(compiled=seen.compiled, failures=list(seen.failures))
 
 
-async def _recording(app: App, caller: Caller, roles: frozenset[str], sent: PackTrial) -> Recording:
-    """The sessions to judge: only of runs that the caller may see."""
-    if not sent.runs and not reads_every_run(roles):
-        raise HttpProblem(403, "not_allowed", "you do not see the runs of others here; name runs of your own")
-    named = [(await readable_run(app, caller, roles, one)).run_id for one in sent.runs]
-    store = app.stores.tenant(caller.tenant_id)
-    found = await read_sessions(store, caller.tenant_id, app.keys, named, limit=sent.limit)
-    return found.of_intents(sent.intents)
-
-
-def _definitions(app: App, caller: Caller) -> list[dict[str, Any]]:
+def tool_definitions(app: App, caller: Caller) -> list[dict[str, Any]]:
+    """Return the definitions of the adapters of the caller's tenant, as JSON."""
     adapters = app.deployment.ports.adapters(caller.tenant_id)
     return [describe_adapter(name, adapter).to_json() for name, adapter in adapters.items()]
-
-
-def _session(one: RecordedSession) -> dict[str, Any]:
-    calls: Sequence[dict[str, Any]] = [asdict(call) for call in one.calls]
-    told = {"run_id": one.run_id, "request": one.request, "pack_ref": one.pack_ref, "observed": one.observed}
-    told |= {"at_end": one.at_end, "wall_clock_ms": one.wall_clock_ms}
-    return {**told, "principals": one.principals.to_json(), "calls": calls}

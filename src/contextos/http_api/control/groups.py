@@ -7,20 +7,41 @@ from typing import Final
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from contextos.http_api.control.drafts import LintRequest, PackDeclarationText, PackDraft, PackTrial, draft_routes
-from contextos.http_api.control.packs import Publication, SignedPublication, SignedWithdrawal, Withdrawal, pack_routes
-from contextos.http_api.control.pins import PinDraft, SignedPin, pin_routes
+from contextos.http_api.control import drafts, facts, memories, packs, pins, policies, recordings, slots
 
-CONTROL_ROUTES: Final[tuple[APIRouter, ...]] = (draft_routes, pack_routes, pin_routes)
+CONTROL_ROUTES: Final[tuple[APIRouter, ...]] = (
+    drafts.draft_routes,
+    recordings.recording_routes,
+    packs.pack_routes,
+    pins.pin_routes,
+    policies.policy_routes,
+    facts.fact_routes,
+    memories.memory_routes,
+    slots.slot_routes,
+)
 GOVERNED_BODIES: Final[tuple[type[BaseModel], ...]] = (
-    Publication,
-    SignedPublication,
-    Withdrawal,
-    SignedWithdrawal,
-    PinDraft,
-    SignedPin,
-    PackDraft,
-    PackDeclarationText,
-    LintRequest,
-    PackTrial,
+    drafts.PackDraft,
+    drafts.PackDeclarationText,
+    drafts.LintRequest,
+    recordings.PackTrial,
+    recordings.MinedDraft,
+    packs.Publication,
+    packs.SignedPublication,
+    packs.Withdrawal,
+    packs.SignedWithdrawal,
+    pins.PinDraft,
+    pins.SignedPin,
+    policies.PolicyList,
+    policies.SignedPolicyList,
+    facts.FactDraft,
+    facts.SignedFact,
+    facts.Retraction,
+    facts.SignedRetraction,
+    facts.GraphDraft,
+    facts.SignedGraph,
+    memories.ReviewDraft,
+    memories.SignedReview,
+    slots.SlotQuery,
+    slots.SlotAnswer,
+    slots.SignedSlotAnswer,
 )

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Self
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Header, Path, Response
 from pydantic import Field
 
 from contextos.app import App
 from contextos.application.artifacts import CatalogArtifact
-from contextos.contracts.ids import MAX_ID_CHARS
 from contextos.contracts.model import Count, Model, OpenObject
 from contextos.errors import SignatureInvalid
 from contextos.http_api.access import RolesHere
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.control.pages import is_unchanged, unchanged
+from contextos.http_api.control.pages import LongCursor, is_unchanged, unchanged
 from contextos.http_api.control.signing import ActDocument, Signed, act_document, require_role, signing_actor
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.routes.runs import Limit
@@ -31,11 +30,10 @@ from contextos.trust.approvals.assertion import OPERATOR_ROLE
 
 pack_routes: Final = APIRouter(tags=["packs"])
 
-READERS: Final = (PUBLISHER_ROLE, POLICY_ADMIN_ROLE, AUDITOR_ROLE, OPERATOR_ROLE)
+PACK_READERS: Final = (PUBLISHER_ROLE, POLICY_ADMIN_ROLE, AUDITOR_ROLE, OPERATOR_ROLE)
 """The roles that read what is published and active."""
 
 RefName = Annotated[str, Path(alias="ref", description="The exact reference of a published artifact: `<id>@<x.y.z>`.")]
-RefCursor = Annotated[str, Query(max_length=MAX_ID_CHARS, description="The `cursor` of the page before.")]
 
 
 class ArtifactSummary(Model):
@@ -108,10 +106,10 @@ SignedWithdrawalBody = Annotated[SignedWithdrawal, json_of(SignedWithdrawal)]
 
 @pack_routes.get("/packs")
 async def get_packs(
-    app: AppHere, caller: CallerHere, roles: RolesHere, limit: Limit = 50, cursor: RefCursor = ""
+    app: AppHere, caller: CallerHere, roles: RolesHere, limit: Limit = 50, cursor: LongCursor = ""
 ) -> ArtifactPage:
     """List the packs, policies and catalogs that are published, by reference."""
-    require_role(roles, *READERS)
+    require_role(roles, *PACK_READERS)
     page = await app.artifacts.list(caller.tenant_id, limit=limit, cursor=cursor)
     return ArtifactPage(items=[ArtifactSummary.of_artifact(one) for one in page.items], cursor=page.cursor)
 
@@ -130,7 +128,7 @@ async def get_pack(
     if_none_match: Annotated[str | None, Header(max_length=1_000)] = None,
 ) -> ArtifactDocument | Response:
     """Read one published artifact. `ETag` is the digest of its content."""
-    require_role(roles, *READERS)
+    require_role(roles, *PACK_READERS)
     found = await app.artifacts.get(caller.tenant_id, ref)
     # Whether it is withdrawn can change, and its content cannot.
     tag = f'"{found.digest}{"-withdrawn" if found.withdrawn else ""}"'

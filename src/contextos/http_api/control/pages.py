@@ -1,44 +1,50 @@
-"""Pages of what is read whole, such as the active set of a tenant, and answers to `If-None-Match`."""
+"""Cursors that count for one list of one tenant, pages of what is read whole, and answers to `If-None-Match`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Annotated, TypeVar
 
-from fastapi import Response
+from fastapi import Query, Response
 
 from contextos.contracts.encoding.jcs import content_address
 from contextos.errors import InvalidInput, Problem
 
 ItemT = TypeVar("ItemT")
 
-_CURSOR: Final = re.compile(r"([1-9][0-9]{0,8})\.([0-9a-f]{32})")
+LongCursor = Annotated[str, Query(max_length=300, description="The `cursor` of the page before.")]
+
+ListName = tuple[str | int | None, ...]
+"""What a list is of: its tenant, its name, and whatever else its pages have in common."""
 
 
-def page_of(
-    items: Sequence[ItemT], of: tuple[str, str, int], limit: int, cursor: str
-) -> tuple[Sequence[ItemT], str | None]:
+def page_of(items: Sequence[ItemT], of: ListName, limit: int, cursor: str) -> tuple[Sequence[ItemT], str | None]:
     """Return a page of `items` behind a cursor, and the cursor of the next page.
-
-    `of` is what the list is of: its tenant, its name and its version. A cursor of another one is refused.
 
     Raises:
         InvalidInput: the cursor is none of this list as it is now.
     """
-    begin = 0
-    if cursor:
-        named = _CURSOR.fullmatch(cursor)
-        begin = int(named[1]) if named else 0
-        if not named or _cursor(of, begin) != cursor:
-            detail = "the cursor is of no list of this tenant, or the list has changed since"
-            raise InvalidInput(Problem("/cursor", "unknown_cursor", detail, "begin without one"))
+    begin = int(opened_cursor(of, cursor) or 0)
     end = begin + limit
-    return items[begin:end], _cursor(of, end) if end < len(items) else None
+    return items[begin:end], sealed_cursor(of, str(end)) if end < len(items) else None
 
 
-def _cursor(of: tuple[str, str, int], at: int) -> str:
-    return f"{at}.{content_address([*of, at])[7:39]}"
+def sealed_cursor(of: ListName, at: str | None) -> str | None:
+    """Return the cursor of a list behind the item `at`; None behind the last."""
+    return None if at is None else f"{at}.{content_address([*of, at])[7:39]}"
+
+
+def opened_cursor(of: ListName, cursor: str) -> str:
+    """Return the item that a cursor of this list names; "" for the empty cursor.
+
+    Raises:
+        InvalidInput: it is a cursor of another tenant or list, or none.
+    """
+    at = cursor.rpartition(".")[0]
+    if cursor and (not cursor.isascii() or sealed_cursor(of, at) != cursor):
+        detail = "the cursor is of no list of this tenant, or the list has changed since"
+        raise InvalidInput(Problem("/cursor", "unknown_cursor", detail, "begin without one"))
+    return at
 
 
 def is_unchanged(tag: str, if_none_match: str | None) -> bool:

@@ -13,7 +13,7 @@ from contextos.contracts.model import Count, Model, Name, NonEmpty
 from contextos.http_api.access import RolesHere
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.control.packs import READERS, ActiveVersion
+from contextos.http_api.control.packs import PACK_READERS, ActiveVersion
 from contextos.http_api.control.pages import page_of
 from contextos.http_api.control.signing import ActDocument, Signed, act_document, require_role, signing_actor
 from contextos.http_api.routes.runs import Cursor, Limit
@@ -57,7 +57,7 @@ async def get_pins(
     app: AppHere, caller: CallerHere, roles: RolesHere, limit: Limit = 50, cursor: Cursor = ""
 ) -> PinPage:
     """List the pins. Without one no request is accepted."""
-    require_role(roles, *READERS)
+    require_role(roles, *PACK_READERS)
     active = await app.artifacts.active(caller.tenant_id)
     items, following = page_of(active.packs, (caller.tenant_id, "pins", active.version), limit, cursor)
     return PinPage(version=active.version, items=list(items), withdrawn=sorted(active.withdrawn), cursor=following)

@@ -13,7 +13,7 @@ from pydantic import Field
 from contextos.app import App
 from contextos.application.acts import signed_elsewhere, statements_of
 from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
-from contextos.contracts.model import Model, OpenObject, Seq
+from contextos.contracts.model import MAX_COUNT, Model, OpenObject, Seq
 from contextos.http_api.problems import HttpProblem
 from contextos.operations.acts.act import Actor
 from contextos.trust.identity.callers import Caller
@@ -38,6 +38,10 @@ class ActDocument(Model):
     """What the caller signs to do an act as things are now, most often one statement. Nothing to sign: it is done."""
 
     statements: list[StatedAct]
+
+
+StatedAt = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+"""When the caller states an act that says its own time: now, in Unix microseconds. It counts for 15 minutes."""
 
 
 def require_role(held: frozenset[str], *roles: str) -> None:

@@ -33,6 +33,7 @@ from contextos.trust.seal import pae
 
 if TYPE_CHECKING:
     from contextos.mining.backtest import JudgedCall
+    from contextos.queries.observations import RecordedSession
 
 MAX_CPU_S: Final = 10
 MAX_DATA_BYTES: Final = 1 << 30
@@ -46,7 +47,7 @@ _Answer = dict[str, Any]
 
 
 def _draft(task: _Task) -> _Answer:
-    """_Answer the short form of a new pack over all tools of the deployment."""
+    """Answer the short form of a new pack over all tools of the deployment."""
     fields = {**task["fields"], "tenant": task["tenant"]}
     text = draft_pack("pack.yaml", fields, _definitions(task))
     expand_content(text.encode(), _definitions(task))
@@ -54,7 +55,7 @@ def _draft(task: _Task) -> _Answer:
 
 
 def _expand(task: _Task) -> _Answer:
-    """_Answer the whole pack of a short form, the origin of each field, and what its author signs to publish it."""
+    """Answer the whole pack of a short form, the origin of each field, and what its author signs to publish it."""
     expansion = expand_content(_raw(task["declaration"]), _definitions(task))
     _require_tenant(expansion.pack.pack_meta.tenant, task)
     payload = canonical(expansion.document)
@@ -71,7 +72,7 @@ def _expand(task: _Task) -> _Answer:
 
 
 def _lint(task: _Task) -> _Answer:
-    """_Answer what is wrong with an artifact, with the others beside it and with the deployment."""
+    """Answer what is wrong with an artifact, with the others beside it and with the deployment."""
     definitions = _definitions(task)
     try:
         artifact, expansion = read_unsigned(_raw(task["document"]), lambda: definitions)
@@ -89,27 +90,28 @@ def _lint(task: _Task) -> _Answer:
 
 
 def _test(task: _Task) -> _Answer:
-    """_Answer what a pack would do with each call that sessions recorded."""
+    """Answer what a pack would do with each call that sessions recorded."""
     from contextos.mining.backtest import backtest
-    from contextos.queries.observations import RecordedSession, SessionCall
 
     definitions = _definitions(task)
     artifact, _ = read_unsigned(_raw(task["document"]), lambda: definitions)
     if not isinstance(artifact, ContextPack):
         raise InvalidArtifact(Problem("", "no_pack", "the document is no pack", "send a pack, short or whole"))
     _require_tenant(artifact.pack_meta.tenant, task)
-    sessions = [
-        RecordedSession(
-            **{
-                **one,
-                "principals": Principals.model_validate(one["principals"]),
-                "calls": [SessionCall(**call) for call in one["calls"]],
-            }
-        )
-        for one in task["sessions"]
-    ]
-    judged = asyncio.run(backtest(artifact.to_json(), definitions, sessions))
+    judged = asyncio.run(backtest(artifact.to_json(), definitions, _sessions(task)))
     return {"calls": [_judged(one) for one in judged]}
+
+
+def _mine(task: _Task) -> _Answer:
+    """Answer the short form of a pack that allows what sessions did."""
+    from contextos.mining.draft import mined_yaml
+    from contextos.mining.miner import mine
+
+    definitions = _definitions(task)
+    mined = mine(_sessions(task), definitions, tenant_id=task["tenant"], **task["fields"])
+    declaration = mined_yaml(mined)
+    expand_content(declaration.encode(), definitions)
+    return {"declaration": declaration, "calls_left_out": mined.left_out, "not_bounded": mined.unbounded}
 
 
 WORK: Final[Mapping[str, Callable[[_Task], _Answer]]] = {
@@ -117,6 +119,7 @@ WORK: Final[Mapping[str, Callable[[_Task], _Answer]]] = {
     "expand": _expand,
     "lint": _lint,
     "test": _test,
+    "mine": _mine,
 }
 
 
@@ -126,6 +129,17 @@ def answered(task: _Task) -> _Answer:
         return WORK[task["work"]](task)
     except InvalidInput as error:
         return {"refused": "malformed" if isinstance(error, MalformedJson) else "invalid", **_problems(error.problems)}
+
+
+def _sessions(task: _Task) -> list[RecordedSession]:
+    """The sessions of a task, as the server read them."""
+    from contextos.queries.observations import RecordedSession, SessionCall
+
+    found = []
+    for one in task["sessions"]:
+        known = {"principals": Principals.model_validate(one["principals"])}
+        found.append(RecordedSession(**{**one, **known, "calls": [SessionCall(**call) for call in one["calls"]]}))
+    return found
 
 
 def _definitions(task: _Task) -> list[AdapterDefinition]:

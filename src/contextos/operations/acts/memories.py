@@ -25,8 +25,11 @@ async def review_memory(
     reason: str = "",
     integrity: IntegrityLevel = "untrusted",
     supersede: bool = False,
+    at_us: int | None = None,
 ) -> dict[str, Any] | ReviewRefused:
     """Record a reviewer's verdict on a proposal; return the review, or why it had no effect.
+
+    `at_us` is when the reviewer states it, in Unix microseconds; now if it is None.
 
     Raises:
         ApprovalRefused: the reviewer is the run's user, its agent or the agent's owner (`self_review`); nobody knows
@@ -52,7 +55,7 @@ async def review_memory(
         proposal_id,
         verdict,
         reviewer=by.id,
-        at_us=app.ports.clock.now_us(),
+        at_us=app.ports.clock.now_us() if at_us is None else at_us,
         reason=reason,
         integrity=integrity,
         supersede=supersede,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace, begin_deploys, http_face
+from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace
 from tests.unit.http_api.control.test_packs import SHORT
-from tests.unit.http_api.routes.test_sessions import WHERE, answer, asked, call
 
 
 def test_a_draft_expands_and_lint_finds_nothing(face: HttpFace) -> None:
@@ -69,43 +67,14 @@ def test_a_request_is_compiled_as_its_run_would_be_and_no_run_is_made(face: Http
 
 
 @pytest.mark.parametrize("by", [REQUESTER, LEAD])
-@pytest.mark.parametrize("path", ["draft", "expand", "lint", "test"])
+@pytest.mark.parametrize("path", ["draft", "expand", "lint", "test", "mine"])
 def test_who_governs_nothing_authors_nothing(face: HttpFace, by: str, path: str) -> None:
     bodies = {
         "draft": {"name": "a", "who": ["b"]},
         "expand": {"declaration": SHORT},
         "lint": {"document": SHORT},
         "test": {"document": SHORT},
+        "mine": {"name": "a.b"},
     }
     answer = face.send("POST", f"/v1/packs/{path}", by=by, json=bodies[path])
     assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
-
-
-@pytest.fixture(scope="module")
-def deploys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpFace]:
-    with http_face(tmp_path_factory.mktemp("deploys"), begin_deploys) as made:
-        yield made
-
-
-def test_a_pack_is_tested_with_the_calls_that_sessions_made(deploys: HttpFace) -> None:
-    """Only with those of runs that the caller may see."""
-    run = asked(deploys, "tested")
-    answer(deploys, run, "approved")
-    call(deploys, "tested", "rollback", WHERE, "rollback", headers={"Prefer": "wait=20"})
-    [ref] = [
-        one["ref"]
-        for one in deploys.send("GET", "/v1/packs", by="otto", tenant="acme").json()["items"]
-        if one["kind"] == "context_pack"
-    ]
-    document = json.dumps(deploys.send("GET", f"/v1/packs/{ref}", by="otto", tenant="acme").json()["document"])
-    body = {"document": document, "runs": [run]}
-    judged = deploys.send("POST", "/v1/packs/test", by="otto", tenant="acme", json=body)
-    assert judged.status_code == 200, judged.text
-    verdicts = {one["call_id"]: one["verdict"] for one in judged.json()["calls"]}
-    assert verdicts == {"ci": "allowed", "impact": "allowed", "rollback": "ask"}
-    nowhere = deploys.send(
-        "POST", "/v1/packs/test", by="otto", tenant="acme", json={**body, "runs": ["run_0000000000000000"]}
-    )
-    assert nowhere.status_code == 404
-    unseen = deploys.send("POST", "/v1/packs/test", by="otto", tenant="acme", json={**body, "intents": ["nothing"]})
-    assert (unseen.status_code, unseen.json()["errors"][0]["code"]) == (422, "unknown_intent")

@@ -1,0 +1,139 @@
+"""What sessions of agents recorded, and packs: what a pack would do with it, and a pack made from it.
+
+Only runs that the caller may see are read. They are read in the server, where the keys are, and judged in a child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter
+from pydantic import Field, Strict
+
+from contextos.app import App
+from contextos.contracts.model import ListOnly, Model, Name, Seq
+from contextos.http_api.access import RolesHere, readable_run, reads_every_run
+from contextos.http_api.bodies import body_of, json_of
+from contextos.http_api.callers import AppHere, CallerHere
+from contextos.http_api.control.children import Children, ChildrenHere, in_child
+from contextos.http_api.control.drafts import PackText, tool_definitions
+from contextos.http_api.control.packs import PACK_READERS
+from contextos.http_api.control.signing import require_role
+from contextos.http_api.problems import HttpProblem
+from contextos.queries.observations import RecordedSession, Recording, read_sessions
+from contextos.trust.identity.callers import Caller
+
+recording_routes: Final = APIRouter(tags=["packs"])
+
+MAX_READ_RUNS: Final = 200
+
+
+class SessionChoice(Model):
+    """Sessions: `runs`, or the observed ones of the `limit` newest runs; of these intents alone."""
+
+    runs: Annotated[tuple[Name, ...], Strict(False), Field(max_length=MAX_READ_RUNS), ListOnly()] = ()
+    intents: Seq[Name] = ()
+    limit: int = Field(default=MAX_READ_RUNS, ge=1, le=MAX_READ_RUNS)
+
+
+class PackTrial(SessionChoice):
+    """A pack, short or whole, as text, and the sessions to judge by it."""
+
+    document: PackText
+
+
+class MinedDraft(SessionChoice):
+    """A pack to make from sessions: its name, its version, and the role that is asked about writes."""
+
+    name: Name
+    version: Name = "0.1.0"
+    approver: Name = "approver"
+
+
+class ReadSessions(Model):
+    """What was read. `faults` names the runs that were left out because they do not verify, and `older_runs` says that
+    older runs were not read.
+    """
+
+    faults: dict[str, str]
+    older_runs: bool
+
+
+class TrialCall(Model):
+    """A recorded call, what the pack would do with it, and the rules, gates or checks behind that."""
+
+    run_id: str
+    call_id: str
+    tool: str
+    verdict: Literal["allowed", "ask", "deny"]
+    rules: list[str]
+    detail: str
+
+
+class TrialReport(ReadSessions):
+    """What a pack would do with recorded calls."""
+
+    calls: list[TrialCall]
+
+
+class MinedDeclaration(ReadSessions):
+    """The short form of a pack that allows what sessions did, and little else: a draft, to be read before it is signed.
+    `calls_left_out` counts calls by why, and `not_bounded` names arguments by tool that nothing limits.
+    """
+
+    declaration: str
+    calls_left_out: dict[str, int]
+    not_bounded: dict[str, list[str]]
+
+
+TrialBody = Annotated[PackTrial, json_of(PackTrial)]
+MinedBody = Annotated[MinedDraft, json_of(MinedDraft)]
+
+
+@recording_routes.post("/packs/test", openapi_extra=body_of(PackTrial))
+async def post_trial(
+    app: AppHere, caller: CallerHere, roles: RolesHere, children: ChildrenHere, sent: TrialBody
+) -> TrialReport:
+    """Judge the calls that sessions made by a pack. They are played again in memory with the recorded answers."""
+    require_role(roles, *PACK_READERS)
+    async with _recording(app, caller, roles, children, sent) as (recording, read):
+        answer = await in_child("test", caller.tenant_id, document=sent.document, **read)
+    calls = [TrialCall(**one) for one in answer["calls"]]
+    return TrialReport(calls=calls, faults=dict(recording.faults), older_runs=recording.older)
+
+
+@recording_routes.post("/packs/mine", openapi_extra=body_of(MinedDraft))
+async def post_mined(
+    app: AppHere, caller: CallerHere, roles: RolesHere, children: ChildrenHere, sent: MinedBody
+) -> MinedDeclaration:
+    """Draft the short form of a pack that allows what sessions did, and little else."""
+    require_role(roles, *PACK_READERS)
+    fields = {"name": sent.name, "version": sent.version, "approver": sent.approver}
+    async with _recording(app, caller, roles, children, sent) as (recording, read):
+        answer = await in_child("mine", caller.tenant_id, fields=fields, **read)
+    return MinedDeclaration(**answer, faults=dict(recording.faults), older_runs=recording.older)
+
+
+@asynccontextmanager
+async def _recording(
+    app: App, caller: Caller, roles: frozenset[str], children: Children, sent: SessionChoice
+) -> AsyncIterator[tuple[Recording, dict[str, Any]]]:
+    """The sessions of runs that the caller may see, and the fields of a task about them; in a place of the tenant."""
+    if not sent.runs and not reads_every_run(roles):
+        raise HttpProblem(403, "not_allowed", "you do not see the runs of others here; name runs of your own")
+    async with children.place(caller.tenant_id):
+        named = [(await readable_run(app, caller, roles, one)).run_id for one in sent.runs]
+        store = app.stores.tenant(caller.tenant_id)
+        found = await read_sessions(store, caller.tenant_id, app.keys, named, limit=sent.limit)
+        recording = found.of_intents(sent.intents)
+        sessions = [_told(one) for one in recording.sessions]
+        yield recording, {"sessions": sessions, "definitions": tool_definitions(app, caller)}
+
+
+def _told(one: RecordedSession) -> dict[str, Any]:
+    told = {"run_id": one.run_id, "request": one.request, "pack_ref": one.pack_ref, "observed": one.observed}
+    told |= {"at_end": one.at_end, "wall_clock_ms": one.wall_clock_ms, "principals": one.principals.to_json()}
+    return {**told, "calls": [asdict(call) for call in one.calls]}

@@ -68,10 +68,7 @@ async def authenticated(request: Request, tokens: TokensHere, session: SessionHe
         Unavailable: as `BearerTokens.caller` and `BrowserLogins.caller`.
     """
     if session is not None:
-        try:
-            return await request.app.state.browser_logins.caller(session)  # type: ignore[no-any-return]
-        except (SignatureInvalid, NotFound):
-            raise _unauthenticated(f'Bearer realm="{REALM}"') from None
+        return await _of_session(request.app.state.browser_logins, session)
     sent = request.headers.getlist("authorization")
     scheme, _, token = sent[0].partition(" ") if len(sent) == 1 else ("", "", "")
     if scheme.lower() != "bearer" or not token:
@@ -83,6 +80,13 @@ async def authenticated(request: Request, tokens: TokensHere, session: SessionHe
 
 
 CallerHere = Annotated[Caller, Depends(authenticated)]
+
+
+async def _of_session(logins: BrowserLogins, session: str) -> Caller:
+    try:
+        return await logins.caller(session)
+    except (SignatureInvalid, NotFound):
+        raise _unauthenticated(f'Bearer realm="{REALM}"') from None
 
 
 def _unauthenticated(challenge: str) -> HttpProblem:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import ssl
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,8 +29,10 @@ GRACE_S: Final = 30
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-async def serve_api(api: FastAPI, bound: socket) -> None:
-    """Serve the API on a listening socket until SIGINT or SIGTERM, or until the task is cancelled."""
+async def serve_api(api: FastAPI, bound: socket, *, tls: ssl.SSLContext | None = None) -> None:
+    """Serve the API on a listening socket until SIGINT or SIGTERM, or until the task is cancelled. With `tls`, every
+    connection is encrypted.
+    """
     config = uvicorn.Config(
         api,
         http=HeadInTime,
@@ -42,6 +45,8 @@ async def serve_api(api: FastAPI, bound: socket) -> None:
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         timeout_graceful_shutdown=GRACE_S,
     )
+    config.load()
+    config.ssl = tls
     await StoppableServer(config, api.state.stopping).serve(sockets=[bound])
 
 

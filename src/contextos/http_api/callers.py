@@ -67,26 +67,27 @@ async def authenticated(request: Request, tokens: TokensHere, session: SessionHe
             does not say why.
         Unavailable: as `BearerTokens.caller` and `BrowserLogins.caller`.
     """
-    if session is not None:
-        return await _of_session(request.app.state.browser_logins, session)
-    sent = request.headers.getlist("authorization")
-    scheme, _, token = sent[0].partition(" ") if len(sent) == 1 else ("", "", "")
-    if scheme.lower() != "bearer" or not token:
-        raise _unauthenticated(f'Bearer realm="{REALM}"')
     try:
-        return await tokens.caller(token.strip())
+        if session is not None:
+            caller: Caller = await request.app.state.browser_logins.caller(session)
+        else:
+            caller = await tokens.caller(_bearer_token(request))
     except (SignatureInvalid, NotFound):
-        raise _unauthenticated(f'Bearer realm="{REALM}", error="invalid_token"') from None
+        error = ', error="invalid_token"' if session is None else ""
+        raise _unauthenticated(f'Bearer realm="{REALM}"{error}') from None
+    return caller
 
 
 CallerHere = Annotated[Caller, Depends(authenticated)]
 
 
-async def _of_session(logins: BrowserLogins, session: str) -> Caller:
-    try:
-        return await logins.caller(session)
-    except (SignatureInvalid, NotFound):
-        raise _unauthenticated(f'Bearer realm="{REALM}"') from None
+def _bearer_token(request: Request) -> str:
+    """The token of a request. Raises `HttpProblem` (401) if it has not exactly one."""
+    sent = request.headers.getlist("authorization")
+    scheme, _, token = sent[0].partition(" ") if len(sent) == 1 else ("", "", "")
+    if scheme.lower() != "bearer" or not token:
+        raise _unauthenticated(f'Bearer realm="{REALM}"')
+    return token.strip()
 
 
 def _unauthenticated(challenge: str) -> HttpProblem:

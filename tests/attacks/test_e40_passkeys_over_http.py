@@ -296,7 +296,7 @@ REGISTRATIONS: dict[str, Made] = {
     "a person who was not there": lambda key, said: key.create(said, origin=HERE, flags=VERIFIED | ATTESTED),
     "no credential": lambda key, said: key.create(said, origin=HERE, flags=PRESENT | VERIFIED),
     "another id within": lambda key, said: key.create(said, origin=HERE, credential_id=b"other"),
-    "an algorithm that does not count": lambda _, said: Passkey("PS256").create(said, origin=HERE),
+    "an algorithm that does not count": lambda _, said: Passkey("PS256", b"new").create(said, origin=HERE),
     "an attestation object that is none": lambda key, said: key.create(said, origin=HERE, attested={"authData": b""}),
     "client data that is no JSON": without("clientDataJSON"),
     "an attestation object that is no CBOR": without("attestationObject"),

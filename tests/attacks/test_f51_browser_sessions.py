@@ -21,6 +21,7 @@ from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.trust.seal import KeyRing, decode_base64, seal
+from tests.attacks.test_f45_http_tenants import routes_with_a_name
 from tests.http_face import LEAD, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
 from tests.issuer import NOW_S, mac_with, segment, token
 from tests.oidc_provider import CLIENT, ORIGIN, SECRET, Browser, Provider, browser_face
@@ -245,8 +246,17 @@ def test_a_session_of_one_tenant_sees_nothing_of_another(browser: Browser, provi
     there = Browser(face, provider)
     there.log_in(tenant=OTHER_TENANT)
     assert there.send("GET", "/v1/caller").json()["tenant_id"] == OTHER_TENANT
-    assert there.send("GET", f"/v1/runs/{run}").status_code == 404
     assert there.send("GET", "/v1/runs").json()["items"] == []
+    csrf, answered = there.csrf(), 0
+    for method, path, body in routes_with_a_name(face):
+        more = {} if body is None else {"json": body}
+        filled = path.replace("{ledger}", "effect")
+        one, other = (
+            there.send(method, filled.replace("{run}", name), headers=csrf, **more) for name in (run, "run_" + "0" * 16)
+        )
+        assert (one.status_code, one.content, one.headers) == (404, other.content, other.headers), (method, path)
+        answered += 1
+    assert answered >= 7
 
 
 def test_a_writer_of_the_database_makes_up_no_session(logged_in: Browser, face: HttpFace) -> None:

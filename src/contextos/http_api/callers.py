@@ -76,31 +76,28 @@ async def authenticated(request: Request, tokens: TokensHere, session: SessionHe
         Overloaded: the caller or their tenant sent too many requests (429).
         Unavailable: as `BearerTokens.caller` and `BrowserLogins.caller`.
     """
-    caller = await (_of_token(request, tokens) if session is None else _of_session(request, session))
+    try:
+        if session is not None:
+            caller: Caller = await request.app.state.browser_logins.caller(session)
+        else:
+            caller = await tokens.caller(_bearer_token(request))
+    except (SignatureInvalid, NotFound):
+        error = ', error="invalid_token"' if session is None else ""
+        raise _unauthenticated(f'Bearer realm="{REALM}"{error}') from None
     rates.count(caller)
     return caller
 
 
-async def _of_session(request: Request, session: str) -> Caller:
-    logins: BrowserLogins = request.app.state.browser_logins
-    try:
-        return await logins.caller(session)
-    except (SignatureInvalid, NotFound):
-        raise _unauthenticated(f'Bearer realm="{REALM}"') from None
+CallerHere = Annotated[Caller, Depends(authenticated)]
 
 
-async def _of_token(request: Request, tokens: BearerTokens) -> Caller:
+def _bearer_token(request: Request) -> str:
+    """The token of a request. Raises `HttpProblem` (401) if it has not exactly one."""
     sent = request.headers.getlist("authorization")
     scheme, _, token = sent[0].partition(" ") if len(sent) == 1 else ("", "", "")
     if scheme.lower() != "bearer" or not token:
         raise _unauthenticated(f'Bearer realm="{REALM}"')
-    try:
-        return await tokens.caller(token.strip())
-    except (SignatureInvalid, NotFound):
-        raise _unauthenticated(f'Bearer realm="{REALM}", error="invalid_token"') from None
-
-
-CallerHere = Annotated[Caller, Depends(authenticated)]
+    return token.strip()
 
 
 def _unauthenticated(challenge: str) -> HttpProblem:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import ssl
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 GRACE_S: Final = 30
 
 
-async def serve_api(api: FastAPI, bound: socket, *, drain_s: float = 0) -> None:
-    """Serve the API on a listening socket until SIGINT or SIGTERM, or until the task is cancelled.
+async def serve_api(api: FastAPI, bound: socket, *, drain_s: float = 0, tls: ssl.SSLContext | None = None) -> None:
+    """Serve the API on a listening socket until SIGINT or SIGTERM, or until the task is cancelled. With `tls`, every
+    connection is encrypted.
 
     After SIGTERM it takes requests for `drain_s` seconds more. Raises as `reserve_files`.
     """
@@ -47,6 +49,8 @@ async def serve_api(api: FastAPI, bound: socket, *, drain_s: float = 0) -> None:
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         timeout_graceful_shutdown=GRACE_S,
     )
+    config.load()
+    config.ssl = tls
     await DrainingServer(config, api.state.draining, api.state.stopping, drain_s).serve(sockets=[bound])
     if driven := list(api.state.driven):
         await asyncio.wait(driven, timeout=GRACE_S)

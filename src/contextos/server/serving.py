@@ -142,11 +142,12 @@ def require_token(app: Asgi, token: str) -> Asgi:
     return checked
 
 
-def listen(address: str) -> socket.socket:
-    """Return a listening socket on `HOST:PORT` of this machine. Port 0 means any free port.
+def listen(address: str, *, reachable: bool = False) -> socket.socket:
+    """Return a listening socket on `HOST:PORT` of this machine. Port 0 means any free port. `reachable`: other machines
+    can reach it, because the caller brings TLS.
 
     Raises:
-        InvalidSettings: the address is not a loopback address, or the socket cannot be bound.
+        InvalidSettings: the address is not a loopback address where it has to be one, or the socket cannot be bound.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
@@ -155,7 +156,7 @@ def listen(address: str) -> socket.socket:
         number = int(port)
     except ValueError:
         raise _refused(address, "not_an_address", "it is not `HOST:PORT` with an IP address") from None
-    if not local.is_loopback:
+    if not local.is_loopback and not reachable:
         raise _refused(address, "not_loopback", "other machines can reach it, and there is no TLS here")
     bound = socket.socket(socket.AF_INET6 if local.version == 6 else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 
 from contextos.http_api import connections, hosting
+from contextos.http_api.tls import tls_context
 from contextos.server.serving import listen
+from tests.certificates import certificate
 from tests.world import run
 
 
 @asynccontextmanager
-async def served(drain_s: float = 0) -> AsyncIterator[tuple[int, FastAPI, asyncio.Event, asyncio.Event]]:
+async def served(
+    drain_s: float = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[int, FastAPI, asyncio.Event, asyncio.Event]]:
     """A server with one slow route: its port, its API, and the events at the begin and before the end of a request."""
     api = FastAPI()
     api.state.draining, api.state.stopping, api.state.driven = asyncio.Event(), asyncio.Event(), set()
@@ -42,9 +48,13 @@ async def served(drain_s: float = 0) -> AsyncIterator[tuple[int, FastAPI, asynci
 
         return StreamingResponse(lines())
 
+    @api.get("/seen")
+    async def seen(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(f"{request.url.scheme} {request.client.host if request.client else ''}")
+
     bound = listen("127.0.0.1:0")
     port = bound.getsockname()[1]
-    server = asyncio.create_task(hosting.serve_api(api, bound, drain_s=drain_s))
+    server = asyncio.create_task(hosting.serve_api(api, bound, drain_s=drain_s, tls=tls))
     try:
         yield port, api, began, go_on
     finally:
@@ -55,8 +65,8 @@ async def served(drain_s: float = 0) -> AsyncIterator[tuple[int, FastAPI, asynci
         await server
 
 
-async def exchange(port: int, sent: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def exchange(port: int, sent: bytes, tls: ssl.SSLContext | None = None) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
     writer.write(sent)
     try:
         return await asyncio.wait_for(reader.read(), 30)
@@ -155,3 +165,30 @@ def test_a_request_that_is_cut_off_by_the_stop_is_told_to_come_again(
     assert "retry-after: 1\r\n" in answer
     assert '"code":"stopping"' in answer
     assert not [one for one in caplog.records if one.exc_info]
+
+
+SEEN = b"GET /seen HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+
+
+def test_what_a_proxy_says_of_a_request_is_not_believed() -> None:
+    async def act() -> bytes:
+        said = b"X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.7\r\nForwarded: for=192.0.2.7;proto=https\r\n\r\n"
+        async with served() as (port, *_):
+            return await exchange(port, SEEN + said)
+
+    assert run(act()).endswith(b"\r\n\r\nhttp 127.0.0.1")
+
+
+def test_a_server_with_tls_answers_over_tls_alone(tmp_path: Path) -> None:
+    chain, key = certificate(tmp_path)
+    client = ssl.create_default_context(cafile=str(chain))
+    old = ssl.create_default_context(cafile=str(chain))
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    async def act() -> None:
+        async with served(tls_context(chain, key)) as (port, *_):
+            for context in (client, old):
+                assert (await exchange(port, SEEN + b"\r\n", context)).endswith(b"https 127.0.0.1")
+            assert b"200" not in await exchange(port, SEEN + b"\r\n")
+
+    run(act())

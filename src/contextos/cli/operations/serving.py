@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -14,6 +15,7 @@ from contextos.errors import InvalidSettings, Problem
 
 if TYPE_CHECKING:
     from socket import socket
+    from ssl import SSLContext
 
 DEFAULT_PORT: Final = 8765
 MAX_SHOWN_LOGINS: Final = 32
@@ -21,7 +23,7 @@ MAX_DRAIN_S: Final = 300
 
 
 def serve_command(
-    host: Annotated[str, typer.Option("--host", help="The loopback address to serve on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", help="The address to serve on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")] = DEFAULT_PORT,
     no_worker: Annotated[
         bool, typer.Option("--no-worker", help="Leave due runs and notices to `contextos worker` processes.")
@@ -30,26 +32,44 @@ def serve_command(
         int,
         typer.Option("--drain", min=0, max=MAX_DRAIN_S, metavar="SECONDS", help="How long to serve on after SIGTERM."),
     ] = 0,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="The certificate and its chain (PEM), for TLS.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key (PEM), without a passphrase.")
+    ] = None,
+    behind_tls_proxy: Annotated[
+        bool, typer.Option("--behind-tls-proxy", help="Serve other machines without TLS: a proxy in front has it.")
+    ] = False,
     workspace: WorkspaceOption = None,
 ) -> int:
     """Serve the HTTP API and drive due runs until interrupted.
 
-    In a development workspace it prints a login for each person of the directory file. Only this machine is served; put
-    a TLS proxy in front to serve others. After SIGTERM it goes on for `--drain` seconds, in which `/v1/ready` says no.
+    In a development workspace it prints a login for each person of the directory file. Other machines are served over
+    TLS alone, or through a TLS proxy; what that says of a request in its own headers is not believed. After SIGTERM it
+    goes on for `--drain` seconds, in which `/v1/ready` says no.
     """
     require_service()
+    from contextos.http_api.tls import check_reach, tls_context
+    from contextos.port_settings.checks import is_loopback
     from contextos.server.serving import listen
 
+    if (tls_cert is None) is not (tls_key is None):
+        detail = "a certificate needs its key, and a key its certificate"
+        raise InvalidSettings(Problem("/http", "no_certificate", detail, "give `--tls-cert` and `--tls-key`"))
+    tls = tls_context(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
+    check_reach(is_loopback(host), has_tls=tls is not None, behind_tls_proxy=behind_tls_proxy)
+
     async def operation(context: CommandContext) -> None:
-        await _serve(context, bound, drives=not no_worker, drain_s=drain)
+        await _serve(context, bound, tls, drives=not no_worker, drain_s=drain)
 
     # Bound first: a client that connects before the server is ready waits and is not refused.
-    with listen(f"[{host}]:{port}" if ":" in host else f"{host}:{port}") as bound:
+    with listen(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", reachable=True) as bound:
         with_context(workspace, None, operation)
     return 0
 
 
-async def _serve(context: CommandContext, bound: socket, *, drives: bool, drain_s: int) -> None:
+async def _serve(context: CommandContext, bound: socket, tls: SSLContext | None, *, drives: bool, drain_s: int) -> None:
     from contextos.app.development_tokens import development_logins
     from contextos.http_api.assembly import http_api
     from contextos.http_api.hosting import serve_api
@@ -62,7 +82,7 @@ async def _serve(context: CommandContext, bound: socket, *, drives: bool, drain_
     if tokens.development:
         logins = await development_logins(app.settings, app.deployment.ports, ttl_s=MAX_DEVELOPMENT_TTL_S)
     async with running_engine(app, drives=drives, serves_metrics=True):
-        print_note(f"serving http://{address_of(bound)}/v1; interrupt to stop")
+        print_note(f"serving {'https' if tls else 'http'}://{address_of(bound)}/v1; interrupt to stop")
         if not drives:
             print_note("this process drives no due run; `contextos worker` does, on this store")
         if logins:
@@ -71,7 +91,7 @@ async def _serve(context: CommandContext, bound: socket, *, drives: bool, drain_
             print_note(f"  {displayed(tenant_id)} {displayed(person_id)} {token}")
         if len(logins) > MAX_SHOWN_LOGINS:
             print_note(f"  and {len(logins) - MAX_SHOWN_LOGINS} more people; `contextos token` makes one for each")
-        await serve_api(http_api(app, tokens), bound, drain_s=drain_s)
+        await serve_api(http_api(app, tokens), bound, drain_s=drain_s, tls=tls)
         print_note("stopping: the runs in progress are released")
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
 
 from contextos.app import App
 from contextos.errors import InvalidSettings, Problem
+from tests.certificates import certificate
 from tests.unit.cli.conftest import Shop
 
 
@@ -17,7 +19,31 @@ from tests.unit.cli.conftest import Shop
 def test_an_address_that_other_machines_reach_is_refused(shop: Shop, host: str) -> None:
     said = shop.say("serve", "--host", host, "--port", "0")
     assert said.code == 2
-    assert f"cannot serve on `{'[' + host + ']' if ':' in host else host}:0`" in said.err
+    assert "other machines can reach the address, and there is no TLS" in said.err
+
+
+def test_tls_needs_a_certificate_and_its_key(shop: Shop, tmp_path: Path) -> None:
+    chain, key = certificate(tmp_path)
+    for given in (["--tls-cert", str(chain)], ["--tls-key", str(key)]):
+        said = shop.say("serve", "--port", "0", *given)
+        assert (said.code, "a certificate needs its key" in said.err) == (2, True)
+    key.chmod(0o644)
+    said = shop.say("serve", "--port", "0", "--tls-cert", str(chain), "--tls-key", str(key))
+    assert (said.code, "`tls.key` can be read by others" in said.err) == (2, True)
+
+
+def test_a_proxy_in_front_of_this_machine_alone_changes_nothing(shop: Shop) -> None:
+    said = shop.say("serve", "--port", "0", "--behind-tls-proxy")
+    assert (said.code, "leave `--behind-tls-proxy` out" in said.err) == (2, True)
+
+
+def test_development_tokens_do_not_count_where_other_machines_connect(shop: Shop, tmp_path: Path) -> None:
+    """Neither behind a proxy nor with TLS: a deployment in which nobody else can come is refused."""
+    chain, key = certificate(tmp_path)
+    tls = ["--tls-cert", str(chain), "--tls-key", str(key)]
+    for given in (["--behind-tls-proxy"], tls):
+        said = shop.say("serve", "--host", "0.0.0.0", "--port", "0", *given)
+        assert (said.code, "can be reached from other machines" in said.err) == (2, True), said.err
 
 
 def test_a_port_that_is_taken_is_named(shop: Shop) -> None:

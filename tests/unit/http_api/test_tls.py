@@ -1,0 +1,67 @@
+"""TLS of a server: which files are its certificate and key, and which address needs one."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from contextos.errors import InvalidSettings
+from contextos.http_api.tls import check_reach, tls_context
+from tests.certificates import certificate
+
+
+def test_a_certificate_with_its_key_is_tls_1_2_or_newer(tmp_path: Path) -> None:
+    context = tls_context(*certificate(tmp_path))
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert context.protocol is ssl.PROTOCOL_TLS_SERVER
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    chain, key = certificate(tmp_path)
+    key.chmod(0o640)
+    with pytest.raises(InvalidSettings, match="can be read by others"):
+        tls_context(chain, key)
+
+
+@pytest.mark.parametrize("broken", ["no chain", "no key", "another key", "a passphrase", "swapped", "no PEM"])
+def test_files_that_do_not_belong_together_are_refused(tmp_path: Path, broken: str) -> None:
+    chain, key = certificate(tmp_path)
+    (tmp_path / "more").mkdir()
+    other = certificate(tmp_path / "more", passphrase=b"secret" if broken == "a passphrase" else b"")[1]
+    pairs = {
+        "no chain": (tmp_path / "nothing", key),
+        "no key": (chain, tmp_path / "nothing"),
+        "another key": (chain, other),
+        "a passphrase": (chain, other),
+        "swapped": (key, key),
+        "no PEM": (Path(__file__), key),
+    }
+    with pytest.raises(InvalidSettings, match="no certificate with its key"):
+        tls_context(*pairs[broken])
+
+
+@pytest.mark.parametrize(
+    ("is_loopback", "has_tls", "behind_tls_proxy"),
+    [(True, False, False), (True, True, False), (False, True, False), (False, False, True)],
+)
+def test_other_machines_are_served_over_tls(is_loopback: bool, has_tls: bool, behind_tls_proxy: bool) -> None:
+    check_reach(is_loopback, has_tls=has_tls, behind_tls_proxy=behind_tls_proxy)
+
+
+@pytest.mark.parametrize(
+    ("is_loopback", "has_tls", "behind_tls_proxy", "code"),
+    [
+        (False, False, False, "not_loopback"),
+        (True, False, True, "no_effect"),
+        (False, True, True, "no_effect"),
+        (True, True, True, "no_effect"),
+    ],
+)
+def test_an_address_without_tls_and_a_proxy_without_effect_are_refused(
+    is_loopback: bool, has_tls: bool, behind_tls_proxy: bool, code: str
+) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        check_reach(is_loopback, has_tls=has_tls, behind_tls_proxy=behind_tls_proxy)
+    assert refused.value.problems[0].code == code

@@ -26,11 +26,14 @@ version. `tests/public_api.txt` is a snapshot of all of them; `tests/test_export
 - `contextos.contracts.ports.*`: the ports that an embedder can implement
 - `contextos.application.*`: what `App` offers an application: runs, approvals, facts, subscriptions
 - `contextos.operations.acts.facts`: write facts into the graph
-- `contextos.contracts.calls`: what a gate answers to a call: `Done`, `Refused`, `Waiting`
 - `contextos.operations.gate.gate`: the gate of an agent's session
 - `contextos.operations.operator`: what operators do: answer, settle, cancel, erase
 - `contextos.adapters.function.loading`: adapters that the settings pin by digest
 - `contextos.tools.declared`: tools from functions
+- `contextos.client`: a client of the HTTP API of a server (extra `client`)
+- `contextos.client.connection`: what a client does
+- `contextos.client.event_stream`: the events of a run
+- `contextos.client.sessions`: the gate of a session over HTTP
 - `contextos.frameworks.wrapping`: a framework's own tool becomes a governed tool
 - `contextos.frameworks.pydantic_ai`: agents of Pydantic AI (extra `pydantic-ai`)
 - `contextos.frameworks.langgraph`: graphs of LangGraph (extra `langgraph`)

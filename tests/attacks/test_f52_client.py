@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from contextos.client import connect, connection, sending
-from contextos.client.sending import MAX_WAIT_S
+from contextos.client.sending import MAX_PAUSE_S
 from contextos.errors import ContextOSError, InvalidInput, Overloaded, RequestRefused, Unavailable, UnfitAnswer
 from contextos.http_api.documents import QuestionDocument
 from tests.loopback import Answer, Asked, serving
@@ -152,7 +152,7 @@ def endless(first: bytes, part: bytes) -> Iterator[bytes]:
 
 
 def test_a_body_without_an_end_is_cut_off(monkeypatch) -> None:
-    monkeypatch.setattr(sending, "MAX_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(sending, "MAX_API_ANSWER_BYTES", 1 << 20)
     parts = endless(HEAD % b"application/json", b" " * 65_536)
     assert isinstance(asyncio.run(against(parts, lambda client: client.runs())), UnfitAnswer)
 
@@ -249,10 +249,10 @@ def test_a_code_of_a_problem_chooses_no_other_class() -> None:
 
 
 def test_a_server_that_says_to_come_back_in_a_year_is_not_waited_for() -> None:
-    said = (429, problem(429, code="overloaded")[1], {**PROBLEM, "Retry-After": str(MAX_WAIT_S + 1)})
+    said = (429, problem(429, code="overloaded")[1], {**PROBLEM, "Retry-After": str(MAX_PAUSE_S + 1)})
     error = refused(said)
     assert isinstance(error, Overloaded)
-    assert error.retry_after_ms == (MAX_WAIT_S + 1) * 1_000
+    assert error.retry_after_ms == (MAX_PAUSE_S + 1) * 1_000
 
 
 QUESTION = QuestionDocument(

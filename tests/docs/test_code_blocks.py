@@ -31,8 +31,10 @@ UNCHECKED = {"text", "mermaid"}
 
 WITHOUT_BLOCKS = {"concepts.md"}
 """Pages that only explain terms."""
-ELSEWHERE = {"first-decision.md", "service.md"}
-"""Pages that begin in an empty directory: `tests/e2e/test_first_decision.py` and `test_service_page.py` type them."""
+ELSEWHERE = {"first-decision.md", "integrate.md", "service.md"}
+"""Pages that begin in an empty directory: `tests/e2e/test_first_decision.py`, `test_integrate_page.py` and
+`test_service_page.py` type them.
+"""
 SERVICE = ROOT / "docs" / "production.md"
 """A page that needs a PostgreSQL server, which it names by these URLs."""
 OWNER = "postgresql://owner@db.example/contextos"

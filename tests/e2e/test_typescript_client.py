@@ -23,9 +23,8 @@ from tests.world import run
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "typescript"
 PACKAGES = json.loads((EXAMPLE / "package.json").read_text("utf-8"))
-PINNED = ("node@22.23.3", *(f"{name}@{version}" for name, version in sorted(
-    {**PACKAGES["dependencies"], **PACKAGES["devDependencies"]}.items()
-)))  # fmt: skip
+PACKAGES_PINNED = sorted({**PACKAGES["dependencies"], **PACKAGES["devDependencies"]}.items())
+PINNED = ("node@22.23.3", *(f"{name}@{version}" for name, version in PACKAGES_PINNED))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Write the generated pages of the docs: commands, errors, settings, the pack, the run, journal kinds and the map.
+"""Write the generated pages of the docs: commands, errors, settings, the pack, the HTTP API, the run, and the map.
 
 `python -m contextos.cli.reference` writes them. With `--check` it compares them and exits with 3 if one differs.
 """
@@ -31,6 +31,7 @@ def reference_pages() -> dict[str, str]:
         "reference/run.md": _run,
         "reference/journal-kinds.md": _journal_kinds,
         "reference/facts.md": _fact_vocabulary,
+        "reference/http-api.md": _http_api,
         "design/map.md": page,
     }
     return {name: "\n".join([NOTE, "", *made()]).rstrip() + "\n" for name, made in makers.items()}
@@ -206,6 +207,13 @@ def _pack() -> Iterator[str]:
         else:
             rows = [(f"`{path}`", kind, default, meaning) for path, kind, default, meaning in part]
             yield from _table(("field", "type", "default", "meaning"), rows)
+
+
+def _http_api() -> Iterator[str]:
+    from contextos.cli.operations.http_reference import http_page, openapi_document
+
+    for part in http_page(openapi_document()):
+        yield from (part,) if isinstance(part, str) else _table(*part)
 
 
 def _run() -> Iterator[str]:

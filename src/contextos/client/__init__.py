@@ -2,7 +2,7 @@
 
 `connect` opens one. It needs `httpx` (extra `client`) and imports nothing of the server, the engine or the store.
 
-- `connection`: `connect`, and `Client` with a method for each thing that the API does.
+- `connection`: `connect`, and `ApiClient` with a method for each thing that the API does.
 - `sessions`: the gate of a session, which frameworks take as that of `App.gate`.
 - `sending`: one request, with its time limits, its bounds and its repeats. `refusals`: an answer that is an error.
 - `event_stream`: server-sent events. `signatures`: what a person signs is what the program asked for.
@@ -16,8 +16,8 @@ Invariants, with the tests that prove them:
 - Nothing is signed but the answer that the program gave: `tests/unit/client/test_signatures.py`.
 """
 
-from contextos.client.connection import Client, Connection, connect
+from contextos.client.connection import ApiClient, ApiConnection, connect
 from contextos.client.event_stream import StreamedEvent
 from contextos.client.sessions import ClientGate
 
-__all__ = ["Client", "ClientGate", "Connection", "StreamedEvent", "connect"]
+__all__ = ["ApiClient", "ApiConnection", "ClientGate", "StreamedEvent", "connect"]

@@ -1,4 +1,4 @@
-"""`connect`: the door to a server, for programs with an event loop and for programs without one; and `Client`."""
+"""`connect`: the door to a server, for programs with an event loop and for programs without one; and `ApiClient`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from uuid import uuid4
 
 from contextos.adapters.loop_thread import BlockingRoot, LoopThread
 from contextos.client.event_stream import EventReader, StreamedEvent
-from contextos.client.sending import FIRST_WAIT_S, Sender, Token, named, wait_after
+from contextos.client.sending import FIRST_PAUSE_S, BearerToken, Sender, named, wait_after
 from contextos.client.sessions import ClientGate
-from contextos.client.signatures import ACT, APPROVAL, Sign, check_statement, signed_token
+from contextos.client.signatures import ACT_TOKEN, APPROVAL_TOKEN, Sign, check_statement, signed_token
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
@@ -33,17 +33,17 @@ from contextos.http_api.documents import (
     TimelineDocument,
 )
 
-DEFAULT_TIMEOUT_S: Final = 120
+API_TIMEOUT_S: Final = 120
 SILENCE_S: Final = 60
 """A stream on which nothing arrives for so long is opened again; the server writes a line every 15 s."""
 
-Verdict = Literal["approved", "denied"]
-Ledger = Literal["context", "effect", "decision"]
+VerdictName = Literal["approved", "denied"]
+LedgerName = Literal["context", "effect", "decision"]
 
 
 def connect(
-    url: str, token: Token, *, timeout_s: float = DEFAULT_TIMEOUT_S, tls: ssl.SSLContext | None = None
-) -> Connection:
+    url: str, token: BearerToken, *, timeout_s: float = API_TIMEOUT_S, tls: ssl.SSLContext | None = None
+) -> ApiConnection:
     """Return a context that is a client of the API at `url`: `async with connect(…) as client`, or
     `with connect(…) as client` without an event loop.
 
@@ -53,10 +53,10 @@ def connect(
     Raises:
         InvalidInput: `url` is neither an `https://` URL nor an `http://` one of this machine.
     """
-    return Connection(lambda: Sender(url, token, timeout_s=timeout_s, tls=tls))
+    return ApiConnection(lambda: Sender(url, token, timeout_s=timeout_s, tls=tls))
 
 
-class Connection(AbstractAsyncContextManager["Client"], AbstractContextManager[BlockingRoot]):
+class ApiConnection(AbstractAsyncContextManager["ApiClient"], AbstractContextManager[BlockingRoot]):
     """A client between entering and leaving. It can be entered again after it was left."""
 
     def __init__(self, open_sender: Callable[[], Sender]) -> None:
@@ -64,11 +64,11 @@ class Connection(AbstractAsyncContextManager["Client"], AbstractContextManager[B
         self._sender: Sender | None = None
         self._thread: LoopThread | None = None
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> ApiClient:
         if self._sender is not None:
             raise InvalidInput(Problem("", "open", "this client is open already", "call `connect` again"))
         self._sender = self._open()
-        return Client(self._sender)
+        return ApiClient(self._sender)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -97,7 +97,7 @@ class Connection(AbstractAsyncContextManager["Client"], AbstractContextManager[B
             thread.close()
 
 
-class Client:
+class ApiClient:
     """The API of one server for one caller. A method raises the error of `contextos.errors` that the server raised.
 
     A run is named by its id or by the id of the request that made it. Times are Unix time in microseconds.
@@ -133,7 +133,7 @@ class Client:
         """Return the story of a run, with text from outside escaped for display."""
         return await self._sender.document(TimelineDocument, "GET", f"/runs/{named(name)}/timeline")
 
-    async def ledger(self, name: str, ledger: Ledger) -> LedgerDocument:
+    async def ledger(self, name: str, ledger: LedgerName) -> LedgerDocument:
         """Return a ledger of a run: what it knew (`context`), what it did (`effect`), or what it decided."""
         return await self._sender.document(LedgerDocument, "GET", f"/runs/{named(name)}/ledgers/{named(ledger)}")
 
@@ -156,7 +156,7 @@ class Client:
                             return
                         after, failed = event.id, 0
                         yield event
-                await asyncio.sleep(FIRST_WAIT_S)
+                await asyncio.sleep(FIRST_PAUSE_S)
             except (Unavailable, LostReply) as error:
                 failed += 1
                 await wait_after(error, failed)
@@ -203,7 +203,7 @@ class Client:
         )
         expected = {"kind": "run.cancelled", "arguments": {"run": run_id, "reason": reason}}
         check_statement(drafted.statement, expected)
-        token = await signed_token(drafted.signing_inputs, drafted.statement, ACT, sign, kid)
+        token = await signed_token(drafted.signing_inputs, drafted.statement, ACT_TOKEN, sign, kid)
         body = {"reason": reason, "token": token}
         return await self._sender.document(RequestOutcome, "POST", f"/runs/{run_id}/cancel", body=body)
 
@@ -216,7 +216,7 @@ class Client:
         """Return the question on which a run waits. Raises `ApprovalRefused` if it waits on none any more."""
         return await self._sender.document(QuestionDocument, "GET", f"/approvals/{named(name)}")
 
-    async def statement(self, question: QuestionDocument, verdict: Verdict, reason: str = "") -> StatementDocument:
+    async def statement(self, question: QuestionDocument, verdict: VerdictName, reason: str = "") -> StatementDocument:
         """Return what the caller signs to answer a question: show `text` to them. Nothing is recorded.
 
         Raises:
@@ -230,7 +230,7 @@ class Client:
         return found
 
     async def answer(
-        self, question: QuestionDocument, verdict: Verdict, reason: str = "", *, sign: Sign, kid: str | None = None
+        self, question: QuestionDocument, verdict: VerdictName, reason: str = "", *, sign: Sign, kid: str | None = None
     ) -> AnswerReceipt:
         """Answer a question that was read, with the caller's own signature.
 
@@ -244,7 +244,7 @@ class Client:
             UnfitAnswer: the server gave something else to sign.
         """
         said = await self.statement(question, verdict, reason)
-        token = await signed_token(said.signing_inputs, said.statement, APPROVAL, sign, kid)
+        token = await signed_token(said.signing_inputs, said.statement, APPROVAL_TOKEN, sign, kid)
         path = f"/approvals/{named(question.run_id)}/answer"
         return await self._sender.document(AnswerReceipt, "POST", path, body={"token": token})
 

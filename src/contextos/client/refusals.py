@@ -33,8 +33,8 @@ from contextos.errors import (
 from contextos.http_api.documents import PROBLEM_JSON, ProblemDocument
 
 MAX_PROBLEM_BYTES: Final = 262_144
-MAX_TEXT_CHARS: Final = 1_000
-MAX_PARTS: Final = 50
+MAX_PROBLEM_TEXT_CHARS: Final = 1_000
+MAX_PROBLEM_PARTS: Final = 50
 DEFAULT_RETRY_S: Final = 1
 MAX_RETRY_S: Final = 86_400
 
@@ -73,7 +73,7 @@ def _error_of(status: int, told: ProblemDocument, retry_ms: int) -> ContextOSErr
     if told.code in _INVALID:
         parts = [
             Problem(_shown(one.pointer), _shown(one.code), _shown(one.detail), _shown(one.remedy))
-            for one in told.errors[:MAX_PARTS]
+            for one in told.errors[:MAX_PROBLEM_PARTS]
         ]
         return _INVALID[told.code](*(parts or [Problem("", code, detail)]))
     if told.code in _PLAIN:
@@ -86,7 +86,7 @@ def _error_of(status: int, told: ProblemDocument, retry_ms: int) -> ContextOSErr
 
 
 def _shown(text: str) -> str:
-    cut = text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "…"
+    cut = text if len(text) <= MAX_PROBLEM_TEXT_CHARS else text[:MAX_PROBLEM_TEXT_CHARS] + "…"
     return escape_for_display(cut)
 
 

@@ -26,21 +26,21 @@ from pydantic import BaseModel, ValidationError
 from contextos.client.refusals import MAX_PROBLEM_BYTES, refusal_of
 from contextos.contracts.encoding.codec import loads, problems_of
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
 from contextos.errors import ContextOSError, InvalidInput, LostReply, MalformedJson, Problem, Unavailable, UnfitAnswer
 from contextos.http_api.documents import JSON, PROBLEM_JSON
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-Token = str | Callable[[], str | Awaitable[str]]
+BearerToken = str | Callable[[], str | Awaitable[str]]
 """A bearer token, or what returns the one to use now; it is asked for each request."""
 
 CONNECT_S: Final = 10
 MAX_TRIES: Final = 5
-FIRST_WAIT_S: Final = 0.25
-MAX_WAIT_S: Final = 30
+FIRST_PAUSE_S: Final = 0.25
+MAX_PAUSE_S: Final = 30
 """The longest `Retry-After` that is waited for; a longer one is an error at once."""
-MAX_ANSWER_BYTES: Final = 33_554_432
-MAX_ANSWER_NODES: Final = 2_000_000
-MAX_TOKEN_CHARS: Final = 16_384
+MAX_API_ANSWER_BYTES: Final = 33_554_432
+MAX_API_ANSWER_NODES: Final = 2_000_000
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _TOKEN: Final = re.compile(r"[!-~]+")
@@ -50,7 +50,7 @@ _AGAIN: Final = (Unavailable, LostReply)
 class Sender:
     """Sends requests to the API at `url`. `timeout_s` is the limit for one answer, from the name to the last byte."""
 
-    def __init__(self, url: str, token: Token, *, timeout_s: float, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, url: str, token: BearerToken, *, timeout_s: float, tls: ssl.SSLContext | None = None) -> None:
         self._base, self._token, self._timeout_s = checked_url(url) + "/v1", token, timeout_s
         self._http = httpx.AsyncClient(
             verify=True if tls is None else tls,
@@ -89,11 +89,11 @@ class Sender:
             try:
                 async with timeout(self._timeout_s), self._answer(method, path, content, query, stated) as answer:
                     _check_media_type(answer, JSON)
-                    return await _read(answer, MAX_ANSWER_BYTES)
+                    return await _read(answer, MAX_API_ANSWER_BYTES)
             except TimeoutError:
                 raise LostReply(f"no whole answer came within {self._timeout_s:g} s") from None
 
-        return fitting(model, await self.again(once) if safe else await once())
+        return fitting_document(model, await self.again(once) if safe else await once())
 
     async def again(self, once: Callable[[], Awaitable[bytes]]) -> bytes:
         """Return what `once` returns, and try it again after each `Unavailable` and `LostReply`, `MAX_TRIES` in all."""
@@ -142,23 +142,23 @@ class Sender:
         given = self._token() if callable(self._token) else self._token
         token = await given if inspect.isawaitable(given) else given
         if not isinstance(token, str) or len(token) > MAX_TOKEN_CHARS or not _TOKEN.fullmatch(token):
-            detail = "the token is no bearer token: a text without spaces, of at most 16,384 characters"
+            detail = f"the token is no bearer token: a text without spaces, of at most {MAX_TOKEN_CHARS} characters"
             raise InvalidInput(Problem("/token", "no_token", detail, "give the access token itself"))
         return token
 
 
 async def wait_after(error: Unavailable | LostReply, tried: int) -> None:
     """Wait before the next try after `tried` of them. Raises `Unavailable` after the last, and for a long wait."""
-    wait_s = FIRST_WAIT_S * 2 ** (tried - 1)
+    wait_s = FIRST_PAUSE_S * 2 ** (tried - 1)
     if isinstance(error, Unavailable):
         wait_s = max(wait_s, error.retry_after_ms / 1_000)
-    if tried >= MAX_TRIES or wait_s > MAX_WAIT_S:
+    if tried >= MAX_TRIES or wait_s > MAX_PAUSE_S:
         raise error if isinstance(error, Unavailable) else Unavailable("server", str(error))
     # Clients that failed together do not come back together.
     await sleep(wait_s + secrets.randbelow(250) / 1_000)
 
 
-def fitting(model: type[ModelT], value: Any) -> ModelT:
+def fitting_document(model: type[ModelT], value: Any) -> ModelT:
     """Return a document of the server, from its bytes or as JSON. A member that this version does not know is left out.
 
     Raises:
@@ -166,7 +166,7 @@ def fitting(model: type[ModelT], value: Any) -> ModelT:
     """
     try:
         if isinstance(value, bytes):
-            value = loads(value, max_bytes=MAX_ANSWER_BYTES, max_nodes=MAX_ANSWER_NODES)
+            value = loads(value, max_bytes=MAX_API_ANSWER_BYTES, max_nodes=MAX_API_ANSWER_NODES)
         return model.model_validate(value, extra="ignore")
     except MalformedJson as error:
         raise UnfitAnswer(f"the answer of the server is no JSON: {error}") from None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from contextos.client.sending import Sender, fitting, named
-from contextos.contracts.calls import CallAnswer, Done, Reason, Refused, Waiting
+from contextos.client.sending import Sender, fitting_document, named
 from contextos.contracts.envelopes.tool import ToolError
 from contextos.contracts.envelopes.verdicts import SessionOutcome
+from contextos.contracts.ports.gates import CallAnswer, Done, Reason, Refused, Waiting
 from contextos.errors import UnfitAnswer
 from contextos.http_api.documents import (
+    MAX_HELD_S,
     CallDocument,
     RefusedReason,
     RequestOutcome,
@@ -19,9 +20,6 @@ from contextos.http_api.documents import (
     SessionDocument,
     ToolDocument,
 )
-
-MAX_HELD_S: Final = 30
-"""The longest that the server holds a call that waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class ClientGate:
         return cls(document.session, document.run_id, tuple(document.tools), document.described, sender)
 
     def described_tools(self) -> Mapping[str, ToolDocument]:
-        """Return what a model is told of the tools, by tool id."""
+        """Return what a model reads about the tools, by tool id."""
         return self._described
 
     async def call(self, name: str, args: Mapping[str, Any], *, call_id: str, wait_s: int = 0) -> CallAnswer:
@@ -95,7 +93,7 @@ def answer_of(found: CallDocument) -> CallAnswer:
         return Refused(found.call_id, tuple(reasons), found.ended)
     if found.status == "failed" and found.error is None:
         raise UnfitAnswer("the server says that the call failed, and not how; make the same call again")
-    error = None if found.error is None else fitting(ToolError, found.error)
+    error = None if found.error is None else fitting_document(ToolError, found.error)
     return Done(found.call_id, found.output, error, found.replayed)
 
 

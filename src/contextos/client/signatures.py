@@ -17,9 +17,9 @@ from contextos.errors import ApprovalRefused, InvalidInput, Problem, UnfitAnswer
 Sign = Callable[[bytes], bytes | Awaitable[bytes]]
 """bytes to sign -> the Ed25519 signature of 64 bytes, such as `Ed25519PrivateKey.sign`."""
 
-SIGNATURE_BYTES: Final = 64
-APPROVAL: Final = "contextos-approval+jws"
-ACT: Final = "contextos-act+jws"
+ED25519_BYTES: Final = 64
+APPROVAL_TOKEN: Final = "contextos-approval+jws"
+ACT_TOKEN: Final = "contextos-act+jws"
 
 
 async def signed_token(
@@ -46,7 +46,7 @@ async def signed_token(
         raise UnfitAnswer("what the server gives to sign is not the statement that it shows; nothing was signed")
     made = sign(said.encode())
     signature = await made if inspect.isawaitable(made) else made
-    if not isinstance(signature, bytes) or len(signature) != SIGNATURE_BYTES:
+    if not isinstance(signature, bytes) or len(signature) != ED25519_BYTES:
         raise InvalidInput(Problem("/sign", "no_signature", "`sign` returned no Ed25519 signature", "return 64 bytes"))
     return f"{said}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 

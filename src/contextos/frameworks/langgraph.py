@@ -18,7 +18,7 @@ from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 from langgraph.types import interrupt
 from pydantic import BaseModel, PrivateAttr, ValidationError
 
-from contextos.contracts.calls import ToolGate, Waiting
+from contextos.contracts.ports.gates import ToolGate, Waiting
 from contextos.errors import InvalidInput, Problem
 from contextos.frameworks.offers import OfferedTool, answer_text, ask, is_error, offered_tools, question_of
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from contextos.contracts.calls import Done, Refused, ToolGate, Waiting
+from contextos.contracts.ports.gates import Done, Refused, ToolGate, Waiting
 from contextos.errors import InvalidInput, Problem
 from contextos.frameworks.offers import answer_text, ask, is_error, offered_tools
 

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contextos.contracts.calls import (
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.ports.gates import (
     MAX_ARGS_BYTES,
     CallAnswer,
     DescribedTool,
@@ -20,8 +22,6 @@ from contextos.contracts.calls import (
     ToolGate,
     Waiting,
 )
-from contextos.contracts.encoding.codec import loads
-from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput, MalformedJson, Problem
 
 _OF_A_CALL: Final = frozenset({"/name", "/args", "/call_id"})

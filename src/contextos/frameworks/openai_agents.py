@@ -21,7 +21,7 @@ from agents.tool_context import ToolContext
 from pydantic import BaseModel, ValidationError
 
 from contextos.adapters.function.adapter import BusinessError
-from contextos.contracts.calls import ToolGate, Waiting
+from contextos.contracts.ports.gates import ToolGate, Waiting
 from contextos.errors import Unavailable
 from contextos.frameworks.offers import OfferedTool, answer_text, ask, offered_tools
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost

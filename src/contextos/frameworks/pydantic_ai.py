@@ -20,7 +20,7 @@ from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from contextos.adapters.function.adapter import BusinessError
-from contextos.contracts.calls import Refused, ToolGate, Waiting
+from contextos.contracts.ports.gates import Refused, ToolGate, Waiting
 from contextos.frameworks.offers import answer_text, ask, offered_tools, question_of
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
 

@@ -17,13 +17,16 @@ from contextos.contracts.model import Model, OpenObject
 if TYPE_CHECKING:
     from contextos.application.approvals import ApprovalStatement, Question, ShownEvidence, ShownValue
     from contextos.application.runs import LedgerEntry, Run, Timeline
-    from contextos.contracts.calls import DescribedTool
+    from contextos.contracts.ports.gates import DescribedTool
     from contextos.queries.run_view import RunView
 
 
 JSON: Final = "application/json"
 PROBLEM_JSON: Final = "application/problem+json"
 EVENT_STREAM: Final = "text/event-stream"
+
+MAX_HELD_S: Final = 30
+"""The longest that a call that waits is held, in seconds."""
 
 
 class ProblemPart(BaseModel):
@@ -312,7 +315,7 @@ class CancelDocument(Model):
 
 
 class ToolDocument(Model):
-    """What a model is told of a tool: a text, and the JSON Schema of its arguments."""
+    """What a model reads about a tool: a text, and the JSON Schema of its arguments."""
 
     description: str
     input_schema: OpenObject
@@ -323,8 +326,8 @@ class ToolDocument(Model):
 
 
 class SessionDocument(Model):
-    """A session: the run that it is, and the tools that its agent can call. `described` tells of each tool by its id;
-    one that the server does not have any more is not there.
+    """A session: the run that it is, and the tools that its agent can call. `described` has the tools by id, for
+    a model; one that the server does not have any more is not there.
     """
 
     session: str

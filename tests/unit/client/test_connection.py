@@ -146,7 +146,7 @@ def test_a_stream_that_is_cut_after_every_event_has_no_gap_and_no_duplicate(
     run = requester.invoke(face.request()).run_id
     whole = [(one.id, one.type, one.document) for one in requester.stream(run)]
     events = face.send("GET", f"/v1/runs/{run}/events").content.removesuffix(b"\n\n").split(b"\n\n")
-    monkeypatch.setattr(connection_module, "FIRST_WAIT_S", 0)
+    monkeypatch.setattr(connection_module, "FIRST_PAUSE_S", 0)
 
     def cut(asked: Asked) -> tuple[int, bytes, dict[str, str]]:
         after = asked.headers.get("Last-Event-ID", "")

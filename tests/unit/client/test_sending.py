@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from contextos.client import connect, sending
-from contextos.client.sending import MAX_TRIES, checked_url, fitting
+from contextos.client.sending import MAX_TRIES, checked_url, fitting_document
 from contextos.errors import InvalidInput, LostReply, Unavailable
 from contextos.http_api.documents import RunListDocument
 from tests.attacks.test_f52_client import EMPTY_PAGE, JSON, PROBLEM, QUESTION, STATED, offered, problem
@@ -103,8 +103,8 @@ def test_a_lost_connection_leaves_a_write_unknown_and_a_refused_one_not_done() -
 
 def test_a_member_that_this_version_does_not_know_is_left_out() -> None:
     newer = {"items": [], "cursor": None, "total": 7}
-    assert fitting(RunListDocument, newer) == RunListDocument(items=[], cursor=None)
-    assert fitting(RunListDocument, json.dumps(newer).encode()).cursor is None
+    assert fitting_document(RunListDocument, newer) == RunListDocument(items=[], cursor=None)
+    assert fitting_document(RunListDocument, json.dumps(newer).encode()).cursor is None
 
 
 def test_a_body_that_is_no_json_is_refused_before_it_is_sent() -> None:

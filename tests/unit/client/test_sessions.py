@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from contextos.client import connect
-from contextos.contracts.calls import Done, Refused, Waiting
+from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.errors import ConflictingRequest, InvalidInput, NotFound
 from tests.http_face import HttpFace, begin_deploys, http_face, served_url
 

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from contextos.application.approvals import APPROVAL_TYP
-from contextos.client.signatures import ACT, APPROVAL, signed_token
+from contextos.client.signatures import ACT_TOKEN, APPROVAL_TOKEN, signed_token
 from contextos.errors import ApprovalRefused, InvalidInput
 from contextos.trust.approvals.acts import ACT_TYP
 from contextos.trust.identity.jws import signing_input, verify_compact
@@ -23,13 +23,13 @@ def inputs(*kids: str) -> dict[str, str]:
 
 
 def token(given: dict[str, str], sign: Any = KEY.sign, kid: str | None = None) -> str:
-    return asyncio.run(signed_token(given, STATEMENT, APPROVAL, sign, kid))
+    return asyncio.run(signed_token(given, STATEMENT, APPROVAL_TOKEN, sign, kid))
 
 
 def test_the_token_verifies_as_the_server_verifies_it() -> None:
     keys = {"k1": KEY.public_key().public_bytes_raw()}
     assert verify_compact(token(inputs("k1")), keys, APPROVAL_TYP) == STATEMENT
-    assert (APPROVAL, ACT) == (APPROVAL_TYP, ACT_TYP)
+    assert (APPROVAL_TOKEN, ACT_TOKEN) == (APPROVAL_TYP, ACT_TYP)
 
 
 def test_a_key_service_signs_asynchronously_with_the_key_that_is_named() -> None:

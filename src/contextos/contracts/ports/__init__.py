@@ -2,6 +2,7 @@
 
 - `outside`: clock, entropy, keys, directory, adapters, admission, witness, engine.
 - `storage`: the journal store, the graph and the artifacts of a tenant.
+- `gates`: the gate of an agent's session, as frameworks use it, and what it answers.
 - `seams`: what the runtime hands from one plane to another (journal, policy, tools, approvals, knowledge, memory).
 
 Each implementation puts its technology first (`SqliteStore`) and passes one shared test suite (`tests/suites`).

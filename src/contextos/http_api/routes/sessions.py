@@ -21,7 +21,14 @@ from contextos.contracts.model import Model, OpenObject, Seq
 from contextos.errors import NotFound
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere, TokensHere
-from contextos.http_api.documents import CallDocument, RefusedReason, RequestOutcome, SessionDocument, ToolDocument
+from contextos.http_api.documents import (
+    MAX_HELD_S,
+    CallDocument,
+    RefusedReason,
+    RequestOutcome,
+    SessionDocument,
+    ToolDocument,
+)
 from contextos.http_api.problems import not_found
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 from contextos.operations.gate.gate import CallAnswer, Done, Gate, Refused, Waiting
@@ -30,7 +37,6 @@ from contextos.trust.identity.callers import Caller
 
 session_routes: Final = APIRouter(tags=["sessions"])
 
-MAX_HELD_S: Final = 30
 POLL_US: Final = 250_000
 _WAIT: Final = re.compile(r"(?:^|[,;])\s*wait=([0-9]{1,4})\s*(?:$|[,;])")
 

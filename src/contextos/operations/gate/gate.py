@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from contextos.contracts.calls import MAX_ARGS_BYTES, CallAnswer, Done, Reason, Refused, Waiting
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.secret_shapes import SECRET_MARK
@@ -22,6 +21,7 @@ from contextos.contracts.envelopes.tool import CapabilityDefinition, ToolError
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode, SessionOutcome
 from contextos.contracts.facts import tool_remedy
 from contextos.contracts.journal import AgentMessage, Entry
+from contextos.contracts.ports.gates import MAX_ARGS_BYTES, CallAnswer, Done, Reason, Refused, Waiting
 from contextos.errors import ConflictingRequest, InvalidInput, MalformedJson, Problem, Unavailable
 from contextos.operations.acts.checks import MAX_REASON_CHARS, checked_text
 from contextos.operations.deployment import Deployment

@@ -75,7 +75,7 @@ CallAnswer: TypeAlias = Done | Refused | Waiting
 
 
 class DescribedTool(Protocol):
-    """What a model is told of a tool: a text, and the JSON Schema of its arguments."""
+    """What a model reads about a tool: a text, and the JSON Schema of its arguments."""
 
     @property
     def description(self) -> str: ...

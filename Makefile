@@ -9,6 +9,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate --quiet
 
+# What the image of `Containerfile` has besides the runtime.
+SERVICE := service postgres http mcp a2a telemetry
+
 .PHONY: demo test agentspec mcp-servers mcp-conformance check simulate bench bench-agentdojo docs soak lock clean
 
 demo: .venv/installed
@@ -27,6 +30,7 @@ check: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src/contextos
 	$(BIN)/lint-imports
+	$(BIN)/hadolint Containerfile
 	$(BIN)/contextos schemas --check
 	$(BIN)/python -m contextos.cli.reference --check
 	$(BIN)/python -m pytest -q tests/test_tidy.py tests/test_layers.py tests/test_names.py tests/test_citations.py \
@@ -54,6 +58,8 @@ soak: .venv/installed
 lock: .venv/installed
 	$(LOCK) --upgrade --output-file requirements/runtime.txt
 	$(LOCK) --upgrade --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
+	$(LOCK) --upgrade $(SERVICE:%=--extra %) --constraint requirements/dev.txt --output-file requirements/service.txt
+	$(LOCK:pyproject.toml=--group build) --upgrade --constraint requirements/dev.txt --output-file requirements/build.txt
 	$(LOCK) --upgrade --extra agentspec --group agentspec --output-file requirements/agentspec.txt
 	$(LOCK) --upgrade --group agentdojo --constraint requirements/runtime.txt --output-file requirements/agentdojo.txt
 	printf 'mcp-server-git\nmcp-server-fetch\n' | $(LOCK:pyproject.toml=-) --upgrade --output-file requirements/mcp-servers.txt

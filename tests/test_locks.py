@@ -59,6 +59,23 @@ def test_the_environment_of_agentdojo_is_locked() -> None:
     assert asked(wanted) <= locked("agentdojo.txt").keys()
 
 
+@pytest.mark.parametrize("name", ["service.txt", "build.txt"])
+def test_the_image_has_the_versions_that_are_tested(name: str) -> None:
+    tested = locked("dev.txt")
+    assert {one: tested.get(one) for one in locked(name)} == locked(name)
+
+
+def test_the_image_has_the_extras_of_a_service() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    named = re.search(r"^SERVICE := (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert named is not None
+    extras = project["project"]["optional-dependencies"]
+    wanted = [one for name in named[1].split() for one in extras[name]]
+    assert {"service", "postgres", "telemetry"} <= set(named[1].split())
+    assert asked([*project["project"]["dependencies"], *wanted]) <= locked("service.txt").keys()
+    assert asked(project["dependency-groups"]["build"]) <= locked("build.txt").keys()
+
+
 @pytest.mark.parametrize("name", ["dev.txt", "agentdojo.txt"])
 def test_the_tested_versions_are_the_shipped_ones(name: str) -> None:
     tested = locked(name)

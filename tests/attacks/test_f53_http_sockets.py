@@ -202,7 +202,7 @@ def test_an_upgrade_to_another_protocol_is_ignored(target: Target) -> None:
         assert answer.status == 200
 
 
-def test_a_client_of_http_1_0_is_answered_and_let_go(target: Target) -> None:
+def test_a_client_of_http_1_0_is_answered_and_its_connection_ends(target: Target) -> None:
     [answer] = target.send(b"GET /v1/health HTTP/1.0\r\n\r\n")
     assert json.loads(answer.body) == {"status": "live"}
 

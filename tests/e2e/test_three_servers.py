@@ -6,24 +6,19 @@ Every request that was accepted is found again, and none is paid twice.
 from __future__ import annotations
 
 import asyncio
-import json
-import sqlite3
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from tests.http_face import begin_refunds
 from tests.postgres import Server, own_server
-from tests.served import Served, serving, three_servers
+from tests.served import Load, check_refusal, paid, refunds, serving, three_servers
 from tests.world import run
 
 REQUESTS = 36
-CLIENTS = 6
 SOAK_RESTARTS = 10
 SOAK_REQUESTS = 600
 
@@ -41,106 +36,6 @@ def workspace(postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return tmp_path / "w"
 
 
-def refunds(workspace: Path, count: int = REQUESTS) -> list[dict[str, Any]]:
-    """Refunds of different amounts, each of which needs nobody; half of them are driven by the workers."""
-    body = json.loads((workspace / "requests" / "small.json").read_text("utf-8"))
-    made = []
-    for number in range(count):
-        context = {**body["input"]["context"], "refund_amount": 100 + number}
-        mode = "long_running" if number % 2 else "batch"
-        stated = {"request_id": f"req_load_{number}", "mode": mode, "input": {**body["input"], "context": context}}
-        made.append({**body, **stated})
-    return made
-
-
-def paid(workspace: Path) -> list[int]:
-    with sqlite3.connect(workspace / "shop.db") as shop:
-        return [amount for (amount,) in shop.execute("SELECT amount_inr FROM refunds ORDER BY amount_inr")]
-
-
-class Load:
-    """Clients of three servers, and what they were answered."""
-
-    def __init__(self, servers: list[Served], bodies: list[dict[str, Any]]) -> None:
-        self.servers, self.bodies = servers, bodies
-        self.token = servers[0].login()
-        self.accepted: dict[str, str] = {}
-        self.refused: Counter[int | str] = Counter()
-        self.changed = asyncio.Condition()
-
-    async def send_all(self) -> None:
-        """Send every request until it was accepted, from `CLIENTS` clients at once."""
-        left = list(enumerate(self.bodies))
-
-        async def send() -> None:
-            async with self.client() as client:
-                while left:
-                    await self.send(client, *left.pop(0))
-
-        await asyncio.gather(*(send() for _ in range(CLIENTS)))
-
-    def client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(headers={"Authorization": f"Bearer {self.token}"}, timeout=120)
-
-    async def send(self, client: httpx.AsyncClient, number: int, body: dict[str, Any]) -> None:
-        """Send one request, at another server after each refusal."""
-        while True:
-            number += 1
-            url = self.servers[number % 3].url
-            try:
-                answer = await client.post(f"{url}/v1/runs", json=body)
-            except httpx.TransportError as error:
-                self.refused[type(error).__name__] += 1
-                # A connection that ends without an answer carried no request that was accepted.
-                await self.check_unknown(client, number + 1, body["request_id"])
-                continue
-            if answer.status_code not in (201, 202):
-                self.refused[answer.status_code] += 1
-                check_refusal(answer)
-                await asyncio.sleep(int(answer.headers["retry-after"]) / 10)
-                continue
-            found = self.accepted.setdefault(body["request_id"], answer.json()["run_id"])
-            assert found == answer.json()["run_id"]
-            async with self.changed:
-                self.changed.notify_all()
-            return
-
-    async def check_unknown(self, client: httpx.AsyncClient, number: int, request_id: str) -> None:
-        while True:
-            try:
-                answer = await client.get(f"{self.servers[number % 3].url}/v1/runs/{request_id}")
-            except httpx.TransportError:
-                number += 1
-                continue
-            assert answer.status_code == 404, answer.text
-            return
-
-    async def ended(self) -> dict[str, dict[str, Any]]:
-        """Each run once it has ended, as another server than the first one tells it."""
-        async with self.client() as client:
-
-            async def follow(number: int, run_id: str) -> dict[str, Any]:
-                url = f"{self.servers[number % 3].url}/v1/runs/{run_id}"
-                async with client.stream("GET", f"{url}/events") as stream:
-                    assert [line async for line in stream.aiter_lines()]
-                return (await client.get(url)).json()  # type: ignore[no-any-return]
-
-            found = await asyncio.gather(*(follow(*one) for one in enumerate(self.accepted.values())))
-        return dict(zip(self.accepted, found, strict=True))
-
-    async def until_accepted(self, count: int) -> None:
-        async with self.changed:
-            await self.changed.wait_for(lambda: len(self.accepted) >= count)
-
-
-def check_refusal(answer: httpx.Response) -> None:
-    """A refusal is a problem document that says when to come again."""
-    assert answer.status_code == 503, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert int(answer.headers["retry-after"]) >= 1
-    assert answer.json()["status"] == 503
-
-
 async def until_status(client: httpx.AsyncClient, url: str, status: int) -> httpx.Response:
     while True:
         answer = await client.get(url)
@@ -150,7 +45,7 @@ async def until_status(client: httpx.AsyncClient, url: str, status: int) -> http
 
 
 def test_postgresql_restarts_under_three_servers_and_no_request_is_lost(postgresql: Server, workspace: Path) -> None:
-    bodies = refunds(workspace)
+    bodies = refunds(workspace, REQUESTS)
 
     async def restart(load: Load) -> None:
         sending = asyncio.ensure_future(load.send_all())
@@ -181,7 +76,7 @@ def test_postgresql_restarts_under_three_servers_and_no_request_is_lost(postgres
 
 
 def test_a_rolling_restart_of_three_servers_drops_no_request(workspace: Path) -> None:
-    bodies = refunds(workspace)
+    bodies = refunds(workspace, REQUESTS)
 
     async def roll(load: Load, stack: ExitStack) -> None:
         sending = asyncio.ensure_future(load.send_all())

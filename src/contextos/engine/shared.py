@@ -149,8 +149,8 @@ class SharedEngine:
                 wait_s = max(wait_s, retry_ms / 1000)
             else:
                 wait_s = min(wait_s, found)
-            if loop.time() - began_s > NOTIFIED_WITHIN_S:
-                self._check_notifications()
+                if loop.time() - began_s > NOTIFIED_WITHIN_S:
+                    self._check_notifications()
             try:
                 async with asyncio.timeout(wait_s):
                     await self._poke.wait()

@@ -43,15 +43,21 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     Raises:
         InvalidSettings: as `App.browser_logins`.
     """
-    api = FastAPI(title="ContextOS", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    api = routed_api()
     api.state.contextos = app
     api.state.bearer_tokens = tokens
     api.state.browser_logins = app.browser_logins(tokens)
     api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
-    api.state.draining = asyncio.Event()
     api.state.stopping = asyncio.Event()
     api.state.children = Children()
     api.state.driven = set[asyncio.Future[RunView]]()
+    return api
+
+
+def routed_api() -> FastAPI:
+    """Return the API over nothing yet: its routes, and what describes them."""
+    api = FastAPI(title="ContextOS", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    api.state.draining = asyncio.Event()
     add_problem_handlers(api)
     for routes in (
         health_routes,

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from socket import socket
 
 GRACE_S: Final = 30
+MAX_IDLE_S: Final = 75
+"""How long an idle connection stays. A proxy in front gives its own up earlier, mostly after 60 s, so that it sends no
+request on one that is being closed.
+"""
 
 
 async def serve_api(api: FastAPI, bound: socket, *, drain_s: float = 0, tls: ssl.SSLContext | None = None) -> None:
@@ -47,6 +51,7 @@ async def serve_api(api: FastAPI, bound: socket, *, drain_s: float = 0, tls: ssl
         server_header=False,
         proxy_headers=False,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        timeout_keep_alive=MAX_IDLE_S,
         timeout_graceful_shutdown=GRACE_S,
     )
     config.load()

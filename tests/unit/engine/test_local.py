@@ -148,6 +148,28 @@ def test_a_submit_is_driven_without_waiting_for_a_sweep_even_if_it_came_before_t
     play(scenario)
 
 
+def test_an_engine_that_drives_nothing_still_publishes_and_sends_heartbeats() -> None:
+    async def scenario(world: World) -> None:
+        done: list[str] = []
+
+        async def publish() -> None:
+            done.append("published")
+
+        async def beat() -> None:
+            done.append("beat")
+
+        await world.wake("run_due")
+        engine = world.engine(replace(LIMITS, max_drives=0), witness=publish, heartbeat=beat)
+        await engine.start()
+        engine.submit("acme", "run_due")
+        await until(lambda: {"published", "beat"} <= set(done))
+        await engine.idle()
+        await engine.stop()
+        assert world.drives == []
+
+    play(scenario)
+
+
 def test_the_sweep_finds_runs_that_nobody_submitted() -> None:
     async def scenario(world: World) -> None:
         engine = world.engine()

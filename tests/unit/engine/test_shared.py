@@ -376,6 +376,24 @@ def test_a_silent_worker_counts_as_dead_and_its_runs_are_driven_by_another(datab
     play(database, scenario)
 
 
+def test_an_engine_that_drives_nothing_takes_no_run_and_its_death_is_noticed(database: Database) -> None:
+    async def scenario(world: World) -> None:
+        limits = replace(LIMITS, claims=ClaimLimits(alive_ms=500))
+        idle = world.engine(replace(limits, max_drives=0))
+        await idle.start()
+        await world.wake("run_a")
+        idle.submit("acme", "run_a")
+        await a_while()
+        assert world.drives == []
+        await world.engine(limits).start()
+        await until(lambda: world.drives == ["run_a"])
+        assert world.owners[1].alive(world.owners[0].id)
+        freeze(idle)
+        await until(lambda: not world.owners[1].alive(world.owners[0].id))
+
+    play(database, scenario)
+
+
 @pytest.mark.requirement("E-WORKER-DEATH")
 def test_a_stopped_worker_gives_its_runs_back_at_once(database: Database) -> None:
     async def scenario(world: World) -> None:
@@ -585,6 +603,24 @@ def test_a_run_of_another_version_is_left_to_its_workers_and_is_no_dead_letter(d
 def test_a_restarted_server_costs_no_run_and_leaves_no_claim_behind() -> None:
     with own_server() as server:
         restarted(server)
+
+
+def test_a_server_that_is_down_is_not_said_to_pass_on_no_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("contextos.engine.shared.NOTIFIED_WITHIN_S", 0)
+
+    async def scenario(world: World) -> None:
+        engine = world.engine()
+        await engine.start()
+        await until(lambda: engine._claims.is_notified)
+        await asyncio.to_thread(server.crash)
+        await until(lambda: world.reported)
+        await a_while()
+        await asyncio.to_thread(server.start)
+        await until(lambda: SWEEP not in engine.failures)
+        assert {one[:2] for one in world.reported} == {SWEEP}
+
+    with own_server() as server:
+        play(server.database(), scenario)
 
 
 def restarted(server: Server) -> None:

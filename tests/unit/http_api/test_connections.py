@@ -153,7 +153,7 @@ def test_an_answer_whose_reader_takes_nothing_is_given_up(monkeypatch: pytest.Mo
     assert run(act()) < PARTS * PART
 
 
-def test_one_connection_too_many_is_told_to_come_again_and_more_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_connection_too_many_is_answered_with_503_and_more_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 2)
     monkeypatch.setattr(connections, "SPARE_CONNECTIONS", 1)
 

@@ -148,7 +148,7 @@ def test_a_server_that_drains_says_so_and_takes_requests_until_it_stops() -> Non
     assert not stopping
 
 
-def test_a_request_that_is_cut_off_by_the_stop_is_told_to_come_again(
+def test_a_request_that_is_cut_off_by_the_stop_is_answered_with_503(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(hosting, "GRACE_S", 0.1)

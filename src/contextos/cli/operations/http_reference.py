@@ -25,10 +25,9 @@ _REF: Final = "#/components/schemas/"
 
 def openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of the API, without a deployment."""
-    from contextos.http_api.assembly import http_api
+    from contextos.http_api.assembly import routed_api
 
-    nothing: Any = None
-    return http_api(nothing, nothing).openapi()
+    return routed_api().openapi()
 
 
 def http_page(document: Mapping[str, Any]) -> Iterator[str | Table]:

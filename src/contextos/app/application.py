@@ -29,6 +29,7 @@ from contextos.contracts.envelopes.run import RuntimeHints
 from contextos.contracts.ports.claims import ClaimLimits
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Stores
+from contextos.contracts.trace import TraceContext
 from contextos.control.artifacts import MODELS, PACK_TYPE
 from contextos.engine.event_delivery import EventDelivery
 from contextos.engine.failure_tracker import OnFailure
@@ -91,6 +92,7 @@ class App:
         context: Mapping[str, Any] | None = None,
         tools: Sequence[str] | None = None,
         hints: RuntimeHints | None = None,
+        trace: TraceContext | None = None,
     ) -> Gate:
         """Open the session of an agent that chooses its own calls, or find it by its name, as `open_session` does.
 
@@ -109,6 +111,7 @@ class App:
             context=context,
             tools=tools,
             hints=hints,
+            trace=trace,
         )
 
     def tenants(self) -> tuple[str, ...]:

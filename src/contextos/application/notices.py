@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -16,6 +16,7 @@ from contextos.contracts.encoding.display_escape import an, displayed
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
 from contextos.contracts.entries.reading import read_body
+from contextos.contracts.trace import TraceContext, child_headers
 from contextos.queries.run_events import RunEvent, RunEventName
 from contextos.trust.redact import redact
 
@@ -43,7 +44,8 @@ _FOR_A_PERSON: Final = frozenset({"escalated", "exhausted"})
 @dataclass(frozen=True, slots=True)
 class Notice:
     """One notice. `sequence` is the number of its event among those of the tenant, and `at_us` the time of the event in
-    Unix microseconds. `told` are the members of `data` that its type has.
+    Unix microseconds. `told` are the members of `data` that its type has. `trace` are the trace headers with which it
+    is sent; none if the request of the run was erased.
     """
 
     id: str
@@ -54,6 +56,7 @@ class Notice:
     at_us: int
     told: Mapping[str, Any]
     link: str
+    trace: Mapping[str, str] = field(default_factory=dict)
 
     def body(self) -> bytes:
         """Return the notice as canonical JSON: `type`, `timestamp` (ISO 8601) and `data`."""
@@ -86,8 +89,9 @@ def notice_of(
     named = f"{event.tenant_id}\n{subscriber}\n{event.cursor}\n{kind}".encode()
     clean = redact({name: value for name, value in told.items() if not name.endswith("_us")}, REDACTION_TARGETS)[0]
     assert isinstance(clean, dict), "an object stays one"
+    digest = hashlib.sha256(named).hexdigest()
     return Notice(
-        id=f"msg_{hashlib.sha256(named).hexdigest()[:32]}",
+        id=f"msg_{digest[:32]}",
         type=kind,
         tenant_id=event.tenant_id,
         run_id=event.run_id,
@@ -95,7 +99,16 @@ def notice_of(
         at_us=event.at_us,
         told={name: clean.get(name, value) for name, value in told.items()},
         link=link.replace(RUN_IN_LINK, event.run_id),
+        trace=_trace(entries, digest[32:48]),
     )
+
+
+def _trace(entries: Sequence[Entry], span_id: str) -> dict[str, str]:
+    received = read_body(entries[0]) if entries and entries[0].kind == "run.received" else None
+    if received is None:
+        return {}
+    # Every receiver counts as outside of the trust domain.
+    return child_headers(TraceContext.model_validate(received["request"]["trace"]), span_id, external=True)
 
 
 def _iso(at_us: int) -> str:

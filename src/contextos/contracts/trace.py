@@ -46,6 +46,15 @@ _PROPERTY: Final = re.compile(rf"{_TOKEN}(?:[ \t]*=[ \t]*{_OCTETS})?")
 _BAGGAGE_SAFE: Final = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 
 
+class TraceLink(Model):
+    """A place in another trace."""
+
+    trace_id: TraceId
+    """The id of the other trace, 32 hex digits."""
+    span_id: SpanId
+    """The id of a span in it, 16 hex digits."""
+
+
 class TraceContext(Model):
     """The trace headers of a request: the caller's position in a distributed trace; state and baggage unchanged."""
 
@@ -59,6 +68,10 @@ class TraceContext(Model):
     """The header `tracestate`, unchanged."""
     baggage: HeaderText | None = None
     """The header `baggage`, unchanged; authority is never read from it."""
+    link: TraceLink | None = None
+    """Where a caller is in a trace that is not continued. With a link this trace begins here, and `span_id` names no
+    span that anybody recorded.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +213,28 @@ def receive_trace(headers: Iterable[tuple[str, str]]) -> TraceContext | None:
     }
     parsed = {"trace_id": parent.trace_id, "span_id": parent.parent_id, "trace_flags": f"{parent.flags:02x}"}
     return TraceContext.model_validate(parsed | verbatim)
+
+
+def begun_trace(trace_id: str, span_id: str, caller: TraceContext | None = None) -> TraceContext:
+    """Return a trace that begins here, under ids that were made here, with a link to the trace of `caller`.
+
+    Nothing else of the caller's trace is taken over.
+    """
+    begun = {"trace_id": trace_id, "span_id": span_id, "trace_flags": f"{SAMPLED | RANDOM:02x}"}
+    link = {"link": {"trace_id": caller.trace_id, "span_id": caller.span_id}} if caller is not None else {}
+    return TraceContext.model_validate(begun | link)
+
+
+def continued_trace(caller: TraceContext) -> TraceContext:
+    """Return the trace of a caller in the trust domain, with only what is well-formed of its tracestate and baggage."""
+    kept = {
+        "trace_id": caller.trace_id,
+        "span_id": caller.span_id,
+        "trace_flags": f"{int(caller.trace_flags, 16) & (SAMPLED | RANDOM):02x}",
+        "tracestate": format_tracestate(parse_tracestate(caller.tracestate or "")),
+        "baggage": format_baggage(parse_baggage(caller.baggage or "")),
+    }
+    return TraceContext.model_validate({name: value for name, value in kept.items() if value})
 
 
 def child_headers(

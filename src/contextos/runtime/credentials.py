@@ -18,8 +18,10 @@ from contextos.action.quarantine import is_quarantined
 from contextos.action.secret_redactor import MIN_SECRET_CHARS, SecretRedactor
 from contextos.contracts.envelopes.tool import AUTH_REF, CallContext
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode
+from contextos.contracts.ids import derive
 from contextos.contracts.ports.credentials import Credential, CredentialRequest
 from contextos.contracts.scope import Action, Capability, RunScope
+from contextos.contracts.trace import child_headers
 from contextos.errors import InvalidInput, Unavailable
 from contextos.runtime.code_pins import pinned_quarantine_key
 from contextos.runtime.environment import RunEnvironment
@@ -163,6 +165,7 @@ def _request(
         audience=capability.definition.auth.audience,
         scopes=tuple(sorted(scopes)),
         ttl_s=limits.claim_ttl_s,
+        trace=child_headers(scope.received.request.trace, derive("", tool_call_id, "exchange", 0), external=True),
     )
 
 

@@ -81,8 +81,8 @@ def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
 
     from contextos import __version__
 
-    async def calls_of(context: Any) -> SessionCalls:
-        return await sessions.calls(await callers.client(context))
+    async def calls_of(context: Any, meta: Mapping[str, Any] | None = None) -> SessionCalls:
+        return await sessions.calls(await callers.client(context), meta)
 
     async def list_tools(context: Any, _request: Any) -> types.ListToolsResult:
         try:
@@ -94,7 +94,7 @@ def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
     async def call_tool(context: Any, request: types.CallToolRequestParams) -> Any:
         arguments = request.arguments or {}
         try:
-            calls = await calls_of(context)
+            calls = await calls_of(context, request.meta)
             if request.name == FINISH_TOOL:
                 return await _finish(calls, arguments)
             answer = await calls.call(request.name, arguments)

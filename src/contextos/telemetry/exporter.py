@@ -33,7 +33,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
@@ -265,6 +265,9 @@ class Telemetry:
             parent=parent,
             resource=self._resource,
             attributes=span.attributes,
+            links=[Link(SpanContext(int(span.link[0], 16), int(span.link[1], 16), is_remote=True))]
+            if span.link
+            else (),
             kind=SpanKind.INTERNAL,
             instrumentation_scope=self._scope,
             status=_ERROR if span.failed else _UNSET,

@@ -101,7 +101,8 @@ _AFTER_A_WAIT: Final = frozenset(
 
 class Span(NamedTuple):
     """One span. Ids are in lower-case hex, times in Unix microseconds. `parent_id` is None without a recorded parent,
-    and `remote_parent` says that the parent is the caller's. `failed` sets the status to error.
+    and `remote_parent` says that the parent is the caller's. `link` is a trace and a span in it that led to this one.
+    `failed` sets the status to error.
     """
 
     trace_id: str
@@ -113,6 +114,7 @@ class Span(NamedTuple):
     attributes: Attributes
     failed: bool = False
     remote_parent: bool = False
+    link: tuple[str, str] | None = None
 
 
 @dataclass(slots=True)
@@ -204,8 +206,9 @@ def _root(run: EndedRunEntries, *, omitted: int) -> Span:
     failed = run.end in ("refused", "escalated", "exhausted")
     if failed:
         found[genai.ERROR_TYPE] = run.end
-    # A caller that does not record its trace has no span that could be the parent.
-    from_caller = run.segment == 0 and bool(int(run.trace.trace_flags, 16) & SAMPLED)
+    # A caller that does not record its trace, or whose trace is not continued, has no span that could be the parent.
+    link = run.trace.link
+    from_caller = run.segment == 0 and link is None and bool(int(run.trace.trace_flags, 16) & SAMPLED)
     parent = run.trace.span_id if from_caller else _span_id(run.run_id, 0, "run") if run.segment else None
     return Span(
         run.trace.trace_id,
@@ -217,6 +220,7 @@ def _root(run: EndedRunEntries, *, omitted: int) -> Span:
         identifiers(found),
         failed,
         from_caller,
+        (link.trace_id, link.span_id) if link else None,
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from contextos.application.notices import NOTICED, Notice, notice_of
 from contextos.contracts.entries.reading import read_body
+from contextos.contracts.trace import parse_traceparent, parse_tracestate
 from contextos.queries.checked_run import read_checked
 from contextos.queries.positions import line_at
 from contextos.queries.run_events import RunEvent, read_events
@@ -28,6 +29,23 @@ async def notices(world: TestWorld) -> list[Notice]:
             entries = (await read_checked(store, TENANT, world.keys, event.run_id)).entries
             found.append(notice_of("outbox:desk", event, entries[: read_body(line)["entries"]], LINK))
     return found
+
+
+def test_a_notice_is_in_the_trace_of_its_run_and_carries_no_baggage(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        body = request(4200, "req_1")
+        body["trace"] |= {"baggage": "customer=secret", "tracestate": "vendor=1"}
+        await world.approve((await world.invoke(body)).run_id)
+        found = await notices(world)
+        parents = [parse_traceparent(one.trace["traceparent"]) for one in found]
+        assert {one and one.trace_id for one in parents} == {body["trace"]["trace_id"]}
+        assert len({one and one.parent_id for one in parents}) == len(found) > 1
+        for one in found:
+            assert one.trace.keys() == {"traceparent", "tracestate"}
+            assert [key for key, _ in parse_tracestate(one.trace["tracestate"])] == ["contextos"]
+
+    run(act())
 
 
 def test_what_is_erased_is_left_out_and_the_notice_still_goes(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.ports.credentials import Credential, CredentialRequest
+from contextos.contracts.trace import parse_traceparent
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
 from contextos.runtime.credentials import EXCHANGE_TTL_S
@@ -116,6 +117,9 @@ def test_every_call_of_a_run_has_a_token_of_its_own_and_a_replay_asks_nobody(tmp
         heard = [one for adapter in world.adapters.values() for one in getattr(adapter, "heard", [])]
         tokens = [token for _, token in heard]
         assert len(set(tokens)) == len(tokens) == len(issuer.asked)
+        parents = [parse_traceparent(one.trace["traceparent"]) for one in issuer.asked]
+        assert {one and one.trace_id for one in parents} == {request(4200, "req_1")["trace"]["trace_id"]}
+        assert all(one.trace.keys() == {"traceparent", "tracestate"} for one in issuer.asked), "an issuer is outside"
         recorded = await exchanged(world, view.run_id)
         assert len(recorded) == len(tokens)
         again = [key for key in recorded if key.startswith(CHECKED)]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import contextos
+from contextos.contracts.entries.reading import read_body
 from contextos.errors import InvalidInput
 from contextos.server import mcp_sessions
 from contextos.server.mcp_sessions import Client, ServedSessions, check_link, session_of
@@ -67,5 +68,30 @@ def test_the_least_recently_used_session_is_closed_and_opened_again(
             again = await sessions.calls(first)
             assert again is not opened
             assert again.gate.run_id == opened.gate.run_id
+
+    asyncio.run(inside())
+
+
+def test_a_session_begins_a_trace_and_links_to_the_one_that_its_first_request_names(tmp_path: Path) -> None:
+    workspace = refund_workspace(tmp_path / "shop")
+    trace_id, span_id = "12345678901234567890123456789012", "1234567890123456"
+    named = {"traceparent": f"00-{trace_id}-{span_id}-01", "tracestate": "evil=1", "baggage": "role=operator"}
+
+    async def inside() -> None:
+        async with contextos.open(workspace) as app:
+            [tenant] = app.tenants()
+            sessions = ServedSessions(app, tenant, AGENT)
+            malformed = {"traceparent": 5, "tracestate": ["a"], "progress_token": 1}
+            for session, meta, link in (
+                ("s1", named, {"trace_id": trace_id, "span_id": span_id}),
+                ("s2", malformed, None),
+                ("s3", None, None),
+            ):
+                calls = await sessions.calls(Client(USER, DELEGATION, session), meta)
+                [received] = await app.stores.tenant(tenant).read(calls.gate.run_id, limit=1)
+                trace = read_body(received)["request"]["trace"]
+                assert trace["trace_id"] != trace_id
+                assert trace.get("link") == link
+                assert not {"tracestate", "baggage"} & trace.keys()
 
     asyncio.run(inside())

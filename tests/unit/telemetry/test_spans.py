@@ -78,6 +78,17 @@ def test_only_a_recorded_caller_is_the_parent() -> None:
     assert run_spans(ended_run([unsampled, *others]))[0][2] is None
 
 
+def test_a_trace_that_is_not_continued_is_a_link_and_no_parent() -> None:
+    received, *others = runs.entries("small")
+    link = b'"link":{"span_id":"1234567890123456","trace_id":"12345678901234567890123456789012"},"span_id"'
+    body = received.body or b""
+    at = body.index(b'"span_id"', body.index(b'"trace":'))
+    begun = received._replace(body=body[:at] + link + body[at + len(b'"span_id"') :])
+    root = run_spans(ended_run([begun, *others]))[0]
+    assert (root.parent_id, root.remote_parent) == (None, False)
+    assert root.link == ("12345678901234567890123456789012", "1234567890123456")
+
+
 def test_what_comes_after_a_reopening_lies_below_the_first_span_of_the_run() -> None:
     before, after = run_spans(runs.first_segment("reopened")), run_spans(runs.ended("reopened"))
     assert (before[0].failed, before[0].attributes[genai.ERROR_TYPE]) == (True, "exhausted")

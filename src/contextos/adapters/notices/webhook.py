@@ -62,6 +62,7 @@ class Webhook:
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "contextos",
+            **notice.trace,
             "webhook-id": notice.id,
             "webhook-timestamp": str(at_s),
             "webhook-signature": signatures(parsed_secrets(self._secrets()), notice.id, at_s, body),

@@ -98,6 +98,7 @@ class TokenExchange:
             # It could be read when the process started: a person is replacing it.
             raise Unavailable("the secret in `[credentials]`", error.problems[0].detail) from None
         headers = {
+            **request.trace,
             "Accept": "application/json",
             "Authorization": f"Basic {base64.b64encode(named.encode()).decode()}",
             "Content-Type": "application/x-www-form-urlencoded",

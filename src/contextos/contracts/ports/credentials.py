@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,7 +13,8 @@ class CredentialRequest:
 
     `subject_token` says for whom the service is called (the user), and `actor_token` who calls it (the agent); both are
     a compact JWS for the issuer alone. `audience` names the service. `scopes` are the rights wanted; both the user and
-    the agent have them. `ttl_s` is the longest lifetime, in seconds, that is accepted.
+    the agent have them. `ttl_s` is the longest lifetime, in seconds, that is accepted. `trace` are the trace
+    headers of the request.
     """
 
     tenant_id: str
@@ -22,6 +24,7 @@ class CredentialRequest:
     audience: str
     scopes: tuple[str, ...]
     ttl_s: int
+    trace: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from contextos.http_api.documents import (
 from contextos.http_api.problems import HttpProblem, not_found
 from contextos.http_api.routes.events import stream_request, wants_events
 from contextos.http_api.routes.search import SearchHere
+from contextos.http_api.tracing import trace_of
 
 run_routes: Final = APIRouter(tags=["runs"])
 
@@ -63,7 +64,10 @@ async def post_run(
     stream of the events of the run, and the last event is the answer.
     """
     fields = await tokens.request(caller, named_request(await read_object(request), idempotency_key))
-    invoked = parse(InvokeRequest, fields)
+    begun = trace_of(app, caller, request.headers.items())
+    invoked = parse(InvokeRequest, {"trace": begun.to_json(), **fields})
+    traced = trace_of(app, caller, request.headers.items(), invoked.trace) if "trace" in fields else begun
+    fields = {**fields, "trace": traced.to_json()}
     if wants_events(request):
         return await stream_request(app, request, fields, invoked)
     view = await app.deployment.invoke(fields)

@@ -30,6 +30,7 @@ from contextos.http_api.documents import (
     ToolDocument,
 )
 from contextos.http_api.problems import not_found
+from contextos.http_api.tracing import trace_of
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 from contextos.operations.gate.gate import CallAnswer, Done, Gate, Refused, Waiting
 from contextos.operations.gate.opening import find_session
@@ -82,7 +83,7 @@ EndBody = Annotated[SessionEnd, json_of(SessionEnd)]
     "/sessions", status_code=201, response_model_exclude_unset=True, openapi_extra=body_of(SessionOpening)
 )
 async def post_session(
-    app: AppHere, tokens: TokensHere, caller: CallerHere, opening: OpeningBody, response: Response
+    app: AppHere, tokens: TokensHere, caller: CallerHere, opening: OpeningBody, request: Request, response: Response
 ) -> SessionDocument:
     """Open a session, or find it if it is open already."""
     name = _name_of(caller, opening.session)
@@ -100,6 +101,7 @@ async def post_session(
         message=opening.message,
         context=opening.context,
         tools=opening.tools,
+        trace=trace_of(app, caller, request.headers.items()),
     )
     response.headers["Location"] = f"/v1/sessions/{opening.session}"
     return _document(opening.session, gate)

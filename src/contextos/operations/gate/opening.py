@@ -19,6 +19,7 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import name_remedy, tool_remedy
 from contextos.contracts.ids import SESSION
 from contextos.contracts.journal import Entry
+from contextos.contracts.trace import TraceContext
 from contextos.errors import ConflictingRequest, InvalidInput, NotFound, Problem
 from contextos.operations.acts.checks import checked_text
 from contextos.operations.deployment import Deployment
@@ -41,13 +42,14 @@ async def open_session(
     context: Mapping[str, Any] | None = None,
     tools: Sequence[str] | None = None,
     hints: RuntimeHints | None = None,
+    trace: TraceContext | None = None,
 ) -> Gate:
     """Open the session of this name, or find it if it is open already, in whatever process it began.
 
     `token` is the reference of the token with which the user delegates to the agent: without one the agent does not act
     for the user. `intent` and `pack` can be left out where the tenant has pinned only one. `context` is what the caller
     states, as in a request. `tools` are the only ones that the agent can call; None: all that policy shows it. `hints`
-    lower limits.
+    lower limits. `trace` is the place of a new session in a trace; None begins one.
 
     Raises:
         ConflictingRequest: the name belongs to a session of another user, agent, intent or context.
@@ -68,6 +70,7 @@ async def open_session(
         message=message,
         context=context,
         runtime=(hints or RuntimeHints()).model_copy(update={"tools": tuple(tools)} if tools is not None else {}),
+        trace=trace,
     )
     try:
         view = await deployment.invoke(request)
@@ -177,6 +180,7 @@ async def _request(
     message: str,
     context: Mapping[str, Any] | None,
     runtime: RuntimeHints,
+    trace: TraceContext | None = None,
 ) -> dict[str, Any]:
     """The request of the run that a session is. Raises `InvalidInput`."""
     known = await recorded_request(deployment, tenant_id, session)
@@ -189,6 +193,8 @@ async def _request(
             raise InvalidInput(Problem("/session", "bad_session_name", detail, remedy))
         intent, pack = await _pinned(deployment, tenant_id, intent, pack)
     identity = await _agent(deployment, tenant_id, user, agent)
+    entropy = deployment.ports.entropy
+    trace = trace or TraceContext(trace_id=entropy.take(16).hex(), span_id=entropy.take(8).hex())
     return {
         "request_id": session,
         "session_id": session,
@@ -199,10 +205,7 @@ async def _request(
         "input": {"intent": intent, "message": message, "context": dict(context or {})},
         "mode": "stream",
         "runtime": runtime.to_json(),
-        "trace": {
-            "trace_id": deployment.ports.entropy.take(16).hex(),
-            "span_id": deployment.ports.entropy.take(8).hex(),
-        },
+        "trace": trace.to_json(),
     }
 
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,6 +59,21 @@ def test_a_notice_is_signed_as_standard_webhooks_verify_it() -> None:
     for body, secret in ((one.body.replace(b"completed", b"cancelled"), SECRET), (one.body, OTHER)):
         with pytest.raises(WebhookVerificationError):
             Verifier(secret).verify(body, headers)
+
+
+def test_a_notice_carries_the_trace_of_its_run() -> None:
+    trace = {"traceparent": "00-12345678901234567890123456789012-1234567890123456-01", "tracestate": "contextos=1"}
+    asked: list[Asked] = []
+
+    def serve(one: Asked) -> Answer:
+        asked.append(one)
+        return took(one)
+
+    with serving(serve) as url:
+        hook = Webhook(f"{url}/hook", lambda: SECRET, SystemClock(), internal=True)
+        asyncio.run(hook.send(replace(NOTICE, trace=trace)))
+    assert {name: asked[0].headers[name] for name in trace} == trace
+    assert "baggage" not in asked[0].headers
 
 
 def test_with_two_secrets_a_receiver_that_has_either_of_them_verifies() -> None:

@@ -67,6 +67,14 @@ def exchanged(server: AuthorizationServer, wanted: CredentialRequest | None = No
     return asyncio.run(port_of(server, **port).exchange(wanted or request_to(server)))
 
 
+def test_a_request_carries_the_trace_of_its_run() -> None:
+    trace = {"traceparent": "00-12345678901234567890123456789012-1234567890123456-01", "tracestate": "contextos=1"}
+    with authorization_server() as server:
+        exchanged(server, request_to(server, trace=trace))
+        assert {name: server.asked[-1].headers[name] for name in trace} == trace
+        assert "baggage" not in server.asked[-1].headers
+
+
 def test_the_form_is_that_of_the_rfc_and_the_answer_a_credential() -> None:
     with authorization_server() as server:
         before_us = SystemClock().now_us()

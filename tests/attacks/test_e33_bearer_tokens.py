@@ -290,6 +290,20 @@ def test_an_agent_that_is_suspended_meanwhile_is_refused_with_a_kept_token(tmp_p
             run(tokens.acting(called(tokens), agent=AGENT))
 
 
+def test_a_token_that_names_an_agent_is_nobody_once_the_agent_is_not_active(tmp_path: Path, clock: StillClock) -> None:
+    """Also where it only reads: the runs of the agent, and their events."""
+    tokens = tokens_at(tmp_path, clock, replace(CLAIMS, agent_claim="agent"))
+    assert called(tokens, agent=AGENT).agent_ids == (AGENT,)
+    with pytest.raises(SignatureInvalid, match="not active"):
+        called(tokens, agent="agt_unknown")
+    for number, state in enumerate(("suspended", "retired"), 2):
+        changed = json.loads(json.dumps(TENANTS))
+        changed[TENANT]["agents"][0]["lifecycle"] = state
+        write(tmp_path / "directory.dsse.json", number, changed)
+        with pytest.raises(SignatureInvalid, match="not active"):
+            called(tokens, agent=AGENT)
+
+
 def test_a_person_sees_their_own_runs_alone() -> None:
     person = Caller("user", TENANT, "ana", ISSUER, None, (), (), 0, "sha256:0")
     assert person.is_behind("ana", AGENT)

@@ -21,6 +21,8 @@ from contextos.trust.journal.chain import append
 from tests.passkeys import ORIGIN, PRESENT, VERIFIED, Passkey, base64url
 from tests.world import APPROVER, TENANT, TestWorld, open_world, request, run
 
+OTHER = "user_finance_lead_78"
+
 
 async def with_passkeys(path: Path, *listed: dict[str, Any], stores: str = "memory") -> TestWorld:
     """A world whose directory knows these passkeys of the finance lead."""
@@ -161,7 +163,7 @@ def test_an_assertion_fits_no_other_verdict_reason_person_or_question(tmp_path: 
         for said in (
             question.statement(APPROVER, "denied", "yes"),
             question.statement(APPROVER, "approved", "no"),
-            question.statement("user_finance_lead_78", "approved", "yes"),
+            question.statement(OTHER, "approved", "yes"),
         ):
             with pytest.raises(ApprovalRefused):
                 await question.answer_with_passkey(given, said)
@@ -219,6 +221,25 @@ def test_a_passkey_that_counts_backwards_is_a_copy(tmp_path: Path) -> None:
         passkey.count = 9
         await second.answer_with_passkey(passkey.get(await options(second, yes(second))), yes(second))
         await third.answer_with_passkey(passkey.get(await options(third, yes(third))), yes(third))
+
+    run(act())
+
+
+def test_a_passkey_with_the_id_of_somebody_elses_does_not_count_for_them(tmp_path: Path) -> None:
+    async def act() -> None:
+        mine, theirs = Passkey(count=5), Passkey(count=1_000_000)
+        world = await with_passkeys(tmp_path, mine.listed())
+
+        def add(tenant: dict[str, Any]) -> None:
+            for one in tenant["approvers"]:
+                if one["approver_id"] == OTHER:
+                    one["passkeys"] = [theirs.listed()]
+
+        world.edit_directory(add)
+        first, second = [await asked(world, f"req_{number}", 4200 + number) for number in range(2)]
+        said = first.statement(OTHER, "approved", "yes")
+        await first.answer_with_passkey(theirs.get(await options(first, said)), said)
+        await second.answer_with_passkey(mine.get(await options(second, yes(second))), yes(second))
 
     run(act())
 

@@ -85,18 +85,23 @@ class BearerTokens:
         """
         verified = await self._verified(token)
         if isinstance(verified, VerifiedToken):
-            return self._oidc_caller(verified, tenant_id)
+            return await self.caller_of(verified, tenant_id=tenant_id)
         if isinstance(verified, VerifiedSvid):
             return await self._workload(verified, tenant_id)
         return await self._development_caller(verified, tenant_id)
 
-    def caller_of(self, token: VerifiedToken, *, tenant_id: str | None = None) -> Caller:
+    async def caller_of(self, token: VerifiedToken, *, tenant_id: str | None = None) -> Caller:
         """Return whom a token of the directory's issuer proves that was verified before, as `caller`.
 
         Raises:
-            SignatureInvalid, NotFound, InvalidInput: as `caller`.
+            SignatureInvalid, NotFound, InvalidInput, Unavailable: as `caller`.
         """
-        return self._oidc_caller(token, tenant_id)
+        caller = self._oidc_caller(token, tenant_id)
+        for agent_id in caller.agent_ids or ():
+            agent = await self.directory.agent(caller.tenant_id, agent_id)
+            if agent is None or agent.lifecycle != "active":
+                raise SignatureInvalid("the agent that the token names is unknown or not active")
+        return caller
 
     async def acting(
         self,

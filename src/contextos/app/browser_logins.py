@@ -129,7 +129,7 @@ class BrowserLogins:
         token = await self.directory.verify(issued.id_token if of_login else issued.access_token)
         if token.subject != login.subject:
             raise SignatureInvalid("the access token is of somebody else than the login")
-        caller = self.tokens.caller_of(token, tenant_id=tenant_id or None)
+        caller = await self.tokens.caller_of(token, tenant_id=tenant_id or None)
         cookie = await self._opened(caller, token)
         await self.end(replaces)
         return NewSession(cookie, caller, to)
@@ -158,7 +158,7 @@ class BrowserLogins:
         )
         if token.issuer != self.issuer:
             raise SignatureInvalid("the session is of an issuer that counts no longer")
-        return self.tokens.caller_of(token, tenant_id=tenant_id)
+        return await self.tokens.caller_of(token, tenant_id=tenant_id)
 
     async def end(self, cookie: str) -> None:
         """End the session of a cookie. One that has ended, or that nobody made, stays so.

@@ -108,18 +108,19 @@ class RunWatch:
 class _Reader:
     """One reader. `last` is the place of the last event that it took."""
 
-    __slots__ = ("_fault", "_over", "_pending", "is_behind", "last", "wakes")
+    __slots__ = ("_closed", "_fault", "_over", "_pending", "is_behind", "last", "wakes")
 
     def __init__(self, last: Position) -> None:
         self.last, self.wakes, self.is_behind = last, asyncio.Event(), False
         self._pending: list[StreamEvent] = []
-        self._over = False
+        self._over = self._closed = False
         self._fault: BaseException | None = None
 
     def put(self, run: StreamedRun) -> None:
         """Hand over what the reader has not. One that has too much left already reads the run itself later."""
         if self.is_behind or len(self._pending) > MAX_PENDING:
-            self.is_behind, self._pending = True, []
+            # The end is among what it reads then.
+            self.is_behind, self._pending, self._over = True, [], False
             self.wakes.set()
             return
         new = run.behind(self._pending[-1].position if self._pending else self.last)
@@ -129,7 +130,7 @@ class _Reader:
             self.wakes.set()
 
     def end(self, fault: BaseException | None) -> None:
-        self._over, self._fault = True, fault
+        self._closed, self._fault = True, fault
         self.wakes.set()
 
     def take(self) -> tuple[list[StreamEvent], bool]:
@@ -138,7 +139,7 @@ class _Reader:
             raise self._fault
         events, self._pending = self._pending, []
         self.last = events[-1].position if events else self.last
-        return events, self._over
+        return events, self._over or self._closed
 
 
 class _Feed:

@@ -156,7 +156,7 @@ async def answer_approval(
         replace(document.body, state="approved" if verdict == "approved" else "denied", approver=approver_id),
         not_after_us=question["deadline_us"],
     )
-    writes = [write, *await count_writes(store, assertion)]
+    writes = [write, *await count_writes(store, approver_id, assertion)]
     # Several runs can wait for an approval of one effect: the first denial is kept, and this question is answered too.
     if verdict == "denied" and not await DENIALS.one(store, question["denial_key"]):
         writes.append(DENIALS.write(question["denial_key"], 0, Denial(run_id, approver_id)))

@@ -134,6 +134,50 @@ def test_for_a_slow_reader_nothing_is_kept_and_it_misses_nothing(
     run(act())
 
 
+def test_a_run_that_ends_while_a_slow_reader_reads_it_leaves_no_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        run_id = (await world.invoke(request(4200, "req_1"))).run_id
+        watch = RunWatch(world.stores, world.keys)
+        monkeypatch.setattr(run_watch, "MAX_PENDING", 1)
+        read = run_watch.read_stream
+        reader: Any = None
+
+        async def ends_meanwhile(*what: Any) -> Any:
+            found = await read(*what)
+            if reader is not None and not found.ended:
+                await world.approve(run_id, "denied")
+                reader.put(await read(*what))
+            return found
+
+        monkeypatch.setattr(run_watch, "read_stream", ends_meanwhile)
+        async with aclosing(watch.follow(TENANT, run_id, 0, BEFORE_ALL)) as events:
+            seen = [(await anext(events)).id]
+            [reader] = next(iter(watch._loops.values())).feeds[TENANT, run_id].readers
+            reader.is_behind = True
+            reader.wakes.set()
+            seen += [one.id async for one in events]
+        assert seen == await so_far(world, run_id)
+        await world.aclose()
+
+    run(act())
+
+
+def test_a_reader_of_a_closed_watch_ends_also_if_its_run_goes_on(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        run_id = (await world.invoke(request(4200, "req_1"))).run_id
+        reader = run_watch._Reader(BEFORE_ALL)
+        reader.end(None)
+        reader.put(await run_watch.read_stream(world.stores.tenant(TENANT), TENANT, world.keys, run_id))
+        assert reader.take()[1]
+        await world.aclose()
+
+    run(act())
+
+
 def test_a_store_that_is_away_for_a_while_ends_no_stream(tmp_path: Path) -> None:
     async def act() -> None:
         world = await open_world(tmp_path)

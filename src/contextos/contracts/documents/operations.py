@@ -176,7 +176,7 @@ DENIALS: Final[Collection[Denial]] = Collection("denials", orjson.dumps, strict_
 PASSKEY_COUNTS: Final[Collection[PasskeyCount]] = Collection(
     "passkey_counts", orjson.dumps, strict_decoder(PasskeyCount)
 )
-"""By credential id, of passkeys that count."""
+"""By the digest of approver and credential id, of passkeys that count."""
 
 HISTORY_BUCKETS: Final[Collection[HistoryBucket]] = Collection(
     "history_buckets", orjson.dumps, strict_decoder(HistoryBucket)

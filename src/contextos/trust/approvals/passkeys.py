@@ -82,7 +82,7 @@ def sign_count(proof: PasskeyProof) -> int:
     return int(count)
 
 
-async def count_writes(store: Store, assertion: AnswerAssertion) -> tuple[Write, ...]:
+async def count_writes(store: Store, approver_id: str, assertion: AnswerAssertion) -> tuple[Write, ...]:
     """Return the write that keeps the count of a passkey, for the commit of its answer; none for another proof.
 
     Raises:
@@ -90,14 +90,15 @@ async def count_writes(store: Store, assertion: AnswerAssertion) -> tuple[Write,
     """
     if assertion.passkey is None:
         return ()
-    kid, count = assertion.passkey.credential_id, sign_count(assertion.passkey)
-    found = await PASSKEY_COUNTS.one(store, kid)
+    # Who registers the id of somebody else's passkey must not count for them.
+    key = content_address([approver_id, assertion.passkey.credential_id])
+    count, found = sign_count(assertion.passkey), await PASSKEY_COUNTS.one(store, key)
     if found is None and count == 0:
         return ()
     if found is not None and count <= found.body.count:
         detail = "the passkey counted further before, so this can be a copy of it; have its owner register another"
         raise _refused(detail)
-    return (PASSKEY_COUNTS.write(kid, found.version if found else 0, PasskeyCount(count)),)
+    return (PASSKEY_COUNTS.write(key, found.version if found else 0, PasskeyCount(count)),)
 
 
 def request_options(approver: Approver, origin: str, statement: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from contextos.app.bearer import BearerTokens
 from contextos.http_api.openapi import PROBLEM, describe
 from contextos.http_api.operate.groups import OPERATE_ROUTES
 from contextos.http_api.operate.metrics import metrics_routes
+from contextos.http_api.operate.work import Work
 from contextos.http_api.problems import SECURE_HEADERS, add_problem_handlers, problem_response
 from contextos.http_api.rates import RequestRates
 from contextos.http_api.routes.approvals import approval_routes
@@ -37,6 +38,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.bearer_tokens = tokens
     api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
     api.state.stopping = asyncio.Event()
+    api.state.work = Work(api.state.stopping)
     add_problem_handlers(api)
     for routes in (health_routes, run_routes, event_routes, cancel_routes, approval_routes, session_routes):
         api.include_router(routes, prefix="/v1", responses=PROBLEM)

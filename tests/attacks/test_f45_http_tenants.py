@@ -23,6 +23,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "SignedSettlement": {"happened": False, "evidence_ref": "artifact:bank#rev_1", "token": "a.b.c"},
     "SlotAnswer": {"answer": {}, "at_us": 0},
     "SignedSlotAnswer": {"answer": {}, "at_us": 0, "tokens": ["a.b.c"]},
+    "SignedRetry": {"token": "a.b.c"},
 }
 """A valid body of each route that names a thing in its path."""
 GOVERNED = ("{ref}", "{proposal}")
@@ -113,6 +114,18 @@ def test_lists_of_another_tenant_are_empty_and_its_cursors_name_nothing(face: Ht
         assert face.send("GET", path, by=by, tenant=OTHER_TENANT).json()["items"] == []
         foreign = face.send("GET", path, by=by, tenant=OTHER_TENANT, params={"cursor": cursor})
         assert (foreign.status_code, foreign.json()["errors"][0]["code"]) == (422, "unknown_cursor")
+
+
+def test_an_export_of_a_run_of_another_tenant_is_refused_as_one_of_no_run(face: HttpFace, run: str) -> None:
+    mine = face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
+    for path, more in (("/v1/exports/statement", {}), ("/v1/exports", {"token": "a.b.c"})):
+        answers = [
+            face.send("POST", path, by=OPERATOR, tenant=OTHER_TENANT, json={"runs": runs, **more})
+            for runs in ([run], [NOWHERE], [mine, NOWHERE])
+        ]
+        assert {one.status_code for one in answers} == {404}
+        assert len({one.content for one in answers}) == 1
+        assert len({tuple(sorted(one.headers.items())) for one in answers}) == 1
 
 
 def test_a_request_for_another_tenant_is_refused_whether_it_exists_or_not(face: HttpFace) -> None:

@@ -19,6 +19,7 @@ from contextos.http_api.login.passkeys import passkey_routes
 from contextos.http_api.openapi import PROBLEM, describe
 from contextos.http_api.operate.groups import OPERATE_ROUTES
 from contextos.http_api.operate.metrics import metrics_routes
+from contextos.http_api.operate.work import Work
 from contextos.http_api.problems import SECURE_HEADERS, add_problem_handlers, problem_response
 from contextos.http_api.rates import RequestRates
 from contextos.http_api.routes.approvals import approval_routes
@@ -49,6 +50,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.browser_logins = app.browser_logins(tokens)
     api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
     api.state.stopping = asyncio.Event()
+    api.state.work = Work(api.state.stopping)
     api.state.children = Children()
     api.state.driven = set[asyncio.Future[RunView]]()
     return api

@@ -102,10 +102,12 @@ async def listed_run_ids(store: Store) -> set[str]:
     return {document.key async for document in _listed(store)}
 
 
-async def list_dead_letters(store: Store, *, limit: int = 1000) -> Sequence[DeadLetter]:
-    """Return at most `limit` dead letters (runs that are no longer driven) of a tenant, ordered by run id."""
+async def list_dead_letters(store: Store, *, after: str = "", limit: int = 1000) -> Sequence[DeadLetter]:
+    """Return at most `limit` dead letters (runs that are no longer driven) of a tenant, ordered by run id, behind
+    `after`.
+    """
     listed: list[DeadLetter] = []
-    async for document in _listed(store):
+    async for document in _listed(store, after):
         body = document.body
         listed.append(DeadLetter(document.key, body.code, body.detail, body.failed_at_us, body.failures))
         if len(listed) >= limit:
@@ -127,8 +129,7 @@ def removal(known: StoredDocument[DeadLetterDocument]) -> Write:
     return DEAD_LETTERS.write(known.key, known.version, replace(known.body, rests=False))
 
 
-async def _listed(store: Store) -> AsyncIterator[StoredDocument[DeadLetterDocument]]:
-    after = ""
+async def _listed(store: Store, after: str = "") -> AsyncIterator[StoredDocument[DeadLetterDocument]]:
     while page := await DEAD_LETTERS.page(store, after=after):
         after = page[-1].key
         for document in page:

@@ -25,7 +25,7 @@ def run(face: HttpFace) -> Run:
     name = face.waiting_run()
     token = face.signed_answer(name)
     assert face.send("POST", f"/v1/approvals/{name}/answer", by=LEAD, json={"token": token}).status_code == 200
-    face.call(face.app.drive_due_runs())
+    assert face.ended(name)["ended"] is True
     found: Run = face.call(face.app.runs.get(TENANT, name))
     assert found.status == "DECIDED"
     return found

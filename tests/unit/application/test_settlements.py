@@ -31,8 +31,12 @@ def test_the_run_goes_on_from_the_settlement_that_was_signed(face: HttpFace) -> 
     with pytest.raises(ApprovalRefused):
         face.call(settlements.settle(TENANT, sent["run_id"], DID_NOT, "a.b.c"))
     face.call(settlements.settle(TENANT, sent["run_id"], DID_NOT, token))
-    face.call(face.app.drive_due_runs())
-    assert face.call(face.app.runs.get(TENANT, sent["run_id"])).ended
+
+    async def submit() -> None:
+        face.app.engine.submit(TENANT, sent["run_id"])
+
+    face.call(submit())
+    assert face.ended(sent["run_id"])["ended"] is True
 
 
 def test_a_run_that_is_not_there_has_no_statement(face: HttpFace) -> None:

@@ -25,13 +25,13 @@ from contextos.cli.command_context import (
 from contextos.cli.governance.audit import TrustedKeyOption, exported
 from contextos.cli.terminal import print_result
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.errors import Integrity, InvalidInput, NotFound, Problem
+from contextos.errors import InvalidInput, Problem
 from contextos.files import replace_file
 
 if TYPE_CHECKING:
+    from contextos.app.verification import Compared
     from contextos.audit.checkpoint import Checkpoint
     from contextos.audit.verify import RunNumbers, Verification, VerifiedStream
-    from contextos.contracts.journal import WitnessedHead
     from contextos.operations.witness import Restoration
 
 MAX_LISTED: Final = 1000
@@ -130,45 +130,35 @@ class _Found:
             self.listed.insert(0 if stream.stream == "index" else len(self.listed), row)
 
 
-class _Compared(NamedTuple):
-    """What a tenant's own streams were compared with, and how far each was witnessed.
+def _compared_document(compared: Compared) -> dict[str, Any]:
+    return {
+        "witness": compared.witness,
+        "witnessed": compared.lengths,
+        "earlier_witnesses": compared.earlier,
+        "restored": [restored_document(one) for one in compared.past],
+    }
 
-    `witness` is the name of the witness, or None; `earlier` are others that `control` names.
-    """
 
-    witness: str | None
-    lengths: dict[str, int]
-    earlier: tuple[str, ...]
-    past: list[Restoration]
-
-    def document(self) -> dict[str, Any]:
-        restored = [restored_document(one) for one in self.past]
-        return {
-            "witness": self.witness,
-            "witnessed": self.lengths,
-            "earlier_witnesses": self.earlier,
-            "restored": restored,
-        }
-
-    def lines(self) -> Iterator[str]:
-        """Whether the index or control stream can have been cut, and what restores left of them."""
-        unproved = "truncation of index and control cannot be excluded"
-        if self.lengths:
-            yield "witnessed: " + ", ".join(f"{name} up to entry {seq}" for name, seq in sorted(self.lengths.items()))
-            yield f"compared with the witness {displayed(self.witness or '')}"
-        elif self.witness is None:
-            yield f"{unproved}: there is no witness"
-        else:
-            yield f"{unproved}: the witness {displayed(self.witness)} has no head of this tenant yet"
-        for name in self.earlier:
-            yield f"witnessed elsewhere before: compare with `contextos verify --witness {displayed(name)}`"
-        yield from map(restored_line, self.past)
+def _compared_lines(compared: Compared) -> Iterator[str]:
+    """Whether the index or control stream can have been cut, and what restores left of them."""
+    unproved = "truncation of index and control cannot be excluded"
+    if compared.lengths:
+        yield "witnessed: " + ", ".join(f"{name} up to entry {seq}" for name, seq in sorted(compared.lengths.items()))
+        yield f"compared with the witness {displayed(compared.witness or '')}"
+    elif compared.witness is None:
+        yield f"{unproved}: there is no witness"
+    else:
+        yield f"{unproved}: the witness {displayed(compared.witness)} has no head of this tenant yet"
+    for name in compared.earlier:
+        yield f"witnessed elsewhere before: compare with `contextos verify --witness {displayed(name)}`"
+    yield from map(restored_line, compared.past)
 
 
 async def _stored(witness: str, part: Part, context: CommandContext) -> _Found:
     """The tenant's verified streams, what they were compared with, and what was not read."""
+    from contextos.app.verification import verify_stored
     from contextos.audit.checkpoint import joined, read_checkpoint
-    from contextos.audit.verify import Verification, verify_facts
+    from contextos.audit.verify import Verification
 
     tenant_id, keys, numbers = context.tenant_id, context.app.keys, _numbers(part.runs)
     kept = []
@@ -178,22 +168,21 @@ async def _stored(witness: str, part: Part, context: CommandContext) -> _Found:
     since = joined(kept)
     verification = Verification(context.store, tenant_id, keys, numbers=numbers, since=since)
     file = _CheckpointFile(part.checkpoint, verification, context)
-    # The witnessed heads are read first: the streams can grow in between and must not shrink.
-    compared, heads = (None, ()) if numbers.last else await _witnessed(witness, since, context)
     found = _Found()
-    async for stream in verification.streams(heads):
+
+    def each(stream: VerifiedStream) -> None:
         found.add(stream)
         file.write_sometimes()
-    if not any(one["entries"] for one in found.listed):
-        raise NotFound(f"nothing is stored of `{tenant_id[:64]}`, so nothing verifies; check the tenant's name")
+
+    compared = await verify_stored(
+        context.app, tenant_id, verification, each, whole=not numbers.last, since=since, witness=witness
+    )
     if compared is None:
         found.say(
             {"range": numbers._asdict()}, f"not verified: {BELONGS_TO_NO_RUN}; the range without an end does that"
         )
     else:
-        await verify_facts(context.app.stores.graph(tenant_id), context.store, keys)
-        _refuse_empty_witness(witness, compared, context)
-        found.say(compared.document(), *compared.lines())
+        found.say(_compared_document(compared), *_compared_lines(compared))
     if since:
         found.say({"not_read": _not_read(since, verification)}, *_not_read_lines(since, verification))
     if part.checkpoint:
@@ -201,41 +190,6 @@ async def _stored(witness: str, part: Part, context: CommandContext) -> _Found:
         line = f"checkpoint: up to line {checkpoint.last} of the index, with {len(checkpoint.open)} open runs"
         found.say({"checkpoint": {"lines": checkpoint.last, "open_runs": len(checkpoint.open)}}, line)
     return found
-
-
-async def _witnessed(
-    witness: str, since: Checkpoint | None, context: CommandContext
-) -> tuple[_Compared, Sequence[WitnessedHead]]:
-    """The heads at the witness, and what to say of them. With a checkpoint those from before it are not read."""
-    from contextos.app import witness_at
-    from contextos.contracts.entries.pages import stream_pages
-    from contextos.contracts.journal import CONTROL
-    from contextos.operations.witness import restorations, witness_place, witnessed_lengths
-
-    publisher, tenant_id = context.app.witness_publisher, context.tenant_id
-    place = witness_place(witness) if witness else publisher.place if publisher else None
-    since_us = since.begun_at_us if since else 0
-    heads: Sequence[WitnessedHead] = ()
-    if witness:
-        heads = await witness_at(witness, Path()).heads(tenant_id, since_us=since_us)
-    elif publisher:
-        heads = await publisher.witnessed_heads(tenant_id, since_us=since_us)
-    known = {place, publisher.place if publisher else None}
-    earlier = [
-        line.key
-        async for page in stream_pages(context.store, CONTROL)
-        for line in page
-        if line.kind == "witness.begun" and line.key not in known
-    ]
-    return _Compared(place, witnessed_lengths(heads), tuple(earlier), restorations(heads, whole=not since)), heads
-
-
-def _refuse_empty_witness(witness: str, compared: _Compared, context: CommandContext) -> None:
-    from contextos.settings import has_default_witness
-
-    if compared.witness and not compared.lengths and (witness or not has_default_witness(context.app.settings)):
-        detail = f"the witness knows nothing of `{context.tenant_id}`, which has entries; it was emptied, or is another"
-        raise Integrity(f"{detail}: name the right one with `--witness`")
 
 
 class _CheckpointFile:

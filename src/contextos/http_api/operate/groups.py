@@ -7,8 +7,28 @@ from typing import Final
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from contextos.http_api.operate.exports import ExportDraft, SignedExportDraft, export_routes
 from contextos.http_api.operate.reasons import reason_routes
+from contextos.http_api.operate.replays import replay_routes
+from contextos.http_api.operate.retries import SignedRetry, retry_routes
 from contextos.http_api.operate.settlements import SettlementDraft, SignedSettlement, settlement_routes
+from contextos.http_api.operate.stuck import stuck_routes
+from contextos.http_api.operate.verifications import VerifiedRange, verification_routes
 
-OPERATE_ROUTES: Final[tuple[APIRouter, ...]] = (reason_routes, settlement_routes)
-OPERATE_BODIES: Final[tuple[type[BaseModel], ...]] = (SettlementDraft, SignedSettlement)
+OPERATE_ROUTES: Final[tuple[APIRouter, ...]] = (
+    reason_routes,
+    settlement_routes,
+    replay_routes,
+    verification_routes,
+    export_routes,
+    stuck_routes,
+    retry_routes,
+)
+OPERATE_BODIES: Final[tuple[type[BaseModel], ...]] = (
+    SettlementDraft,
+    SignedSettlement,
+    VerifiedRange,
+    ExportDraft,
+    SignedExportDraft,
+    SignedRetry,
+)

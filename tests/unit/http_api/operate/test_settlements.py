@@ -49,8 +49,7 @@ def test_an_operator_settles_what_did_not_happen_once(losing: HttpFace, run: str
     body = signed(losing, run, DID_NOT)
     answer = settle(losing, run, body)
     assert answer.status_code == 202, answer.text
-    losing.call(losing.app.drive_due_runs())
-    assert losing.send("GET", f"/v1/runs/{run}").json()["ended"] is True
+    assert losing.ended(run)["ended"] is True
     again = settle(losing, run, body)
     assert (again.status_code, again.json()["code"]) == (409, "not_waiting")
 
@@ -59,8 +58,7 @@ def test_an_operator_settles_what_happened_with_what_the_call_returned(losing: H
     output = {"transaction_id": "txn_seen", "refund_amount_inr": 10 + losing._made, "currency": "INR"}
     draft = {"happened": True, "evidence_ref": EVIDENCE, "output": output, "mutations": ["refund:txn_seen"]}
     assert settle(losing, run, signed(losing, run, draft)).status_code == 202
-    losing.call(losing.app.drive_due_runs())
-    found = losing.send("GET", f"/v1/runs/{run}").json()
+    found = losing.ended(run)
     assert (found["state"], found["record"]["effects"][0]["mutations"]) == ("completed", ["refund:txn_seen"])
 
 

@@ -24,7 +24,7 @@ def approved_run(face: HttpFace) -> str:
     run = face.waiting_run()
     body = {"token": face.signed_answer(run)}
     assert face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json=body).status_code == 200
-    face.call(face.app.drive_due_runs())
+    assert face.ended(run)["ended"] is True
     return run
 
 

@@ -1,0 +1,116 @@
+"""Exports: runs of the caller's tenant as one file that others verify and replay with a public key alone.
+
+An export is an act of an auditor, which is on record before the file is sent. The file has nothing of another tenant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Response
+from pydantic import Field
+
+from contextos.app import App
+from contextos.application.statements import signed_elsewhere, statement_of
+from contextos.audit.export import export_runs
+from contextos.contracts.model import Model, NonEmpty
+from contextos.errors import InvalidEnvelope, NotFound, Problem
+from contextos.http_api.access import RolesHere
+from contextos.http_api.bodies import body_of, json_of
+from contextos.http_api.callers import AppHere, CallerHere
+from contextos.http_api.operate.signing import ActToken, SigningDocument, require_role, to_sign
+from contextos.http_api.operate.work import WorkHere, WorkTime
+from contextos.http_api.problems import not_found
+from contextos.operations.acts.act import Actor
+from contextos.operations.signing import SignStatement
+from contextos.queries.run_names import run_named
+from contextos.trust.approvals.acts import AUDITOR_ROLE
+
+export_routes: Final = APIRouter(tags=["audit"])
+
+MAX_EXPORTED_RUNS: Final = 100
+"""Most runs of one export over HTTP; the command line takes more."""
+EXPORT_MEDIA_TYPE: Final = "application/jsonl"
+
+_RunText = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")]
+
+
+class ExportDraft(Model):
+    """The runs to export, 100 at most: ids of runs, or of the requests that made them."""
+
+    runs: NonEmpty[_RunText]
+
+
+class SignedExportDraft(ExportDraft):
+    """An export with the compact JWS of its statement by the auditor's key."""
+
+    token: ActToken
+
+
+class ExportKeys(Model):
+    """The public keys (hex) with which the exports of this deployment verify, by key id."""
+
+    keys: dict[str, str]
+
+
+ExportBody = Annotated[ExportDraft, json_of(ExportDraft)]
+SignedExportBody = Annotated[SignedExportDraft, json_of(SignedExportDraft)]
+
+
+@export_routes.get("/exports/keys", response_model_exclude_unset=True)
+async def get_export_keys(app: AppHere, _caller: CallerHere) -> ExportKeys:
+    """Read the keys that a reader of an export trusts. Give them to the reader in another way than the export."""
+    found: Mapping[str, bytes | None] = {kid: app.keys.public_key("export", kid) for kid in app.keys.kids("export")}
+    return ExportKeys(keys={kid: key.hex() for kid, key in found.items() if key is not None})
+
+
+@export_routes.post("/exports/statement", response_model_exclude_unset=True, openapi_extra=body_of(ExportDraft))
+async def post_export_statement(
+    app: AppHere, caller: CallerHere, roles: RolesHere, work: WorkHere, draft: ExportBody
+) -> SigningDocument:
+    """Return what the caller, an auditor, signs to export these runs as they are now. Nothing is recorded."""
+    require_role(roles, AUDITOR_ROLE)
+    runs = await _named(app, caller.tenant_id, draft)
+
+    async def job(_time: WorkTime) -> SigningDocument:
+        async def act(sign: SignStatement) -> bytes:
+            return await export_runs(app.deployment, caller.tenant_id, runs, by=Actor(caller.subject, sign))
+
+        return await to_sign(app, caller, await statement_of(act))
+
+    return await work.do(caller.tenant_id, job)
+
+
+@export_routes.post(
+    "/exports",
+    response_class=Response,
+    responses={200: {"description": "The export, as JSON lines.", "content": {EXPORT_MEDIA_TYPE: {}}}},
+    openapi_extra=body_of(SignedExportDraft),
+)
+async def post_export(
+    app: AppHere, caller: CallerHere, roles: RolesHere, work: WorkHere, signed: SignedExportBody
+) -> Response:
+    """Record the export of these runs, and return it."""
+    require_role(roles, AUDITOR_ROLE)
+    runs = await _named(app, caller.tenant_id, signed)
+    actor = Actor(caller.subject, signed_elsewhere(signed.token))
+
+    async def job(_time: WorkTime) -> bytes:
+        return await export_runs(app.deployment, caller.tenant_id, runs, by=actor)
+
+    return Response(await work.do(caller.tenant_id, job), media_type=EXPORT_MEDIA_TYPE)
+
+
+async def _named(app: App, tenant_id: str, draft: ExportDraft) -> list[str]:
+    """The ids of the runs, each once. Raises `HttpProblem` (404) if the tenant has not all of them, and
+    `InvalidEnvelope` if they are too many.
+    """
+    if len(draft.runs) > MAX_EXPORTED_RUNS:
+        detail = f"an export has at most {MAX_EXPORTED_RUNS} runs"
+        raise InvalidEnvelope(Problem("/runs", "too_many", detail, "export fewer at a time"))
+    store = app.stores.tenant(tenant_id)
+    try:
+        return list(dict.fromkeys([await run_named(store, name) for name in draft.runs]))
+    except NotFound:
+        raise not_found() from None

@@ -1,0 +1,77 @@
+"""Long work off the event loop: a few jobs at once, one for each tenant, and each within a time.
+
+A job runs on an event loop of its own, in a thread. Its place is taken until it has ended, also where its caller went
+away. It stops where it asks `WorkTime.check`, when its time is over or the server stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final, TypeVar
+
+from fastapi import Depends, Request
+
+from contextos.errors import Overloaded
+from contextos.http_api.problems import HttpProblem
+
+ResultT = TypeVar("ResultT")
+
+MAX_JOBS: Final = 2
+MAX_JOBS_PER_TENANT: Final = 1
+MAX_WORK_S: Final = 60
+BUSY_RETRY_MS: Final = 5_000
+
+
+class WorkTime:
+    """The time that a job has. Used from the thread of the job."""
+
+    def __init__(self, stopping: asyncio.Event, work_s: float = MAX_WORK_S) -> None:
+        self._stopping, self._until_s = stopping, time.monotonic() + work_s
+
+    def check(self) -> None:
+        """Raise `HttpProblem` if the time is over (422), or if the server stops (503)."""
+        if self._stopping.is_set():
+            raise HttpProblem(503, "stopping", "this server is stopping; ask another one", {"Retry-After": "1"})
+        if time.monotonic() > self._until_s:
+            detail = f"the work took longer than {MAX_WORK_S} s; ask for less of it, or use the command line"
+            raise HttpProblem(422, "too_much_work", detail)
+
+
+class Work:
+    """The jobs of one server."""
+
+    def __init__(self, stopping: asyncio.Event) -> None:
+        self._stopping = stopping
+        self._running: Counter[str] = Counter()
+
+    async def do(self, tenant_id: str, job: Callable[[WorkTime], Awaitable[ResultT]]) -> ResultT:
+        """Do a job of a tenant and return its result. Raises what the job raises, and `Overloaded` (429) if the tenant
+        or the server has as many jobs as it may.
+        """
+        if self._running[tenant_id] >= MAX_JOBS_PER_TENANT or self._running.total() >= MAX_JOBS:
+            raise Overloaded("work", "enough long work is done at the moment", retry_after_ms=BUSY_RETRY_MS)
+        self._running[tenant_id] += 1
+
+        async def run() -> ResultT:
+            return await job(WorkTime(self._stopping))
+
+        def free(done: asyncio.Future[ResultT]) -> None:
+            self._running -= Counter({tenant_id: 1})
+            if not done.cancelled():
+                done.exception()  # or the loop would report it where the caller went away
+
+        future = asyncio.get_running_loop().run_in_executor(None, lambda: asyncio.run(run()))
+        future.add_done_callback(free)
+        return await asyncio.shield(future)
+
+
+def work_of(request: Request) -> Work:
+    """Return the long work of the server."""
+    work: Work = request.app.state.work
+    return work
+
+
+WorkHere = Annotated[Work, Depends(work_of)]

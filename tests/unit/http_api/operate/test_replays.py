@@ -1,0 +1,34 @@
+"""A run is replayed over HTTP, and an altered one is said to differ."""
+
+from __future__ import annotations
+
+import pytest
+
+from contextos.errors import ReplayMismatch
+from tests.http_face import OPERATOR, HttpFace
+
+
+def test_a_run_that_ended_is_equal_to_its_record(face: HttpFace) -> None:
+    sent = face.send("POST", "/v1/runs", json=face.request()).json()
+    answer = face.send("POST", f"/v1/runs/{sent['run_id']}/replay")
+    assert answer.status_code == 200, answer.text
+    document = answer.json()
+    assert (document["equal"], document["difference"], document["erased"]) == (True, None, [])
+    assert (document["status"], document["record_hash"]) == ("DECIDED", sent["record"]["record_hash"])
+    assert document["compared"] > 10
+
+
+def test_a_run_that_goes_on_is_not_replayed(face: HttpFace) -> None:
+    answer = face.send("POST", f"/v1/runs/{face.waiting_run()}/replay", by=OPERATOR)
+    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (422, "not_ended")
+
+
+def test_what_differs_is_an_answer_and_no_fault_of_the_server(face: HttpFace, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def differ(*_arguments: object) -> None:
+        raise ReplayMismatch(7, "policy.decided", "another rule matched")
+
+    run = face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
+    monkeypatch.setattr("contextos.http_api.operate.replays.replay", differ)
+    answer = face.send("POST", f"/v1/runs/{run}/replay")
+    assert (answer.status_code, answer.json()["equal"]) == (200, False)
+    assert answer.json()["difference"] == "entry 7 (`policy.decided`): another rule matched"

@@ -5,7 +5,6 @@
 - `cancels`: what a person signs to stop a run, and the request to stop it.
 - `acts`: what a person signs to do an act, and the act by signatures that were made elsewhere.
 - `artifacts`: the packs, policies and catalogs that are published, and what is active of them.
-- `statements`: what a person signs to do an act, and the act by the token that was signed elsewhere.
 - `settlements`: what an operator signs to settle an effect whose outcome nobody knows. `run_search`: what a search of
   runs looks for.
 - `facts`: what is known of a subject, and the acts that change it; `pages`: a page of a list.

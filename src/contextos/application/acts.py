@@ -1,19 +1,21 @@
 """What a person signs to do an act, and the act by signatures that were made elsewhere.
 
-An act is any function that does something by an `Actor`, such as `operations.acts.governance.publish_artifact`. The
-function that does it also says what is signed, so that nothing else is signed than what is then checked.
+An act is any function that does something by an `Actor`, such as `operations.acts.governance.publish_artifact`, or by a
+function that signs one statement. The function that does it also says what is signed, so that nothing else is signed
+than what is then checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Never
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput, Problem
 from contextos.operations.acts.act import Actor
 from contextos.operations.deployment import Deployment
+from contextos.operations.signing import SignStatement
 from contextos.trust.approvals.acts import ACT_TYP
 from contextos.trust.identity.jws import signing_input, unverified_payload
 
@@ -25,15 +27,16 @@ MAX_AHEAD_S: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class ActStatement:
-    """What a person signs to do an act: `payload` is the canonical JSON of the act."""
+    """What a person signs to do an act: `payload` is the canonical JSON of the act, `typ` the type of the token."""
 
     payload: bytes
     _act: Mapping[str, Any] = field(repr=False, compare=False)
+    typ: str = ACT_TYP
 
     @classmethod
-    def of_act(cls, act: Mapping[str, Any]) -> ActStatement:
+    def of_act(cls, act: Mapping[str, Any], typ: str = ACT_TYP) -> ActStatement:
         """Return the statement of an act, which is a JSON object."""
-        return cls(canonical(act), act)
+        return cls(canonical(act), act, typ)
 
     @property
     def statement(self) -> dict[str, Any]:
@@ -44,11 +47,11 @@ class ActStatement:
         """Return the bytes to sign with the person's Ed25519 key `kid`. The token is these, a dot, and the signature in
         Base64url without padding.
         """
-        return signing_input(kid, ACT_TYP, self._act)
+        return signing_input(kid, self.typ, self._act)
 
 
 class _Stated(Exception):
-    """A signal to `statements_of`, not an error."""
+    """A signal to `statements_of` and `statement_of`, not an error."""
 
     def __init__(self, statements: Sequence[Mapping[str, Any]]) -> None:
         self.statements = statements
@@ -90,6 +93,28 @@ async def statements_of(actor_id: str, act: Callable[[Actor], Awaitable[object]]
     except _Stated as stated:
         return tuple(ActStatement.of_act(one) for one in stated.statements)
     return ()
+
+
+async def statement_of(act: Callable[[SignStatement], Awaitable[object]], typ: str = ACT_TYP) -> ActStatement:
+    """Return what a person signs for `act`, which signs one statement with the function that it gets. Nothing is
+    changed.
+
+    Raises whatever `act` refuses before it is signed.
+    """
+
+    def read(said: Mapping[str, Any]) -> Never:
+        raise _Stated([said])
+
+    try:
+        await act(read)
+    except _Stated as stated:
+        return ActStatement.of_act(stated.statements[0], typ)
+    raise AssertionError("an act is signed before it is done")
+
+
+def signed_with(token: str) -> SignStatement:
+    """Return the function that signs one statement with a token (a compact JWS) which the person made before."""
+    return lambda _said: {"kind": "jws", "token": token}
 
 
 def signed_elsewhere(actor_id: str, tokens: Sequence[str]) -> Actor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextos.application.statements import Statement, signed_elsewhere, statement_of
+from contextos.application.acts import ActStatement, signed_with, statement_of
 from contextos.operations.deployment import Deployment
 from contextos.operations.operator import SettlementInput, settle_effect
 from contextos.queries.run_names import run_named
@@ -15,7 +15,7 @@ class Settlements:
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
 
-    async def statement(self, tenant_id: str, name: str, settlement: SettlementInput) -> Statement:
+    async def statement(self, tenant_id: str, name: str, settlement: SettlementInput) -> ActStatement:
         """Return what `settlement.by` signs to settle the effect for which a run waits. `name` is the id of the run or
         of its request.
 
@@ -34,4 +34,4 @@ class Settlements:
         """
         app = self._deployment
         run_id = await run_named(app.ports.stores.tenant(tenant_id), name)
-        await settle_effect(app, tenant_id, run_id, settlement, vouch=signed_elsewhere(token))
+        await settle_effect(app, tenant_id, run_id, settlement, vouch=signed_with(token))

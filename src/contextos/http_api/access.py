@@ -15,7 +15,7 @@ from contextos.application.approvals import Question
 from contextos.application.runs import Run
 from contextos.errors import NotFound
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.problems import not_found
+from contextos.http_api.problems import HttpProblem, not_found
 from contextos.trust.identity.callers import Caller
 
 READER_ROLES: Final = frozenset({"operator", "auditor"})
@@ -38,6 +38,13 @@ async def held_roles(app: AppHere, caller: CallerHere) -> frozenset[str]:
 
 
 RolesHere = Annotated[frozenset[str], Depends(held_roles)]
+
+
+def require_role(held: frozenset[str], *roles: str) -> None:
+    """Raise `HttpProblem` (403) unless one of these roles is held. It is asked before anything is looked up."""
+    if held.isdisjoint(roles):
+        named = " or ".join(f"`{one}`" for one in sorted(roles))
+        raise HttpProblem(403, "not_allowed", f"this needs the role {named}, which you do not hold here")
 
 
 def reads_every_run(roles: frozenset[str]) -> bool:

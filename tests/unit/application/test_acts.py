@@ -6,11 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from contextos.application.acts import MAX_STATED_S, check_stated_at, signed_elsewhere, statements_of
+from contextos.application.acts import (
+    MAX_STATED_S,
+    ActStatement,
+    check_stated_at,
+    signed_with,
+    signed_elsewhere,
+    statement_of,
+    statements_of,
+)
 from contextos.application.facts import Facts
 from contextos.errors import ApprovalRefused, InvalidInput
 from contextos.operations.acts.act import Actor
-from contextos.trust.approvals.acts import sign_act
+from contextos.operations.signing import SignStatement
+from contextos.trust.approvals.acts import ACT_TYP, sign_act
 from contextos.trust.seal import listed_key
 from tests.world import OPERATOR, OPERATOR_KEY, TENANT, TestWorld, open_world, run
 
@@ -90,3 +99,32 @@ def test_an_act_that_says_its_time_says_a_recent_one(tmp_path: Path) -> None:
         await world.aclose()
 
     run(scenario())
+
+
+SAID = {"kind": "run.retried", "actor": OPERATOR}
+
+
+def test_an_act_of_one_statement_is_read_without_being_done_and_done_with_a_token() -> None:
+    proofs = []
+
+    async def act(sign: SignStatement) -> None:
+        proofs.append(sign(SAID))
+
+    said = run(statement_of(act))
+    assert (said.typ, said.statement, proofs) == (ACT_TYP, SAID, [])
+    run(act(signed_with("a.b.c")))
+    assert proofs == [{"kind": "jws", "token": "a.b.c"}]
+
+
+def test_an_act_that_is_refused_before_it_is_signed_has_no_statement() -> None:
+    async def refuse(_sign: SignStatement) -> None:
+        raise ApprovalRefused("not_waiting", "the run has ended")
+
+    with pytest.raises(ApprovalRefused, match="has ended"):
+        run(statement_of(refuse))
+
+
+def test_what_is_signed_names_the_key_and_the_type() -> None:
+    header = ActStatement.of_act(SAID).signing_input("key_1").partition(b".")[0]
+    assert ActStatement.of_act(SAID, "other+jws").signing_input("key_1").partition(b".")[0] != header
+    assert ActStatement.of_act(SAID).signing_input("key_2").partition(b".")[0] != header

@@ -17,12 +17,11 @@ from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.model import ListOnly, Model, Name, NonEmpty, OpenObject
-from contextos.http_api.access import RolesHere
+from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import MAX_BODY_BYTES, body_of, json_of, read_object
 from contextos.http_api.callers import AppHere, CallerHere, TokensHere
 from contextos.http_api.control.children import ChildrenHere
 from contextos.http_api.control.packs import PACK_READERS
-from contextos.http_api.control.signing import require_role
 from contextos.http_api.documents import ProblemPart
 from contextos.http_api.routes.runs import named_request
 from contextos.operations.preview import preview

@@ -13,11 +13,11 @@ from contextos.contracts.envelopes.evidence import Classification, IntegrityLeve
 from contextos.contracts.ids import CEID, Ceid
 from contextos.contracts.model import MAX_NAME_CHARS, ListOnly, Model, Name, OpenObject, Whole
 from contextos.contracts.refs import EvidenceRef
-from contextos.http_api.access import RolesHere
+from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.control.pages import LongCursor, opened_cursor, sealed_cursor
-from contextos.http_api.control.signing import ActDocument, Signed, act_document, require_role, signing_actor
+from contextos.http_api.control.signing import ActDocument, Signed, act_document, signing_actor
 from contextos.http_api.routes.runs import Limit
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.facts import write_facts

@@ -13,11 +13,11 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.evidence import IntegrityLevel
 from contextos.contracts.envelopes.memory import MemoryProposal, MemoryReview, ReviewRefused, ReviewVerdict
 from contextos.contracts.model import Model
-from contextos.http_api.access import RolesHere
+from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.control.pages import LongCursor, opened_cursor, sealed_cursor
-from contextos.http_api.control.signing import ActDocument, Signed, StatedAt, act_document, require_role, signing_actor
+from contextos.http_api.control.signing import ActDocument, Signed, StatedAt, act_document, signing_actor
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.routes.runs import Limit
 from contextos.intelligence.memory import list_candidates

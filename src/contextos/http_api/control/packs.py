@@ -15,11 +15,11 @@ from contextos.app import App
 from contextos.application.artifacts import CatalogArtifact
 from contextos.contracts.model import Count, Model, OpenObject
 from contextos.errors import SignatureInvalid
-from contextos.http_api.access import RolesHere
+from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.control.pages import LongCursor, is_unchanged, unchanged
-from contextos.http_api.control.signing import ActDocument, Signed, act_document, require_role, signing_actor
+from contextos.http_api.control.signing import ActDocument, Signed, act_document, signing_actor
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.routes.runs import Limit
 from contextos.operations.acts.act import Actor

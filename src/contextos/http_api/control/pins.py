@@ -10,12 +10,12 @@ from contextos.app import App
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.model import Count, Model, Name, NonEmpty
-from contextos.http_api.access import RolesHere
+from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.control.packs import PACK_READERS, ActiveVersion
 from contextos.http_api.control.pages import page_of
-from contextos.http_api.control.signing import ActDocument, Signed, act_document, require_role, signing_actor
+from contextos.http_api.control.signing import ActDocument, Signed, act_document, signing_actor
 from contextos.http_api.routes.runs import Cursor, Limit
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import pin_packs, withdraw_pin

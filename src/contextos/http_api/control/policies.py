@@ -11,12 +11,12 @@ from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.facts import FACTS, DeclaredFact
 from contextos.contracts.model import Count, Model, Name, Seq
 from contextos.errors import InvalidArtifact, Problem
-from contextos.http_api.access import RolesHere
+from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.control.packs import PACK_READERS, ActiveVersion
 from contextos.http_api.control.pages import LongCursor, page_of
-from contextos.http_api.control.signing import ActDocument, Signed, act_document, require_role, signing_actor
+from contextos.http_api.control.signing import ActDocument, Signed, act_document, signing_actor
 from contextos.http_api.routes.runs import Limit
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import activate_policies

@@ -15,13 +15,12 @@ from pydantic import Field, Strict
 
 from contextos.app import App
 from contextos.contracts.model import ListOnly, Model, Name, Seq
-from contextos.http_api.access import RolesHere, readable_run, reads_every_run
+from contextos.http_api.access import RolesHere, readable_run, reads_every_run, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.control.children import Children, ChildrenHere, in_child
 from contextos.http_api.control.drafts import PackText, tool_definitions
 from contextos.http_api.control.packs import PACK_READERS
-from contextos.http_api.control.signing import require_role
 from contextos.http_api.problems import HttpProblem
 from contextos.queries.observations import RecordedSession, Recording, read_sessions
 from contextos.trust.identity.callers import Caller

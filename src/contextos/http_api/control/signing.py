@@ -11,14 +11,14 @@ from typing import Annotated
 from pydantic import Field
 
 from contextos.app import App
-from contextos.application.acts import signed_elsewhere, statements_of
+from contextos.application.acts import ActStatement, signed_elsewhere, statements_of
 from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
 from contextos.contracts.model import MAX_COUNT, Model, OpenObject, Seq
-from contextos.http_api.problems import HttpProblem
 from contextos.operations.acts.act import Actor
 from contextos.trust.identity.callers import Caller
 
 ActToken = Annotated[str, Field(max_length=MAX_TOKEN_CHARS)]
+"""The compact JWS of a statement by the caller's key."""
 
 
 class Signed(Model):
@@ -28,7 +28,7 @@ class Signed(Model):
 
 
 class StatedAct(Model):
-    """One statement of an act. `signing_inputs` are as those of an approval's statement."""
+    """One statement of an act, as things are now. `signing_inputs` are as those of an approval's statement."""
 
     statement: OpenObject
     signing_inputs: dict[str, str]
@@ -44,22 +44,16 @@ StatedAt = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 """When the caller states an act that says its own time: now, in Unix microseconds. It counts for 15 minutes."""
 
 
-def require_role(held: frozenset[str], *roles: str) -> None:
-    """Raise `HttpProblem` (403) unless one of these roles is held. It is asked before anything is looked up."""
-    if held.isdisjoint(roles):
-        named = ", ".join(f"`{one}`" for one in sorted(roles))
-        raise HttpProblem(403, "not_allowed", f"this needs a role that you do not hold here: {named}")
+async def to_sign(app: App, caller: Caller, act: ActStatement) -> StatedAct:
+    """Return a statement with what the caller signs with each of their keys in the directory."""
+    known = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
+    inputs = {one.kid: act.signing_input(one.kid).decode() for one in (known.keys if known else ())}
+    return StatedAct(statement=act.statement, signing_inputs=inputs)
 
 
 async def act_document(app: App, caller: Caller, act: Callable[[Actor], Awaitable[object]]) -> ActDocument:
     """Return what the caller signs to do `act`. Nothing is changed. Raises whatever `act` refuses."""
-    known = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
-    kids = [one.kid for one in known.keys] if known else []
-    statements = [
-        StatedAct(statement=one.statement, signing_inputs={kid: one.signing_input(kid).decode() for kid in kids})
-        for one in await statements_of(caller.subject, act)
-    ]
-    return ActDocument(statements=statements)
+    return ActDocument(statements=[await to_sign(app, caller, one) for one in await statements_of(caller.subject, act)])
 
 
 def signing_actor(caller: Caller, signed: Signed) -> Actor:

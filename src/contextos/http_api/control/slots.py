@@ -18,12 +18,12 @@ from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.slots import AgentContextSlot, PickRefused, Selected, SelectionAct, SlotResolution
 from contextos.contracts.model import Model, Name, OpenObject
 from contextos.errors import InvalidInput, Problem
-from contextos.http_api.access import RolesHere, RunName, readable_run
+from contextos.http_api.access import RolesHere, RunName, readable_run, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.control.packs import PACK_READERS
 from contextos.http_api.control.pages import LongCursor, page_of
-from contextos.http_api.control.signing import ActDocument, Signed, StatedAt, act_document, require_role, signing_actor
+from contextos.http_api.control.signing import ActDocument, Signed, StatedAt, act_document, signing_actor
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.routes.runs import Limit
 from contextos.operations.acts.act import Actor

@@ -12,14 +12,14 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from contextos.app import App
-from contextos.application.statements import signed_elsewhere, statement_of
+from contextos.application.acts import signed_with, statement_of
 from contextos.audit.export import export_runs
 from contextos.contracts.model import Model, NonEmpty
 from contextos.errors import InvalidEnvelope, NotFound, Problem
-from contextos.http_api.access import RolesHere
+from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.operate.signing import ActToken, SigningDocument, require_role, to_sign
+from contextos.http_api.control.signing import ActToken, StatedAct, to_sign
 from contextos.http_api.operate.work import WorkHere, WorkTime
 from contextos.http_api.problems import not_found
 from contextos.operations.acts.act import Actor
@@ -68,12 +68,12 @@ async def get_export_keys(app: AppHere, _caller: CallerHere) -> ExportKeys:
 @export_routes.post("/exports/statement", response_model_exclude_unset=True, openapi_extra=body_of(ExportDraft))
 async def post_export_statement(
     app: AppHere, caller: CallerHere, roles: RolesHere, work: WorkHere, draft: ExportBody
-) -> SigningDocument:
+) -> StatedAct:
     """Return what the caller, an auditor, signs to export these runs as they are now. Nothing is recorded."""
     require_role(roles, AUDITOR_ROLE)
     runs = await _named(app, caller.tenant_id, draft)
 
-    async def job(_time: WorkTime) -> SigningDocument:
+    async def job(_time: WorkTime) -> StatedAct:
         async def act(sign: SignStatement) -> bytes:
             return await export_runs(app.deployment, caller.tenant_id, runs, by=Actor(caller.subject, sign))
 
@@ -94,7 +94,7 @@ async def post_export(
     """Record the export of these runs, and return it."""
     require_role(roles, AUDITOR_ROLE)
     runs = await _named(app, caller.tenant_id, signed)
-    actor = Actor(caller.subject, signed_elsewhere(signed.token))
+    actor = Actor(caller.subject, signed_with(signed.token))
 
     async def job(_time: WorkTime) -> bytes:
         return await export_runs(app.deployment, caller.tenant_id, runs, by=actor)

@@ -12,9 +12,8 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
-from contextos.http_api.access import READER_ROLES, RolesHere
+from contextos.http_api.access import READER_ROLES, RolesHere, require_role
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.operate.signing import require_role
 from contextos.http_api.problems import HttpProblem
 
 metrics_routes: Final = APIRouter(tags=["metrics"])

@@ -7,14 +7,14 @@ from typing import Annotated, Final, TypeVar
 
 from fastapi import APIRouter
 
-from contextos.application.statements import signed_elsewhere, statement_of
+from contextos.application.acts import signed_with, statement_of
 from contextos.contracts.model import Model
 from contextos.errors import NotFound
-from contextos.http_api.access import RolesHere, RunName, readable_run
+from contextos.http_api.access import RolesHere, RunName, readable_run, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
+from contextos.http_api.control.signing import ActToken, StatedAct, to_sign
 from contextos.http_api.documents import RequestOutcome
-from contextos.http_api.operate.signing import ActToken, SigningDocument, require_role, to_sign
 from contextos.http_api.problems import HttpProblem
 from contextos.operations.acts.act import Actor
 from contextos.operations.operator import retry_run
@@ -35,7 +35,7 @@ SignedRetryBody = Annotated[SignedRetry, json_of(SignedRetry)]
 
 
 @retry_routes.post("/runs/{run}/retry/statement", response_model_exclude_unset=True)
-async def post_retry_statement(app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName) -> SigningDocument:
+async def post_retry_statement(app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName) -> StatedAct:
     """Return what the caller signs to have the run driven again. Nothing is recorded."""
     run = await readable_run(app, caller, roles, name)
     require_role(roles, OPERATOR_ROLE)
@@ -54,7 +54,7 @@ async def post_retry(
     """Take a run off the list of dead letters. An engine drives it; if it fails again, it is put back."""
     run = await readable_run(app, caller, roles, name)
     require_role(roles, OPERATOR_ROLE)
-    actor = Actor(caller.subject, signed_elsewhere(signed.token))
+    actor = Actor(caller.subject, signed_with(signed.token))
     await _listed(retry_run(app.deployment, run.tenant_id, run.run_id, by=actor))
     app.engine.submit(run.tenant_id, run.run_id)
     return RequestOutcome.of_view(await app.deployment.view(run.tenant_id, run.run_id))

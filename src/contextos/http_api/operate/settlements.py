@@ -11,8 +11,8 @@ from contextos.contracts.refs import EvidenceRef
 from contextos.http_api.access import RolesHere, RunName, readable_run
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
+from contextos.http_api.control.signing import ActToken, StatedAct, to_sign
 from contextos.http_api.documents import RequestOutcome
-from contextos.http_api.operate.signing import ActToken, SigningDocument, to_sign
 from contextos.operations.operator import SettlementInput
 
 settlement_routes: Final = APIRouter(tags=["runs"])
@@ -49,7 +49,7 @@ SignedSettlementBody = Annotated[SignedSettlement, json_of(SignedSettlement)]
 )
 async def post_settlement_statement(
     app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName, draft: SettlementBody
-) -> SigningDocument:
+) -> StatedAct:
     """Return what the caller signs to settle the effect for which a run waits. Nothing is recorded."""
     run = await readable_run(app, caller, roles, name)
     said = await app.settlements.statement(run.tenant_id, run.run_id, draft.by(caller.subject))

@@ -9,9 +9,8 @@ from fastapi import APIRouter, Query
 from contextos.contracts.documents.operations import BREAKERS
 from contextos.contracts.documents.subscriptions import UNDELIVERED
 from contextos.contracts.model import Model
-from contextos.http_api.access import READER_ROLES, RolesHere
+from contextos.http_api.access import READER_ROLES, RolesHere, require_role
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.operate.signing import require_role
 from contextos.http_api.routes.runs import Limit
 from contextos.operations.dead_letters import list_dead_letters
 

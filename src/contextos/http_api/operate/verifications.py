@@ -12,10 +12,9 @@ from contextos.audit.verify import RunNumbers, Verification, VerifiedStream
 from contextos.contracts.journal import CONTROL, INDEX
 from contextos.contracts.model import Model, Positive
 from contextos.errors import ChainBroken, Integrity, InvalidEnvelope, NotFound, Problem
-from contextos.http_api.access import READER_ROLES, RolesHere
+from contextos.http_api.access import READER_ROLES, RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.operate.signing import require_role
 from contextos.http_api.operate.work import WorkHere, WorkTime
 from contextos.telemetry.logs import error_fields
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contextos.http_api.control.signing import require_role
+from contextos.http_api.access import require_role
 from contextos.http_api.problems import HttpProblem
 from tests.http_face import OPERATOR, TENANT, HttpFace
 from tests.unit.http_api.control.test_packs import PACK, version_of

@@ -4,6 +4,7 @@ Owns the translation of a request to a call and of its answer to a document, and
 answer: runs, approvals and sessions are those of `application` and `operations`, and the engine drives the runs.
 
 - `assembly`: the whole API as one ASGI application. `routes`: one module for each kind of thing.
+- `control`: the routes by which people govern a tenant, with their own models.
 - `callers`: who sent a request, by its bearer token.
 - `access`: what a caller may see. `bodies`: bounded JSON. `documents`: the models of the answers.
 - `problems`: every error as a problem document (RFC 9457). `openapi`: the OpenAPI document.
@@ -14,6 +15,7 @@ Invariants, with the tests that prove them:
 - What a caller may not see is answered exactly as what does not exist: `tests/attacks/test_f45_http_tenants.py`.
 - A token that is expired, altered, or made for another server opens nothing: `tests/attacks/test_f46_http_tokens.py`.
 - No request is answered with a stack, and none is read without a bound: `tests/attacks/test_f47_http_requests.py`.
+- What a tenant governs is changed by the signature of its own people alone: `tests/attacks/test_f48_http_control.py`.
 - A stream of events that is cut anywhere and resumed has no gap and no duplicate:
   `tests/unit/http_api/routes/test_events.py`.
 - A server that is killed loses no request that it accepted and repeats none: `tests/e2e/test_killed_service.py`.

@@ -7,6 +7,7 @@ of another act, a text that costs, names files or code, and a server that is ask
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import httpx
 import pytest
 
 from contextos.app.development_tokens import development_token
+from contextos.http_api.bodies import MAX_BODY_BYTES
 from contextos.http_api.control import children, work
 from contextos.http_api.control.groups import CONTROL_ROUTES, GOVERNED_BODIES
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
@@ -171,6 +173,26 @@ def test_an_act_signed_for_one_tenant_changes_nothing_in_another(face: HttpFace)
     )
     assert answer.status_code == 404
     assert face.send("GET", f"/v1/packs/{PACK}", by=OPERATOR).json()["withdrawn"] is False
+
+
+def test_every_body_is_bounded_and_strict(face: HttpFace, there: dict[str, str]) -> None:
+    json_type = {"Content-Type": "application/json"}
+    for method, path, body in control_routes(face):
+        if body is None:
+            continue
+        address = path.format_map(there)
+        for content, headers, status in (
+            (b"{", json_type, 400),
+            (b'{"a": 1, "a": 2}', json_type, 400),
+            (b"[" * 50_000, json_type, 400),
+            (b"[]", json_type, 422),
+            (json.dumps({**body, "also": 1}).encode(), json_type, 422),
+            (b"a=b", {"Content-Type": "application/x-www-form-urlencoded"}, 415),
+            (b" " * (MAX_BODY_BYTES + 1), json_type, 413),
+        ):
+            answer = face.send(method, address, by=OPERATOR, content=content, headers=headers)
+            assert answer.status_code == status, (path, content[:20], answer.text)
+            assert answer.headers["content-type"] == "application/problem+json"
 
 
 def test_no_act_is_done_without_the_signature_of_exactly_it(face: HttpFace, there: dict[str, str]) -> None:

@@ -10,8 +10,8 @@ from contextos.application.acts import (
     MAX_STATED_S,
     ActStatement,
     check_stated_at,
-    signed_with,
     signed_elsewhere,
+    signed_with,
     statement_of,
     statements_of,
 )

@@ -14,7 +14,7 @@ from contextos.application.acts import check_stated_at
 from contextos.audit.verify import verify_audited_run
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.artifacts import PARTY
-from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.pack import ContextPack, DecisionLayer, IntentCatalog
 from contextos.contracts.envelopes.slots import AgentContextSlot, PickRefused, Selected, SelectionAct, SlotResolution
 from contextos.contracts.model import Model, Name, OpenObject
 from contextos.errors import InvalidInput, Problem
@@ -38,9 +38,9 @@ slot_routes: Final = APIRouter(tags=["slots"])
 
 
 class DeclaredSlot(Model):
-    """A slot that a task template of a pinned pack declares."""
+    """A slot that a task template of a pinned pack or catalog declares."""
 
-    pack_ref: str
+    ref: str
     intent: str
     slot: AgentContextSlot
 
@@ -122,12 +122,10 @@ async def get_slots(
     found = []
     for ref in sorted({ref for pin in active.packs for ref in pin.refs}):
         stored = await app.deployment.catalog(caller.tenant_id).repository.published(ref)
-        if stored is not None and isinstance(stored.artifact, ContextPack):
-            for template in stored.artifact.decision_layer.task_templates:
-                found += [
-                    DeclaredSlot(pack_ref=ref, intent=template.intent, slot=step.slot)
-                    for step in template.context_slots
-                ]
+        artifact = stored.artifact if stored is not None else None
+        declaring = artifact.decision_layer if isinstance(artifact, ContextPack) else artifact
+        for template in declaring.task_templates if isinstance(declaring, DecisionLayer | IntentCatalog) else ():
+            found += [DeclaredSlot(ref=ref, intent=template.intent, slot=one.slot) for one in template.context_slots]
     items, following = page_of(found, (caller.tenant_id, "slots", active.version), limit, cursor)
     return DeclaredSlotPage(items=list(items), cursor=following)
 

@@ -130,5 +130,5 @@ def test_what_a_slot_can_take_is_what_the_directory_lets_the_caller_see(asking: 
 
 def test_the_slots_of_pinned_packs_are_listed(asking: HttpFace) -> None:
     page = asking.send("GET", "/v1/slots", by=OPERATOR).json()
-    assert {(one["pack_ref"], one["slot"]["slotId"]) for one in page["items"]} == {("ctxpack.support@5.2.0", "icp")}
+    assert {(one["ref"], one["slot"]["slotId"]) for one in page["items"]} == {("ctxpack.support@5.2.0", "icp")}
     assert asking.send("GET", "/v1/slots").status_code == 403

@@ -10,6 +10,7 @@ import gzip
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import repeat
 from typing import Any
 
@@ -162,6 +163,32 @@ def test_an_answer_that_never_comes_ends_in_time(monkeypatch) -> None:
     for parts in ([], [HEAD % b"application/json"], [HEAD % b"application/json", b"{"]):
         error = asyncio.run(against(parts, lambda client: client.runs(), hangs=True))
         assert isinstance(error, Unavailable), parts
+
+
+def test_an_answer_that_comes_one_byte_at_a_time_ends_in_time(monkeypatch) -> None:
+    monkeypatch.setattr(sending, "MAX_TRIES", 1)
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            refused = b"HTTP/1.1 404 Not Found\r\nContent-Type: application/problem+json\r\n\r\n"
+            writer.write(refused if b"/events" in head else HEAD % b"application/json")
+            while not writer.is_closing():
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+
+    async def ask() -> None:
+        server = await asyncio.start_server(drip, "127.0.0.1", 0)
+        async with (
+            server,
+            connect(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", TOKEN, timeout_s=1) as client,
+        ):
+            for asked in (client.runs(), follow(client)):
+                with pytest.raises(Unavailable):
+                    await asked
+
+    asyncio.run(ask())
 
 
 def test_an_event_without_an_end_is_cut_off() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
+from asyncio import sleep, timeout
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, aclosing
 from types import TracebackType
@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from contextos.adapters.loop_thread import BlockingRoot, LoopThread
 from contextos.client.event_stream import EventReader, StreamedEvent
-from contextos.client.sending import FIRST_PAUSE_S, BearerToken, Sender, named, wait_after
+from contextos.client.sending import FIRST_PAUSE_S, MAX_PAUSE_S, BearerToken, Sender, checked_url, named, wait_after
 from contextos.client.sessions import ClientGate
 from contextos.client.signatures import ACT_TOKEN, APPROVAL_TOKEN, Sign, check_statement, signed_token
 from contextos.contracts.envelopes.record import DecisionRecord
@@ -53,6 +53,7 @@ def connect(
     Raises:
         InvalidInput: `url` is neither an `https://` URL nor an `http://` one of this machine.
     """
+    checked_url(url)
     return ApiConnection(lambda: Sender(url, token, timeout_s=timeout_s, tls=tls))
 
 
@@ -147,16 +148,18 @@ class ApiClient:
             InvalidInput: `after` is the id of no event of the run (`unknown_event`).
             Unavailable: the server did not answer several times in a row.
         """
-        failed = 0
+        failed = empty = 0
         while True:
             try:
                 async with aclosing(self._events_after(named(name), after)) as events:
                     async for event in events:
                         if event is None:
                             return
-                        after, failed = event.id, 0
+                        after, failed, empty = event.id, 0, 0
                         yield event
-                await asyncio.sleep(FIRST_PAUSE_S)
+                # A stream that ends at once, again and again, is opened less and less often.
+                await sleep(min(FIRST_PAUSE_S * 2**empty, MAX_PAUSE_S))
+                empty = min(empty + 1, 16)
             except (Unavailable, LostReply) as error:
                 failed += 1
                 await wait_after(error, failed)
@@ -171,7 +174,7 @@ class ApiClient:
             reader, chunks = EventReader(), answer.aiter_raw()
             while True:
                 try:
-                    async with asyncio.timeout(SILENCE_S):
+                    async with timeout(SILENCE_S):
                         chunk = await anext(chunks, None)
                 except TimeoutError:
                     raise LostReply(f"the stream was silent for {SILENCE_S} s") from None
@@ -183,7 +186,7 @@ class ApiClient:
     async def wait(self, name: str, *, timeout_s: float | None = None) -> RunDocument:
         """Return a run once it has ended, or as it is after `timeout_s` seconds."""
         try:
-            async with asyncio.timeout(timeout_s), aclosing(self.stream(name)) as events:
+            async with timeout(timeout_s), aclosing(self.stream(name)) as events:
                 async for _ in events:
                     pass
         except TimeoutError:

@@ -14,7 +14,7 @@ import secrets
 import ssl
 from asyncio import sleep, timeout
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address
 from typing import Any, Final, TypeVar
@@ -24,7 +24,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from contextos.client.refusals import MAX_PROBLEM_BYTES, refusal_of
-from contextos.contracts.encoding.codec import loads, problems_of
+from contextos.contracts.encoding.codec import MAX_DEPTH, loads, problems_of
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
 from contextos.errors import ContextOSError, InvalidInput, LostReply, MalformedJson, Problem, Unavailable, UnfitAnswer
@@ -41,6 +41,8 @@ MAX_PAUSE_S: Final = 30
 """The longest `Retry-After` that is waited for; a longer one is an error at once."""
 MAX_API_ANSWER_BYTES: Final = 33_554_432
 MAX_API_ANSWER_NODES: Final = 2_000_000
+MAX_API_ANSWER_DEPTH: Final = MAX_DEPTH + 16
+"""A document holds values that are as deep as any can be."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _TOKEN: Final = re.compile(r"[!-~]+")
@@ -91,7 +93,7 @@ class Sender:
                     _check_media_type(answer, JSON)
                     return await _read(answer, MAX_API_ANSWER_BYTES)
             except TimeoutError:
-                raise LostReply(f"no whole answer came within {self._timeout_s:g} s") from None
+                raise self._late() from None
 
         return fitting_document(model, await self.again(once) if safe else await once())
 
@@ -107,7 +109,13 @@ class Sender:
     @asynccontextmanager
     async def stream(self, path: str, media_type: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
         """Open a stream, whose body the caller reads; with the status 204 it has none. Raises as `document`."""
-        async with self._answer("GET", path, None, None, {**headers, "Accept": media_type}) as answer:
+        async with AsyncExitStack() as opened:
+            asked = self._answer("GET", path, None, None, {**headers, "Accept": media_type})
+            try:
+                async with timeout(self._timeout_s):
+                    answer = await opened.enter_async_context(asked)
+            except TimeoutError:
+                raise self._late() from None
             if answer.status_code != 204:
                 _check_media_type(answer, media_type)
             yield answer
@@ -138,6 +146,9 @@ class Sender:
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise LostReply(f"the connection ended without an answer ({type(error).__name__})") from None
 
+    def _late(self) -> LostReply:
+        return LostReply(f"no whole answer came within {self._timeout_s:g} s")
+
     async def _current_token(self) -> str:
         given = self._token() if callable(self._token) else self._token
         token = await given if inspect.isawaitable(given) else given
@@ -166,7 +177,9 @@ def fitting_document(model: type[ModelT], value: Any) -> ModelT:
     """
     try:
         if isinstance(value, bytes):
-            value = loads(value, max_bytes=MAX_API_ANSWER_BYTES, max_nodes=MAX_API_ANSWER_NODES)
+            value = loads(
+                value, max_bytes=MAX_API_ANSWER_BYTES, max_depth=MAX_API_ANSWER_DEPTH, max_nodes=MAX_API_ANSWER_NODES
+            )
         return model.model_validate(value, extra="ignore")
     except MalformedJson as error:
         raise UnfitAnswer(f"the answer of the server is no JSON: {error}") from None

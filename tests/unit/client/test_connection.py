@@ -176,7 +176,7 @@ def test_a_stream_that_is_empty_again_and_again_is_opened_less_and_less_often(mo
     answers = [(200, b": waiting\n\n", {"Content-Type": "text/event-stream"})] * 9
     with serving(lambda _asked: answers.pop() if answers else (204, b"", {})) as url, connect(url, "token") as client:
         assert list(client.stream("run_1")) == []
-    assert waits == [0.25, 0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert waits == [0.25, 0.5, 1, 2, 4, 8, 8, 8, 8]
 
 
 def test_values_that_are_as_deep_as_any_can_be_are_read() -> None:

@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from contextos.client import connect, connection, sending
-from contextos.client.sending import MAX_PAUSE_S
+from contextos.client.connection import API_PATIENCE_S
 from contextos.errors import ContextOSError, InvalidInput, Overloaded, RequestRefused, Unavailable, UnfitAnswer
 from contextos.http_api.documents import QuestionDocument
 from tests.loopback import Answer, Asked, serving
@@ -134,7 +134,7 @@ def test_a_name_leads_to_no_other_address(name: str) -> None:
 async def against(parts: Iterator[bytes] | list[bytes], ask: Any, *, hangs: bool = False) -> ContextOSError:
     """What the client raises for an answer in parts, or one that does not end."""
     async with raw_server(parts=parts, hangs=hangs) as server:
-        opening = connect(f"http://127.0.0.1:{server.port}", TOKEN, timeout_s=1)
+        opening = connect(f"http://127.0.0.1:{server.port}", TOKEN, timeout_s=1, patience_s=0)
         with pytest.raises(ContextOSError) as caught:
             async with opening as client:
                 await ask(client)
@@ -157,11 +157,37 @@ def test_a_body_without_an_end_is_cut_off(monkeypatch) -> None:
     assert isinstance(asyncio.run(against(parts, lambda client: client.runs())), UnfitAnswer)
 
 
-def test_an_answer_that_never_comes_ends_in_time(monkeypatch) -> None:
-    monkeypatch.setattr(sending, "MAX_TRIES", 1)
+def test_an_answer_that_never_comes_ends_in_time() -> None:
     for parts in ([], [HEAD % b"application/json"], [HEAD % b"application/json", b"{"]):
         error = asyncio.run(against(parts, lambda client: client.runs(), hangs=True))
         assert isinstance(error, Unavailable), parts
+
+
+def test_an_answer_that_comes_one_byte_at_a_time_ends_in_time() -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            refused = b"HTTP/1.1 404 Not Found\r\nContent-Type: application/problem+json\r\n\r\n"
+            writer.write(refused if b"/events" in head else HEAD % b"application/json")
+            while not reader.at_eof():
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        except OSError:
+            pass
+        finally:
+            writer.transport.abort()
+
+    async def ask() -> None:
+        server = await asyncio.start_server(drip, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server, connect(url, TOKEN, timeout_s=1, patience_s=0) as client:
+            for asked in (client.runs(), follow(client)):
+                with pytest.raises(Unavailable):
+                    await asked
+        await asyncio.sleep(0.1)
+
+    asyncio.run(ask())
 
 
 def test_an_event_without_an_end_is_cut_off() -> None:
@@ -173,7 +199,6 @@ def test_an_event_without_an_end_is_cut_off() -> None:
 
 def test_a_stream_that_says_nothing_is_given_up(monkeypatch) -> None:
     monkeypatch.setattr(connection, "SILENCE_S", 0.1)
-    monkeypatch.setattr(sending, "MAX_TRIES", 1)
     error = asyncio.run(against([HEAD % b"text/event-stream"], follow, hangs=True))
     assert isinstance(error, Unavailable)
 
@@ -249,10 +274,10 @@ def test_a_code_of_a_problem_chooses_no_other_class() -> None:
 
 
 def test_a_server_that_says_to_come_back_in_a_year_is_not_waited_for() -> None:
-    said = (429, problem(429, code="overloaded")[1], {**PROBLEM, "Retry-After": str(MAX_PAUSE_S + 1)})
+    said = (429, problem(429, code="overloaded")[1], {**PROBLEM, "Retry-After": str(API_PATIENCE_S + 1)})
     error = refused(said)
     assert isinstance(error, Overloaded)
-    assert error.retry_after_ms == (MAX_PAUSE_S + 1) * 1_000
+    assert error.retry_after_ms == (API_PATIENCE_S + 1) * 1_000
 
 
 QUESTION = QuestionDocument(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
+from asyncio import sleep, timeout
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, aclosing
 from types import TracebackType
@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from contextos.adapters.loop_thread import BlockingRoot, LoopThread
 from contextos.client.event_stream import EventReader, StreamedEvent
-from contextos.client.sending import FIRST_PAUSE_S, BearerToken, Sender, named, wait_after
+from contextos.client.sending import FIRST_PAUSE_S, MAX_PAUSE_S, BearerToken, Sender, checked_url, named
 from contextos.client.sessions import ClientGate
 from contextos.client.signatures import ACT_TOKEN, APPROVAL_TOKEN, Sign, check_statement, signed_token
 from contextos.contracts.envelopes.record import DecisionRecord
@@ -34,6 +34,7 @@ from contextos.http_api.documents import (
 )
 
 API_TIMEOUT_S: Final = 120
+API_PATIENCE_S: Final = 20
 SILENCE_S: Final = 60
 """A stream on which nothing arrives for so long is opened again; the server writes a line every 15 s."""
 
@@ -42,18 +43,25 @@ LedgerName = Literal["context", "effect", "decision"]
 
 
 def connect(
-    url: str, token: BearerToken, *, timeout_s: float = API_TIMEOUT_S, tls: ssl.SSLContext | None = None
+    url: str,
+    token: BearerToken,
+    *,
+    timeout_s: float = API_TIMEOUT_S,
+    patience_s: float = API_PATIENCE_S,
+    tls: ssl.SSLContext | None = None,
 ) -> ApiConnection:
     """Return a context that is a client of the API at `url`: `async with connect(…) as client`, or
     `with connect(…) as client` without an event loop.
 
-    `token` is a bearer token, or a function that returns the one to use now. `timeout_s` is the limit for one answer.
-    `tls` says which authorities are trusted, instead of those of `httpx`. Nothing is sent before the first method.
+    `token` is a bearer token, or a function that returns the one to use now. `timeout_s` is the limit for one answer in
+    seconds, and `patience_s` that for all waits between the tries of one request; 0 sends each once. `tls` says which
+    authorities are trusted, instead of those of `httpx`. Nothing is sent before the first method.
 
     Raises:
         InvalidInput: `url` is neither an `https://` URL nor an `http://` one of this machine.
     """
-    return ApiConnection(lambda: Sender(url, token, timeout_s=timeout_s, tls=tls))
+    checked_url(url)
+    return ApiConnection(lambda: Sender(url, token, timeout_s=timeout_s, patience_s=patience_s, tls=tls))
 
 
 class ApiConnection(AbstractAsyncContextManager["ApiClient"], AbstractContextManager[BlockingRoot]):
@@ -145,21 +153,22 @@ class ApiClient:
 
         Raises:
             InvalidInput: `after` is the id of no event of the run (`unknown_event`).
-            Unavailable: the server did not answer several times in a row.
+            Unavailable: the server did not answer for `patience_s`.
         """
-        failed = 0
+        patience, empty = self._sender.patience(), 0
         while True:
             try:
                 async with aclosing(self._events_after(named(name), after)) as events:
                     async for event in events:
                         if event is None:
                             return
-                        after, failed = event.id, 0
+                        after, patience, empty = event.id, self._sender.patience(), 0
                         yield event
-                await asyncio.sleep(FIRST_PAUSE_S)
+                # A stream that ends at once, again and again, is opened less and less often.
+                await sleep(min(FIRST_PAUSE_S * 2**empty, MAX_PAUSE_S))
+                empty = min(empty + 1, 16)
             except (Unavailable, LostReply) as error:
-                failed += 1
-                await wait_after(error, failed)
+                await patience.wait(error)
 
     async def _events_after(self, name: str, after: str) -> AsyncGenerator[StreamedEvent | None]:
         """The events of one connection. None is the last if nothing follows in the run."""
@@ -171,7 +180,7 @@ class ApiClient:
             reader, chunks = EventReader(), answer.aiter_raw()
             while True:
                 try:
-                    async with asyncio.timeout(SILENCE_S):
+                    async with timeout(SILENCE_S):
                         chunk = await anext(chunks, None)
                 except TimeoutError:
                     raise LostReply(f"the stream was silent for {SILENCE_S} s") from None
@@ -183,7 +192,7 @@ class ApiClient:
     async def wait(self, name: str, *, timeout_s: float | None = None) -> RunDocument:
         """Return a run once it has ended, or as it is after `timeout_s` seconds."""
         try:
-            async with asyncio.timeout(timeout_s), aclosing(self.stream(name)) as events:
+            async with timeout(timeout_s), aclosing(self.stream(name)) as events:
                 async for _ in events:
                     pass
         except TimeoutError:

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.codec import MAX_DEPTH, loads
 from contextos.errors import InvalidInput, UnfitAnswer
 
 MAX_EVENT_BYTES: Final = 4_194_304
 MAX_EVENT_NODES: Final = 1_000_000
+MAX_EVENT_DEPTH: Final = MAX_DEPTH + 16
 MAX_TYPE_CHARS: Final = 200
 
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
@@ -81,7 +82,7 @@ class EventReader:
         if not _ID.fullmatch(self._id):
             raise UnfitAnswer("an event of the stream has no id from which a reader could go on")
         try:
-            document = loads(said, max_bytes=MAX_EVENT_BYTES, max_nodes=MAX_EVENT_NODES)
+            document = loads(said, max_bytes=MAX_EVENT_BYTES, max_depth=MAX_EVENT_DEPTH, max_nodes=MAX_EVENT_NODES)
         except InvalidInput as error:
             raise UnfitAnswer(f"an event of the stream is no JSON: {error}") from None
         if not isinstance(document, dict):

@@ -1,8 +1,8 @@
 """One request to the API: to the one server that the program named, within time limits, and with a bounded answer.
 
 A request is sent again where that is the same request: a read, and a write that has a name (`request_id`, `call_id`).
-Then it is sent up to `MAX_TRIES` times, after growing waits or after `Retry-After`. Everything else is sent once, and
-raises `LostReply` where nobody knows whether it arrived.
+The waits grow, follow `Retry-After`, and have a limit together. Everything else is sent once, and raises `LostReply`
+where nobody knows whether it arrived.
 Refuses redirects, proxies and cookies, and a connection without TLS to another machine: each would give the token away.
 """
 
@@ -14,7 +14,7 @@ import secrets
 import ssl
 from asyncio import sleep, timeout
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address
 from typing import Any, Final, TypeVar
@@ -24,7 +24,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from contextos.client.refusals import MAX_PROBLEM_BYTES, refusal_of
-from contextos.contracts.encoding.codec import loads, problems_of
+from contextos.contracts.encoding.codec import MAX_DEPTH, loads, problems_of
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
 from contextos.errors import ContextOSError, InvalidInput, LostReply, MalformedJson, Problem, Unavailable, UnfitAnswer
@@ -35,23 +35,28 @@ BearerToken = str | Callable[[], str | Awaitable[str]]
 """A bearer token, or what returns the one to use now; it is asked for each request."""
 
 CONNECT_S: Final = 10
-MAX_TRIES: Final = 5
 FIRST_PAUSE_S: Final = 0.25
-MAX_PAUSE_S: Final = 30
-"""The longest `Retry-After` that is waited for; a longer one is an error at once."""
+MAX_PAUSE_S: Final = 8
+"""The longest wait between two tries, if the server does not say another."""
 MAX_API_ANSWER_BYTES: Final = 33_554_432
 MAX_API_ANSWER_NODES: Final = 2_000_000
+MAX_API_ANSWER_DEPTH: Final = MAX_DEPTH + 16
+"""A document holds values that are as deep as any can be."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _TOKEN: Final = re.compile(r"[!-~]+")
-_AGAIN: Final = (Unavailable, LostReply)
 
 
 class Sender:
-    """Sends requests to the API at `url`. `timeout_s` is the limit for one answer, from the name to the last byte."""
+    """Sends requests to the API at `url`. `timeout_s` is the limit for one answer, from the name to the last byte, and
+    `patience_s` that for all waits between the tries of one request.
+    """
 
-    def __init__(self, url: str, token: BearerToken, *, timeout_s: float, tls: ssl.SSLContext | None = None) -> None:
-        self._base, self._token, self._timeout_s = checked_url(url) + "/v1", token, timeout_s
+    def __init__(
+        self, url: str, token: BearerToken, *, timeout_s: float, patience_s: float, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._base, self._token = checked_url(url) + "/v1", token
+        self._timeout_s, self._patience_s = timeout_s, patience_s
         self._http = httpx.AsyncClient(
             verify=True if tls is None else tls,
             trust_env=False,
@@ -91,23 +96,33 @@ class Sender:
                     _check_media_type(answer, JSON)
                     return await _read(answer, MAX_API_ANSWER_BYTES)
             except TimeoutError:
-                raise LostReply(f"no whole answer came within {self._timeout_s:g} s") from None
+                raise self._late() from None
 
         return fitting_document(model, await self.again(once) if safe else await once())
 
     async def again(self, once: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return what `once` returns, and try it again after each `Unavailable` and `LostReply`, `MAX_TRIES` in all."""
-        for tried in range(1, MAX_TRIES + 1):
+        """Return what `once` returns, and try it again after each `Unavailable` and `LostReply` with `Patience`."""
+        patience = self.patience()
+        while True:
             try:
                 return await once()
-            except _AGAIN as error:
-                await wait_after(error, tried)
-        raise AssertionError("the last try returns or raises")
+            except (Unavailable, LostReply) as error:
+                await patience.wait(error)
+
+    def patience(self) -> Patience:
+        """Return the patience for one request."""
+        return Patience(self._patience_s)
 
     @asynccontextmanager
     async def stream(self, path: str, media_type: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
         """Open a stream, whose body the caller reads; with the status 204 it has none. Raises as `document`."""
-        async with self._answer("GET", path, None, None, {**headers, "Accept": media_type}) as answer:
+        async with AsyncExitStack() as opened:
+            asked = self._answer("GET", path, None, None, {**headers, "Accept": media_type})
+            try:
+                async with timeout(self._timeout_s):
+                    answer = await opened.enter_async_context(asked)
+            except TimeoutError:
+                raise self._late() from None
             if answer.status_code != 204:
                 _check_media_type(answer, media_type)
             yield answer
@@ -138,6 +153,9 @@ class Sender:
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise LostReply(f"the connection ended without an answer ({type(error).__name__})") from None
 
+    def _late(self) -> LostReply:
+        return LostReply(f"no whole answer came within {self._timeout_s:g} s")
+
     async def _current_token(self) -> str:
         given = self._token() if callable(self._token) else self._token
         token = await given if inspect.isawaitable(given) else given
@@ -147,15 +165,24 @@ class Sender:
         return token
 
 
-async def wait_after(error: Unavailable | LostReply, tried: int) -> None:
-    """Wait before the next try after `tried` of them. Raises `Unavailable` after the last, and for a long wait."""
-    wait_s = FIRST_PAUSE_S * 2 ** (tried - 1)
-    if isinstance(error, Unavailable):
-        wait_s = max(wait_s, error.retry_after_ms / 1_000)
-    if tried >= MAX_TRIES or wait_s > MAX_PAUSE_S:
-        raise error if isinstance(error, Unavailable) else Unavailable("server", str(error))
-    # Clients that failed together do not come back together.
-    await sleep(wait_s + secrets.randbelow(250) / 1_000)
+class Patience:
+    """How long a request is repeated: the waits grow, and together they are no longer than `limit_s` seconds."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._left_s = limit_s
+        self._next_s = FIRST_PAUSE_S
+
+    async def wait(self, error: Unavailable | LostReply) -> None:
+        """Wait before the next try, as long as the server says at least. Raises `Unavailable` for a wait too long."""
+        wait_s = self._next_s
+        if isinstance(error, Unavailable):
+            wait_s = max(wait_s, error.retry_after_ms / 1_000)
+        if wait_s > self._left_s:
+            raise error if isinstance(error, Unavailable) else Unavailable("server", str(error))
+        self._left_s -= wait_s
+        self._next_s = min(2 * self._next_s, MAX_PAUSE_S)
+        # Clients that failed together do not come back together.
+        await sleep(wait_s + secrets.randbelow(250) / 1_000)
 
 
 def fitting_document(model: type[ModelT], value: Any) -> ModelT:
@@ -166,7 +193,9 @@ def fitting_document(model: type[ModelT], value: Any) -> ModelT:
     """
     try:
         if isinstance(value, bytes):
-            value = loads(value, max_bytes=MAX_API_ANSWER_BYTES, max_nodes=MAX_API_ANSWER_NODES)
+            value = loads(
+                value, max_bytes=MAX_API_ANSWER_BYTES, max_depth=MAX_API_ANSWER_DEPTH, max_nodes=MAX_API_ANSWER_NODES
+            )
         return model.model_validate(value, extra="ignore")
     except MalformedJson as error:
         raise UnfitAnswer(f"the answer of the server is no JSON: {error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from contextos.client import connect
 from contextos.client import connection as connection_module
+from contextos.contracts.encoding.codec import MAX_DEPTH
+from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import ApprovalRefused, ConflictingRequest, InvalidInput, NotFound, RequestRefused
 from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace
 from tests.loopback import Asked, serving
@@ -64,6 +67,7 @@ def test_a_request_that_waits_is_approved_and_its_record_is_read(face: HttpFace,
     assert requester.wait(run, timeout_s=60).status == "DECIDED"
     record = requester.record(run)
     assert (record.outcome, record.approvals[0].approver) == ("approved", LEAD)
+    assert record.to_json() == face.send("GET", f"/v1/runs/{run}/record").json(), "nothing of it is left out"
     assert requester.timeline(run).fault is None
     assert {one.ledger for one in requester.ledger(run, "effect").items} == {"effect"}
     with pytest.raises(ApprovalRefused) as refused:
@@ -73,7 +77,7 @@ def test_a_request_that_waits_is_approved_and_its_record_is_read(face: HttpFace,
 
 def test_the_same_request_is_the_same_run_and_another_under_its_id_is_refused(face: HttpFace, requester: Any) -> None:
     body = face.request()
-    first, again = requester.invoke(body), requester.invoke(body)
+    first, again = requester.invoke(body), requester.invoke(InvokeRequest.model_validate(body))
     assert (first.run_id, first.record) == (again.run_id, again.record)
     assert first.ended
     with pytest.raises(ConflictingRequest):
@@ -160,6 +164,30 @@ def test_a_stream_that_is_cut_after_every_event_has_no_gap_and_no_duplicate(
     with serving(cut) as address, connect(address, "token") as client:
         assert [(one.id, one.type, one.document) for one in client.stream(run)] == whole
         assert [one.id for one in client.stream(run, after=whole[2][0])] == [one for one, _, _ in whole[3:]]
+
+
+def test_a_stream_that_is_empty_again_and_again_is_opened_less_and_less_often(monkeypatch) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(connection_module, "sleep", sleep)
+    answers = [(200, b": waiting\n\n", {"Content-Type": "text/event-stream"})] * 9
+    with serving(lambda _asked: answers.pop() if answers else (204, b"", {})) as url, connect(url, "token") as client:
+        assert list(client.stream("run_1")) == []
+    assert waits == [0.25, 0.5, 1, 2, 4, 8, 8, 8, 8]
+
+
+def test_values_that_are_as_deep_as_any_can_be_are_read() -> None:
+    deep: Any = {}
+    for _ in range(MAX_DEPTH - 1):
+        deep = {"a": deep}
+    line = {"seq": 1, "kind": "k", "key": "k", "ledger": "effect", "at_us": 1, "by": "b", "body": deep, "hash": "h"}
+    body = json.dumps({"run_id": "run_1", "ledger": "effect", "items": [line]}).encode()
+    answer = 200, body, {"Content-Type": "application/json"}
+    with serving(lambda _asked: answer) as url, connect(url, "token") as client:
+        assert client.ledger("run_1", "effect").items[0].body == deep
 
 
 def test_an_unknown_event_is_refused(face: HttpFace, requester: Any) -> None:

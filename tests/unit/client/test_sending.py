@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from contextos.client import connect, sending
-from contextos.client.sending import MAX_TRIES, checked_url, fitting_document
+from contextos.client.sending import checked_url, fitting_document
 from contextos.errors import InvalidInput, LostReply, Unavailable
 from contextos.http_api.documents import RunListDocument
 from tests.attacks.test_f52_client import EMPTY_PAGE, JSON, PROBLEM, QUESTION, STATED, offered, problem
@@ -50,11 +50,19 @@ def test_the_repeats_have_an_end_and_grow(waits: list[float]) -> None:
         asked.append(one)
         return 502, b"", {}
 
-    with serving(answer) as url, connect(url, "token") as client, pytest.raises(Unavailable):
+    with serving(answer) as url, connect(url, "token", patience_s=20) as client, pytest.raises(Unavailable):
         client.runs()
-    assert len(asked) == MAX_TRIES
-    assert waits == sorted(waits)
-    assert 0.25 <= waits[0] < waits[-1] < 3
+    # Up to a quarter of a second is added to each, so that clients do not come back together.
+    planned = [0.25, 0.5, 1, 2, 4, 8]
+    assert all(plan <= one < plan + 0.25 for plan, one in zip(planned, waits, strict=True))
+    assert len(asked) == len(waits) + 1
+
+
+def test_without_patience_a_request_is_sent_once(waits: list[float]) -> None:
+    opening = serving(lambda _asked: busy(1))
+    with opening as url, connect(url, "token", patience_s=0) as client, pytest.raises(Unavailable):
+        client.runs()
+    assert not waits
 
 
 def test_a_request_is_repeated_under_one_name(waits: list[float]) -> None:

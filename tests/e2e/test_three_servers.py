@@ -6,6 +6,7 @@ Every request that was accepted is found again, and none is paid twice.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from tests.http_face import begin_refunds
 from tests.postgres import Server, own_server
-from tests.served import Load, check_refusal, paid, refunds, serving, three_servers
+from tests.served import Load, Served, check_refusal, paid, refunds, serving, three_servers
 from tests.world import run
 
 REQUESTS = 36
@@ -73,6 +74,44 @@ def test_postgresql_restarts_under_three_servers_and_no_request_is_lost(postgres
     assert {one["status"] for one in found.values()} == {"DECIDED"}
     assert paid(workspace) == [100 + number for number in range(REQUESTS)]
     assert not [log for log in logs if "Traceback" in log or "defect" in log]
+
+
+def test_a_stream_of_events_is_resumed_after_a_restart_of_postgresql(postgresql: Server, workspace: Path) -> None:
+    waiting = json.loads((workspace / "requests" / "next.json").read_text("utf-8"))
+
+    async def follow(client: httpx.AsyncClient, server: Served) -> None:
+        sent = (await client.post("/v1/runs", json=waiting)).json()
+        assert sent["waits_for"] == "approval"
+        path = f"/v1/runs/{sent['run_id']}/events"
+        whole = (await client.get(f"/v1/runs/{sent['run_id']}/timeline")).json()
+        async with client.stream("GET", path) as stream:
+            lines = stream.aiter_lines()
+            last = ""
+            while not last.startswith("id: "):
+                last = await anext(lines)
+            await asyncio.to_thread(postgresql.crash)
+            check_refusal(await until_status(client, "/v1/ready", 503))
+            # It ends as a stream ends, so that its reader connects again.
+            behind = [line async for line in lines]
+        check_refusal(await client.get(path))
+        await asyncio.to_thread(postgresql.start)
+        await until_status(client, "/v1/ready", 200)
+        ids = [one for one in behind if one.startswith("id: ")]
+        last = ids[-1] if ids else last
+        assert whole == (await client.get(f"/v1/runs/{sent['run_id']}/timeline")).json()
+        async with client.stream("GET", path, headers={"Last-Event-ID": last.removeprefix("id: ")}) as stream:
+            assert stream.status_code == 200
+        assert server.process.poll() is None
+
+    async def act(server: Served) -> None:
+        headers = {"Authorization": f"Bearer {server.login()}"}
+        async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=120) as client:
+            await follow(client, server)
+
+    with serving(workspace) as server:
+        run(act(server))
+        log = server.stop()
+    assert "Traceback" not in log, log
 
 
 def test_a_rolling_restart_of_three_servers_drops_no_request(workspace: Path) -> None:

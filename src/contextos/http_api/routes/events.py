@@ -1,7 +1,8 @@
 """The events of one run as a stream of server-sent events, which a reader resumes by the id of its last one.
 
-The events and their ids are those of `app.runs.stream`. A stream ends with the run, after `MAX_STREAM_S`, or when the
-server stops; the reader connects again with `Last-Event-ID` and a token that is still valid.
+The events and their ids are those of `app.runs.stream`. A stream ends with the run, after `MAX_STREAM_S`, when the
+server stops, or when the store does not answer; the reader connects again with `Last-Event-ID` and a token that is
+still valid.
 Source: HTML Living Standard, "Server-sent events"; AG-UI event types; docs/events.md.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
@@ -17,15 +19,18 @@ from fastapi.responses import StreamingResponse
 
 from contextos.app import App
 from contextos.application.runs import Run
+from contextos.errors import ContextOSError
 from contextos.http_api.access import RolesHere, RunName, readable_run
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.queries.stream.folding import StreamEvent
+from contextos.telemetry.logs import error_fields
 
 event_routes: Final = APIRouter(tags=["runs"])
 
 MAX_STREAM_S: Final = 600
 KEEP_ALIVE_S: Final = 15
 EVENT_STREAM: Final = "text/event-stream"
+_LOG: Final = logging.getLogger(__name__)
 
 
 @event_routes.get(
@@ -64,7 +69,13 @@ async def _stream(app: App, run: Run, after: str, stopping: asyncio.Event) -> As
             if not following.done():
                 yield ": waiting\n\n"
                 continue
-            if (event := following.result()) is None:
+            try:
+                event = following.result()
+            except ContextOSError as error:
+                # The answer has begun, so it cannot say this. The reader connects again, and is answered then.
+                _LOG.warning("a stream ended early", extra=error_fields(error))
+                return
+            if event is None:
                 return
             yield _written(event)
             following = asyncio.ensure_future(anext(events, None))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -159,4 +161,42 @@ def test_postgresql_restarts_again_and_again_under_three_servers(postgresql: Ser
     assert all(one["ended"] for one in found.values())
     decided = [body for body in bodies if found[body["request_id"]]["status"] == "DECIDED"]
     assert paid(workspace) == [body["input"]["context"]["refund_amount"] for body in decided]
+    assert not [log for log in logs if "Traceback" in log or "defect" in log]
+
+
+def signal_postgresql(server: Server, number: signal.Signals) -> None:
+    """Send a signal to every process of the server."""
+    assert server.files is not None
+    first = (server.files / "pg" / "postmaster.pid").read_text("utf-8").split()[0]
+    children = Path(f"/proc/{first}/task/{first}/children").read_text("utf-8").split()
+    for process in [first, *children]:
+        os.kill(int(process), number)
+
+
+@pytest.mark.soak
+def test_postgresql_hangs_under_three_servers_and_no_request_is_lost(postgresql: Server, workspace: Path) -> None:
+    bodies = refunds(workspace, REQUESTS)
+
+    async def hang(load: Load) -> None:
+        sending = asyncio.ensure_future(load.send_all())
+        await load.until_accepted(REQUESTS // 3)
+        await asyncio.to_thread(signal_postgresql, postgresql, signal.SIGSTOP)
+        async with load.client() as client:
+            for one in load.servers:
+                check_refusal(await until_status(client, f"{one.url}/v1/ready", 503))
+            for answer in await asyncio.gather(*(client.get(f"{one.url}/v1/runs") for one in load.servers)):
+                check_refusal(answer)
+            await asyncio.to_thread(signal_postgresql, postgresql, signal.SIGCONT)
+            for one in load.servers:
+                await until_status(client, f"{one.url}/v1/ready", 200)
+        await sending
+
+    with three_servers(workspace) as servers:
+        load = Load(servers, bodies)
+        run(hang(load))
+        found = run(load.ended())
+        logs = [one.stop() for one in servers]
+    assert set(load.refused) <= {503}
+    assert {one["status"] for one in found.values()} == {"DECIDED"}
+    assert paid(workspace) == [100 + number for number in range(REQUESTS)]
     assert not [log for log in logs if "Traceback" in log or "defect" in log]

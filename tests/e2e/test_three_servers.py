@@ -6,6 +6,9 @@ Every request that was accepted is found again, and none is paid twice.
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 
 from tests.http_face import begin_refunds
 from tests.postgres import Server, own_server
-from tests.served import Load, check_refusal, paid, refunds, serving, three_servers
+from tests.served import Load, Served, check_refusal, paid, refunds, serving, three_servers
 from tests.world import run
 
 REQUESTS = 36
@@ -75,6 +78,44 @@ def test_postgresql_restarts_under_three_servers_and_no_request_is_lost(postgres
     assert not [log for log in logs if "Traceback" in log or "defect" in log]
 
 
+def test_a_stream_of_events_is_resumed_after_a_restart_of_postgresql(postgresql: Server, workspace: Path) -> None:
+    waiting = json.loads((workspace / "requests" / "next.json").read_text("utf-8"))
+
+    async def follow(client: httpx.AsyncClient, server: Served) -> None:
+        sent = (await client.post("/v1/runs", json=waiting)).json()
+        assert sent["waits_for"] == "approval"
+        path = f"/v1/runs/{sent['run_id']}/events"
+        whole = (await client.get(f"/v1/runs/{sent['run_id']}/timeline")).json()
+        async with client.stream("GET", path) as stream:
+            lines = stream.aiter_lines()
+            last = ""
+            while not last.startswith("id: "):
+                last = await anext(lines)
+            await asyncio.to_thread(postgresql.crash)
+            check_refusal(await until_status(client, "/v1/ready", 503))
+            # It ends as a stream ends, so that its reader connects again.
+            behind = [line async for line in lines]
+        check_refusal(await client.get(path))
+        await asyncio.to_thread(postgresql.start)
+        await until_status(client, "/v1/ready", 200)
+        ids = [one for one in behind if one.startswith("id: ")]
+        last = ids[-1] if ids else last
+        assert whole == (await client.get(f"/v1/runs/{sent['run_id']}/timeline")).json()
+        async with client.stream("GET", path, headers={"Last-Event-ID": last.removeprefix("id: ")}) as stream:
+            assert stream.status_code == 200
+        assert server.process.poll() is None
+
+    async def act(server: Served) -> None:
+        headers = {"Authorization": f"Bearer {server.login()}"}
+        async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=120) as client:
+            await follow(client, server)
+
+    with serving(workspace) as server:
+        run(act(server))
+        log = server.stop()
+    assert "Traceback" not in log, log
+
+
 def test_a_rolling_restart_of_three_servers_drops_no_request(workspace: Path) -> None:
     bodies = refunds(workspace, REQUESTS)
 
@@ -120,4 +161,42 @@ def test_postgresql_restarts_again_and_again_under_three_servers(postgresql: Ser
     assert all(one["ended"] for one in found.values())
     decided = [body for body in bodies if found[body["request_id"]]["status"] == "DECIDED"]
     assert paid(workspace) == [body["input"]["context"]["refund_amount"] for body in decided]
+    assert not [log for log in logs if "Traceback" in log or "defect" in log]
+
+
+def signal_postgresql(server: Server, number: signal.Signals) -> None:
+    """Send a signal to every process of the server."""
+    assert server.files is not None
+    first = (server.files / "pg" / "postmaster.pid").read_text("utf-8").split()[0]
+    children = Path(f"/proc/{first}/task/{first}/children").read_text("utf-8").split()
+    for process in [first, *children]:
+        os.kill(int(process), number)
+
+
+@pytest.mark.soak
+def test_postgresql_hangs_under_three_servers_and_no_request_is_lost(postgresql: Server, workspace: Path) -> None:
+    bodies = refunds(workspace, REQUESTS)
+
+    async def hang(load: Load) -> None:
+        sending = asyncio.ensure_future(load.send_all())
+        await load.until_accepted(REQUESTS // 3)
+        await asyncio.to_thread(signal_postgresql, postgresql, signal.SIGSTOP)
+        async with load.client() as client:
+            for one in load.servers:
+                check_refusal(await until_status(client, f"{one.url}/v1/ready", 503))
+            for answer in await asyncio.gather(*(client.get(f"{one.url}/v1/runs") for one in load.servers)):
+                check_refusal(answer)
+            await asyncio.to_thread(signal_postgresql, postgresql, signal.SIGCONT)
+            for one in load.servers:
+                await until_status(client, f"{one.url}/v1/ready", 200)
+        await sending
+
+    with three_servers(workspace) as servers:
+        load = Load(servers, bodies)
+        run(hang(load))
+        found = run(load.ended())
+        logs = [one.stop() for one in servers]
+    assert set(load.refused) <= {503}
+    assert {one["status"] for one in found.values()} == {"DECIDED"}
+    assert paid(workspace) == [100 + number for number in range(REQUESTS)]
     assert not [log for log in logs if "Traceback" in log or "defect" in log]

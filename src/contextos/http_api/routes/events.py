@@ -1,8 +1,8 @@
 """The events of one run as a stream of server-sent events, which a reader resumes by the id of its last one.
 
-The events and their ids are those of `app.runs.stream`. A stream ends with the run, after `MAX_STREAM_S`, or when the
-server stops; the reader connects again with `Last-Event-ID` and a token that is still valid. One who takes nothing is
-cut off by `hosting`.
+The events and their ids are those of `app.runs.stream`. A stream ends with the run, after `MAX_STREAM_S`, when the
+server stops, or when the store does not answer; the reader connects again with `Last-Event-ID` and a token that is
+still valid. One who takes nothing is cut off by `connections`.
 Source: HTML Living Standard, "Server-sent events"; AG-UI event types; docs/events.md.
 """
 
@@ -21,7 +21,7 @@ from fastapi.responses import StreamingResponse
 
 from contextos.app import App
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.errors import ContextOSError, Unavailable
+from contextos.errors import ContextOSError
 from contextos.http_api.access import RolesHere, RunName, readable_run
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.documents import EVENT_STREAM, RequestOutcome
@@ -166,8 +166,9 @@ async def _until(events: AsyncGenerator[StreamEvent], *stops: asyncio.Event) -> 
                     return
                 yield event
                 following = asyncio.ensure_future(anext(events, None))
-        except Unavailable:
-            # The reader connects again behind its last event.
+        except ContextOSError as error:
+            # The answer has begun, so it cannot say this. The reader connects again, and is answered then.
+            _LOG.warning("a stream ended early", extra=error_fields(error))
             return
         finally:
             for one in (*stopped, following):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final, Literal
 
 from fastapi import APIRouter, Request
 
 from contextos.contracts.model import Model
+from contextos.errors import Unavailable
 from contextos.http_api.callers import AppHere
 from contextos.http_api.problems import HttpProblem
 
 health_routes: Final = APIRouter(tags=["health"])
+
+MAX_READY_S: Final = 2
+"""A store that takes longer counts as one that does not answer; a load balancer waits no longer either."""
 
 
 class Health(Model):
@@ -27,9 +32,13 @@ async def get_health() -> Health:
 
 @health_routes.get("/ready")
 async def get_readiness(app: AppHere, request: Request) -> Health:
-    """Answer 200 while requests are taken: the store answers, and the server is not stopping."""
+    """Answer 200 while requests are taken: the store answers soon, and the server is not stopping."""
     if request.app.state.draining.is_set():
         raise HttpProblem(503, "stopping", "this server is stopping; ask another one", {"Retry-After": "1"})
-    async for _ in app.stores.due(0, limit=1):
-        break
+    try:
+        async with asyncio.timeout(MAX_READY_S):
+            async for _ in app.stores.due(0, limit=1):
+                break
+    except TimeoutError:
+        raise Unavailable("store", f"it did not answer within {MAX_READY_S} s") from None
     return Health(status="ready")

@@ -41,6 +41,8 @@ BENCHMARKS = (
     "slots",
     "verify",
     "telemetry",
+    "http_api",
+    "streams",
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -20,6 +21,7 @@ from benchmarks import (
     floor,
     gateway,
     growth,
+    http_api,
     kill,
     mcp_calls,
     mcp_face,
@@ -37,6 +39,7 @@ from benchmarks import (
     slow_commits,
     startup,
     store,
+    streams,
     waiting,
     workers,
 )
@@ -93,6 +96,8 @@ def test_every_benchmark_of_the_table_is_played_here():
         "verify",
         "size",
         "telemetry",
+        "http_api",
+        "streams",
     }
     assert set(run.BENCHMARKS) == played
 
@@ -362,3 +367,20 @@ def test_telemetry(tmp_path, capsys, monkeypatch):
         "CPU of a refund, telemetry on / off, approval",
         "CPU of a refund (approval), on, off, p50",
     )
+
+
+def test_http_api(tmp_path, capsys):
+    http_api.measure(tmp_path, 2, 20)
+    says(
+        capsys,
+        "refund over HTTP / in the process, runs/s, 16 at once",
+        "refund over HTTP, p99 / p50, 16 at once",
+        "refund over HTTP beyond in the process, p50",
+        skipped="no `peer_",
+    )
+
+
+def test_streams(tmp_path, capsys):
+    with http_api.process([sys.executable, "-m", "benchmarks.http_server", str(tmp_path)]) as served:
+        asyncio.run(streams.measure(served, 4, 2))
+    says(capsys, "memory of 4 open streams", "event delivered to one of 4 open streams, p99")

@@ -24,13 +24,13 @@ from contextos.trust.identity.callers import Caller
 REALM: Final = "contextos"
 
 
-def opened_app(request: Request) -> App:
+async def opened_app(request: Request) -> App:
     """Return the deployment that the API is over."""
     app: App = request.app.state.contextos
     return app
 
 
-def served_tokens(request: Request) -> BearerTokens:
+async def served_tokens(request: Request) -> BearerTokens:
     """Return what verifies bearer tokens."""
     tokens: BearerTokens = request.app.state.bearer_tokens
     return tokens

@@ -24,6 +24,7 @@ from contextos.contracts.documents.identities import PASSKEY_REGISTRATIONS, Seal
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch, Draft, Entry, genesis, link
 from contextos.errors import ReplayMismatch
+from contextos.http_api.rates import RequestRates
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.seal import decode_base64
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
@@ -366,6 +367,8 @@ def test_a_challenge_counts_once_for_one_person_and_not_for_long(
         now_us = clock.now_us
         patched.setattr(type(clock), "now_us", lambda _self: now_us() + 300_000_001)
         assert refused(finish(lead, key.create(late, origin=HERE))), "it is too old"
+    # After a clock went back, everybody who sent a request before has used up their minute.
+    face.api.state.rates = RequestRates(face.app.settings.pressure, clock)
 
 
 def test_only_an_approver_who_logged_in_with_a_browser_registers(console: tuple[HttpFace, Provider]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fido2 import cbor
 
 from contextos.application.passkeys import MAX_REGISTRATIONS
 from contextos.audit.export import Export, read_export, replay_export, signed_exports
@@ -23,6 +24,7 @@ from contextos.contracts.documents.identities import PASSKEY_REGISTRATIONS, Seal
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch, Draft, Entry, genesis, link
 from contextos.errors import ReplayMismatch
+from contextos.http_api.rates import RequestRates
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.seal import decode_base64
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
@@ -274,6 +276,24 @@ def sign(face: HttpFace, registration: dict[str, Any]) -> None:
 Made = Callable[[Passkey, dict[str, Any]], Any]
 
 
+def with_key(**members: Any) -> Made:
+    """A registration whose public key has other members (COSE)."""
+
+    def make(key: Passkey, options: dict[str, Any]) -> Any:
+        listed = {
+            **cbor.decode(decode_base64(key.listed()["public_key"])),
+            **{int(one): members[one] for one in members},
+        }
+        made = key.create(options, origin=HERE)
+        place = hashlib.sha256(options["rp"]["id"].encode()).digest()
+        named = len(key.credential_id).to_bytes(2) + key.credential_id
+        data = place + bytes([PRESENT | VERIFIED | ATTESTED]) + bytes(4 + 16) + named + cbor.encode(listed)
+        made["response"]["attestationObject"] = base64url(cbor.encode({"fmt": "none", "attStmt": {}, "authData": data}))
+        return made
+
+    return make
+
+
 def without(part: str) -> Made:
     def make(key: Passkey, options: dict[str, Any]) -> Any:
         made = key.create(options, origin=HERE)
@@ -301,6 +321,10 @@ REGISTRATIONS: dict[str, Made] = {
     "client data that is no JSON": without("clientDataJSON"),
     "an attestation object that is no CBOR": without("attestationObject"),
     "an answer to another call": lambda key, said: key.get({**said, "rpId": said["rp"]["id"]}, origin=HERE),
+    "a point that is not on the curve": with_key(**{"-2": b"\1" * 32, "-3": b"\1" * 32}),
+    "another curve": with_key(**{"-1": 2}),
+    "half a key": with_key(**{"-3": b""}),
+    "an RSA key of 512 bits": with_key(**{"1": 3, "3": -257, "-1": b"\xff" * 64, "-2": b"\x03", "-3": b""}),
     "another type of credential": lambda key, said: {**key.create(said, origin=HERE), "type": "password"},
     "nothing": lambda _key, _said: {},
     "lists": lambda _key, _said: {"type": "public-key", "id": [], "rawId": [], "response": {"clientDataJSON": []}},
@@ -343,6 +367,8 @@ def test_a_challenge_counts_once_for_one_person_and_not_for_long(
         now_us = clock.now_us
         patched.setattr(type(clock), "now_us", lambda _self: now_us() + 300_000_001)
         assert refused(finish(lead, key.create(late, origin=HERE))), "it is too old"
+    # After a clock went back, everybody who sent a request before has used up their minute.
+    face.api.state.rates = RequestRates(face.app.settings.pressure, clock)
 
 
 def test_only_an_approver_who_logged_in_with_a_browser_registers(console: tuple[HttpFace, Provider]) -> None:

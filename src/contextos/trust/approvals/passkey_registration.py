@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -23,6 +24,8 @@ from contextos.errors import ApprovalRefused
 from contextos.trust.approvals.passkeys import PASSKEY_ALGORITHMS
 
 REGISTRATION_TIMEOUT_MS: Final = 300_000
+RS256: Final = -257
+MIN_RSA_BITS: Final = 2_048
 
 
 def relying_party_of(origin: str) -> str:
@@ -90,6 +93,7 @@ def registration_digest(approver_id: str, passkey: ApproverPasskey) -> str:
 def _verified(response: Mapping[str, Any], rp_id: str, origin: str, challenge: str) -> tuple[bytes, bytes]:
     """The id and the COSE key of a new credential, verified as the specification says. Raises `ApprovalRefused`."""
     # Imported here, because importing `fido2` takes 130 ms.
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from fido2 import cbor
     from fido2.server import Fido2Server
     from fido2.webauthn import PublicKeyCredentialRpEntity, RegistrationResponse
@@ -115,7 +119,13 @@ def _verified(response: Mapping[str, Any], rp_id: str, origin: str, challenge: s
             raise _refused("the passkey has another id than its authenticator says")
         if credential.public_key.get(3) not in PASSKEY_ALGORITHMS:
             raise _refused("the algorithm of the passkey is none of ES256, EdDSA and RS256")
-        return credential.credential_id, cbor.encode(dict(credential.public_key))
+        key = credential.public_key
+        if key.get(3) == RS256 and int.from_bytes(key[-1]).bit_length() < MIN_RSA_BITS:
+            raise _refused(f"the RSA key of the passkey has less than {MIN_RSA_BITS} bits")
+        with suppress(InvalidSignature):
+            # A key that is none, such as a point that is not on the curve, is refused before it verifies anything.
+            key.verify(b"", bytes(64))
+        return credential.credential_id, cbor.encode(dict(key))
     except (
         ValueError,
         LookupError,
@@ -124,9 +134,10 @@ def _verified(response: Mapping[str, Any], rp_id: str, origin: str, challenge: s
         AssertionError,
         NotImplementedError,
         RecursionError,
+        UnsupportedAlgorithm,
         struct.error,
     ):
-        detail = "its challenge, origin, relying party or flags are not those that this registration needs"
+        detail = "its challenge, origin, relying party, flags or key are not those that this registration needs"
         raise _refused(f"the passkey does not count; {detail}") from None
 
 

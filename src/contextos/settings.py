@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from contextos.application.outbox_setting import OutboxSetting, check_outbox, read_outbox
+from contextos.application.outbox.setting import OutboxSetting, check_outbox, read_outbox
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS

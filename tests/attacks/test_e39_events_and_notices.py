@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from contextos.application.notices import NOTICE_TYPES, Notice
-from contextos.application.outbox import Outbox
+from contextos.application.outbox.notices import NOTICE_TYPES, Notice
+from contextos.application.outbox.sending import Outbox
 from contextos.contracts.documents.subscriptions import UNDELIVERED
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import INDEX, Batch, Draft

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contextos.adapters.encrypted_keys import read_secret
-from contextos.application.outbox import Outbox
-from contextos.application.outbox_setting import MailSetting, WebhookSetting
+from contextos.application.outbox.sending import Outbox
+from contextos.application.outbox.setting import MailSetting, WebhookSetting
 from contextos.errors import InvalidSettings, Problem
 
 if TYPE_CHECKING:
     from contextos.app.application import App
-    from contextos.application.outbox import Send
+    from contextos.application.outbox.sending import Send
 
 
 async def begin_outboxes(app: App) -> None:

@@ -9,6 +9,7 @@
   runs looks for.
 - `facts`: what is known of a subject, and the acts that change it; `pages`: a page of a list.
 - `subscriptions`: handlers that receive every event at least once. `engine.event_delivery` calls them.
+- `outbox`: notices of runs, as webhooks and mails. `passkeys`: those that approvers register.
 
 Does not own: reading (`queries`), the acts of people (`operations`), or rendering (the application itself).
 

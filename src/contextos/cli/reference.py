@@ -137,7 +137,7 @@ def _settings() -> Iterator[str]:
 
 def _ports() -> Iterator[str]:
     """The settings that are tables of a `kind`, the issuer of logins, and the destinations of notices."""
-    from contextos.application.outbox_setting import MailSetting, WebhookSetting
+    from contextos.application.outbox.setting import MailSetting, WebhookSetting
     from contextos.port_settings import (
         ApprovalLoginsSetting,
         AttachmentsSetting,

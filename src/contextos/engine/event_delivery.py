@@ -14,7 +14,7 @@ from contextos.errors import ContextOSError, InvalidInput, Problem
 from contextos.telemetry.logs import error_fields
 
 if TYPE_CHECKING:
-    from contextos.application.outbox import Outbox
+    from contextos.application.outbox.sending import Outbox
     from contextos.application.subscriptions import Subscriber
 
 FAULT_PAUSE_S: Final = 1.0

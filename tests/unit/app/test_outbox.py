@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import contextos
-from contextos.application.outbox_setting import MailSetting, OutboxSetting, WebhookSetting
+from contextos.application.outbox.setting import MailSetting, OutboxSetting, WebhookSetting
 from contextos.cli.demo.workspace import example_operator, make_workspace
 from contextos.errors import InvalidSettings, NotFound
 from contextos.settings import Settings

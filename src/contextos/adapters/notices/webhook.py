@@ -19,7 +19,7 @@ from contextos.adapters.outbound import OutboundClient, OutboundRequest, destina
 from contextos.errors import InvalidSettings, Problem, Unavailable
 
 if TYPE_CHECKING:
-    from contextos.application.notices import Notice
+    from contextos.application.outbox.notices import Notice
     from contextos.contracts.ports.outside import Clock
 
 PREFIX: Final = "whsec_"

@@ -15,7 +15,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 
 from contextos.adapters.notices.mail import Mail
-from contextos.application.notices import Notice
+from contextos.application.outbox.notices import Notice
 from contextos.errors import Unavailable
 
 ASKED = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from contextos.application.notices import NOTICED, Notice, notice_of
+from contextos.application.outbox.notices import NOTICED, Notice, notice_of
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.trace import parse_traceparent, parse_tracestate
 from contextos.queries.checked_run import read_checked

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from contextos.application.notices import NOTICED, Notice, NoticeType, notice_of
+from contextos.application.outbox.notices import NOTICED, Notice, NoticeType, notice_of
 from contextos.application.subscriptions import FIRST_RETRY_US, MAX_RETRY_US, Subscriber
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.subscriptions import REMINDERS, UNDELIVERED, Reminder, UndeliveredEvent, event_key

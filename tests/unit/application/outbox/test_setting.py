@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from contextos.application.outbox_setting import MailSetting, OutboxSetting, WebhookSetting, check_outbox, read_outbox
+from contextos.application.outbox.setting import MailSetting, OutboxSetting, WebhookSetting, check_outbox, read_outbox
 from contextos.errors import InvalidSettings
 from contextos.settings import Settings
 

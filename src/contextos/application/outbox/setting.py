@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final, TypeAlias
 
-from contextos.application.notices import NOTICE_TYPES, RUN_IN_LINK
+from contextos.application.outbox.notices import NOTICE_TYPES, RUN_IN_LINK
 from contextos.contracts.facts import name_remedy
 from contextos.errors import InvalidSettings, Problem
 

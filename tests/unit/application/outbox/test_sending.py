@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from contextos.application.notices import NOTICE_TYPES, Notice
-from contextos.application.outbox import REMIND_EVERY_US, Outbox
+from contextos.application.outbox.notices import NOTICE_TYPES, Notice
+from contextos.application.outbox.sending import REMIND_EVERY_US, Outbox
 from contextos.application.subscriptions import Subscriber
 from contextos.contracts.documents.subscriptions import REMINDERS, UNDELIVERED
 from contextos.errors import NotFound, Unavailable

@@ -64,6 +64,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "LintRequest": {"document": SHORT},
     "PackTrial": {"document": SHORT},
     "MinedDraft": {"name": "a.b"},
+    "SessionChoice": {},
     "PolicyList": {"policies": [], "expected": 0},
     "SignedPolicyList": {"policies": [], "expected": 0, **TOKENS},
     "FactDraft": FACT,

@@ -23,6 +23,7 @@ GOVERNED_BODIES: Final[tuple[type[BaseModel], ...]] = (
     drafts.PackDraft,
     drafts.PackDeclarationText,
     drafts.LintRequest,
+    recordings.SessionChoice,
     recordings.PackTrial,
     recordings.MinedDraft,
     packs.Publication,

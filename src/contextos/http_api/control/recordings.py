@@ -22,7 +22,7 @@ from contextos.http_api.control.children import Children, ChildrenHere, in_child
 from contextos.http_api.control.drafts import PackText, tool_definitions
 from contextos.http_api.control.packs import PACK_READERS
 from contextos.http_api.problems import HttpProblem
-from contextos.queries.observations import RecordedSession, Recording, read_sessions
+from contextos.queries.observations import RecordedSession, Recording, counts_by_rule, read_sessions
 from contextos.trust.identity.callers import Caller
 
 recording_routes: Final = APIRouter(tags=["packs"])
@@ -88,8 +88,61 @@ class MinedDeclaration(ReadSessions):
     not_bounded: dict[str, list[str]]
 
 
+class NamedCall(Model):
+    """A call, or with the id `finish` the end, of a session."""
+
+    run_id: str
+    call_id: str
+
+
+class ObservedRule(Model):
+    """What one rule, gate or check would have done with calls: how often, why, and a few of the calls."""
+
+    rule: str
+    verdict: str
+    detail: str
+    count: int
+    examples: list[NamedCall]
+
+
+class ObservationReport(ReadSessions):
+    """What packs that observe would have denied or asked, by rule, the most frequent first."""
+
+    sessions: int
+    calls: int
+    rules: list[ObservedRule]
+
+
+ChoiceBody = Annotated[SessionChoice, json_of(SessionChoice)]
 TrialBody = Annotated[PackTrial, json_of(PackTrial)]
 MinedBody = Annotated[MinedDraft, json_of(MinedDraft)]
+
+
+@recording_routes.post("/packs/observations", openapi_extra=body_of(SessionChoice))
+async def post_observations(
+    app: AppHere, caller: CallerHere, roles: RolesHere, children: ChildrenHere, sent: ChoiceBody
+) -> ObservationReport:
+    """Count what packs that observe would have denied or asked, by rule."""
+    require_role(roles, *PACK_READERS)
+    async with _recording(app, caller, roles, children, sent) as (recording, _):
+        counts = counts_by_rule(recording.sessions)
+    rules = [
+        ObservedRule(
+            rule=one.rule,
+            verdict=one.verdict,
+            detail=one.detail,
+            count=one.count,
+            examples=[NamedCall(run_id=run, call_id=call) for run, call in one.examples],
+        )
+        for one in counts
+    ]
+    return ObservationReport(
+        sessions=len(recording.sessions),
+        calls=len(recording.calls),
+        rules=rules,
+        faults=dict(recording.faults),
+        older_runs=recording.older,
+    )
 
 
 @recording_routes.post("/packs/test", openapi_extra=body_of(PackTrial))

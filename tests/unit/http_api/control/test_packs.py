@@ -11,7 +11,7 @@ import pytest
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE
 from contextos.trust.seal import seal
-from tests.http_face import LEAD, OPERATOR, REQUESTER, HttpFace
+from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace
 
 SHORT = """\
 name: ctxpack.http
@@ -30,9 +30,9 @@ def version_of(face: HttpFace) -> int:
     return found
 
 
-def signed(face: HttpFace, path: str, body: dict[str, Any], by: str = OPERATOR) -> dict[str, Any]:
+def signed(face: HttpFace, path: str, body: dict[str, Any], by: str = OPERATOR, tenant: str = TENANT) -> dict[str, Any]:
     """The body of an act with the tokens of its statements."""
-    said = face.send("POST", f"{path}/statement", by=by, json=body)
+    said = face.send("POST", f"{path}/statement", by=by, tenant=tenant, json=body)
     assert said.status_code == 200, said.text
     tokens = []
     for one in said.json()["statements"]:

@@ -39,7 +39,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
     api.state.lists = Places("lists of runs", MAX_LISTS, MAX_LISTS_PER_TENANT)
     api.state.stopping = asyncio.Event()
-    api.state.work = Work(api.state.stopping)
+    api.state.work = Work(api.state.stopping, app.stores)
     add_problem_handlers(api)
     for routes in (health_routes, run_routes, event_routes, cancel_routes, approval_routes, session_routes):
         api.include_router(routes, prefix="/v1", responses=PROBLEM)

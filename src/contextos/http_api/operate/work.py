@@ -13,6 +13,7 @@ from typing import Annotated, Final, TypeVar
 
 from fastapi import Depends, Request
 
+from contextos.contracts.ports.storage import Stores
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.rates import Places
 
@@ -41,8 +42,8 @@ class WorkTime:
 class Work:
     """The jobs of one server."""
 
-    def __init__(self, stopping: asyncio.Event) -> None:
-        self._stopping = stopping
+    def __init__(self, stopping: asyncio.Event, stores: Stores) -> None:
+        self._stopping, self._stores = stopping, stores
         self._places = Places("replays, verifications and exports", MAX_JOBS, MAX_JOBS_PER_TENANT)
 
     async def do(self, tenant_id: str, job: Callable[[WorkTime], Awaitable[ResultT]]) -> ResultT:
@@ -52,7 +53,12 @@ class Work:
         self._places.take(tenant_id)
 
         async def run() -> ResultT:
-            return await job(WorkTime(self._stopping))
+            try:
+                return await job(WorkTime(self._stopping))
+            finally:
+                # Only stores with connections have something to close.
+                if leave := getattr(self._stores, "leave_loop", None):
+                    await leave()
 
         def free(done: asyncio.Future[ResultT]) -> None:
             self._places.free(tenant_id)

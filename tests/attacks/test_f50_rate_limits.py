@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from contextos.contracts.admission_limits import AdmissionLimits
-from contextos.http_api.rates import RequestRates
-from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, HttpFace, http_face
+from contextos.http_api.operate.work import WorkTime
+from contextos.http_api.rates import MAX_LISTS_PER_TENANT, RequestRates
+from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
 
 OPEN = ("/v1/health", "/v1/ready")
 
@@ -85,6 +88,42 @@ def test_a_token_that_does_not_count_uses_nothing_up(face: HttpFace, clock: Stan
     for _ in range(20):
         assert face.send("GET", "/v1/runs", token=face.token(REQUESTER)[:-4] + "AAAA").status_code == 401
     assert statuses(face, REQUESTER, 2) == [200, 200]
+
+
+def test_long_work_of_a_tenant_takes_no_place_of_another(face: HttpFace) -> None:
+    run = face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
+    go = threading.Event()
+
+    async def held(_time: WorkTime) -> None:
+        assert go.wait(60)
+
+    holding = face.begin(face.api.state.work.do(TENANT, held))
+    try:
+        for path, by, body in (
+            (f"/v1/runs/{run}/replay", REQUESTER, None),
+            ("/v1/verifications", OPERATOR, {}),
+            ("/v1/exports/statement", OPERATOR, {"runs": [run]}),
+        ):
+            refused = face.send("POST", path, by=by, **({} if body is None else {"json": body}))
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "2"), path
+        assert face.send("GET", f"/v1/runs/{run}").status_code == 200
+        other = face.send("POST", "/v1/verifications", by=OPERATOR, tenant=OTHER_TENANT, json={})
+        assert other.status_code == 200
+    finally:
+        go.set()
+        holding.result(60)
+    assert face.send("POST", f"/v1/runs/{run}/replay").status_code == 200
+
+
+def test_lists_of_a_tenant_take_no_place_of_another(face: HttpFace) -> None:
+    lists = face.api.state.lists
+    with ExitStack() as taken:
+        for _ in range(MAX_LISTS_PER_TENANT):
+            taken.enter_context(lists.place(TENANT))
+        assert statuses(face, REQUESTER, 1) == [429]
+        assert face.send("GET", "/v1/approvals", by=LEAD).status_code == 429
+        assert statuses(face, REQUESTER, 1, OTHER_TENANT) == [200]
+    assert statuses(face, REQUESTER, 1) == [200]
 
 
 def test_the_limits_are_those_of_the_settings(face: HttpFace) -> None:

@@ -1,10 +1,10 @@
-"""The HTTP API over PostgreSQL, where workers share the runs: a request, its approval, its record and its events."""
+"""The HTTP API over PostgreSQL, where workers share the runs: from a request to its record and its audit."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.http_face import LEAD, begin_refunds, http_face
+from tests.http_face import LEAD, OPERATOR, begin_refunds, http_face
 from tests.postgres import Database
 
 
@@ -35,3 +35,15 @@ def test_a_request_is_approved_and_decided_over_postgresql(database: Database, t
         assert events.rstrip().splitlines()[-2] == "event: RUN_FINISHED"
         for name in ("%00", "run_%00", "req_%FF"):
             assert face.send("GET", f"/v1/runs/{name}").status_code == 404
+        # Long work has an event loop of its own, and so connections of its own.
+        for _ in range(3):
+            assert face.send("POST", f"/v1/runs/{run}/replay").json()["equal"] is True
+            verified = face.send("POST", "/v1/verifications", by=OPERATOR, json={}).json()
+            assert (verified["fault"], verified["streams"]) == (None, 4)
+        said = face.send("POST", "/v1/exports/statement", by=OPERATOR, json={"runs": [run]}).json()
+        [signing_input] = said["signing_inputs"].values()
+        body = {"runs": [run], "token": face.signature(signing_input, OPERATOR)}
+        exported = face.send("POST", "/v1/exports", by=OPERATOR, json=body)
+        assert (exported.status_code, run in exported.text) == (200, True)
+        found = face.send("GET", "/v1/runs", by=OPERATOR, params={"approver": LEAD}).json()["items"]
+        assert [one["run_id"] for one in found] == [run]

@@ -243,6 +243,8 @@ class ApprovalQuestions:
             if len(found) == limit or read == MAX_RUNS_READ:
                 return Page(tuple(found), last, tuple(unverified))
             read, last = read + 1, cursor_of(line)
+            # Each run is read and verified at once; others have a turn in between.
+            await self._deployment.ports.pause(0)
             try:
                 asked = await open_question(self._deployment, tenant_id, line.key)
             except ApprovalRefused:

@@ -183,6 +183,8 @@ class Runs:
             if len(found) == limit or read == MAX_RUNS_READ:
                 return Page(tuple(found), last)
             read, last = read + 1, cursor_of(line)
+            # Each run is read and verified at once; others have a turn in between.
+            await self._ports.pause(0)
             run = await self._run(store, await read_checked(store, tenant_id, self._ports.keys, line.key))
             is_by_agent = agent_ids is None or run.agent_id in agent_ids
             if state in (None, run.state) and user_id in (None, run.user_id) and is_by_agent and search.finds(run):

@@ -1,15 +1,26 @@
-"""How many requests a caller and a tenant may send: token buckets of a minute, kept in the memory of this process.
+"""How many requests a caller and a tenant may send, and how much of what takes long a tenant may have done at once.
 
-A request counts once its token is verified, whatever its answer is. The caller is asked first, so that what one caller
-is refused is not taken from their tenant.
+Requests have token buckets of a minute, in the memory of this process. A request counts once its token is verified,
+whatever its answer is. The caller is asked first, so that what one caller is refused is not taken from their tenant.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Final
+
+from fastapi import Depends, Request
 
 from contextos.contracts.admission_limits import AdmissionLimits, MinuteQuota
 from contextos.contracts.ports.outside import Clock
 from contextos.errors import Overloaded
 from contextos.trust.identity.callers import Caller
+
+MAX_LISTS: Final = 16
+MAX_LISTS_PER_TENANT: Final = 4
+BUSY_RETRY_MS: Final = 2_000
 
 
 class RequestRates:
@@ -31,3 +42,39 @@ class RequestRates:
 
 def _too_many(who: str, most: int, early_us: int) -> Overloaded:
     return Overloaded("http", f"{who} {most} requests within a minute", retry_after_ms=-(-early_us // 1_000))
+
+
+class Places:
+    """Places for what takes long: so many in all, and so many for each tenant. Use it on one event loop."""
+
+    def __init__(self, of: str, most: int, most_per_tenant: int) -> None:
+        self._of, self._most, self._most_per_tenant = of, most, most_per_tenant
+        self._taken: Counter[str] = Counter()
+
+    def take(self, tenant_id: str) -> None:
+        """Take a place. Raises `Overloaded` if the tenant or the server has as many as it may."""
+        if self._taken[tenant_id] >= self._most_per_tenant or self._taken.total() >= self._most:
+            raise Overloaded("http", f"enough {self._of} go on at the moment", retry_after_ms=BUSY_RETRY_MS)
+        self._taken[tenant_id] += 1
+
+    def free(self, tenant_id: str) -> None:
+        """Give a place back."""
+        self._taken -= Counter({tenant_id: 1})
+
+    @contextmanager
+    def place(self, tenant_id: str) -> Iterator[None]:
+        """Return a context that has a place. Raises as `take`."""
+        self.take(tenant_id)
+        try:
+            yield
+        finally:
+            self.free(tenant_id)
+
+
+def list_places(request: Request) -> Places:
+    """Return the places for lists that read and verify many runs."""
+    places: Places = request.app.state.lists
+    return places
+
+
+ListsHere = Annotated[Places, Depends(list_places)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from contextos.application.run_search import RunSearch
 from contextos.application.runs import Runs
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.record import DecisionRecord
@@ -30,6 +32,28 @@ async def pages(runs: Runs, **asked: Any) -> list[list[str]]:
         if page.cursor is None:
             return found
         cursor = page.cursor
+
+
+def test_a_list_gives_others_a_turn_at_every_run(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        await three_runs(world)
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        task = asyncio.ensure_future(others())
+        await asyncio.sleep(0)
+        before = turns
+        await Runs(world.deployment).list(TENANT, search=RunSearch(rule="R_NONE"))
+        task.cancel()
+        assert turns - before >= 3
+
+    run(act())
 
 
 def test_runs_are_listed_newest_first_in_pages_and_by_state(tmp_path: Path) -> None:

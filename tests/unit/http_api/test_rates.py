@@ -6,7 +6,7 @@ import pytest
 
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.errors import Overloaded
-from contextos.http_api.rates import RequestRates
+from contextos.http_api.rates import Places, RequestRates
 from contextos.trust.identity.callers import Caller
 
 
@@ -59,3 +59,25 @@ def test_the_refusal_says_when_there_is_room_again() -> None:
     assert refused.value.retry_after_ms == 30_000
     clock.at_us += refused.value.retry_after_ms * 1_000
     made.count(caller("ana"))
+
+
+def test_a_tenant_has_its_places_and_the_server_all_of_them() -> None:
+    places = Places("lists", 3, 2)
+    places.take("a")
+    places.take("a")
+    with pytest.raises(Overloaded, match="enough lists"):
+        places.take("a")
+    places.take("b")
+    with pytest.raises(Overloaded):
+        places.take("c")
+    places.free("a")
+    places.take("c")
+
+
+def test_a_place_is_given_back_after_an_error_too() -> None:
+    places = Places("lists", 1, 1)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="no"), places.place("a"):
+            raise ValueError("no")
+    with places.place("a"), pytest.raises(Overloaded):
+        places.take("a")

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, TypeVar
 
 from fastapi import Depends, Request
 
-from contextos.errors import Overloaded
+from contextos.contracts.ports.storage import Stores
 from contextos.http_api.problems import HttpProblem
+from contextos.http_api.rates import Places
 
 ResultT = TypeVar("ResultT")
 
 MAX_JOBS: Final = 2
 MAX_JOBS_PER_TENANT: Final = 1
 MAX_WORK_S: Final = 60
-BUSY_RETRY_MS: Final = 5_000
 
 
 class WorkTime:
@@ -43,23 +42,26 @@ class WorkTime:
 class Work:
     """The jobs of one server."""
 
-    def __init__(self, stopping: asyncio.Event) -> None:
-        self._stopping = stopping
-        self._running: Counter[str] = Counter()
+    def __init__(self, stopping: asyncio.Event, stores: Stores) -> None:
+        self._stopping, self._stores = stopping, stores
+        self._places = Places("replays, verifications and exports", MAX_JOBS, MAX_JOBS_PER_TENANT)
 
     async def do(self, tenant_id: str, job: Callable[[WorkTime], Awaitable[ResultT]]) -> ResultT:
         """Do a job of a tenant and return its result. Raises what the job raises, and `Overloaded` (429) if the tenant
         or the server has as many jobs as it may.
         """
-        if self._running[tenant_id] >= MAX_JOBS_PER_TENANT or self._running.total() >= MAX_JOBS:
-            raise Overloaded("work", "enough long work is done at the moment", retry_after_ms=BUSY_RETRY_MS)
-        self._running[tenant_id] += 1
+        self._places.take(tenant_id)
 
         async def run() -> ResultT:
-            return await job(WorkTime(self._stopping))
+            try:
+                return await job(WorkTime(self._stopping))
+            finally:
+                # Only stores with connections have something to close.
+                if leave := getattr(self._stores, "leave_loop", None):
+                    await leave()
 
         def free(done: asyncio.Future[ResultT]) -> None:
-            self._running -= Counter({tenant_id: 1})
+            self._places.free(tenant_id)
             if not done.cancelled():
                 done.exception()  # or the loop would report it where the caller went away
 

@@ -27,6 +27,7 @@ from contextos.http_api.documents import (
     UnverifiedDocument,
 )
 from contextos.http_api.problems import HttpProblem
+from contextos.http_api.rates import ListsHere
 from contextos.http_api.routes.runs import Cursor, Limit
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 from contextos.trust.identity.jws import unverified_payload
@@ -64,6 +65,7 @@ async def get_questions(
     app: AppHere,
     caller: CallerHere,
     roles: RolesHere,
+    lists: ListsHere,
     role: Annotated[str | None, Query(max_length=512, description="Only questions to this role.")] = None,
     limit: Limit = 50,
     cursor: Cursor = "",
@@ -71,7 +73,8 @@ async def get_questions(
     """List the open questions to the roles that the caller holds, newest first."""
     if role is not None and role not in roles:
         raise HttpProblem(403, "not_approver", "you do not hold this role")
-    page = await app.approvals.waiting(caller.tenant_id, role=role, limit=limit, cursor=cursor)
+    with lists.place(caller.tenant_id):
+        page = await app.approvals.waiting(caller.tenant_id, role=role, limit=limit, cursor=cursor)
     return QuestionPage(
         items=[QuestionDocument.of_question(one) for one in page.items if one.required_role in roles],
         cursor=page.cursor,

@@ -29,6 +29,7 @@ from contextos.http_api.documents import (
     TimelineDocument,
 )
 from contextos.http_api.problems import HttpProblem, not_found
+from contextos.http_api.rates import ListsHere
 from contextos.http_api.routes.events import stream_request, wants_events
 from contextos.http_api.routes.search import SearchHere
 from contextos.http_api.tracing import trace_of
@@ -84,6 +85,7 @@ async def get_runs(
     caller: CallerHere,
     roles: RolesHere,
     search: SearchHere,
+    lists: ListsHere,
     state: Annotated[str | None, Query(max_length=64, description="Only runs in this state.")] = None,
     limit: Limit = 50,
     cursor: Cursor = "",
@@ -96,9 +98,16 @@ async def get_runs(
     every = reads_every_run(roles)
     user_id = None if every or caller.kind == "workload" else caller.subject
     agent_ids = None if every else caller.agent_ids
-    page = await app.runs.list(
-        caller.tenant_id, state=state, user_id=user_id, agent_ids=agent_ids, search=search, limit=limit, cursor=cursor
-    )
+    with lists.place(caller.tenant_id):
+        page = await app.runs.list(
+            caller.tenant_id,
+            state=state,
+            user_id=user_id,
+            agent_ids=agent_ids,
+            search=search,
+            limit=limit,
+            cursor=cursor,
+        )
     return RunListDocument(items=[RunSummary.of_run(one) for one in page.items], cursor=page.cursor)
 
 

@@ -247,6 +247,16 @@ class PostgresStores:
             raise Unavailable("store", "the server or database is not the same as before")
         return connection
 
+    async def leave_loop(self) -> None:
+        """Finish the queued batches of the running event loop, and close its connections. Call it before the loop ends,
+        where others go on.
+        """
+        with self._lock:
+            resources = self._loops.pop(asyncio.get_running_loop(), None)
+        if resources is not None:
+            await resources.writer.close()
+            await resources.connections.close()
+
     async def aclose(self) -> None:
         """Finish the queued batches of this event loop, then close all connections of all event loops."""
         with self._lock:

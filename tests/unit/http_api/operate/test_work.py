@@ -11,6 +11,7 @@ import pytest
 from contextos.errors import NotFound, Overloaded
 from contextos.http_api.operate.work import MAX_JOBS, Work, WorkTime
 from contextos.http_api.problems import HttpProblem
+from contextos.store.memory.stores import MemoryStores
 
 
 async def held(work: Work, tenant: str, go: threading.Event) -> str:
@@ -25,7 +26,7 @@ async def held(work: Work, tenant: str, go: threading.Event) -> str:
 def test_the_loop_goes_on_while_a_job_computes() -> None:
     async def scenario() -> str:
         go = threading.Event()
-        task = asyncio.ensure_future(held(Work(asyncio.Event()), "a", go))
+        task = asyncio.ensure_future(held(Work(asyncio.Event(), MemoryStores()), "a", go))
         await asyncio.sleep(0)
         go.set()
         return await task
@@ -35,7 +36,7 @@ def test_the_loop_goes_on_while_a_job_computes() -> None:
 
 def test_a_tenant_has_one_job_and_the_server_a_few() -> None:
     async def scenario() -> None:
-        work, go = Work(asyncio.Event()), threading.Event()
+        work, go = Work(asyncio.Event(), MemoryStores()), threading.Event()
         tasks = [asyncio.ensure_future(held(work, f"tenant_{number}", go)) for number in range(MAX_JOBS)]
         await asyncio.sleep(0)
         for tenant in ("tenant_0", "tenant_of_nobody"):
@@ -51,7 +52,7 @@ def test_a_tenant_has_one_job_and_the_server_a_few() -> None:
 
 def test_a_job_whose_caller_went_away_keeps_its_place_until_it_ends() -> None:
     async def scenario() -> None:
-        work, go = Work(asyncio.Event()), threading.Event()
+        work, go = Work(asyncio.Event(), MemoryStores()), threading.Event()
         task = asyncio.ensure_future(held(work, "a", go))
         await asyncio.sleep(0)
         task.cancel()
@@ -71,7 +72,7 @@ def test_a_job_whose_caller_went_away_keeps_its_place_until_it_ends() -> None:
 
 def test_what_a_job_raises_is_raised_and_frees_its_place() -> None:
     async def scenario() -> None:
-        work = Work(asyncio.Event())
+        work = Work(asyncio.Event(), MemoryStores())
 
         async def job(_time: WorkTime) -> None:
             raise NotFound("nothing")
@@ -81,6 +82,23 @@ def test_what_a_job_raises_is_raised_and_frees_its_place() -> None:
                 await work.do("a", job)
 
     asyncio.run(scenario())
+
+
+def test_connections_of_the_loop_of_a_job_are_closed_when_it_ends() -> None:
+    left: list[int] = []
+
+    class Connected(MemoryStores):
+        async def leave_loop(self) -> None:
+            left.append(threading.get_ident())
+
+    async def scenario() -> int:
+        async def job(_time: WorkTime) -> int:
+            return threading.get_ident()
+
+        return await Work(asyncio.Event(), Connected()).do("a", job)
+
+    thread = asyncio.run(scenario())
+    assert (left, thread != threading.get_ident()) == ([thread], True)
 
 
 def test_work_stops_when_its_time_is_over_or_the_server_stops() -> None:

@@ -486,9 +486,7 @@ def test_event_loops_on_many_threads_share_one_store(database: Database) -> None
             await store.commit(batch)
             stream = list(await store.read(run))
             assert stream[-1] == batch.entries[-1], "what was committed is read at once"
-        link = stores.for_loop()
-        await link.writer.close()
-        await link.connections.close()
+        await stores.leave_loop()
 
     def work(number: int) -> None:
         try:
@@ -503,6 +501,7 @@ def test_event_loops_on_many_threads_share_one_store(database: Database) -> None
     for thread in threads:
         thread.join()
     assert not faults
+    assert not stores._loops, "nothing of a loop that was left is kept"
 
     async def look() -> None:
         index = list(await stores.tenant("acme").read(INDEX))

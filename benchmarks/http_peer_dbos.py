@@ -19,7 +19,10 @@ def main() -> None:
     def refund(body: dict) -> dict:
         return peer.start(body)
 
-    bound = socket.create_server(("127.0.0.1", 0))
+    # As in `contextos.server.serving`: without the protocol asyncio delays the end of each answer.
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound.bind(("127.0.0.1", 0))
+    bound.listen()
     print(json.dumps({"port": bound.getsockname()[1]}), flush=True)
     uvicorn.Server(uvicorn.Config(api, log_level="error", access_log=False)).run(sockets=[bound])
 

@@ -158,7 +158,9 @@ def listen(address: str, *, reachable: bool = False) -> socket.socket:
         raise _refused(address, "not_an_address", "it is not `HOST:PORT` with an IP address") from None
     if not local.is_loopback and not reachable:
         raise _refused(address, "not_loopback", "other machines can reach it, and there is no TLS here")
-    bound = socket.socket(socket.AF_INET6 if local.version == 6 else socket.AF_INET)
+    family = socket.AF_INET6 if local.version == 6 else socket.AF_INET
+    # asyncio sends without delay only on sockets that name the protocol; else the end of an answer waits for 40 ms.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((str(local), number))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -74,6 +75,27 @@ async def exchange(port: int, sent: bytes, tls: ssl.SSLContext | None = None) ->
         return b""
     finally:
         writer.close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:0"])
+def test_the_end_of_an_answer_waits_for_nothing(address: str) -> None:
+    async def act() -> int:
+        delayed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        async def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted = writer.get_extra_info("socket")
+            delayed.set_result(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        with listen(address) as bound:
+            async with await asyncio.start_server(connected, sock=bound):
+                _, writer = await asyncio.open_connection(*bound.getsockname()[:2])
+                try:
+                    return await delayed
+                finally:
+                    writer.close()
+
+    assert run(act()) != 0
 
 
 def test_a_signal_ends_the_server_after_the_request_in_progress_is_answered() -> None:

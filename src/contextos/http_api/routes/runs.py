@@ -70,7 +70,7 @@ async def post_run(
     traced = trace_of(app, caller, request.headers.items(), invoked.trace) if "trace" in fields else begun
     fields = {**fields, "trace": traced.to_json()}
     if wants_events(request):
-        return await stream_request(app, request, fields, invoked)
+        return await stream_request(app, caller, request, fields, invoked)
     view = await app.deployment.invoke(fields)
     response.headers["Location"] = f"/v1/runs/{view.run_id}"
     if invoked.mode == "long_running":

@@ -74,9 +74,9 @@ async def get_questions(
     if role is not None and role not in roles:
         raise HttpProblem(403, "not_approver", "you do not hold this role")
     with lists.place(caller.tenant_id):
-        page = await app.approvals.waiting(caller.tenant_id, role=role, limit=limit, cursor=cursor)
+        page = await app.approvals.waiting(caller.tenant_id, role=role, roles=roles, limit=limit, cursor=cursor)
     return QuestionPage(
-        items=[QuestionDocument.of_question(one) for one in page.items if one.required_role in roles],
+        items=[QuestionDocument.of_question(one) for one in page.items],
         cursor=page.cursor,
         unverified=[
             UnverifiedDocument(run_id=one.run_id, fault=one.fault) for one in page.unverified if reads_every_run(roles)

@@ -1,7 +1,8 @@
 """The events of one run as a stream of server-sent events, which a reader resumes by the id of its last one.
 
-The events and their ids are those of `app.runs.stream`. A stream ends with the run, after `MAX_STREAM_S`, or when the
-server stops; the reader connects again with `Last-Event-ID` and a token that is still valid. One who takes nothing is
+The events and their ids are those of `app.runs.stream`. A stream ends with the run, with the token or session of its
+reader, after `MAX_STREAM_S`, or when the server stops; the reader connects again with `Last-Event-ID` and a token that
+is still valid. One who takes nothing is
 cut off by `hosting`.
 Source: HTML Living Standard, "Server-sent events"; AG-UI event types; docs/events.md.
 """
@@ -28,6 +29,7 @@ from contextos.http_api.documents import EVENT_STREAM, RequestOutcome
 from contextos.queries.run_view import RunView
 from contextos.queries.stream.folding import BEFORE_ALL, StreamEvent
 from contextos.telemetry.logs import error_fields
+from contextos.trust.identity.callers import Caller
 
 event_routes: Final = APIRouter(tags=["runs"])
 
@@ -62,7 +64,8 @@ async def get_events(
     opened = await app.runs.open_stream(run.tenant_id, run.run_id, after=last_event_id)
     if opened.is_over:
         return Response(status_code=204)
-    return StreamingResponse(_written(_until(opened.follow(), request.app.state.stopping)), media_type=EVENT_STREAM)
+    live = _until(opened.follow(), request.app.state.stopping, most_s=_left_s(app, caller))
+    return StreamingResponse(_written(live), media_type=EVENT_STREAM)
 
 
 def wants_events(request: Request) -> bool:
@@ -74,7 +77,9 @@ def wants_events(request: Request) -> bool:
     )
 
 
-async def stream_request(app: App, request: Request, fields: dict[str, Any], invoked: InvokeRequest) -> Response:
+async def stream_request(
+    app: App, caller: Caller, request: Request, fields: dict[str, Any], invoked: InvokeRequest
+) -> Response:
     """Send a request, and answer with the events of its run until it ends or waits for somebody; a `long_running` run
     is followed to its end. The last event is the answer that a client without a stream gets.
 
@@ -91,7 +96,8 @@ async def stream_request(app: App, request: Request, fields: dict[str, Any], inv
     else:
         driven.add_done_callback(lambda _: answered.set())
         run_id = await _stored(app, tenant_id, named, driven)
-    live = _until(app.watch.follow(tenant_id, run_id, 0, BEFORE_ALL), answered, request.app.state.stopping)
+    following = app.watch.follow(tenant_id, run_id, 0, BEFORE_ALL)
+    live = _until(following, answered, request.app.state.stopping, most_s=_left_s(app, caller))
     stream = _answer(app, tenant_id, live, driven)
     return StreamingResponse(stream, 200, {"Location": f"/v1/runs/{run_id}"}, EVENT_STREAM)
 
@@ -147,18 +153,26 @@ async def _written(live: AsyncGenerator[StreamEvent | None]) -> AsyncGenerator[s
             yield _text_of(event)
 
 
-async def _until(events: AsyncGenerator[StreamEvent], *stops: asyncio.Event) -> AsyncGenerator[StreamEvent | None]:
-    """Yield events until they end, one of `stops` is set, or `MAX_STREAM_S` are over; None where none came for long.
-    Closes `events`.
+def _left_s(app: App, caller: Caller) -> float:
+    """The seconds for which the token or session of the caller still counts."""
+    return caller.expires_at - app.deployment.ports.clock.now_us() / 1_000_000
+
+
+async def _until(
+    events: AsyncGenerator[StreamEvent], *stops: asyncio.Event, most_s: float
+) -> AsyncGenerator[StreamEvent | None]:
+    """Yield events until they end, one of `stops` is set, or `most_s` or `MAX_STREAM_S` are over; None where none came
+    for long. Closes `events`.
     """
     loop = asyncio.get_running_loop()
-    over_at = loop.time() + MAX_STREAM_S
+    over_at = loop.time() + min(most_s, MAX_STREAM_S)
     stopped = [asyncio.ensure_future(one.wait()) for one in stops]
     following = asyncio.ensure_future(anext(events, None))
     async with aclosing(events):
         try:
             while loop.time() < over_at and not any(one.done() for one in stopped):
-                await asyncio.wait({*stopped, following}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+                pause_s = max(0.0, min(KEEP_ALIVE_S, over_at - loop.time()))
+                await asyncio.wait({*stopped, following}, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
                 if not following.done():
                     yield None
                     continue

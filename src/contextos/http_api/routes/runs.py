@@ -65,7 +65,7 @@ async def post_run(
     fields = await tokens.request(caller, named_request(await read_object(request), idempotency_key))
     invoked = parse(InvokeRequest, fields)
     if wants_events(request):
-        return await stream_request(app, request, fields, invoked)
+        return await stream_request(app, caller, request, fields, invoked)
     view = await app.deployment.invoke(fields)
     response.headers["Location"] = f"/v1/runs/{view.run_id}"
     if invoked.mode == "long_running":

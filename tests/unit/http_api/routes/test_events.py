@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from contextos.app.development_tokens import development_token
 from tests.http_face import LEAD, OTHER_TENANT, REQUESTER, TENANT, HttpFace
 
 
@@ -80,6 +81,17 @@ def test_a_server_that_stops_ends_its_streams(face: HttpFace, url: str) -> None:
             assert all(event != "RUN_FINISHED" for _, event, _ in events)
         finally:
             face.api.state.stopping.clear()
+
+
+def test_a_stream_ends_with_the_token_of_its_reader(face: HttpFace) -> None:
+    run = face.waiting_run()
+    made = development_token(
+        face.app.settings, face.app.deployment.ports, TENANT, user=REQUESTER, agent=None, delegation=None, ttl_s=5
+    )
+    token, _ = face.call(made)
+    answer = face.send("GET", f"/v1/runs/{run}/events", token=token)
+    assert [one for one, _, _ in read(answer.text.splitlines())] == face.call(so_far(face, run))
+    assert face.send("GET", f"/v1/runs/{run}/events", token=token).status_code == 401
 
 
 @pytest.mark.parametrize("after", ["x", "-1", "1.5", "run_1.1.0.0000", "1\x00", "x" * 201])

@@ -113,6 +113,15 @@ def test_lists_of_another_tenant_are_empty_and_its_cursors_name_nothing(face: Ht
         assert (foreign.status_code, foreign.json()["errors"][0]["code"]) == (422, "unknown_cursor")
 
 
+def test_a_list_of_questions_tells_nobody_without_the_role_that_there_are_any(face: HttpFace, run: str) -> None:
+    face.waiting_run()
+    nothing = face.send("GET", "/v1/approvals", by="usr_772", tenant=OTHER_TENANT, params={"limit": 1})
+    for by in (REQUESTER, OPERATOR):
+        answer = face.send("GET", "/v1/approvals", by=by, params={"limit": 1})
+        assert (answer.content, answer.headers) == (nothing.content, nothing.headers)
+    assert face.send("GET", "/v1/approvals", by=LEAD, params={"limit": 1}).json()["items"]
+
+
 def test_a_request_for_another_tenant_is_refused_whether_it_exists_or_not(face: HttpFace) -> None:
     answers = [
         face.send("POST", "/v1/runs", json=face.request(tenant_id=name)) for name in (OTHER_TENANT, "tenant_nowhere")

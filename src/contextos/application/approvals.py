@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -223,9 +223,16 @@ class ApprovalQuestions:
         self._deployment = deployment
 
     async def waiting(
-        self, tenant_id: str, *, role: str | None = None, limit: int = 50, cursor: str = ""
+        self,
+        tenant_id: str,
+        *,
+        role: str | None = None,
+        roles: Collection[str] | None = None,
+        limit: int = 50,
+        cursor: str = "",
     ) -> Page[Question]:
-        """Return a page of the open questions of a tenant, newest first; only those to `role` if one is named.
+        """Return a page of the open questions of a tenant, newest first; only those to `role`, and to one of `roles`,
+        where they are given.
 
         A run that was altered, or that the index alone names, is in `unverified`; nobody should answer it.
 
@@ -251,7 +258,8 @@ class ApprovalQuestions:
             except (Integrity, NotFound) as fault:
                 unverified.append(UnverifiedRun(line.key, str(fault)))
                 continue
-            if role in (None, asked.content["required_role"]):
+            to = asked.content["required_role"]
+            if role in (None, to) and (roles is None or to in roles):
                 found.append(self._question(tenant_id, line.key, asked))
         return Page(tuple(found), None, tuple(unverified))
 

@@ -71,9 +71,9 @@ async def get_questions(
     """List the open questions to the roles that the caller holds, newest first."""
     if role is not None and role not in roles:
         raise HttpProblem(403, "not_approver", "you do not hold this role")
-    page = await app.approvals.waiting(caller.tenant_id, role=role, limit=limit, cursor=cursor)
+    page = await app.approvals.waiting(caller.tenant_id, role=role, roles=roles, limit=limit, cursor=cursor)
     return QuestionPage(
-        items=[QuestionDocument.of_question(one) for one in page.items if one.required_role in roles],
+        items=[QuestionDocument.of_question(one) for one in page.items],
         cursor=page.cursor,
         unverified=[
             UnverifiedDocument(run_id=one.run_id, fault=one.fault) for one in page.unverified if reads_every_run(roles)

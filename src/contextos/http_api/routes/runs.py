@@ -1,7 +1,7 @@
 """Runs: send a request, list runs, and read one with its record, its story and its three ledgers.
 
 A request is sent again without a second run: `request_id`, or the header `Idempotency-Key`, names it.
-Source: draft-ietf-httpapi-idempotency-key-header; RFC 9110, sections 8.8 and 13.
+Source: draft-ietf-httpapi-idempotency-key-header; RFC 9110, sections 8.8 and 13; W3C, "Trace Context" and "Baggage".
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextos.application.pages import MAX_PAGE_ITEMS
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.trace import receive_trace
 from contextos.errors import InvalidInput, Problem
 from contextos.http_api.access import RolesHere, RunName, readable_run, reads_every_run
 from contextos.http_api.bodies import body_of, read_object
@@ -58,11 +59,13 @@ async def post_run(
     idempotency_key: Annotated[str | None, Header(max_length=160)] = None,
 ) -> RequestOutcome | Response:
     """Send a request. It is driven until it ends or waits; a `long_running` one is stored, and an engine drives it.
+    Where the body has no `trace`, it is that of the headers `traceparent`, `tracestate` and `baggage`.
 
     The same request again is the same run and gets the same answer. With `Accept: text/event-stream` the answer is a
     stream of the events of the run, and the last event is the answer.
     """
-    fields = await tokens.request(caller, named_request(await read_object(request), idempotency_key))
+    sent = traced_request(named_request(await read_object(request), idempotency_key), request)
+    fields = await tokens.request(caller, sent)
     invoked = parse(InvokeRequest, fields)
     if wants_events(request):
         return await stream_request(app, caller, request, fields, invoked)
@@ -143,6 +146,12 @@ async def get_ledger(
     run = await readable_run(app, caller, roles, name)
     entries = await app.runs.ledger(run, ledger)
     return LedgerDocument(run_id=run.run_id, ledger=ledger, items=[LedgerLine.of_entry(one) for one in entries])
+
+
+def traced_request(fields: dict[str, Any], request: Request) -> dict[str, Any]:
+    """Return a request with the trace context of its headers where its body has none."""
+    trace = receive_trace(request.headers.items()) if "trace" not in fields else None
+    return fields if trace is None else {**fields, "trace": trace.to_json()}
 
 
 def named_request(fields: dict[str, Any], header: str | None) -> dict[str, Any]:

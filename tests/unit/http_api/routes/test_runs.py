@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 
+from contextos.contracts.entries.reading import read_body
 from tests.http_face import LEAD, OPERATOR, TENANT, HttpFace
 
 
@@ -130,3 +132,36 @@ def test_the_three_ledgers_are_disjoint_parts_of_the_journal_and_the_story_has_p
     story = face.send("GET", f"/v1/runs/{run}/timeline").json()
     assert story["parts"][0]["title"] == "What was asked"
     assert story["fault"] is None
+
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+
+
+def untraced(face: HttpFace) -> dict[str, Any]:
+    return {name: one for name, one in face.request().items() if name != "trace"}
+
+
+def recorded_trace(face: HttpFace, answer: httpx.Response) -> Any:
+    assert answer.status_code == 201, answer.text
+    received = face.call(face.app.stores.tenant(TENANT).read(answer.json()["run_id"], limit=1))[0]
+    return read_body(received)["request"]["trace"]
+
+
+def test_a_run_is_in_the_trace_of_the_headers_of_its_request(face: HttpFace) -> None:
+    headers = {"traceparent": PARENT, "tracestate": "a=1", "baggage": "b=2"}
+    trace = recorded_trace(face, face.send("POST", "/v1/runs", json=untraced(face), headers=headers))
+    assert (trace["trace_id"], trace["span_id"], trace["trace_flags"]) == (TRACE, "00f067aa0ba902b7", "01")
+    assert (trace["tracestate"], trace["baggage"]) == ("a=1", "b=2")
+
+
+def test_the_trace_of_a_body_counts_before_that_of_the_headers(face: HttpFace) -> None:
+    body = face.request()
+    trace = recorded_trace(face, face.send("POST", "/v1/runs", json=body, headers={"traceparent": PARENT}))
+    assert trace["trace_id"] == body["trace"]["trace_id"] != TRACE
+
+
+@pytest.mark.parametrize("parent", ["", "00-" + "0" * 32 + "-00f067aa0ba902b7-01", PARENT.upper(), PARENT[:-1]])
+def test_a_traceparent_that_is_none_is_no_trace(face: HttpFace, parent: str) -> None:
+    answer = face.send("POST", "/v1/runs", json=untraced(face), headers={"traceparent": parent, "tracestate": "a=1"})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/trace")

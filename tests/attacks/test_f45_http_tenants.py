@@ -128,3 +128,17 @@ def test_a_request_for_another_tenant_is_refused_whether_it_exists_or_not(face: 
     ]
     assert [one.status_code for one in answers] == [403, 403]
     assert answers[0].content == answers[1].content
+
+
+@pytest.mark.xfail(strict=True, reason="the ids of requests are of the whole tenant, and a conflict says so")
+def test_the_id_of_a_request_of_another_user_is_free(face: HttpFace) -> None:
+    """Else whoever guesses the id of a request learns that there is one, and whoever is first keeps others from it."""
+    theirs = face.request()
+    assert face.send("POST", "/v1/runs", json=theirs).status_code == 201
+    user = {**theirs["user"], "user_id": "usr_772"}
+    mine = {**theirs, "user": {name: one for name, one in user.items() if name != "delegation"}}
+    answers = [
+        face.send("POST", "/v1/runs", by="usr_772", json={**mine, "request_id": name})
+        for name in ("req_of_nobody", theirs["request_id"])
+    ]
+    assert [one.status_code for one in answers] == [201, 201], [one.text for one in answers]

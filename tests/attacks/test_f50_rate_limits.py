@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
+import httpx
 import pytest
+import uvicorn
 
 from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.http_api import connections
 from contextos.http_api.rates import RequestRates
+from contextos.server.serving import listen
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, HttpFace, http_face
 
 OPEN = ("/v1/health", "/v1/ready")
@@ -91,3 +96,29 @@ def test_the_limits_are_those_of_the_settings(face: HttpFace) -> None:
     limits = face.app.settings.pressure
     assert face.api.state.rates._limits is limits
     assert limits.max_http_requests_per_minute_per_caller < limits.max_http_requests_per_minute_per_tenant
+
+
+@pytest.mark.xfail(strict=True, reason="nothing limits the streams of one caller")
+def test_the_streams_of_one_caller_leave_connections_to_others(face: HttpFace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them is one request of the quota, and stays open for ten minutes."""
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 20)
+    run, bound = face.waiting_run(), listen("127.0.0.1:0")
+    config = uvicorn.Config(face.api, http=connections.BoundedConnection, lifespan="off", access_log=False)
+    server, port = uvicorn.Server(config), bound.getsockname()[1]
+    served = face.begin(server.serve(sockets=[bound]))
+    head = f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {face.token(REQUESTER)}\r\n\r\n"
+    streams = []
+    try:
+        for _ in range(20):
+            streams.append(socket.create_connection(("127.0.0.1", port)))
+            streams[-1].sendall(head.encode())
+        answers = [one.recv(12) for one in streams]
+        assert answers[0] == b"HTTP/1.1 200"
+        other = {"Authorization": f"Bearer {face.token(REQUESTER, OTHER_TENANT)}"}
+        assert httpx.get(f"http://127.0.0.1:{port}/v1/runs", headers=other).status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{port}/v1/ready").status_code == 200
+    finally:
+        for one in streams:
+            one.close()
+        server.should_exit = True
+        served.result(30)

@@ -21,7 +21,7 @@ from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.trust.seal import KeyRing, decode_base64, seal
-from tests.http_face import LEAD, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
+from tests.http_face import LEAD, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face, served_url
 from tests.issuer import NOW_S, mac_with, segment, token
 from tests.oidc_provider import CLIENT, ORIGIN, SECRET, Browser, Provider, browser_face
 
@@ -576,3 +576,27 @@ def test_on_one_machine_without_tls_the_names_promise_nothing(tmp_path: Any, mon
         assert not is_nobody(browser)
         browser.cookies = {SESSION: browser.cookies["contextos-session"]}
         assert is_nobody(browser)
+
+
+@pytest.mark.xfail(strict=True, reason="a stream asks once who its reader is")
+def test_a_stream_ends_with_the_logout(logged_in: Browser, face: HttpFace, provider: Provider) -> None:
+    lead, body = Browser(face, provider), face.request("next")
+    body["user"]["delegation"].pop("token_ref")
+    run = logged_in.send("POST", "/v1/runs", headers=logged_in.csrf(), json=body).json()["run_id"]
+    lead.log_in(LEAD)
+    jar = {"Cookie": f"{SESSION}={logged_in.cookies[SESSION]}", "Sec-Fetch-Site": "same-origin"}
+    with (
+        served_url(face) as url,
+        httpx.Client(base_url=url, headers=jar, timeout=60) as client,
+        client.stream("GET", f"/v1/runs/{run}/events") as stream,
+    ):
+        lines = stream.iter_lines()
+        next(lines)
+        assert logged_in.send("POST", "/logout", headers=logged_in.csrf()).status_code == 204
+        assert is_nobody(logged_in)
+        path, csrf = f"/v1/approvals/{run}", lead.csrf()
+        said = lead.send("POST", f"{path}/statement", headers=csrf, json={"verdict": "denied"}).json()
+        [signed] = said["signing_inputs"].values()
+        answered = {"token": face.signature(signed, LEAD)}
+        assert lead.send("POST", f"{path}/answer", headers=csrf, json=answered).status_code == 200
+        assert "event: RUN_ERROR" not in list(lines)

@@ -7,18 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from contextos.client.sending import Sender, fitting, named
-from contextos.contracts.calls import CallAnswer, Done, Reason, Refused, Waiting
+from contextos.contracts.calls import CallAnswer, Done, Reason, Refused, Waiting, checked_call
 from contextos.contracts.envelopes.tool import ToolError
 from contextos.contracts.envelopes.verdicts import SessionOutcome
 from contextos.errors import UnfitAnswer
-from contextos.http_api.documents import (
-    CallDocument,
-    RefusedReason,
-    RequestOutcome,
-    RunDocument,
-    SessionDocument,
-    ToolDocument,
-)
+from contextos.http_api.documents import CallDocument, RequestOutcome, RunDocument, SessionDocument, ToolDocument
 
 MAX_HELD_S: Final = 30
 """The longest that the server holds a call that waits."""
@@ -56,12 +49,13 @@ class ClientGate:
                 (`ConflictingRequest`). Nothing was recorded.
             Unavailable: no answer came; make the same call again.
         """
+        tool, checked = checked_call(name, args, call_id)
         held = min(max(wait_s, 0), MAX_HELD_S)
         found = await self._sender.document(
             CallDocument,
             "POST",
             f"/sessions/{named(self.session)}/calls",
-            body={"call_id": call_id, "tool": name, "args": dict(args) if isinstance(args, Mapping) else args},
+            body={"call_id": call_id, "tool": tool, "args": checked},
             headers={"Prefer": f"wait={held}"} if held else None,
             repeats=True,
         )
@@ -97,7 +91,3 @@ def answer_of(found: CallDocument) -> CallAnswer:
         raise UnfitAnswer("the server says that the call failed, and not how; make the same call again")
     error = None if found.error is None else fitting(ToolError, found.error)
     return Done(found.call_id, found.output, error, found.replayed)
-
-
-def _reason(said: RefusedReason) -> Reason:
-    return Reason(said.code, said.detail, said.remedy, tuple(said.facts), tuple(said.because))

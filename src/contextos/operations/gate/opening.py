@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from contextos.contracts.calls import checked_text
 from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
@@ -20,7 +21,6 @@ from contextos.contracts.facts import name_remedy, tool_remedy
 from contextos.contracts.ids import SESSION
 from contextos.contracts.journal import Entry
 from contextos.errors import ConflictingRequest, InvalidInput, NotFound, Problem
-from contextos.operations.acts.checks import checked_text
 from contextos.operations.deployment import Deployment
 from contextos.operations.gate.gate import MAX_CALL_ID_CHARS, NO_TOOLS, REMEDIES, Gate
 from contextos.operations.preview import preview

@@ -148,37 +148,42 @@ class Client:
             Unavailable: the server did not answer several times in a row.
         """
         failed = 0
+
+        def answered() -> None:
+            nonlocal failed
+            failed = 0
+
         while True:
             try:
-                async with aclosing(self._events_after(named(name), after)) as events:
+                async with aclosing(self._events_after(named(name), after, answered)) as events:
                     async for event in events:
                         if event is None:
                             return
-                        after, failed = event.id, 0
+                        after = event.id
                         yield event
                 await asyncio.sleep(FIRST_WAIT_S)
             except (Unavailable, LostReply) as error:
                 failed += 1
                 await wait_after(error, failed)
 
-    async def _events_after(self, name: str, after: str) -> AsyncGenerator[StreamedEvent | None]:
-        """The events of one connection. None is the last if nothing follows in the run."""
+    async def _events_after(
+        self, name: str, after: str, answered: Callable[[], None]
+    ) -> AsyncGenerator[StreamedEvent | None]:
+        """The events of one connection. None is the last if nothing follows in the run. `answered` is called for each
+        event, and for each line that says that the server is alive: a run can wait longer than a connection lasts.
+        """
         headers = {"Last-Event-ID": after} if after else {}
-        async with self._sender.stream(f"/runs/{name}/events", EVENT_STREAM, headers) as answer:
+        async with self._sender.stream(f"/runs/{name}/events", EVENT_STREAM, headers, SILENCE_S) as answer:
             if answer.status_code == 204:
                 yield None
                 return
-            reader, chunks = EventReader(), answer.aiter_raw()
-            while True:
-                try:
-                    async with asyncio.timeout(SILENCE_S):
-                        chunk = await anext(chunks, None)
-                except TimeoutError:
-                    raise LostReply(f"the stream was silent for {SILENCE_S} s") from None
-                if chunk is None:
-                    return
+            reader = EventReader()
+            async for chunk in answer.aiter_raw():
                 for event in reader.feed(chunk):
+                    answered()
                     yield event
+                if chunk.endswith(b"\n\n"):
+                    answered()
 
     async def wait(self, name: str, *, timeout_s: float | None = None) -> RunDocument:
         """Return a run once it has ended, or as it is after `timeout_s` seconds."""

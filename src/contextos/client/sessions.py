@@ -58,6 +58,7 @@ class ClientGate:
             body={"call_id": call_id, "tool": tool, "args": checked},
             headers={"Prefer": f"wait={held}"} if held else None,
             repeats=True,
+            held_s=held,
         )
         return answer_of(found)
 

@@ -84,3 +84,12 @@ def test_what_a_model_may_write_is_refused_for_it_to_read_as_in_one_process(
         local = face.call(face.app.gate(session="l", user="ana", agent="agt_deploy", token="tok_ana", tenant="acme"))
         assert isinstance(face.call(ask(local, {}, name, args, call_id)), Refused)
         assert at
+
+
+def test_a_call_is_held_longer_than_the_limit_for_one_answer(deploys: tuple[HttpFace, str]) -> None:
+    face, url = deploys
+    with connect(url, face.token("ana", "acme"), timeout_s=2) as ana:
+        gate = opened(ana, "s_held")
+        gate.call("deploy.ci_status", {"service": "checkout"}, call_id="ci")
+        gate.call("deploy.impact", WHERE, call_id="impact")
+        assert isinstance(gate.call("deploy.rollback", WHERE, call_id="rollback", wait_s=4), Waiting)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from uuid import uuid4
 
 from contextos.adapters.loop_thread import BlockingRoot, LoopThread
-from contextos.client.event_stream import EventReader, StreamedEvent
+from contextos.client.event_stream import EventReader, StreamedEvent, check_event_id
 from contextos.client.sending import FIRST_WAIT_S, Sender, Token, named, wait_after
 from contextos.client.sessions import ClientGate
 from contextos.client.signatures import ACT, APPROVAL, Sign, check_statement, signed_token
@@ -147,6 +147,7 @@ class Client:
             InvalidInput: `after` is the id of no event of the run (`unknown_event`).
             Unavailable: the server did not answer several times in a row.
         """
+        check_event_id(after)
         failed = 0
 
         def answered() -> None:

@@ -217,3 +217,13 @@ def test_the_limit_for_one_answer_is_none_for_a_stream(face: HttpFace, url: str)
     run = face.waiting_run()
     with connect(url, face.token(REQUESTER), timeout_s=0.5) as client:
         assert client.wait(run, timeout_s=4).waits_for == "approval"
+
+
+@pytest.mark.parametrize("after", ["é", "1\r\nX: y", " ", "x" * 201])
+def test_what_is_the_id_of_no_event_is_refused_and_not_sent(after: str) -> None:
+    with (
+        serving(lambda _asked: pytest.fail("it was sent")) as address,
+        connect(address, "token") as client,
+        pytest.raises(InvalidInput, match="no event"),
+    ):
+        list(client.stream("run_1", after=after))

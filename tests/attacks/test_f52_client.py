@@ -310,6 +310,7 @@ def offered(statement: Any, *, header: Any = HEADER, signs: Any = None) -> Answe
         "statement": statement,
         "nonce": "n",
         "signing_inputs": {"k1": f"{segment(header)}.{segment(statement if signs is None else signs)}"},
+        "passkeys": {},
     }
     return 200, json.dumps(said).encode(), JSON
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
 from contextos.app.development_tokens import development_fault, roles_of
-from contextos.contracts.encoding.jcs import canonical, digest
+from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.model import MAX_NAME_CHARS
+from contextos.contracts.ports.gates import checked_text
 from contextos.contracts.ports.outside import Clock, Keys
 from contextos.errors import InvalidInput, NotFound, Problem, SignatureInvalid
-from contextos.operations.acts.checks import checked_text
 from contextos.operations.ports import Ports
 from contextos.port_settings import OidcDirectorySetting
 from contextos.settings import Settings, invalid_setting
@@ -347,7 +347,7 @@ def _check_texts(**stated: str | None) -> None:
     for name, value in stated.items():
         if value is None:
             continue
-        canonical(checked_text(value, f"/{name}", MAX_NAME_CHARS, empty=True))
+        checked_text(value, f"/{name}", MAX_NAME_CHARS, empty=True)
         if any(ord(character) < 32 for character in value):
             detail = "the text has a control character"
             raise InvalidInput(Problem(f"/{name}", "bad_text", detail, "send the id as it is"))

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from uuid import uuid4
 
 from contextos.adapters.loop_thread import BlockingRoot, LoopThread
-from contextos.client.event_stream import EventReader, StreamedEvent
+from contextos.client.event_stream import EventReader, StreamedEvent, check_event_id
 from contextos.client.sending import FIRST_PAUSE_S, MAX_PAUSE_S, BearerToken, Sender, checked_url, named
 from contextos.client.sessions import ClientGate
 from contextos.client.signatures import ACT_TOKEN, APPROVAL_TOKEN, Sign, check_statement, signed_token
@@ -155,14 +155,20 @@ class ApiClient:
             InvalidInput: `after` is the id of no event of the run (`unknown_event`).
             Unavailable: the server did not answer for `patience_s`.
         """
+        check_event_id(after)
         patience, empty = self._sender.patience(), 0
+
+        def answered() -> None:
+            nonlocal patience
+            patience = self._sender.patience()
+
         while True:
             try:
-                async with aclosing(self._events_after(named(name), after)) as events:
+                async with aclosing(self._events_after(named(name), after, answered)) as events:
                     async for event in events:
                         if event is None:
                             return
-                        after, patience, empty = event.id, self._sender.patience(), 0
+                        after, empty = event.id, 0
                         yield event
                 # A stream that ends at once, again and again, is opened less and less often.
                 await sleep(min(FIRST_PAUSE_S * 2**empty, MAX_PAUSE_S))
@@ -170,24 +176,24 @@ class ApiClient:
             except (Unavailable, LostReply) as error:
                 await patience.wait(error)
 
-    async def _events_after(self, name: str, after: str) -> AsyncGenerator[StreamedEvent | None]:
-        """The events of one connection. None is the last if nothing follows in the run."""
+    async def _events_after(
+        self, name: str, after: str, answered: Callable[[], None]
+    ) -> AsyncGenerator[StreamedEvent | None]:
+        """The events of one connection. None is the last if nothing follows in the run. `answered` is called for each
+        event, and for each line that says that the server is alive: a run can wait longer than a connection lasts.
+        """
         headers = {"Last-Event-ID": after} if after else {}
-        async with self._sender.stream(f"/runs/{name}/events", EVENT_STREAM, headers) as answer:
+        async with self._sender.stream(f"/runs/{name}/events", EVENT_STREAM, headers, SILENCE_S) as answer:
             if answer.status_code == 204:
                 yield None
                 return
-            reader, chunks = EventReader(), answer.aiter_raw()
-            while True:
-                try:
-                    async with timeout(SILENCE_S):
-                        chunk = await anext(chunks, None)
-                except TimeoutError:
-                    raise LostReply(f"the stream was silent for {SILENCE_S} s") from None
-                if chunk is None:
-                    return
+            reader = EventReader()
+            async for chunk in answer.aiter_raw():
                 for event in reader.feed(chunk):
+                    answered()
                     yield event
+                if chunk.endswith(b"\n\n"):
+                    answered()
 
     async def wait(self, name: str, *, timeout_s: float | None = None) -> RunDocument:
         """Return a run once it has ended, or as it is after `timeout_s` seconds."""

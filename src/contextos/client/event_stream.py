@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import MAX_DEPTH, loads
-from contextos.errors import InvalidInput, UnfitAnswer
+from contextos.errors import InvalidInput, Problem, UnfitAnswer
 
 MAX_EVENT_BYTES: Final = 4_194_304
 MAX_EVENT_NODES: Final = 1_000_000
@@ -20,6 +20,13 @@ MAX_TYPE_CHARS: Final = 200
 
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 _ID: Final = re.compile(r"[!-~]{1,200}")
+
+
+def check_event_id(after: str) -> None:
+    """Raise `InvalidInput` for what is the id of no event, and no header either."""
+    if not isinstance(after, str) or (after and not _ID.fullmatch(after)):
+        detail = f"`{ascii(after)[:80]}` is the id of no event"
+        raise InvalidInput(Problem("/after", "unknown_event", detail, "use the `id` of the last event that was read"))
 
 
 @dataclass(frozen=True, slots=True)

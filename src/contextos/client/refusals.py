@@ -43,7 +43,7 @@ _INVALID: Final[Mapping[str, type[InvalidInput]]] = {
 }
 _PLAIN: Final[Mapping[str, type[ContextOSError]]] = {
     one.code: one for one in (NotFound, Integrity, SignatureInvalid, UnknownSemantics, LostReply, ContextOSError)
-}
+} | {"defect": ContextOSError}
 """The classes that are made from a sentence alone."""
 
 

@@ -62,7 +62,6 @@ class Sender:
             trust_env=False,
             follow_redirects=False,
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-            timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
         )
 
     async def aclose(self) -> None:
@@ -79,8 +78,10 @@ class Sender:
         query: Mapping[str, str | int] | None = None,
         headers: Mapping[str, str] | None = None,
         repeats: bool = False,
+        held_s: int = 0,
     ) -> ModelT:
         """Send a request and return the document of its answer. `repeats`: the same request again is no second one.
+        `held_s`: the server was asked to hold it for so long, which is no part of the time limit.
 
         Raises:
             ContextOSError: the server refused it, as the class that it raised; or it does not answer (`Unavailable`,
@@ -88,15 +89,15 @@ class Sender:
         """
         content = None if body is None else _json(body)
         stated = {**(headers or {}), **({} if content is None else {"Content-Type": JSON})}
-        safe = repeats or method == "GET"
+        safe, limit_s = repeats or method == "GET", self._timeout_s + held_s
 
         async def once() -> bytes:
             try:
-                async with timeout(self._timeout_s), self._answer(method, path, content, query, stated) as answer:
+                async with timeout(limit_s), self._answer(method, path, content, query, stated, limit_s) as answer:
                     _check_media_type(answer, JSON)
                     return await _read(answer, MAX_API_ANSWER_BYTES)
             except TimeoutError:
-                raise self._late() from None
+                raise LostReply(f"no whole answer came within {limit_s:g} s") from None
 
         return fitting_document(model, await self.again(once) if safe else await once())
 
@@ -114,15 +115,19 @@ class Sender:
         return Patience(self._patience_s)
 
     @asynccontextmanager
-    async def stream(self, path: str, media_type: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
-        """Open a stream, whose body the caller reads; with the status 204 it has none. Raises as `document`."""
+    async def stream(
+        self, path: str, media_type: str, headers: Mapping[str, str], silence_s: float
+    ) -> AsyncIterator[httpx.Response]:
+        """Open a stream, whose body the caller reads; with the status 204 it has none. It is lost (`LostReply`) if it
+        does not open within the limit for one answer, or is silent for `silence_s`. Raises as `document`.
+        """
         async with AsyncExitStack() as opened:
-            asked = self._answer("GET", path, None, None, {**headers, "Accept": media_type})
+            asked = self._answer("GET", path, None, None, {**headers, "Accept": media_type}, silence_s)
             try:
                 async with timeout(self._timeout_s):
                     answer = await opened.enter_async_context(asked)
             except TimeoutError:
-                raise self._late() from None
+                raise LostReply(f"no answer came within {self._timeout_s:g} s") from None
             if answer.status_code != 204:
                 _check_media_type(answer, media_type)
             yield answer
@@ -135,14 +140,17 @@ class Sender:
         content: bytes | None,
         query: Mapping[str, str | int] | None,
         headers: Mapping[str, str],
+        limit_s: float,
     ) -> AsyncIterator[httpx.Response]:
         """The answer to one request whose status is one of 2xx; its body is not read."""
         token = await self._current_token()
         stated = {"Accept": f"{JSON}, {PROBLEM_JSON}", **headers}
         stated |= {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
+        url, limit = self._base + path, httpx.Timeout(limit_s, connect=CONNECT_S)
         try:
-            url = self._base + path
-            async with self._http.stream(method, url, params=query, content=content, headers=stated) as answer:
+            async with self._http.stream(
+                method, url, params=query, content=content, headers=stated, timeout=limit
+            ) as answer:
                 if "content-encoding" in answer.headers:
                     raise UnfitAnswer("the server sent a compressed answer, which was not asked for")
                 if not answer.is_success:
@@ -152,9 +160,6 @@ class Sender:
             raise Unavailable("server", f"no connection ({type(error).__name__})") from None
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise LostReply(f"the connection ended without an answer ({type(error).__name__})") from None
-
-    def _late(self) -> LostReply:
-        return LostReply(f"no whole answer came within {self._timeout_s:g} s")
 
     async def _current_token(self) -> str:
         given = self._token() if callable(self._token) else self._token

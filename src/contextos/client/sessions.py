@@ -9,12 +9,11 @@ from typing import Any
 from contextos.client.sending import Sender, fitting_document, named
 from contextos.contracts.envelopes.tool import ToolError
 from contextos.contracts.envelopes.verdicts import SessionOutcome
-from contextos.contracts.ports.gates import CallAnswer, Done, Reason, Refused, Waiting
+from contextos.contracts.ports.gates import CallAnswer, Done, Reason, Refused, Waiting, checked_call
 from contextos.errors import UnfitAnswer
 from contextos.http_api.documents import (
     MAX_HELD_S,
     CallDocument,
-    RefusedReason,
     RequestOutcome,
     RunDocument,
     SessionDocument,
@@ -54,14 +53,16 @@ class ClientGate:
                 (`ConflictingRequest`). Nothing was recorded.
             Unavailable: no answer came; make the same call again.
         """
+        tool, checked = checked_call(name, args, call_id)
         held = min(max(wait_s, 0), MAX_HELD_S)
         found = await self._sender.document(
             CallDocument,
             "POST",
             f"/sessions/{named(self.session)}/calls",
-            body={"call_id": call_id, "tool": name, "args": dict(args) if isinstance(args, Mapping) else args},
+            body={"call_id": call_id, "tool": tool, "args": checked},
             headers={"Prefer": f"wait={held}"} if held else None,
             repeats=True,
+            held_s=held,
         )
         return answer_of(found)
 
@@ -95,7 +96,3 @@ def answer_of(found: CallDocument) -> CallAnswer:
         raise UnfitAnswer("the server says that the call failed, and not how; make the same call again")
     error = None if found.error is None else fitting_document(ToolError, found.error)
     return Done(found.call_id, found.output, error, found.replayed)
-
-
-def _reason(said: RefusedReason) -> Reason:
-    return Reason(said.code, said.detail, said.remedy, tuple(said.facts), tuple(said.because))

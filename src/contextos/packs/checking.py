@@ -28,7 +28,7 @@ from contextos.control.lint.access import lint_access
 from contextos.control.lint.egress import lint_egress
 from contextos.control.lint.pack import lint_merged, lint_pack
 from contextos.control.vocabulary import pack_vocabulary
-from contextos.errors import InvalidArtifact, Problem
+from contextos.errors import InvalidArtifact, Problem, SignatureInvalid
 from contextos.packs.building import expand_content
 from contextos.packs.expansion import Expansion
 from contextos.trust.policy.policy_set import compile_policy
@@ -64,7 +64,11 @@ def read_unsigned(
     if not isinstance(value, dict):
         raise InvalidArtifact(Problem("", "not_an_object", "an artifact is a JSON object", "pass a pack or a catalog"))
     if "payloadType" in value:
-        return read_artifact(str(value["payloadType"]), decode_base64(value.get("payload"))).artifact, None
+        try:
+            payload = decode_base64(value.get("payload"))
+        except SignatureInvalid as error:
+            raise InvalidArtifact(Problem("/payload", "not_base64", str(error), "send it as it was sealed")) from None
+        return read_artifact(str(value["payloadType"]), payload).artifact, None
     kind = next((_KINDS[field] for field in _KINDS if field in value), PACK_TYPE)
     return read_artifact(kind, canonical(value)).artifact, None
 

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from contextos.client import connect
+from contextos.client import connect, sending
 from contextos.client import connection as connection_module
 from contextos.contracts.encoding.codec import MAX_DEPTH
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import ApprovalRefused, ConflictingRequest, InvalidInput, NotFound, RequestRefused
 from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace
 from tests.loopback import Asked, serving
+from tests.raw_http import raw_server
 
 FORBIDDEN = ("fastapi", "starlette", "uvicorn", "sqlite3", "sqlalchemy", "asyncpg")
 LAYERS = {"adapters", "application", "client", "contracts", "errors", "http_api"}
@@ -211,3 +212,46 @@ def test_a_client_is_open_once_and_again_after_it_was_left(face: HttpFace, url: 
         assert client.runs().items is not None
     with pytest.raises(InvalidInput):
         client.runs()
+
+
+def test_a_stream_of_a_run_that_waits_outlasts_lost_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person may take days, and servers are restarted meanwhile: each time one answers, it counts anew."""
+    alive = b": alive\n\n"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    enough = 2 * sending.MAX_TRIES
+    lost: list[float] = []
+
+    async def waited(seconds: float) -> None:
+        lost.append(seconds)
+        if len(lost) == enough:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(sending, "sleep", waited)
+
+    async def follow() -> None:
+        async with (
+            raw_server(head, b"%x\r\n%b\r\n" % (len(alive), alive)) as server,
+            connect(f"http://127.0.0.1:{server.port}", "token") as client,
+        ):
+            await anext(client.stream("run_1"))
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(follow())
+    assert len(lost) == enough
+
+
+def test_the_limit_for_one_answer_is_none_for_a_stream(face: HttpFace, url: str) -> None:
+    run = face.waiting_run()
+    with connect(url, face.token(REQUESTER), timeout_s=0.5) as client:
+        assert client.wait(run, timeout_s=4).waits_for == "approval"
+
+
+@pytest.mark.parametrize("after", ["é", "1\r\nX: y", " ", "x" * 201])
+def test_what_is_the_id_of_no_event_is_refused_and_not_sent(after: str) -> None:
+    with (
+        serving(lambda _asked: pytest.fail("it was sent")) as address,
+        connect(address, "token") as client,
+        pytest.raises(InvalidInput, match="no event"),
+    ):
+        list(client.stream("run_1", after=after))

@@ -11,7 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from contextos.client import connect
 from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.errors import ConflictingRequest, InvalidInput, NotFound
+from contextos.frameworks.offers import ask
 from tests.http_face import HttpFace, begin_deploys, http_face, served_url
+from tests.unit.contracts.test_calls import NO_CALLS
 
 WHERE = {"service": "checkout", "env": "prod"}
 
@@ -68,3 +70,26 @@ def test_a_call_that_is_no_call_is_refused_and_a_session_of_another_is_not_there
             olga.run(gate.run_id)
         with pytest.raises(InvalidInput):
             gate.finish("done")
+
+
+@pytest.mark.parametrize(("name", "args", "call_id", "at"), NO_CALLS.values(), ids=NO_CALLS)
+def test_what_a_model_may_write_is_refused_for_it_to_read_as_in_one_process(
+    deploys: tuple[HttpFace, str], name: Any, args: Any, call_id: Any, at: str
+) -> None:
+    """A framework's loop goes on after a refusal, and ends with every other error."""
+    face, url = deploys
+    with connect(url, face.token("ana", "acme")) as ana:
+        gate = opened(ana, "s_no_calls")
+        assert isinstance(ana.call(ask, gate, {}, name, args, call_id), Refused)
+        local = face.call(face.app.gate(session="l", user="ana", agent="agt_deploy", token="tok_ana", tenant="acme"))
+        assert isinstance(face.call(ask(local, {}, name, args, call_id)), Refused)
+        assert at
+
+
+def test_a_call_is_held_longer_than_the_limit_for_one_answer(deploys: tuple[HttpFace, str]) -> None:
+    face, url = deploys
+    with connect(url, face.token("ana", "acme"), timeout_s=2) as ana:
+        gate = opened(ana, "s_held")
+        gate.call("deploy.ci_status", {"service": "checkout"}, call_id="ci")
+        gate.call("deploy.impact", WHERE, call_id="impact")
+        assert isinstance(gate.call("deploy.rollback", WHERE, call_id="rollback", wait_s=4), Waiting)

@@ -8,10 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import ToolError
+from contextos.errors import InvalidInput, MalformedJson, Problem
 
 MAX_ARGS_BYTES: Final = 262_144
 """The most bytes of the arguments of a call, as canonical JSON."""
+MAX_CALL_ID_CHARS: Final = 128
+MAX_TOOL_CHARS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +105,34 @@ class ToolGate(Protocol):
     async def call(self, name: str, args: Mapping[str, Any], *, call_id: str) -> CallAnswer:
         """Ask for a call of the tool `name`. One `call_id` is one call."""
         ...
+
+
+def checked_call(name: Any, args: Any, call_id: Any) -> tuple[str, dict[str, Any]]:
+    """Return the tool and the arguments of a call, as a gate takes them: here and over HTTP the same.
+
+    Raises:
+        InvalidInput: the tool (`/name`) or the call id (`/call_id`) is none, or the arguments (`/args`) are no JSON
+            object of up to `MAX_ARGS_BYTES`.
+    """
+    checked_text(call_id, "/call_id", MAX_CALL_ID_CHARS)
+    if not call_id.isprintable() or not call_id.isascii():
+        raise InvalidInput(Problem("/call_id", "bad_call_id", "the call id is no printable ASCII", "send another"))
+    tool = checked_text(name, "/name", MAX_TOOL_CHARS)
+    if not isinstance(args, Mapping):
+        raise InvalidInput(Problem("/args", "no_object", "the arguments are no JSON object", "send them by name"))
+    try:
+        parsed = loads(canonical(dict(args)), max_bytes=MAX_ARGS_BYTES)
+    except (MalformedJson, RecursionError) as error:
+        raise InvalidInput(Problem("/args", "no_json", f"the arguments are no JSON: {error}", "correct them")) from None
+    assert isinstance(parsed, dict), "an object stays one"
+    return tool, parsed
+
+
+def checked_text(value: Any, at: str, most: int, *, empty: bool = False) -> str:
+    """Return `value` if it is a text of up to `most` characters. Raises `InvalidInput`, which names the place `at`."""
+    if not isinstance(value, str) or len(value) > most or not (value or empty):
+        detail = f"`{str(value)[:40]}` is no text of up to {most} characters"
+        raise InvalidInput(Problem(at, "bad_text", detail, "send a shorter text"))
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise InvalidInput(Problem(at, "bad_text", "the text holds half a character", "send whole characters"))
+    return value

@@ -48,8 +48,10 @@ def opened_cursor(of: ListName, cursor: str) -> str:
 
 
 def is_unchanged(tag: str, if_none_match: str | None) -> bool:
-    """Return whether `If-None-Match` names this tag."""
-    stated = [one.strip() for one in (if_none_match or "").split(",")]
+    """Return whether `If-None-Match` names this tag. A proxy that compresses makes a tag weak, and a weak one counts
+    (RFC 9110, section 13.1.2).
+    """
+    stated = [one.strip().removeprefix("W/") for one in (if_none_match or "").split(",")]
     return tag in stated or "*" in stated
 
 

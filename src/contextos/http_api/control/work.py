@@ -13,7 +13,7 @@ import json
 import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.documents.catalog import MAX_DOCUMENT_BYTES
@@ -22,7 +22,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import HeldRoles, Principals
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.control.artifacts import PACK_TYPE, tenant_of
+from contextos.control.artifacts import PACK_TYPE, GovernedArtifact, tenant_of
 from contextos.errors import InvalidArtifact, InvalidInput, MalformedJson, Problem
 from contextos.packs.building import expand_content
 from contextos.packs.checking import KnownHere, artifact_problems, read_unsigned
@@ -76,9 +76,8 @@ def _lint(task: _Task) -> _Answer:
     definitions = _definitions(task)
     try:
         artifact, expansion = read_unsigned(_raw(task["document"]), lambda: definitions)
-        others = [read_unsigned(_raw(one), lambda: definitions)[0] for one in task["beside"]]
-        for one in (artifact, *others):
-            _require_tenant(tenant_of(one), task)
+        _require_tenant(tenant_of(artifact), task)
+        others = [_beside(index, text, artifact, task, definitions) for index, text in enumerate(task["beside"])]
     except InvalidInput as error:
         return _problems(error.problems)
     tenant, here = task["tenant"], None
@@ -87,6 +86,22 @@ def _lint(task: _Task) -> _Answer:
         here = KnownHere(by_id, {tenant: HeldRoles.model_validate(task["roles"])}, {tenant: tuple(task["egress"])})
     found = tuple(artifact_problems(artifact, others, here))
     return _problems(expansion.placed(found) if isinstance(expansion, Expansion) else found)
+
+
+def _beside(
+    index: int, text: str, artifact: GovernedArtifact, task: _Task, definitions: Sequence[AdapterDefinition]
+) -> GovernedArtifact:
+    """The catalog or policy that a pack is checked with. Raises `InvalidInput`, which names its place in `beside`."""
+    at = f"/beside/{index}"
+    try:
+        other, _ = read_unsigned(_raw(text), lambda: definitions)
+        _require_tenant(tenant_of(other), task)
+    except InvalidInput as error:
+        raise InvalidArtifact(*(replace(one, pointer=at + one.pointer) for one in error.problems)) from None
+    if isinstance(other, ContextPack) or not isinstance(artifact, ContextPack):
+        detail = "a pack is checked with catalogs and policies, and nothing else is checked with another artifact"
+        raise InvalidArtifact(Problem(at, "not_beside", detail, "check each alone"))
+    return other
 
 
 def _test(task: _Task) -> _Answer:

@@ -136,7 +136,8 @@ async def get_record(
     if record is None:
         raise not_found()
     tag = f'"{record.record_hash}"'
-    if if_none_match is not None and {tag, "*"}.intersection(one.strip() for one in if_none_match.split(",")):
+    stated = {one.strip().removeprefix("W/") for one in (if_none_match or "").split(",")}
+    if not stated.isdisjoint({tag, "*"}):
         return Response(status_code=304, headers={"ETag": tag})
     response.headers["ETag"] = tag
     return record

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import Entry
+from contextos.contracts.ports.gates import checked_text
 from contextos.contracts.ports.storage import Store
 from contextos.errors import InvalidInput, NotFound, Problem
 from contextos.operations.deployment import Deployment
@@ -42,14 +42,5 @@ def no_run(run_id: str) -> NotFound:
 def refuse_reason(reason: str) -> None:
     """Check the reason of an act before it is recorded. Raises `InvalidInput` if it is too long or has unsafe text."""
     checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)
-    canonical(reason)  # raises for a lone surrogate
     if unsafe := scan_unsafe(reason, declared_text=True):
         raise InvalidInput(Problem("/reason", unsafe[0].code, unsafe[0].detail, "remove it"))
-
-
-def checked_text(value: Any, at: str, most: int, *, empty: bool = False) -> str:
-    """Return `value` if it is a text of up to `most` characters. Raises `InvalidInput`, which names the place `at`."""
-    if not isinstance(value, str) or len(value) > most or not (value or empty):
-        detail = f"`{str(value)[:40]}` is no text of up to {most} characters"
-        raise InvalidInput(Problem(at, "bad_text", detail, "send a shorter text"))
-    return value

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from contextos.contracts.encoding.codec import loads
-from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.secret_shapes import SECRET_MARK
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.entries.recorded import AskedSecrets
@@ -21,9 +19,19 @@ from contextos.contracts.envelopes.tool import CapabilityDefinition, ToolError
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode, SessionOutcome
 from contextos.contracts.facts import tool_remedy
 from contextos.contracts.journal import AgentMessage, Entry
-from contextos.contracts.ports.gates import MAX_ARGS_BYTES, CallAnswer, Done, Reason, Refused, Waiting
-from contextos.errors import ConflictingRequest, InvalidInput, MalformedJson, Problem, Unavailable
-from contextos.operations.acts.checks import MAX_REASON_CHARS, checked_text
+from contextos.contracts.ports.gates import (
+    MAX_ARGS_BYTES,
+    MAX_CALL_ID_CHARS,
+    CallAnswer,
+    Done,
+    Reason,
+    Refused,
+    Waiting,
+    checked_call,
+    checked_text,
+)
+from contextos.errors import ConflictingRequest, InvalidInput, Problem, Unavailable
+from contextos.operations.acts.checks import MAX_REASON_CHARS
 from contextos.operations.deployment import Deployment
 from contextos.operations.driver import DrivenState
 from contextos.queries.rationales import DECIDED, denying_rules, pinned_artifacts, rule_rationales
@@ -47,8 +55,6 @@ __all__ = [
     "known_tools",
 ]
 
-MAX_CALL_ID_CHARS: Final = 128
-MAX_TOOL_CHARS: Final = 200
 ANSWERED: Final = "call.answered"
 RESULTS: Final = ("tool.returned", "tool.refused", "effect.settled")
 
@@ -110,9 +116,8 @@ class Gate:
             Unavailable: the store or the tool does not answer, or no process can drive the session; make the same call
                 again.
         """
-        _check_call_id(call_id)
-        tool = checked_text(name, "/name", MAX_TOOL_CHARS)
-        asked = {"tool": tool, "args": _json(args)}
+        tool, checked = checked_call(name, args, call_id)
+        asked = {"tool": tool, "args": checked}
         state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage("call.asked", call_id, asked))
         recorded = _find(state.entries, ASKED, call_id)
         if recorded is None:
@@ -285,20 +290,3 @@ def _result(entries: Sequence[Entry], key: str) -> tuple[Mapping[str, Any], bool
 
 def _find(entries: Sequence[Entry], kind: str, key: str) -> Entry | None:
     return next((entry for entry in reversed(entries) if (entry.kind, entry.key) == (kind, key)), None)
-
-
-def _check_call_id(call_id: Any) -> None:
-    checked_text(call_id, "/call_id", MAX_CALL_ID_CHARS)
-    if not call_id.isprintable() or not call_id.isascii():
-        raise InvalidInput(Problem("/call_id", "bad_call_id", "the call id is no printable ASCII", "send another"))
-
-
-def _json(args: Any) -> dict[str, Any]:
-    if not isinstance(args, Mapping):
-        raise InvalidInput(Problem("/args", "no_object", "the arguments are no JSON object", "send them by name"))
-    try:
-        parsed = loads(canonical(dict(args)), max_bytes=MAX_ARGS_BYTES)
-    except (MalformedJson, RecursionError) as error:
-        raise InvalidInput(Problem("/args", "no_json", f"the arguments are no JSON: {error}", "correct them")) from None
-    assert isinstance(parsed, dict), "an object stays one"
-    return parsed

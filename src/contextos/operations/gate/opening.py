@@ -19,9 +19,9 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import name_remedy, tool_remedy
 from contextos.contracts.ids import SESSION
 from contextos.contracts.journal import Entry
+from contextos.contracts.ports.gates import checked_text
 from contextos.contracts.trace import TraceContext
 from contextos.errors import ConflictingRequest, InvalidInput, NotFound, Problem
-from contextos.operations.acts.checks import checked_text
 from contextos.operations.deployment import Deployment
 from contextos.operations.gate.gate import MAX_CALL_ID_CHARS, NO_TOOLS, REMEDIES, Gate
 from contextos.operations.preview import preview

@@ -33,6 +33,7 @@ def test_a_cursor_counts_for_its_own_list_as_it_is(of: tuple[str, str, int]) -> 
 def test_a_tag_is_found_among_those_that_are_stated() -> None:
     assert is_unchanged('"a"', '"b", "a"')
     assert is_unchanged('"a"', "*")
+    assert is_unchanged('"a"', 'W/"b", W/"a"')
     assert not is_unchanged('"a"', '"b"')
     assert not is_unchanged('"a"', None)
     assert (unchanged('"a"').status_code, unchanged('"a"').headers["etag"]) == (304, '"a"')

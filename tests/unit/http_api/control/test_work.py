@@ -64,3 +64,16 @@ def test_the_process_reads_one_task_and_writes_its_answer() -> None:
     )
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert "deploy.rollback" in json.loads(ran.stdout)["declaration"]
+
+
+@pytest.mark.parametrize(
+    ("text", "pointer", "code"),
+    [
+        (short(), "/beside/0", "not_beside"),
+        (short(ci_status="nothing"), "/beside/0/tools/0", "unknown_tool"),
+        ("name: [", "/beside/0", "syntax"),
+    ],
+)
+def test_what_stands_beside_a_pack_is_used_or_refused_at_its_place(text: str, pointer: str, code: str) -> None:
+    said = work.answered({**TASK, "work": "lint", "known": False, "document": short(), "beside": [text]})
+    assert [(one["pointer"], one["code"]) for one in said["problems"]] == [(pointer, code)]

@@ -1,4 +1,4 @@
-"""Work on packs that nobody signed yet: draft, expand, lint and test, in a process of its own without secrets.
+"""Work on packs that nobody signed yet: draft, expand, lint, mine and test, in a process of its own without secrets.
 
 `python -m` of this module reads one task from stdin and writes one answer to stdout, both JSON. It opens no file, no
 store and no key, and its limits on processor time and memory are set before it reads. What a caller wrote is data here:

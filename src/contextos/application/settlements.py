@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextos.application.statements import Statement, signed_elsewhere, statement_of
+from contextos.application.statements import Statement, signer_by_token, statement_of
 from contextos.operations.deployment import Deployment
 from contextos.operations.operator import SettlementInput, settle_effect
 from contextos.queries.run_names import run_named
@@ -34,4 +34,4 @@ class Settlements:
         """
         app = self._deployment
         run_id = await run_named(app.ports.stores.tenant(tenant_id), name)
-        await settle_effect(app, tenant_id, run_id, settlement, vouch=signed_elsewhere(token))
+        await settle_effect(app, tenant_id, run_id, settlement, vouch=signer_by_token(token))

@@ -58,6 +58,6 @@ async def statement_of(act: Callable[[SignStatement], Awaitable[object]], typ: s
     raise AssertionError("an act is signed before it is done")
 
 
-def signed_elsewhere(token: str) -> SignStatement:
+def signer_by_token(token: str) -> SignStatement:
     """Return the function that signs with a token (a compact JWS) which the person made before."""
     return lambda _said: {"kind": "jws", "token": token}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from contextos.application.statements import Statement, signed_elsewhere, statement_of
+from contextos.application.statements import Statement, signer_by_token, statement_of
 from contextos.errors import ApprovalRefused
 from contextos.operations.signing import SignStatement
 from contextos.trust.approvals.acts import ACT_TYP
@@ -35,7 +35,7 @@ def test_the_statement_of_an_act_is_read_and_nothing_is_done() -> None:
 
 def test_the_same_act_with_the_token_is_done_with_it() -> None:
     act = Act()
-    asyncio.run(act(signed_elsewhere("a.b.c")))
+    asyncio.run(act(signer_by_token("a.b.c")))
     assert act.proofs == [{"kind": "jws", "token": "a.b.c"}]
 
 

@@ -12,14 +12,14 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from contextos.app import App
-from contextos.application.statements import signed_elsewhere, statement_of
+from contextos.application.statements import signer_by_token, statement_of
 from contextos.audit.export import export_runs
 from contextos.contracts.model import Model, NonEmpty
 from contextos.errors import InvalidEnvelope, NotFound, Problem
 from contextos.http_api.access import RolesHere
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.operate.signing import ActToken, SigningDocument, require_role, to_sign
+from contextos.http_api.operate.signing import SigningDocument, StatementToken, demand_role, to_sign
 from contextos.http_api.operate.work import WorkHere, WorkTime
 from contextos.http_api.problems import not_found
 from contextos.operations.acts.act import Actor
@@ -45,7 +45,7 @@ class ExportDraft(Model):
 class SignedExportDraft(ExportDraft):
     """An export with the compact JWS of its statement by the auditor's key."""
 
-    token: ActToken
+    token: StatementToken
 
 
 class ExportKeys(Model):
@@ -70,7 +70,7 @@ async def post_export_statement(
     app: AppHere, caller: CallerHere, roles: RolesHere, work: WorkHere, draft: ExportBody
 ) -> SigningDocument:
     """Return what the caller, an auditor, signs to export these runs as they are now. Nothing is recorded."""
-    require_role(roles, AUDITOR_ROLE)
+    demand_role(roles, AUDITOR_ROLE)
     runs = await _named(app, caller.tenant_id, draft)
 
     async def job(_time: WorkTime) -> SigningDocument:
@@ -92,9 +92,9 @@ async def post_export(
     app: AppHere, caller: CallerHere, roles: RolesHere, work: WorkHere, signed: SignedExportBody
 ) -> Response:
     """Record the export of these runs, and return it."""
-    require_role(roles, AUDITOR_ROLE)
+    demand_role(roles, AUDITOR_ROLE)
     runs = await _named(app, caller.tenant_id, signed)
-    actor = Actor(caller.subject, signed_elsewhere(signed.token))
+    actor = Actor(caller.subject, signer_by_token(signed.token))
 
     async def job(_time: WorkTime) -> bytes:
         return await export_runs(app.deployment, caller.tenant_id, runs, by=actor)

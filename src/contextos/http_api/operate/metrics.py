@@ -14,7 +14,7 @@ from fastapi.responses import PlainTextResponse
 
 from contextos.http_api.access import READER_ROLES, RolesHere
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.operate.signing import require_role
+from contextos.http_api.operate.signing import demand_role
 from contextos.http_api.problems import HttpProblem
 
 metrics_routes: Final = APIRouter(tags=["metrics"])
@@ -31,7 +31,7 @@ METRICS_MEDIA_TYPE: Final = "text/plain; version=0.0.4"
 )
 async def get_metrics(app: AppHere, caller: CallerHere, roles: RolesHere) -> PlainTextResponse:
     """Read the metrics of the tenant, as this process counted them."""
-    require_role(roles, *METRICS_ROLES)
+    demand_role(roles, *METRICS_ROLES)
     text = await asyncio.to_thread(app.prometheus_text, caller.tenant_id)
     if text is None:
         raise HttpProblem(404, "no_metrics", "this server measures nothing; its settings have no `[telemetry]`")

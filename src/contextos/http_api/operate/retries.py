@@ -7,14 +7,14 @@ from typing import Annotated, Final, TypeVar
 
 from fastapi import APIRouter
 
-from contextos.application.statements import signed_elsewhere, statement_of
+from contextos.application.statements import signer_by_token, statement_of
 from contextos.contracts.model import Model
 from contextos.errors import NotFound
 from contextos.http_api.access import RolesHere, RunName, readable_run
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.documents import RequestOutcome
-from contextos.http_api.operate.signing import ActToken, SigningDocument, require_role, to_sign
+from contextos.http_api.operate.signing import SigningDocument, StatementToken, demand_role, to_sign
 from contextos.http_api.problems import HttpProblem
 from contextos.operations.acts.act import Actor
 from contextos.operations.operator import retry_run
@@ -28,7 +28,7 @@ retry_routes: Final = APIRouter(tags=["operations"])
 class SignedRetry(Model):
     """A retry with the compact JWS of its statement by the operator's key."""
 
-    token: ActToken
+    token: StatementToken
 
 
 SignedRetryBody = Annotated[SignedRetry, json_of(SignedRetry)]
@@ -38,7 +38,7 @@ SignedRetryBody = Annotated[SignedRetry, json_of(SignedRetry)]
 async def post_retry_statement(app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName) -> SigningDocument:
     """Return what the caller signs to have the run driven again. Nothing is recorded."""
     run = await readable_run(app, caller, roles, name)
-    require_role(roles, OPERATOR_ROLE)
+    demand_role(roles, OPERATOR_ROLE)
     act = statement_of(
         lambda sign: retry_run(app.deployment, run.tenant_id, run.run_id, by=Actor(caller.subject, sign))
     )
@@ -53,8 +53,8 @@ async def post_retry(
 ) -> RequestOutcome:
     """Take a run off the list of dead letters. An engine drives it; if it fails again, it is put back."""
     run = await readable_run(app, caller, roles, name)
-    require_role(roles, OPERATOR_ROLE)
-    actor = Actor(caller.subject, signed_elsewhere(signed.token))
+    demand_role(roles, OPERATOR_ROLE)
+    actor = Actor(caller.subject, signer_by_token(signed.token))
     await _listed(retry_run(app.deployment, run.tenant_id, run.run_id, by=actor))
     app.engine.submit(run.tenant_id, run.run_id)
     return RequestOutcome.of_view(await app.deployment.view(run.tenant_id, run.run_id))

@@ -12,7 +12,7 @@ from contextos.http_api.access import RolesHere, RunName, readable_run
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.documents import RequestOutcome
-from contextos.http_api.operate.signing import ActToken, SigningDocument, to_sign
+from contextos.http_api.operate.signing import SigningDocument, StatementToken, to_sign
 from contextos.operations.operator import SettlementInput
 
 settlement_routes: Final = APIRouter(tags=["runs"])
@@ -37,7 +37,7 @@ class SettlementDraft(Model):
 class SignedSettlement(SettlementDraft):
     """A settlement with the compact JWS of its statement by the operator's key."""
 
-    token: ActToken
+    token: StatementToken
 
 
 SettlementBody = Annotated[SettlementDraft, json_of(SettlementDraft)]

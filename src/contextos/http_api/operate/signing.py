@@ -14,7 +14,7 @@ from contextos.contracts.model import Model, OpenObject
 from contextos.http_api.problems import HttpProblem
 from contextos.trust.identity.callers import Caller
 
-ActToken = Annotated[str, Field(max_length=MAX_TOKEN_CHARS)]
+StatementToken = Annotated[str, Field(max_length=MAX_TOKEN_CHARS)]
 """The compact JWS of a statement by the caller's key."""
 
 
@@ -37,7 +37,7 @@ async def to_sign(app: App, caller: Caller, said: Statement) -> SigningDocument:
     return SigningDocument(statement=statement, signing_inputs=inputs)
 
 
-def require_role(held: frozenset[str], *roles: str) -> None:
+def demand_role(held: frozenset[str], *roles: str) -> None:
     """Raise `HttpProblem` (403) unless one of these roles is held. It is asked before anything is looked up."""
     if held.isdisjoint(roles):
         named = " or ".join(f"`{one}`" for one in sorted(roles))

@@ -11,7 +11,7 @@ from contextos.contracts.documents.subscriptions import UNDELIVERED
 from contextos.contracts.model import Model
 from contextos.http_api.access import READER_ROLES, RolesHere
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.operate.signing import require_role
+from contextos.http_api.operate.signing import demand_role
 from contextos.http_api.routes.runs import Limit
 from contextos.operations.dead_letters import list_dead_letters
 
@@ -79,7 +79,7 @@ async def get_dead_letters(
     app: AppHere, caller: CallerHere, roles: RolesHere, limit: Limit = 50, cursor: KeyCursor = ""
 ) -> DeadLetterPage:
     """List the runs that failed for good and wait for `POST /v1/runs/{run}/retry`."""
-    require_role(roles, *READER_ROLES)
+    demand_role(roles, *READER_ROLES)
     found = await list_dead_letters(app.stores.tenant(caller.tenant_id), after=cursor, limit=limit)
     items = [
         StuckRun(
@@ -95,7 +95,7 @@ async def get_undelivered(
     app: AppHere, caller: CallerHere, roles: RolesHere, limit: Limit = 50, cursor: KeyCursor = ""
 ) -> UndeliveredPage:
     """List the notices that nobody took."""
-    require_role(roles, *READER_ROLES)
+    demand_role(roles, *READER_ROLES)
     found = await UNDELIVERED.page(app.stores.tenant(caller.tenant_id), after=cursor, limit=limit)
     items = [
         UndeliveredDocument(
@@ -117,7 +117,7 @@ async def get_breakers(
     app: AppHere, caller: CallerHere, roles: RolesHere, limit: Limit = 50, cursor: KeyCursor = ""
 ) -> BreakerPage:
     """List the circuit breakers that have ever opened. Each closes by itself when a call succeeds."""
-    require_role(roles, *READER_ROLES)
+    demand_role(roles, *READER_ROLES)
     found = await BREAKERS.page(app.stores.tenant(caller.tenant_id), after=cursor, limit=limit)
     items = [
         BreakerDocument(

@@ -15,7 +15,7 @@ from contextos.errors import ChainBroken, Integrity, InvalidEnvelope, NotFound, 
 from contextos.http_api.access import READER_ROLES, RolesHere
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.operate.signing import require_role
+from contextos.http_api.operate.signing import demand_role
 from contextos.http_api.operate.work import WorkHere, WorkTime
 from contextos.telemetry.logs import error_fields
 
@@ -95,7 +95,7 @@ async def post_verification(
     app: AppHere, caller: CallerHere, roles: RolesHere, work: WorkHere, asked: RangeBody
 ) -> VerificationDocument:
     """Verify the tenant of the caller, who is an auditor or an operator. Nothing is recorded."""
-    require_role(roles, *READER_ROLES)
+    demand_role(roles, *READER_ROLES)
     if asked.last is not None and asked.last < asked.first:
         raise InvalidEnvelope(Problem("/last", "no_range", "the range ends before it begins", "name a later run"))
     tenant_id = caller.tenant_id

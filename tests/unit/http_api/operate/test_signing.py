@@ -8,7 +8,7 @@ import json
 import pytest
 
 from contextos.application.statements import Statement
-from contextos.http_api.operate.signing import require_role, to_sign
+from contextos.http_api.operate.signing import demand_role, to_sign
 from contextos.http_api.problems import HttpProblem
 from contextos.trust.identity.callers import Caller
 from tests.http_face import OPERATOR, TENANT, HttpFace
@@ -32,8 +32,8 @@ def test_who_has_no_key_has_nothing_to_sign(face: HttpFace) -> None:
 
 
 def test_a_role_that_is_not_held_is_named(face: HttpFace) -> None:
-    require_role(frozenset({"auditor"}), "operator", "auditor")
+    demand_role(frozenset({"auditor"}), "operator", "auditor")
     for held in (frozenset[str](), frozenset({"finance_lead"})):
         with pytest.raises(HttpProblem, match="403") as refused:
-            require_role(held, "operator", "auditor")
+            demand_role(held, "operator", "auditor")
         assert "`auditor` or `operator`" in refused.value.detail

@@ -103,6 +103,11 @@ def test_a_path_leads_nowhere_but_to_a_run(face: HttpFace, path: str) -> None:
     [
         "limit=0",
         "limit=-1",
+        "rule=",
+        "subject=" + "a" * 600,
+        "status=decided",
+        "began_from=-1",
+        "began_before=1e3",
         "limit=1e3",
         "limit=99999999999999999999",
         "cursor=1.ff",
@@ -139,7 +144,7 @@ def test_script_in_a_request_is_data_in_every_answer(face: HttpFace) -> None:
     body = face.request()
     body["input"]["message"] = "<script>alert(1)</script>\x1b[31m"
     run = face.send("POST", "/v1/runs", json=body).json()["run_id"]
-    for path in ("", "/record", "/timeline", "/ledgers/decision"):
+    for path in ("", "/record", "/timeline", "/ledgers/decision", "/why"):
         answer = face.send("GET", f"/v1/runs/{run}{path}")
         assert answer.headers["content-type"] == "application/json"
         assert answer.headers["content-security-policy"] == (

@@ -1,7 +1,7 @@
-"""Long work off the event loop: a few jobs at once, one for each tenant, and each within a time.
+"""Long work off the event loop: a few jobs at once, and one for each tenant.
 
 A job runs on an event loop of its own, in a thread. Its place is taken until it has ended, also where its caller went
-away. It stops where it asks `WorkTime.check`, when its time is over or the server stops.
+away. One whose size has no bound asks `WorkTime.check`, which ends it when its time is over or the server stops.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MAX_WORK_S: Final = 60
 class WorkTime:
     """The time that a job has. Used from the thread of the job."""
 
-    def __init__(self, stopping: asyncio.Event, work_s: float = MAX_WORK_S) -> None:
-        self._stopping, self._until_s = stopping, time.monotonic() + work_s
+    def __init__(self, stopping: asyncio.Event) -> None:
+        self._stopping, self._until_s = stopping, time.monotonic() + MAX_WORK_S
 
     def check(self) -> None:
         """Raise `HttpProblem` if the time is over (422), or if the server stops (503)."""

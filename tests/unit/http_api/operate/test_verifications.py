@@ -68,3 +68,10 @@ def test_a_fault_of_the_store_or_the_witness_names_no_file(face: HttpFace, monke
     answer = face.send("POST", "/v1/verifications", by=OPERATOR, json={})
     assert "the log of the server has the reason" in answer.json()["fault"]
     assert "/srv" not in answer.text
+
+
+def test_a_verification_that_takes_too_long_is_refused(face: HttpFace, monkeypatch: pytest.MonkeyPatch) -> None:
+    face.send("POST", "/v1/runs", json=face.request())
+    monkeypatch.setattr("contextos.http_api.operate.work.MAX_WORK_S", -1)
+    answer = face.send("POST", "/v1/verifications", by=OPERATOR, json={})
+    assert (answer.status_code, answer.json()["code"]) == (422, "too_much_work")

@@ -101,11 +101,14 @@ def test_connections_of_the_loop_of_a_job_are_closed_when_it_ends() -> None:
     assert (left, thread != threading.get_ident()) == ([thread], True)
 
 
-def test_work_stops_when_its_time_is_over_or_the_server_stops() -> None:
+def test_work_stops_when_its_time_is_over_or_the_server_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     stopping = asyncio.Event()
     WorkTime(stopping).check()
+    with monkeypatch.context() as patched:
+        patched.setattr("contextos.http_api.operate.work.MAX_WORK_S", -1)
+        late = WorkTime(stopping)
     with pytest.raises(HttpProblem) as over:
-        WorkTime(stopping, work_s=-1).check()
+        late.check()
     assert (over.value.status_code, over.value.code) == (422, "too_much_work")
     stopping.set()
     with pytest.raises(HttpProblem) as stopped:

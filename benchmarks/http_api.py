@@ -252,7 +252,7 @@ def peers(path: Path, stack: ExitStack) -> dict[str, Client]:
 
 
 def measure(path: Path, rounds: int, runs: int) -> None:
-    """Measure so many rounds, after one that does not count; a third of the runs are sent one by one."""
+    """Measure so many rounds, after one that does not count. Of the runs of a round, fewer are sent one by one."""
     with ExitStack() as stack:
         for one in ("http", "process"):
             (path / one).mkdir()
@@ -264,8 +264,10 @@ def measure(path: Path, rounds: int, runs: int) -> None:
         found: dict[str, dict[int, list[Measured]]] = {one: {1: [], AT_ONCE: []} for one in others}
         for number in range(rounds + 1):
             for one, client in others.items():
-                for at_once in (1, AT_ONCE):
-                    measured = client.measure(max(runs // (3 if at_once == 1 else 1), 2), at_once)
+                # `langgraph dev` takes a second for a run.
+                alone = runs // 30 if one == "langgraph" else runs // 3
+                for at_once, count in ((1, alone), (AT_ONCE, runs)):
+                    measured = client.measure(max(count, 2), at_once)
                     if number:
                         found[one][at_once].append(measured)
         report_ours(found["contextos"], found["process"])

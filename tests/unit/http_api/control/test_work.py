@@ -74,6 +74,6 @@ def test_the_process_reads_one_task_and_writes_its_answer() -> None:
         ("name: [", "/beside/0", "syntax"),
     ],
 )
-def test_what_stands_beside_a_pack_is_used_or_refused_at_its_place(text: str, pointer: str, code: str) -> None:
+def test_what_is_sent_beside_a_pack_is_used_or_refused_at_its_place(text: str, pointer: str, code: str) -> None:
     said = work.answered({**TASK, "work": "lint", "known": False, "document": short(), "beside": [text]})
     assert [(one["pointer"], one["code"]) for one in said["problems"]] == [(pointer, code)]

@@ -22,10 +22,10 @@ from contextos.contracts.encoding.jcs import canonical, content_address, digest
 from contextos.contracts.envelopes.identity import Approver, ApproverPasskey
 from contextos.errors import ApprovalRefused
 from contextos.trust.approvals.passkeys import PASSKEY_ALGORITHMS
+from contextos.trust.identity.jwt import MIN_RSA_BITS
 
 REGISTRATION_TIMEOUT_MS: Final = 300_000
 RS256: Final = -257
-MIN_RSA_BITS: Final = 2_048
 
 
 def relying_party_of(origin: str) -> str:

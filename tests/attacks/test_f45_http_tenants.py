@@ -147,7 +147,7 @@ def test_a_request_for_another_tenant_is_refused_whether_it_exists_or_not(face: 
 
 @pytest.mark.xfail(strict=True, reason="the ids of requests are of the whole tenant, and a conflict says so")
 def test_the_id_of_a_request_of_another_user_is_free(face: HttpFace) -> None:
-    """Else whoever guesses the id of a request learns that there is one, and whoever is first keeps others from it."""
+    """Else a guessed id says that there is such a request, and the first user of an id keeps others from it."""
     theirs = face.request()
     assert face.send("POST", "/v1/runs", json=theirs).status_code == 201
     user = {**theirs["user"], "user_id": "usr_772"}

@@ -145,15 +145,14 @@ def test_a_request_for_another_tenant_is_refused_whether_it_exists_or_not(face: 
     assert answers[0].content == answers[1].content
 
 
-@pytest.mark.xfail(strict=True, reason="the ids of requests are of the whole tenant, and a conflict says so")
-def test_the_id_of_a_request_of_another_user_is_free(face: HttpFace) -> None:
-    """Else a guessed id says that there is such a request, and the first user of an id keeps others from it."""
+def test_who_takes_the_id_of_a_request_of_another_user_learns_that_it_is_taken_and_no_more(face: HttpFace) -> None:
+    """The ids of requests are of the whole tenant, so that one id is one run."""
     theirs = face.request()
-    assert face.send("POST", "/v1/runs", json=theirs).status_code == 201
+    run_id = face.send("POST", "/v1/runs", json=theirs).json()["run_id"]
     user = {**theirs["user"], "user_id": "usr_772"}
     mine = {**theirs, "user": {name: one for name, one in user.items() if name != "delegation"}}
-    answers = [
-        face.send("POST", "/v1/runs", by="usr_772", json={**mine, "request_id": name})
-        for name in ("req_of_nobody", theirs["request_id"])
-    ]
-    assert [one.status_code for one in answers] == [201, 201], [one.text for one in answers]
+    answer = face.send("POST", "/v1/runs", by="usr_772", json=mine)
+    assert (answer.status_code, answer.json()["code"]) == (422, "conflicting_request")
+    assert not any(one in answer.text + str(answer.headers) for one in (run_id, REQUESTER))
+    for path in (f"/v1/runs/{theirs['request_id']}", f"/v1/runs/{run_id}"):
+        assert face.send("GET", path, by="usr_772").status_code == 404

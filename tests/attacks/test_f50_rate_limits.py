@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,7 +13,7 @@ import uvicorn
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.http_api import connections
 from contextos.http_api.operate.work import WorkTime
-from contextos.http_api.rates import MAX_LISTS_PER_TENANT, RequestRates
+from contextos.http_api.rates import MAX_LISTS_PER_TENANT, MAX_STREAMS, MAX_STREAMS_PER_TENANT, Places, RequestRates
 from contextos.server.serving import listen
 from tests.http_face import LEAD, OPERATOR, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face
 
@@ -137,27 +136,38 @@ def test_the_limits_are_those_of_the_settings(face: HttpFace) -> None:
     assert limits.max_http_requests_per_minute_per_caller < limits.max_http_requests_per_minute_per_tenant
 
 
-@pytest.mark.xfail(strict=True, reason="nothing limits the streams of one caller")
-def test_the_streams_of_one_caller_leave_connections_to_others(face: HttpFace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them is one request of the quota, and stays open for ten minutes."""
+def test_streams_leave_connections_to_requests_and_to_other_tenants(
+    face: HttpFace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stream is one request of the quota, and stays open for ten minutes."""
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(face.api.state, "streams", Places("streams of events", 16, 8))
     run, bound = face.waiting_run(), listen("127.0.0.1:0")
     config = uvicorn.Config(face.api, http=connections.BoundedConnection, lifespan="off", access_log=False)
     server, port = uvicorn.Server(config), bound.getsockname()[1]
     served = face.begin(server.serve(sockets=[bound]))
-    head = f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {face.token(REQUESTER)}\r\n\r\n"
-    streams = []
-    try:
-        for _ in range(20):
-            streams.append(socket.create_connection(("127.0.0.1", port)))
-            streams[-1].sendall(head.encode())
-        answers = [one.recv(12) for one in streams]
-        assert answers[0] == b"HTTP/1.1 200"
-        other = {"Authorization": f"Bearer {face.token(REQUESTER, OTHER_TENANT)}"}
-        assert httpx.get(f"http://127.0.0.1:{port}/v1/runs", headers=other).status_code == 200
-        assert httpx.get(f"http://127.0.0.1:{port}/v1/ready").status_code == 200
-    finally:
-        for one in streams:
-            one.close()
-        server.should_exit = True
-        served.result(30)
+    url = f"http://127.0.0.1:{port}/v1"
+    mine, other = ({"Authorization": f"Bearer {face.token(REQUESTER, one)}"} for one in (TENANT, OTHER_TENANT))
+    read: list[Iterator[bytes]] = []
+    with ExitStack() as opened:
+        try:
+            for _ in range(8):
+                stream = opened.enter_context(httpx.stream("GET", f"{url}/runs/{run}/events", headers=mine, timeout=60))
+                assert stream.status_code == 200
+                read.append(stream.iter_raw())
+                next(read[-1])
+            refused = httpx.get(f"{url}/runs/{run}/events", headers=mine)
+            assert (refused.status_code, refused.json()["code"]) == (429, "overloaded")
+            assert int(refused.headers["retry-after"]) >= 1
+            assert httpx.get(f"{url}/runs", headers=mine).status_code == 200
+            assert httpx.get(f"{url}/runs", headers=other).status_code == 200
+            assert httpx.get(f"{url}/ready").status_code == 200
+        finally:
+            opened.close()
+            server.should_exit = True
+            served.result(30)
+    assert face.api.state.streams._taken.total() == 0
+
+
+def test_a_server_has_more_connections_than_streams_and_more_streams_than_one_tenant() -> None:
+    assert MAX_STREAMS_PER_TENANT < MAX_STREAMS < connections.MAX_CONNECTIONS

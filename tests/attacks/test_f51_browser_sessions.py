@@ -20,6 +20,7 @@ from contextos.contracts.documents.identities import BROWSER_SESSIONS, SealedIde
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import CONTROL, Batch
+from contextos.http_api.routes import events
 from contextos.trust.seal import KeyRing, decode_base64, seal
 from tests.attacks.test_f45_http_tenants import routes_with_a_name
 from tests.http_face import LEAD, OTHER_TENANT, REQUESTER, TENANT, HttpFace, http_face, served_url
@@ -588,8 +589,10 @@ def test_on_one_machine_without_tls_the_names_promise_nothing(tmp_path: Any, mon
         assert is_nobody(browser)
 
 
-@pytest.mark.xfail(strict=True, reason="a stream asks once who its reader is")
-def test_a_stream_ends_with_the_logout(logged_in: Browser, face: HttpFace, provider: Provider) -> None:
+def test_a_stream_ends_with_the_logout(
+    logged_in: Browser, face: HttpFace, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "KEEP_ALIVE_S", 0.001)
     lead, body = Browser(face, provider), face.request("next")
     body["user"]["delegation"].pop("token_ref")
     run = logged_in.send("POST", "/v1/runs", headers=logged_in.csrf(), json=body).json()["run_id"]

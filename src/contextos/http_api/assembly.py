@@ -21,7 +21,14 @@ from contextos.http_api.operate.groups import OPERATE_ROUTES
 from contextos.http_api.operate.metrics import metrics_routes
 from contextos.http_api.operate.work import Work
 from contextos.http_api.problems import SECURE_HEADERS, add_problem_handlers, problem_response
-from contextos.http_api.rates import MAX_LISTS, MAX_LISTS_PER_TENANT, Places, RequestRates
+from contextos.http_api.rates import (
+    MAX_LISTS,
+    MAX_LISTS_PER_TENANT,
+    MAX_STREAMS,
+    MAX_STREAMS_PER_TENANT,
+    Places,
+    RequestRates,
+)
 from contextos.http_api.routes.approvals import approval_routes
 from contextos.http_api.routes.cancels import cancel_routes
 from contextos.http_api.routes.events import event_routes
@@ -49,6 +56,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.bearer_tokens = tokens
     api.state.browser_logins = app.browser_logins(tokens)
     api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
+    api.state.streams = Places("streams of events", MAX_STREAMS, MAX_STREAMS_PER_TENANT)
     api.state.lists = Places("lists of runs", MAX_LISTS, MAX_LISTS_PER_TENANT)
     api.state.stopping = asyncio.Event()
     api.state.work = Work(api.state.stopping, app.stores)

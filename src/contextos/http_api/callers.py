@@ -67,23 +67,32 @@ def session_cookie(request: Request) -> str | None:
 SessionHere = Annotated[str | None, Depends(session_cookie)]
 
 
+async def identified(request: Request, tokens: BearerTokens, session: str | None) -> Caller:
+    """Return who sent a request, by its bearer token or its session.
+
+    Raises:
+        HttpProblem: there is no bearer token and no session, or it is refused (401). The answer does not say why.
+        Unavailable: as `BearerTokens.caller` and `BrowserLogins.caller`.
+    """
+    try:
+        if session is None:
+            return await tokens.caller(_bearer_token(request))
+        caller: Caller = await request.app.state.browser_logins.caller(session)
+        return caller
+    except (SignatureInvalid, NotFound):
+        error = ', error="invalid_token"' if session is None else ""
+        raise _unauthenticated(f'Bearer realm="{REALM}"{error}') from None
+
+
 async def authenticated(request: Request, tokens: TokensHere, session: SessionHere, rates: RatesHere) -> Caller:
     """Return who sent a request, which is counted.
 
     Raises:
-        HttpProblem: as `session_cookie`; or there is no bearer token and no session, or it is refused (401). The answer
-            does not say why.
+        HttpProblem: as `session_cookie` and `identified`.
         Overloaded: the caller or their tenant sent too many requests (429).
-        Unavailable: as `BearerTokens.caller` and `BrowserLogins.caller`.
+        Unavailable: as `identified`.
     """
-    try:
-        if session is not None:
-            caller: Caller = await request.app.state.browser_logins.caller(session)
-        else:
-            caller = await tokens.caller(_bearer_token(request))
-    except (SignatureInvalid, NotFound):
-        error = ', error="invalid_token"' if session is None else ""
-        raise _unauthenticated(f'Bearer realm="{REALM}"{error}') from None
+    caller = await identified(request, tokens, session)
     rates.count(caller)
     return caller
 

@@ -62,8 +62,8 @@ class BoundedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection, and begin to wait for its first head."""
         super().connection_made(transport)
-        # So that `pause_writing` is called for every byte that waits.
-        transport.set_write_buffer_limits(high=0)
+        # So that `pause_writing` is called while anything waits. TLS would call it for nothing too, with a limit of 0.
+        transport.set_write_buffer_limits(high=1, low=0)
         if len(self.connections) > MAX_CONNECTIONS + SPARE_CONNECTIONS:
             transport.abort()
             return

@@ -20,6 +20,9 @@ from contextos.trust.identity.callers import Caller
 
 MAX_LISTS: Final = 16
 MAX_LISTS_PER_TENANT: Final = 4
+MAX_STREAMS: Final = 1_536
+MAX_STREAMS_PER_TENANT: Final = 1_024
+"""Fewer than `connections.MAX_CONNECTIONS`, so that streams of no tenant take the place of requests."""
 BUSY_RETRY_MS: Final = 2_000
 
 
@@ -51,10 +54,14 @@ class Places:
         self._of, self._most, self._most_per_tenant = of, most, most_per_tenant
         self._taken: Counter[str] = Counter()
 
-    def take(self, tenant_id: str) -> None:
-        """Take a place. Raises `Overloaded` if the tenant or the server has as many as it may."""
+    def check(self, tenant_id: str) -> None:
+        """Raise `Overloaded` if the tenant or the server has as many as it may."""
         if self._taken[tenant_id] >= self._most_per_tenant or self._taken.total() >= self._most:
             raise Overloaded("http", f"enough {self._of} go on at the moment", retry_after_ms=BUSY_RETRY_MS)
+
+    def take(self, tenant_id: str) -> None:
+        """Take a place. Raises as `check`."""
+        self.check(tenant_id)
         self._taken[tenant_id] += 1
 
     def free(self, tenant_id: str) -> None:

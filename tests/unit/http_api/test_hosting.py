@@ -208,7 +208,7 @@ def test_a_server_with_tls_answers_over_tls_alone(tmp_path: Path) -> None:
     old.maximum_version = ssl.TLSVersion.TLSv1_2
 
     async def act() -> None:
-        async with served(tls_context(chain, key)) as (port, *_):
+        async with served(tls=tls_context(chain, key)) as (port, *_):
             for context in (client, old):
                 assert (await exchange(port, SEEN + b"\r\n", context)).endswith(b"https 127.0.0.1")
             assert b"200" not in await exchange(port, SEEN + b"\r\n")

@@ -1,8 +1,9 @@
 """The events of one run as a stream of server-sent events, which a reader resumes by the id of its last one.
 
-The events and their ids are those of `app.runs.stream`. A stream ends with the run, with the token or session of its
-reader, after `MAX_STREAM_S`, when the server stops, or when the store does not answer; the reader connects again with
-`Last-Event-ID` and a token that is still valid. One who takes nothing is cut off by `connections`.
+The events and their ids are those of `app.runs.stream`. A stream ends with the run, after `MAX_STREAM_S`, when the
+server stops, when the store does not answer, and with the token, session or role of its reader, who is asked for again
+every `KEEP_ALIVE_S`. The reader connects again with `Last-Event-ID` and a token that is still valid. One who takes
+nothing is cut off by `connections`.
 Source: HTML Living Standard, "Server-sent events"; AG-UI event types; docs/events.md.
 """
 
@@ -13,18 +14,22 @@ import json
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
 from contextos.app import App
+from contextos.app.bearer import BearerTokens
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import ContextOSError
-from contextos.http_api.access import RolesHere, RunName, readable_run
-from contextos.http_api.callers import AppHere, CallerHere
+from contextos.http_api.access import RolesHere, RunName, held_roles, readable_run
+from contextos.http_api.callers import AppHere, CallerHere, TokensHere, identified, session_cookie
 from contextos.http_api.documents import EVENT_STREAM, RequestOutcome
+from contextos.http_api.problems import HttpProblem
+from contextos.http_api.rates import Places
 from contextos.queries.run_view import RunView
 from contextos.queries.stream.folding import BEFORE_ALL, StreamEvent
 from contextos.telemetry.logs import error_fields
@@ -42,6 +47,46 @@ OUTCOME_EVENT: Final = "contextos.outcome"
 _LOG: Final = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads a stream, by one request."""
+
+    app: App
+    request: Request
+    tokens: BearerTokens
+    caller: Caller
+    roles: frozenset[str]
+
+    @property
+    def left_s(self) -> float:
+        """The seconds for which the token or session of the reader counts at the most."""
+        return self.caller.expires_at - self.app.deployment.ports.clock.now_us() / 1_000_000
+
+    async def is_still(self) -> bool:
+        """Whether the reader is still who they were: nobody logged out, and no role and no agent was lost."""
+        try:
+            now = await identified(self.request, self.tokens, session_cookie(self.request))
+            return replace(now, expires_at=self.caller.expires_at) == self.caller and self.roles == await held_roles(
+                self.app, now
+            )
+        except (HttpProblem, ContextOSError):
+            return False
+
+    @property
+    def places(self) -> Places:
+        """The places for streams of this server."""
+        places: Places = self.request.app.state.streams
+        return places
+
+
+def stream_reader(app: AppHere, request: Request, tokens: TokensHere, caller: CallerHere, roles: RolesHere) -> Reader:
+    """Return who reads a stream."""
+    return Reader(app, request, tokens, caller, roles)
+
+
+ReaderHere = Annotated[Reader, Depends(stream_reader)]
+
+
 @event_routes.get(
     "/runs/{run}/events",
     response_class=StreamingResponse,
@@ -51,20 +96,16 @@ _LOG: Final = logging.getLogger(__name__)
     },
 )
 async def get_events(
-    app: AppHere,
-    caller: CallerHere,
-    roles: RolesHere,
-    name: RunName,
-    request: Request,
-    last_event_id: Annotated[str, Header(max_length=200)] = "",
+    reader: ReaderHere, name: RunName, last_event_id: Annotated[str, Header(max_length=200)] = ""
 ) -> Response:
     """Follow a run: its events in order, also those that happened before."""
-    run = await readable_run(app, caller, roles, name)
+    app = reader.app
+    run = await readable_run(app, reader.caller, reader.roles, name)
     opened = await app.runs.open_stream(run.tenant_id, run.run_id, after=last_event_id)
     if opened.is_over:
         return Response(status_code=204)
-    live = _until(opened.follow(), request.app.state.stopping, most_s=_left_s(app, caller))
-    return StreamingResponse(_written(live), media_type=EVENT_STREAM)
+    reader.places.check(run.tenant_id)
+    return StreamingResponse(_written(_live(reader, opened.follow())), media_type=EVENT_STREAM)
 
 
 def wants_events(request: Request) -> bool:
@@ -76,18 +117,18 @@ def wants_events(request: Request) -> bool:
     )
 
 
-async def stream_request(
-    app: App, caller: Caller, request: Request, fields: dict[str, Any], invoked: InvokeRequest
-) -> Response:
+async def stream_request(reader: Reader, fields: dict[str, Any], invoked: InvokeRequest) -> Response:
     """Send a request, and answer with the events of its run until it ends or waits for somebody; a `long_running` run
     is followed to its end. The last event is the answer that a client without a stream gets.
 
     A client that goes away ends its stream alone. As long as nothing was stored, raises as `Deployment.invoke`.
     """
+    reader.places.check(invoked.tenant_id)
+    app, driving = reader.app, reader.request.app.state.driven
     tenant_id, named = invoked.tenant_id, asyncio.Queue[str]()
     driven = asyncio.ensure_future(app.deployment.invoke(fields, named=named.put_nowait))
-    request.app.state.driven.add(driven)
-    driven.add_done_callback(partial(_was_driven, request.app.state.driven))
+    driving.add(driven)
+    driven.add_done_callback(partial(_was_driven, driving))
     answered = asyncio.Event()
     if invoked.mode == "long_running":
         run_id = (await asyncio.shield(driven)).run_id
@@ -95,8 +136,7 @@ async def stream_request(
     else:
         driven.add_done_callback(lambda _: answered.set())
         run_id = await _stored(app, tenant_id, named, driven)
-    following = app.watch.follow(tenant_id, run_id, 0, BEFORE_ALL)
-    live = _until(following, answered, request.app.state.stopping, most_s=_left_s(app, caller))
+    live = _live(reader, app.watch.follow(tenant_id, run_id, 0, BEFORE_ALL), answered)
     stream = _answer(app, tenant_id, live, driven)
     return StreamingResponse(stream, 200, {"Location": f"/v1/runs/{run_id}"}, EVENT_STREAM)
 
@@ -152,33 +192,34 @@ async def _written(live: AsyncGenerator[StreamEvent | None]) -> AsyncGenerator[s
             yield _text_of(event)
 
 
-def _left_s(app: App, caller: Caller) -> float:
-    """The seconds for which the token or session of the caller still counts."""
-    return caller.expires_at - app.deployment.ports.clock.now_us() / 1_000_000
-
-
-async def _until(
-    events: AsyncGenerator[StreamEvent], *stops: asyncio.Event, most_s: float
+async def _live(
+    reader: Reader, events: AsyncGenerator[StreamEvent], *stops: asyncio.Event
 ) -> AsyncGenerator[StreamEvent | None]:
-    """Yield events until they end, one of `stops` is set, or `most_s` or `MAX_STREAM_S` are over; None where none came
-    for long. Closes `events`.
+    """Yield events until they end, one of `stops` is set, the server stops, `MAX_STREAM_S` are over, or the reader is
+    not who they were; None where none came for long. Closes `events`.
     """
     loop = asyncio.get_running_loop()
-    over_at = loop.time() + min(most_s, MAX_STREAM_S)
-    stopped = [asyncio.ensure_future(one.wait()) for one in stops]
+    over_at = loop.time() + min(reader.left_s, MAX_STREAM_S)
+    ask_at = loop.time() + KEEP_ALIVE_S
+    stopped = [asyncio.ensure_future(one.wait()) for one in (*stops, reader.request.app.state.stopping)]
     following = asyncio.ensure_future(anext(events, None))
     async with aclosing(events):
         try:
-            while loop.time() < over_at and not any(one.done() for one in stopped):
-                pause_s = max(0.0, min(KEEP_ALIVE_S, over_at - loop.time()))
-                await asyncio.wait({*stopped, following}, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
-                if not following.done():
-                    yield None
-                    continue
-                if (event := following.result()) is None:
-                    return
-                yield event
-                following = asyncio.ensure_future(anext(events, None))
+            with reader.places.place(reader.caller.tenant_id):
+                while loop.time() < over_at and not any(one.done() for one in stopped):
+                    pause_s = max(0.0, min(KEEP_ALIVE_S, over_at - loop.time()))
+                    await asyncio.wait({*stopped, following}, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                    if loop.time() >= ask_at:
+                        if not await reader.is_still():
+                            return
+                        ask_at = loop.time() + KEEP_ALIVE_S
+                    if not following.done():
+                        yield None
+                        continue
+                    if (event := following.result()) is None:
+                        return
+                    yield event
+                    following = asyncio.ensure_future(anext(events, None))
         except ContextOSError as error:
             # The answer has begun, so it cannot say this. The reader connects again, and is answered then.
             _LOG.warning("a stream ended early", extra=error_fields(error))

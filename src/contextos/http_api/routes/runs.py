@@ -30,7 +30,7 @@ from contextos.http_api.documents import (
 )
 from contextos.http_api.problems import HttpProblem, not_found
 from contextos.http_api.rates import ListsHere
-from contextos.http_api.routes.events import stream_request, wants_events
+from contextos.http_api.routes.events import Reader, stream_request, wants_events
 from contextos.http_api.routes.search import SearchHere
 from contextos.http_api.tracing import trace_of
 
@@ -55,6 +55,7 @@ async def post_run(
     app: AppHere,
     tokens: TokensHere,
     caller: CallerHere,
+    roles: RolesHere,
     response: Response,
     request: Request,
     idempotency_key: Annotated[str | None, Header(max_length=160)] = None,
@@ -70,7 +71,7 @@ async def post_run(
     traced = trace_of(app, caller, request.headers.items(), invoked.trace) if "trace" in fields else begun
     fields = {**fields, "trace": traced.to_json()}
     if wants_events(request):
-        return await stream_request(app, caller, request, fields, invoked)
+        return await stream_request(Reader(app, request, tokens, caller, roles), fields, invoked)
     view = await app.deployment.invoke(fields)
     response.headers["Location"] = f"/v1/runs/{view.run_id}"
     if invoked.mode == "long_running":

@@ -52,11 +52,11 @@ export async function* follow(api: Api, run: string, after = ""): AsyncGenerator
       if (error !== undefined && response.status < 500) throw new ApiError(error, 0);
       if (response.status === 204) return;
       if (response.ok && response.body) {
+        failed = 0;
         const events = response.body.pipeThrough(new TextDecoderStream()).pipeThrough(new EventSourceParserStream());
         for await (const event of events) {
           if (event.id === undefined) throw new Error("the stream has an event without an id");
           after = event.id;
-          failed = 0;
           yield { id: event.id, type: event.event ?? "", document: JSON.parse(event.data) as Record<string, unknown> };
         }
       }

@@ -38,6 +38,7 @@ API_PATIENCE_S: Final = 20
 SILENCE_S: Final = 60
 """A stream on which nothing arrives for so long is opened again; the server writes a line every 15 s."""
 
+MAX_LIMIT_S: Final = 86_400
 VerdictName = Literal["approved", "denied"]
 LedgerName = Literal["context", "effect", "decision"]
 
@@ -58,10 +59,19 @@ def connect(
     authorities are trusted, instead of those of `httpx`. Nothing is sent before the first method.
 
     Raises:
-        InvalidInput: `url` is neither an `https://` URL nor an `http://` one of this machine.
+        InvalidInput: `url` is neither an `https://` URL nor an `http://` one of this machine, or a time is no number of
+            seconds that can be waited.
     """
     checked_url(url)
+    _check_seconds("/timeout_s", timeout_s, least=0.001)
+    _check_seconds("/patience_s", patience_s, least=0)
     return ApiConnection(lambda: Sender(url, token, timeout_s=timeout_s, patience_s=patience_s, tls=tls))
+
+
+def _check_seconds(at: str, value: float, *, least: float) -> None:
+    if not isinstance(value, int | float) or not least <= value <= MAX_LIMIT_S:
+        detail = f"it is no number of seconds from {least:g} to {MAX_LIMIT_S}"
+        raise InvalidInput(Problem(at, "out_of_range", detail, "correct it"))
 
 
 class ApiConnection(AbstractAsyncContextManager["ApiClient"], AbstractContextManager[BlockingRoot]):

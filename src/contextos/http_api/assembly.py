@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contextos.app import App
@@ -16,7 +16,7 @@ from contextos.http_api.control.groups import CONTROL_ROUTES
 from contextos.http_api.login.browsers import browser_routes
 from contextos.http_api.login.callers import caller_routes
 from contextos.http_api.login.passkeys import passkey_routes
-from contextos.http_api.openapi import PROBLEM, describe
+from contextos.http_api.openapi import PREFIX, PROBLEM, check_query, describe
 from contextos.http_api.operate.groups import OPERATE_ROUTES
 from contextos.http_api.operate.metrics import metrics_routes
 from contextos.http_api.operate.work import Work
@@ -79,10 +79,10 @@ def routed_api() -> FastAPI:
         cancel_routes,
         approval_routes,
         session_routes,
+        *CONTROL_ROUTES,
+        *OPERATE_ROUTES,
     ):
-        api.include_router(routes, prefix="/v1", responses=PROBLEM)
-    for routes in (*CONTROL_ROUTES, *OPERATE_ROUTES):
-        api.include_router(routes, prefix="/v1", responses=PROBLEM)
+        api.include_router(routes, prefix=PREFIX, responses=PROBLEM, dependencies=[Depends(check_query)])
     api.include_router(browser_routes)
     api.include_router(metrics_routes, responses=PROBLEM)
     api.include_router(published_routes)

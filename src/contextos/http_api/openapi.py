@@ -6,13 +6,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from contextos import __version__
+from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.facts import nearest_name
+from contextos.errors import InvalidInput, Problem
 from contextos.http_api.control.groups import GOVERNED_BODIES
 from contextos.http_api.cookies import CSRF_HEADER, SESSION_COOKIE
 from contextos.http_api.documents import PROBLEM_JSON, ProblemDocument
@@ -22,6 +25,8 @@ from contextos.http_api.routes.approvals import AnswerDraft, SignedAnswer
 from contextos.http_api.routes.cancels import CancelDraft, SignedCancel
 from contextos.http_api.routes.sessions import CallDraft, SessionEnd, SessionOpening
 
+PREFIX: Final = "/v1"
+"""The beginning of the address of every route of this version."""
 BEARER: Final = "bearer"
 SESSION_SCHEME: Final = "session"
 CSRF: Final = "csrf"
@@ -47,6 +52,22 @@ PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
     }
 }
 """The answer to whatever goes wrong, on every route."""
+
+
+def check_query(request: Request) -> None:
+    """Refuse a query parameter that the route does not have: a misspelt filter would be none.
+
+    Raises:
+        InvalidInput: there is one (`unknown_parameter`).
+    """
+    operations = request.app.openapi()["paths"].get(PREFIX + request.scope["route"].path_format, {})
+    stated = operations.get(request.method.lower(), {}).get("parameters", [])
+    known = {one["name"] for one in stated if one["in"] == "query"}
+    unknown = [name for name in request.query_params if name not in known]
+    if unknown:
+        near = nearest_name(unknown[0], known)
+        remedy = f"write `{near}`" if near else f"use one of {', '.join(sorted(known))}" if known else "leave it out"
+        raise InvalidInput(Problem("/query", "unknown_parameter", f"there is no `{displayed(unknown[0])}`", remedy))
 
 
 def describe(api: FastAPI) -> dict[str, Any]:

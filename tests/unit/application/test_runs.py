@@ -49,7 +49,7 @@ def test_a_list_gives_others_a_turn_at_every_run(tmp_path: Path) -> None:
         task = asyncio.ensure_future(others())
         await asyncio.sleep(0)
         before = turns
-        await Runs(world.deployment).list(TENANT, search=RunSearch(rule="R_NONE"))
+        await world.runs().list(TENANT, search=RunSearch(rule="R_NONE"))
         task.cancel()
         assert turns - before >= 3
 

@@ -219,7 +219,7 @@ def test_a_stream_of_a_run_that_waits_outlasts_lost_connections(monkeypatch: pyt
     alive = b": alive\n\n"
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-    enough = 2 * sending.MAX_TRIES
+    enough = 40
     lost: list[float] = []
 
     async def waited(seconds: float) -> None:
@@ -232,7 +232,7 @@ def test_a_stream_of_a_run_that_waits_outlasts_lost_connections(monkeypatch: pyt
     async def follow() -> None:
         async with (
             raw_server(head, b"%x\r\n%b\r\n" % (len(alive), alive)) as server,
-            connect(f"http://127.0.0.1:{server.port}", "token") as client,
+            connect(f"http://127.0.0.1:{server.port}", "token", patience_s=1) as client,
         ):
             await anext(client.stream("run_1"))
 
@@ -255,3 +255,13 @@ def test_what_is_the_id_of_no_event_is_refused_and_not_sent(after: str) -> None:
         pytest.raises(InvalidInput, match="no event"),
     ):
         list(client.stream("run_1", after=after))
+
+
+@pytest.mark.parametrize(
+    "limits", [{"timeout_s": 0}, {"timeout_s": float("nan")}, {"timeout_s": "5"}, {"patience_s": -1}]
+)
+def test_a_limit_that_is_no_time_is_refused_before_anything_is_sent(limits: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        connect("http://127.0.0.1:1", "token", **limits)
+    [problem] = refused.value.problems
+    assert (problem.pointer, problem.code) == (f"/{next(iter(limits))}", "out_of_range")

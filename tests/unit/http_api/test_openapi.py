@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -80,3 +81,17 @@ def test_the_document_is_openapi_3_1_and_names_the_error_of_every_route(face: Ht
             assert list(problem) == ["application/problem+json"], (method, path)
             assert bool(operation.get("security")) is (path not in OPEN)
     assert document == face.anonymous("GET", "/v1/openapi.json").json()
+
+
+@pytest.mark.parametrize(
+    ("path", "remedy"),
+    [
+        ("/v1/runs?aprover=user_finance_lead_77", "write `approver`"),
+        ("/v1/runs/run_1/why?run=1", "use one of tool"),
+        ("/v1/ready?deep=1", "leave it out"),
+    ],
+)
+def test_a_parameter_that_a_route_does_not_have_is_refused(face: HttpFace, path: str, remedy: str) -> None:
+    answer = face.send("GET", path)
+    [said] = answer.json()["errors"]
+    assert (answer.status_code, said["code"], said["remedy"]) == (422, "unknown_parameter", remedy)

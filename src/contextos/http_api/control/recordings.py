@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from fastapi import APIRouter
-from pydantic import Field, Strict
+from pydantic import Field, Strict, model_validator
 
 from contextos.app import App
 from contextos.contracts.model import ListOnly, Model, Name, Seq
@@ -31,11 +31,17 @@ MAX_READ_RUNS: Final = 200
 
 
 class SessionChoice(Model):
-    """Sessions: `runs`, or the observed ones of the `limit` newest runs; of these intents alone."""
+    """Sessions: `runs`, or the observed ones of the `limit` newest runs (200 unless said); of these intents alone."""
 
     runs: Annotated[tuple[Name, ...], Strict(False), Field(max_length=MAX_READ_RUNS), ListOnly()] = ()
     intents: Seq[Name] = ()
-    limit: int = Field(default=MAX_READ_RUNS, ge=1, le=MAX_READ_RUNS)
+    limit: int | None = Field(default=None, ge=1, le=MAX_READ_RUNS)
+
+    @model_validator(mode="after")
+    def _refuse_a_limit_of_named_runs(self) -> Self:
+        if self.runs and self.limit is not None:
+            raise ValueError("`limit` is of the newest runs, and `runs` are named; leave one out")
+        return self
 
 
 class PackTrial(SessionChoice):
@@ -179,7 +185,7 @@ async def _recording(
     async with children.place(caller.tenant_id):
         named = [(await readable_run(app, caller, roles, one)).run_id for one in sent.runs]
         store = app.stores.tenant(caller.tenant_id)
-        found = await read_sessions(store, caller.tenant_id, app.keys, named, limit=sent.limit)
+        found = await read_sessions(store, caller.tenant_id, app.keys, named, limit=sent.limit or MAX_READ_RUNS)
         recording = found.of_intents(sent.intents)
         sessions = [_told(one) for one in recording.sessions]
         yield recording, {"sessions": sessions, "definitions": tool_definitions(app, caller)}

@@ -10,7 +10,7 @@ import pytest
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE
 from contextos.trust.seal import seal
-from tests.http_face import HttpFace, begin_deploys, http_face
+from tests.http_face import OPERATOR, HttpFace, begin_deploys, http_face
 from tests.unit.http_api.control.test_packs import signed
 from tests.unit.http_api.routes.test_sessions import WHERE, answer, asked, call
 
@@ -87,3 +87,8 @@ def test_an_observing_pack_is_published_used_and_its_findings_are_counted_and_mi
     assert {one["verdict"] for one in calls} <= {"allowed", "ask"}
     nowhere = deploys.send("POST", "/v1/packs/observations", json={"runs": ["run_x"]}, **who)
     assert nowhere.status_code == 404
+
+
+def test_a_limit_of_runs_that_are_named_is_refused(face: HttpFace) -> None:
+    answer = face.send("POST", "/v1/packs/test", by=OPERATOR, json={"document": "x: 1", "runs": ["run_1"], "limit": 5})
+    assert (answer.status_code, "leave one out" in answer.text) == (422, True)

@@ -16,7 +16,7 @@ from contextos.http_api.control.groups import CONTROL_ROUTES
 from contextos.http_api.login.browsers import browser_routes
 from contextos.http_api.login.callers import caller_routes
 from contextos.http_api.login.passkeys import passkey_routes
-from contextos.http_api.openapi import PREFIX, PROBLEM, check_query, describe
+from contextos.http_api.openapi import API_PREFIX, PROBLEM, check_query, describe
 from contextos.http_api.operate.groups import OPERATE_ROUTES
 from contextos.http_api.operate.metrics import metrics_routes
 from contextos.http_api.operate.work import Work
@@ -82,7 +82,7 @@ def routed_api() -> FastAPI:
         *CONTROL_ROUTES,
         *OPERATE_ROUTES,
     ):
-        api.include_router(routes, prefix=PREFIX, responses=PROBLEM, dependencies=[Depends(check_query)])
+        api.include_router(routes, prefix=API_PREFIX, responses=PROBLEM, dependencies=[Depends(check_query)])
     api.include_router(browser_routes)
     api.include_router(metrics_routes, responses=PROBLEM)
     api.include_router(published_routes)

@@ -67,7 +67,7 @@ def session_cookie(request: Request) -> str | None:
 SessionHere = Annotated[str | None, Depends(session_cookie)]
 
 
-async def identified(request: Request, tokens: BearerTokens, session: str | None) -> Caller:
+async def sender_of(request: Request, tokens: BearerTokens, session: str | None) -> Caller:
     """Return who sent a request, by its bearer token or its session.
 
     Raises:
@@ -88,11 +88,11 @@ async def authenticated(request: Request, tokens: TokensHere, session: SessionHe
     """Return who sent a request, which is counted.
 
     Raises:
-        HttpProblem: as `session_cookie` and `identified`.
+        HttpProblem: as `session_cookie` and `sender_of`.
         Overloaded: the caller or their tenant sent too many requests (429).
-        Unavailable: as `identified`.
+        Unavailable: as `sender_of`.
     """
-    caller = await identified(request, tokens, session)
+    caller = await sender_of(request, tokens, session)
     rates.count(caller)
     return caller
 

@@ -25,7 +25,7 @@ from contextos.http_api.routes.approvals import AnswerDraft, SignedAnswer
 from contextos.http_api.routes.cancels import CancelDraft, SignedCancel
 from contextos.http_api.routes.sessions import CallDraft, SessionEnd, SessionOpening
 
-PREFIX: Final = "/v1"
+API_PREFIX: Final = "/v1"
 """The beginning of the address of every route of this version."""
 BEARER: Final = "bearer"
 SESSION_SCHEME: Final = "session"
@@ -60,7 +60,7 @@ def check_query(request: Request) -> None:
     Raises:
         InvalidInput: there is one (`unknown_parameter`).
     """
-    operations = request.app.openapi()["paths"].get(PREFIX + request.scope["route"].path_format, {})
+    operations = request.app.openapi()["paths"].get(API_PREFIX + request.scope["route"].path_format, {})
     stated = operations.get(request.method.lower(), {}).get("parameters", [])
     known = {one["name"] for one in stated if one["in"] == "query"}
     unknown = [name for name in request.query_params if name not in known]

@@ -26,7 +26,7 @@ from contextos.app.bearer import BearerTokens
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import ContextOSError
 from contextos.http_api.access import RolesHere, RunName, held_roles, readable_run
-from contextos.http_api.callers import AppHere, CallerHere, TokensHere, identified, session_cookie
+from contextos.http_api.callers import AppHere, CallerHere, TokensHere, sender_of, session_cookie
 from contextos.http_api.documents import EVENT_STREAM, RequestOutcome
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.rates import Places
@@ -65,7 +65,7 @@ class Reader:
     async def is_still(self) -> bool:
         """Whether the reader is still who they were: nobody logged out, and no role and no agent was lost."""
         try:
-            now = await identified(self.request, self.tokens, session_cookie(self.request))
+            now = await sender_of(self.request, self.tokens, session_cookie(self.request))
             return replace(now, expires_at=self.caller.expires_at) == self.caller and self.roles == await held_roles(
                 self.app, now
             )

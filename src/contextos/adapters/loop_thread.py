@@ -12,7 +12,7 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -21,6 +21,7 @@ from contextos.application.pages import Page
 from contextos.errors import InvalidInput, Problem
 
 ReturnT = TypeVar("ReturnT")
+RootT = TypeVar("RootT")
 
 _CONTEXT: Final = ("__aenter__", "__aexit__")
 
@@ -147,6 +148,31 @@ class BlockingRoot(Blocking):
 
 def _bare(value: Any) -> Any:
     return value._target if isinstance(value, Blocking) else value
+
+
+class BothContexts(AbstractAsyncContextManager[RootT], AbstractContextManager[BlockingRoot]):
+    """A context for `async with`, and for `with` where there is no event loop: it then has one in a thread."""
+
+    _thread: LoopThread | None = None
+
+    def __enter__(self) -> BlockingRoot:
+        thread = LoopThread()
+        with ExitStack() as on_failure:
+            on_failure.callback(thread.close)
+            entered = thread.call(self.__aenter__)
+            on_failure.pop_all()
+        self._thread = thread
+        return BlockingRoot(entered, thread)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        thread, self._thread = self._thread, None
+        assert thread is not None, "it was entered"
+        try:
+            thread.call(self.__aexit__, kind, error, trace)
+        finally:
+            thread.close()
 
 
 def _is_asynchronous(kind: type) -> bool:

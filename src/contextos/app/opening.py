@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from contextos.adapters.loop_thread import BlockingRoot, LoopThread
+from contextos.adapters.loop_thread import BothContexts
 from contextos.app.application import App, publish_heads
 from contextos.app.build import open_app
 from contextos.app.given import GivenPorts
@@ -59,14 +59,13 @@ def open(
     return Opening(settings, GivenPorts(directory, keys, adapters, planner, credentials, telemetry, dev=dev))
 
 
-class Opening(AbstractAsyncContextManager[App], AbstractContextManager[BlockingRoot]):
+class Opening(BothContexts[App]):
     """A deployment that runs between entering and leaving. It can be entered again after it was left."""
 
     def __init__(self, settings: Settings | Path | str, given: GivenPorts) -> None:
         self._settings, self._given = settings, given
         self._entered = False
         self._app: App | None = None
-        self._thread: LoopThread | None = None
 
     async def __aenter__(self) -> App:
         if self._entered:
@@ -111,25 +110,6 @@ class Opening(AbstractAsyncContextManager[App], AbstractContextManager[BlockingR
             await app.engine.stop()
             if app.witness_publisher is not None:
                 await _publish(app)
-
-    def __enter__(self) -> BlockingRoot:
-        thread = LoopThread()
-        with ExitStack() as on_failure:
-            on_failure.callback(thread.close)
-            app = thread.call(self.__aenter__)
-            on_failure.pop_all()
-        self._thread = thread
-        return BlockingRoot(app, thread)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        thread, self._thread = self._thread, None
-        assert thread is not None, "it was entered"
-        try:
-            thread.call(self.__aexit__, kind, error, trace)
-        finally:
-            thread.close()
 
 
 async def _publish(app: App) -> None:

@@ -30,7 +30,7 @@ _MAX_VALUES: Final = 100
 _SNAPSHOT: Final = re.compile(r"kg_(0|[1-9][0-9]{0,15})")
 
 
-class _StatedFact(Model):
+class StatedFact(Model):
     """A fact as its writer states it."""
 
     subject: Ceid
@@ -193,7 +193,7 @@ class Facts:
         integrity: str,
         classification: str,
         observed_at_us: int | None,
-    ) -> _StatedFact:
+    ) -> StatedFact:
         now_us = await recorded_now_us(self._deployment.ports, tenant_id)
         fields = {
             "subject": subject,
@@ -204,7 +204,7 @@ class Facts:
             "classification": classification,
             "observed_at_us": now_us if observed_at_us is None else observed_at_us,
         }
-        return parse(_StatedFact, fields)
+        return parse(StatedFact, fields)
 
     async def _snapshot(self, tenant_id: str, snapshot: str | None) -> int:
         """The number of a snapshot, or of the newest one. Raises `NotFound`."""
@@ -232,7 +232,7 @@ class Facts:
         return tuple(_fact(tenant_id, edge) for edge in edges)
 
     async def _written(
-        self, tenant_id: str, stated: _StatedFact, before: Sequence[KnownFact], at: int, by: Actor
+        self, tenant_id: str, stated: StatedFact, before: Sequence[KnownFact], at: int, by: Actor
     ) -> KnownFact:
         edge = {
             "src": stated.subject,
@@ -251,7 +251,7 @@ class Facts:
         return fact
 
 
-def _says(fact: KnownFact, stated: _StatedFact) -> bool:
+def _says(fact: KnownFact, stated: StatedFact) -> bool:
     """Whether a fact says what is stated, whenever it was observed."""
     said = (fact.source, fact.integrity, fact.classification)
     return said == (stated.source, stated.integrity, stated.classification) and canonical(fact.value) == canonical(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ssl
 from asyncio import sleep, timeout
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, aclosing
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final, Literal
 from uuid import uuid4
 
-from contextos.adapters.loop_thread import BlockingRoot, LoopThread
+from contextos.adapters.loop_thread import BothContexts
 from contextos.client.event_stream import EventReader, StreamedEvent, check_event_id
 from contextos.client.sending import FIRST_PAUSE_S, MAX_PAUSE_S, BearerToken, Sender, checked_url, named
 from contextos.client.sessions import ClientGate
@@ -74,13 +74,12 @@ def _check_seconds(at: str, value: float, *, least: float) -> None:
         raise InvalidInput(Problem(at, "out_of_range", detail, "correct it"))
 
 
-class ApiConnection(AbstractAsyncContextManager["ApiClient"], AbstractContextManager[BlockingRoot]):
+class ApiConnection(BothContexts["ApiClient"]):
     """A client between entering and leaving. It can be entered again after it was left."""
 
     def __init__(self, open_sender: Callable[[], Sender]) -> None:
         self._open = open_sender
         self._sender: Sender | None = None
-        self._thread: LoopThread | None = None
 
     async def __aenter__(self) -> ApiClient:
         if self._sender is not None:
@@ -94,25 +93,6 @@ class ApiConnection(AbstractAsyncContextManager["ApiClient"], AbstractContextMan
         sender, self._sender = self._sender, None
         assert sender is not None, "it was entered"
         await sender.aclose()
-
-    def __enter__(self) -> BlockingRoot:
-        thread = LoopThread("contextos-client")
-        with ExitStack() as on_failure:
-            on_failure.callback(thread.close)
-            client = thread.call(self.__aenter__)
-            on_failure.pop_all()
-        self._thread = thread
-        return BlockingRoot(client, thread)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        thread, self._thread = self._thread, None
-        assert thread is not None, "it was entered"
-        try:
-            thread.call(self.__aexit__, kind, error, trace)
-        finally:
-            thread.close()
 
 
 class ApiClient:

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query
 from pydantic import Field, Strict
 
 from contextos.app import App
-from contextos.application.facts import KnownFact
+from contextos.application.facts import KnownFact, StatedFact
 from contextos.contracts.envelopes.evidence import Classification, IntegrityLevel, commit_key
 from contextos.contracts.ids import CEID, Ceid
-from contextos.contracts.model import MAX_NAME_CHARS, ListOnly, Model, Name, OpenObject, Whole
+from contextos.contracts.model import MAX_NAME_CHARS, ListOnly, Model, Name, OpenObject
 from contextos.contracts.refs import EvidenceRef
 from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
@@ -60,18 +60,10 @@ class FactPage(Model):
     cursor: str | None
 
 
-class FactDraft(Model):
+class FactDraft(StatedFact):
     """A fact as its writer states it, and when it was observed, in Unix microseconds. Only a `trusted` fact answers a
     requirement of a decision.
     """
-
-    subject: Ceid
-    predicate: Name
-    value: Any
-    source: EvidenceRef
-    integrity: IntegrityLevel
-    classification: Classification
-    observed_at_us: Whole
 
 
 class SignedFact(FactDraft, Signed):

@@ -8,7 +8,10 @@ import createClient, { type Client } from "openapi-fetch";
 
 import type { components, paths } from "./api.js";
 
-export type Api = Client<paths>;
+/** A document is JSON. The stream of a run is read by `follow`. */
+type Documents = "application/json" | "application/problem+json";
+
+export type Api = Client<paths, Documents>;
 export type Question = components["schemas"]["QuestionDocument"];
 export type Problem = components["schemas"]["ProblemDocument"];
 export type RunEvent = { id: string; type: string; document: Record<string, unknown> };
@@ -22,7 +25,7 @@ export class ApiError extends Error {
 
 /** Return a client of the API at `url` that sends `token()` with each request and follows no redirect. */
 export function connect(url: string, token: () => string | Promise<string>): Api {
-  const api = createClient<paths>({ baseUrl: url, redirect: "error" });
+  const api = createClient<paths, Documents>({ baseUrl: url, redirect: "error" });
   api.use({
     async onRequest({ request }) {
       request.headers.set("Authorization", `Bearer ${await token()}`);
@@ -43,13 +46,15 @@ export async function found<T>(asked: Promise<{ data?: T; error?: Problem; respo
 /** Yield the events of a run in order until it has ended. A connection that is lost is opened again behind the last. */
 export async function* follow(api: Api, run: string, after = ""): AsyncGenerator<RunEvent> {
   for (let failed = 0; failed < 5; failed++) {
+    let told = 0;
     try {
       const headers = after ? { "last-event-id": after } : {};
       const { error, response } = await api.GET("/v1/runs/{run}/events", {
         params: { path: { run }, header: headers },
         parseAs: "stream",
       });
-      if (error !== undefined && response.status < 500) throw new ApiError(error, 0);
+      if (error !== undefined && response.status < 500 && response.status !== 429) throw new ApiError(error, 0);
+      told = Number(response.headers.get("Retry-After") ?? 0);
       if (response.status === 204) return;
       if (response.ok && response.body) {
         failed = 0;
@@ -64,7 +69,7 @@ export async function* follow(api: Api, run: string, after = ""): AsyncGenerator
       // What `fetch` throws when a connection is lost.
       if (!(error instanceof TypeError)) throw error;
     }
-    await new Promise((resume) => setTimeout(resume, 250 * 2 ** failed));
+    await new Promise((resume) => setTimeout(resume, Math.max(250 * 2 ** failed, told * 1_000)));
   }
   throw new Error("the server did not answer five times in a row");
 }

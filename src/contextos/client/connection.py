@@ -114,9 +114,24 @@ class ApiClient:
         headers = {} if "request_id" in body else {"Idempotency-Key": f'"req_{uuid4().hex}"'}
         return await self._sender.document(RequestOutcome, "POST", "/runs", body=body, headers=headers, repeats=True)
 
-    async def runs(self, *, state: str | None = None, limit: int = 50, cursor: str = "") -> RunListDocument:
-        """Return a page of the runs that the caller may see, newest first."""
-        query = _page(limit, cursor, state=state)
+    async def runs(
+        self,
+        *,
+        state: str | None = None,
+        subject: str | None = None,
+        decision: str | None = None,
+        approver: str | None = None,
+        rule: str | None = None,
+        status: str | None = None,
+        began_from: int | None = None,
+        began_before: int | None = None,
+        limit: int = 50,
+        cursor: str = "",
+    ) -> RunListDocument:
+        """Return a page of the runs that the caller may see and that fit everything that is stated, newest first."""
+        what = {"state": state, "subject": subject, "decision": decision, "approver": approver, "rule": rule}
+        when = {"began_from": began_from, "began_before": began_before}
+        query = _page(limit, cursor, **what, status=status, **when)
         return await self._sender.document(RunListDocument, "GET", "/runs", query=query)
 
     async def run(self, name: str) -> RunDocument:
@@ -278,7 +293,7 @@ class ApiClient:
         return ClientGate.of_document(found, self._sender)
 
 
-def _page(limit: int, cursor: str, **only: str | None) -> dict[str, str | int]:
+def _page(limit: int, cursor: str, **only: str | int | None) -> dict[str, str | int]:
     """The parameters of a page; what is not asked for is left out."""
     stated: dict[str, str | int] = {name: value for name, value in only.items() if value is not None}
     return {**stated, "limit": limit, **({"cursor": cursor} if cursor else {})}

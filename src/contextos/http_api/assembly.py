@@ -22,6 +22,8 @@ from contextos.http_api.operate.metrics import metrics_routes
 from contextos.http_api.operate.work import Work
 from contextos.http_api.problems import SECURE_HEADERS, add_problem_handlers, problem_response
 from contextos.http_api.rates import (
+    MAX_HELD_CALLS,
+    MAX_HELD_CALLS_PER_TENANT,
     MAX_LISTS,
     MAX_LISTS_PER_TENANT,
     MAX_STREAMS,
@@ -57,6 +59,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.browser_logins = app.browser_logins(tokens)
     api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
     api.state.streams = Places("streams of events", MAX_STREAMS, MAX_STREAMS_PER_TENANT)
+    api.state.held = Places("calls that wait", MAX_HELD_CALLS, MAX_HELD_CALLS_PER_TENANT)
     api.state.lists = Places("lists of runs", MAX_LISTS, MAX_LISTS_PER_TENANT)
     api.state.stopping = asyncio.Event()
     api.state.work = Work(api.state.stopping, app.stores)
@@ -84,7 +87,7 @@ def routed_api() -> FastAPI:
     ):
         api.include_router(routes, prefix=API_PREFIX, responses=PROBLEM, dependencies=[Depends(check_query)])
     api.include_router(browser_routes)
-    api.include_router(metrics_routes, responses=PROBLEM)
+    api.include_router(metrics_routes, responses=PROBLEM, dependencies=[Depends(check_query)])
     api.include_router(published_routes)
     api.add_middleware(BoundedHeads)
     api.add_middleware(SecureAnswers, draining=api.state.draining)

@@ -2,7 +2,8 @@
 
 - `MAX_HEAD_S`: a head that is not complete then ends the connection, and so does a body that nobody reads.
 - `MAX_UNSENT_S`: an answer whose reader takes nothing of it for so long ends it.
-- `MAX_CONNECTIONS`: one more is answered with 503, and `SPARE_CONNECTIONS` more are closed.
+- `MAX_CONNECTIONS`: one more is answered with 503, and `SPARE_CONNECTIONS` more are closed. One whose TLS has not begun
+  counts too; `hosting` ends it after `MAX_HEAD_S`.
 - What is no HTTP is answered with a problem document, as every other error is.
 
 The parser is `h11`, because it is the one that bounds the bytes of a head.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import h11
 from starlette.types import Receive, Scope, Send
@@ -21,10 +22,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from contextos.errors import InvalidSettings, Problem
 from contextos.http_api.problems import SECURE_HEADERS, problem_response
 
+if TYPE_CHECKING:
+    import uvicorn
+    from uvicorn.server import ServerState
+
 MAX_HEAD_S: Final = 10
 MAX_UNSENT_S: Final = 60
 MAX_CONNECTIONS: Final = 2048
 SPARE_CONNECTIONS: Final = 64
+MAX_PART_BYTES: Final = 65_536
+"""A larger answer is sent in parts, each within `MAX_UNSENT_S`: a slow reader is none who takes nothing. TLS would take
+a whole answer at once, and nobody would see that its reader takes nothing.
+"""
 OTHER_FILES: Final = 256
 """What the process opens besides connections of clients: the store, its log, the connections of adapters."""
 CLOSING: Final = {**SECURE_HEADERS, "Connection": "close"}
@@ -59,8 +68,23 @@ class BoundedConnection(H11Protocol):
     _head_late: asyncio.TimerHandle | None = None
     _unsent_late: asyncio.TimerHandle | None = None
 
+    def __init__(self, *, config: uvicorn.Config, server_state: ServerState, **named: Any) -> None:
+        super().__init__(config=config, server_state=server_state, **named)
+        # Those of the server that were accepted and whose TLS may yet begin, with the time at which it is too late.
+        self._beginning: dict[BoundedConnection, float] = vars(server_state).setdefault("beginning", {})
+        if config.ssl is None:
+            return
+        now_s = self.loop.time()
+        while self._beginning and next(iter(self._beginning.values())) < now_s:
+            del self._beginning[next(iter(self._beginning))]
+        if len(self._beginning) + len(self.connections) >= MAX_CONNECTIONS + SPARE_CONNECTIONS:
+            # asyncio lets go of what it accepted, which closes it.
+            raise ConnectionAbortedError("too many connections")
+        self._beginning[self] = now_s + MAX_HEAD_S
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection, and begin to wait for its first head."""
+        self._beginning.pop(self, None)
         super().connection_made(transport)
         # So that `pause_writing` is called while anything waits. TLS would call it for nothing too, with a limit of 0.
         transport.set_write_buffer_limits(high=1, low=0)

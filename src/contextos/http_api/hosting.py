@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contextos.http_api.assembly import MAX_HEAD_BYTES
-from contextos.http_api.connections import CLOSING, BoundedConnection, reserve_files
+from contextos.http_api.connections import CLOSING, MAX_HEAD_S, MAX_PART_BYTES, BoundedConnection, reserve_files
 from contextos.http_api.problems import problem_response
 
 if TYPE_CHECKING:
@@ -86,6 +86,19 @@ class DrainingServer(uvicorn.Server):
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Listen. A handshake of TLS has `MAX_HEAD_S`; uvicorn leaves it the 60 s of asyncio."""
+        loop = asyncio.get_running_loop()
+        if self.config.ssl is None:
+            await super().startup(sockets)
+            return
+        listening = partial(loop.create_server, ssl_handshake_timeout=MAX_HEAD_S)
+        loop.create_server = listening  # type: ignore[method-assign]
+        try:
+            await super().startup(sockets)
+        finally:
+            del loop.create_server
+
     def _drain(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._draining.is_set():
             self._stop()
@@ -100,7 +113,7 @@ class DrainingServer(uvicorn.Server):
 
 
 class AnsweredWhenCutOff:
-    """Answers a request with 503 that is cancelled because the server stops."""
+    """Answers a request with 503 that is cancelled because the server stops, and sends a large answer in parts."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -111,6 +124,12 @@ class AnsweredWhenCutOff:
         async def noted(message: Message) -> None:
             nonlocal began
             began = True
+            body = message.get("body", b"")
+            for start in range(0, len(body) - MAX_PART_BYTES, MAX_PART_BYTES):
+                part = body[start : start + MAX_PART_BYTES]
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            if len(body) > MAX_PART_BYTES:
+                message = {**message, "body": body[(len(body) - 1) // MAX_PART_BYTES * MAX_PART_BYTES :]}
             await send(message)
 
         try:

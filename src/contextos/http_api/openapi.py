@@ -45,6 +45,8 @@ PARSED_BODIES: Final[tuple[type[BaseModel], ...]] = (
     *OPERATE_BODIES,
 )
 """The models that FastAPI does not see in the signature of a route."""
+FILLED_IN: Final = frozenset({"request_id", "tenant_id", "user", "trace"})
+"""What the body of a request may leave out: headers and the token say it."""
 PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
     "default": {
         "description": "The request was refused, or could not be answered.",
@@ -63,7 +65,7 @@ def check_query(request: Request) -> None:
     operations = request.app.openapi()["paths"].get(API_PREFIX + request.scope["route"].path_format, {})
     stated = operations.get(request.method.lower(), {}).get("parameters", [])
     known = {one["name"] for one in stated if one["in"] == "query"}
-    unknown = [name for name in request.query_params if name not in known]
+    unknown = [name for name in request.query_params if name and name not in known]
     if unknown:
         near = nearest_name(unknown[0], known)
         remedy = f"write `{near}`" if near else f"use one of {', '.join(sorted(known))}" if known else "leave it out"
@@ -79,6 +81,8 @@ def describe(api: FastAPI) -> dict[str, Any]:
         )
         components = document.setdefault("components", {})
         components.setdefault("schemas", {}).update(generated["$defs"])
+        posted = components["schemas"][InvokeRequest.__name__]
+        posted["required"] = [one for one in posted["required"] if one not in FILLED_IN]
         components["securitySchemes"] = {
             BEARER: {"type": "http", "scheme": "bearer"},
             SESSION_SCHEME: {"type": "apiKey", "in": "cookie", "name": SESSION_COOKIE},

@@ -23,6 +23,9 @@ MAX_LISTS_PER_TENANT: Final = 4
 MAX_STREAMS: Final = 1_536
 MAX_STREAMS_PER_TENANT: Final = 1_024
 """Fewer than `connections.MAX_CONNECTIONS`, so that streams of no tenant take the place of requests."""
+MAX_HELD_CALLS: Final = 128
+MAX_HELD_CALLS_PER_TENANT: Final = 32
+"""Calls that wait in the server are asked for four times a second, so they cost more than streams."""
 BUSY_RETRY_MS: Final = 2_000
 
 

@@ -265,3 +265,11 @@ def test_a_limit_that_is_no_time_is_refused_before_anything_is_sent(limits: dict
         connect("http://127.0.0.1:1", "token", **limits)
     [problem] = refused.value.problems
     assert (problem.pointer, problem.code) == (f"/{next(iter(limits))}", "out_of_range")
+
+
+def test_runs_are_searched_by_what_their_records_say(face: HttpFace, url: str) -> None:
+    face.waiting_run()
+    with connect(url, face.token(REQUESTER)) as client:
+        assert client.runs(status="DEFERRED", began_from=0).items
+        assert not client.runs(status="DEFERRED", began_before=1).items
+        assert not client.runs(approver="user_nobody").items

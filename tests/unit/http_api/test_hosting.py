@@ -21,6 +21,8 @@ from contextos.server.serving import listen
 from tests.certificates import certificate
 from tests.world import run
 
+LARGE_BYTES = 16_000_001
+
 
 @asynccontextmanager
 async def served(
@@ -52,6 +54,10 @@ async def served(
     @api.get("/seen")
     async def seen(request: Request) -> PlainTextResponse:
         return PlainTextResponse(f"{request.url.scheme} {request.client.host if request.client else ''}")
+
+    @api.get("/large")
+    async def large() -> PlainTextResponse:
+        return PlainTextResponse("x" * LARGE_BYTES)
 
     bound = listen("127.0.0.1:0")
     port = bound.getsockname()[1]
@@ -212,5 +218,65 @@ def test_a_server_with_tls_answers_over_tls_alone(tmp_path: Path) -> None:
             for context in (client, old):
                 assert (await exchange(port, SEEN + b"\r\n", context)).endswith(b"https 127.0.0.1")
             assert b"200" not in await exchange(port, SEEN + b"\r\n")
+
+    run(act())
+
+
+@pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "tls"])
+def test_a_large_answer_reaches_a_steady_reader_whole_and_ends_for_one_who_takes_nothing(
+    has_tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is for a reader who takes nothing, not for the whole answer."""
+    chain, key = certificate(tmp_path)
+    client = ssl.create_default_context(cafile=str(chain)) if has_tls else None
+    monkeypatch.setattr(connections, "MAX_UNSENT_S", 1)
+
+    async def read(port: int, *, steady: bool) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client, limit=1_000)
+        writer.write(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        taken = 0
+        if not steady:
+            await asyncio.sleep(3)
+        with suppress(ConnectionError, ssl.SSLError):
+            while part := await reader.read(200_000):
+                taken += len(part)
+                if steady and taken < LARGE_BYTES:
+                    await asyncio.sleep(0.02)
+        writer.close()
+        return taken
+
+    async def act() -> tuple[int, int]:
+        async with served(tls=tls_context(chain, key) if has_tls else None) as (port, *_):
+            return await read(port, steady=True), await read(port, steady=False)
+
+    whole, cut = run(act())
+    assert whole > LARGE_BYTES
+    assert cut < LARGE_BYTES
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_connections_whose_tls_never_begins_are_counted_and_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain, key = certificate(tmp_path)
+    client = ssl.create_default_context(cafile=str(chain))
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(connections, "SPARE_CONNECTIONS", 1)
+    monkeypatch.setattr(connections, "MAX_HEAD_S", 1)
+    monkeypatch.setattr(hosting, "MAX_HEAD_S", 1)
+
+    async def act() -> None:
+        async with served(tls=tls_context(chain, key)) as (port, *_):
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
+            ends = [asyncio.ensure_future(reader.read()) for reader, _ in silent]
+            closed, open_still = await asyncio.wait(ends, timeout=0.3)
+            assert (len(closed), len(open_still)) == (4, 4)
+            await asyncio.wait(ends, timeout=30)
+            assert all(one.done() for one in ends)
+            assert (await exchange(port, SEEN + b"\r\n", client)).endswith(b"https 127.0.0.1")
+            for one in ends:
+                one.exception()
+            for _, writer in silent:
+                writer.close()
 
     run(act())

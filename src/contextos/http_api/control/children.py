@@ -11,16 +11,16 @@ import json
 import logging
 import signal
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
 
-from contextos.errors import InvalidArtifact, MalformedJson, Overloaded, Problem, Unavailable
+from contextos.errors import InvalidArtifact, MalformedJson, Problem, Unavailable
 from contextos.http_api.control import work
 from contextos.http_api.problems import HttpProblem
+from contextos.http_api.rates import Places
 
 MAX_CHILDREN: Final = 4
 MAX_CHILDREN_PER_TENANT: Final = 2
@@ -36,7 +36,7 @@ class Children:
     """The child processes of one server."""
 
     def __init__(self) -> None:
-        self._running: Counter[str] = Counter()
+        self._places = Places("checks of packs", MAX_CHILDREN, MAX_CHILDREN_PER_TENANT)
 
     async def do(self, kind: str, tenant_id: str, **fields: Any) -> dict[str, Any]:
         """Do a task in a place of its own. Raises as `place` and `in_child`."""
@@ -51,17 +51,13 @@ class Children:
             Overloaded: the server or the tenant does as much as it may (429).
             HttpProblem: the work took too long (503).
         """
-        if self._running.total() >= MAX_CHILDREN or self._running[tenant_id] >= MAX_CHILDREN_PER_TENANT:
-            raise Overloaded("authoring", "enough packs are checked at the moment", retry_after_ms=2_000)
-        self._running[tenant_id] += 1
         try:
-            async with asyncio.timeout(MAX_WALL_S):
-                yield
+            with self._places.place(tenant_id):
+                async with asyncio.timeout(MAX_WALL_S):
+                    yield
         except TimeoutError:
             detail = f"the work took longer than {MAX_WALL_S} s; send it again, or less of it"
             raise HttpProblem(503, "too_slow", detail, {"Retry-After": "5"}) from None
-        finally:
-            self._running -= Counter({tenant_id: 1})
 
 
 def children_of(request: Request) -> Children:

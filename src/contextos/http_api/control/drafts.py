@@ -24,6 +24,7 @@ from contextos.http_api.control.children import ChildrenHere
 from contextos.http_api.control.packs import PACK_READERS
 from contextos.http_api.documents import ProblemPart
 from contextos.http_api.routes.runs import named_request
+from contextos.http_api.tracing import trace_of
 from contextos.operations.preview import preview
 from contextos.trust.identity.callers import Caller
 
@@ -147,6 +148,7 @@ async def post_compilation(
 ) -> CompiledDocument:
     """Compile the context that a request would get now. No run is made, nothing is stored and nothing is called."""
     fields = await tokens.request(caller, named_request(await read_object(request), idempotency_key))
+    fields = {"trace": trace_of(app, caller, request.headers.items()).to_json(), **fields}
     async with children.place(caller.tenant_id):
         seen = await preview(app.deployment, canonical(fields))
     return CompiledDocument(compiled=seen.compiled, failures=list(seen.failures))

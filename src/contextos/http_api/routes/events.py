@@ -39,6 +39,8 @@ event_routes: Final = APIRouter(tags=["runs"])
 
 MAX_STREAM_S: Final = 600
 KEEP_ALIVE_S: Final = 15
+UNBUFFERED: Final = {"X-Accel-Buffering": "no"}
+"""For a proxy that would collect events before it passes them on, as nginx does."""
 WAITING: Final = ": waiting\n\n"
 """A comment that keeps a connection alive."""
 OUTCOME_EVENT: Final = "contextos.outcome"
@@ -105,7 +107,7 @@ async def get_events(
     if opened.is_over:
         return Response(status_code=204)
     reader.places.check(run.tenant_id)
-    return StreamingResponse(_written(_live(reader, opened.follow())), media_type=EVENT_STREAM)
+    return StreamingResponse(_written(_live(reader, opened.follow())), 200, UNBUFFERED, EVENT_STREAM)
 
 
 def wants_events(request: Request) -> bool:
@@ -136,9 +138,9 @@ async def stream_request(reader: Reader, fields: dict[str, Any], invoked: Invoke
     else:
         driven.add_done_callback(lambda _: answered.set())
         run_id = await _stored(app, tenant_id, named, driven)
-    live = _live(reader, app.watch.follow(tenant_id, run_id, 0, BEFORE_ALL), answered)
+    live = _live(reader, _until_driven(app.watch.follow(tenant_id, run_id, 0, BEFORE_ALL), driven), answered)
     stream = _answer(app, tenant_id, live, driven)
-    return StreamingResponse(stream, 200, {"Location": f"/v1/runs/{run_id}"}, EVENT_STREAM)
+    return StreamingResponse(stream, 201, {**UNBUFFERED, "Location": f"/v1/runs/{run_id}"}, EVENT_STREAM)
 
 
 async def _stored(app: App, tenant_id: str, named: asyncio.Queue[str], driven: asyncio.Future[RunView]) -> str:
@@ -158,6 +160,16 @@ async def _stored(app: App, tenant_id: str, named: asyncio.Queue[str], driven: a
     finally:
         begun.cancel()
         await asyncio.wait({begun})
+
+
+async def _until_driven(
+    events: AsyncGenerator[StreamEvent], driven: asyncio.Future[RunView]
+) -> AsyncGenerator[StreamEvent]:
+    """Yield events, and end once the run was driven: its end is in the journal a little before its answer is there."""
+    async with aclosing(events):
+        async for event in events:
+            yield event
+    await asyncio.wait({driven})
 
 
 async def _answer(

@@ -46,7 +46,10 @@ Cursor = Annotated[str, Query(max_length=64, description="The `cursor` of the pa
     response_model=RequestOutcome,
     response_model_exclude_unset=True,
     responses={
-        200: {"description": "The events of the run, and then the answer.", "content": {EVENT_STREAM: {}}},
+        201: {
+            "description": "The answer, or the events of the run and then the answer.",
+            "content": {EVENT_STREAM: {}},
+        },
         202: {"model": RequestOutcome, "description": "Stored; an engine drives the `long_running` run."},
     },
     openapi_extra=body_of(InvokeRequest),

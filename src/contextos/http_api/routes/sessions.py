@@ -8,6 +8,7 @@ Source: docs/design/sessions.md; RFC 7240 (`Prefer: wait`).
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
@@ -18,7 +19,7 @@ from contextos.app import App
 from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.envelopes.verdicts import SessionOutcome
 from contextos.contracts.model import Model, OpenObject, Seq
-from contextos.errors import NotFound
+from contextos.errors import NotFound, Overloaded
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere, TokensHere
 from contextos.http_api.documents import (
@@ -30,6 +31,7 @@ from contextos.http_api.documents import (
     ToolDocument,
 )
 from contextos.http_api.problems import not_found
+from contextos.http_api.rates import Places
 from contextos.http_api.tracing import trace_of
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 from contextos.operations.gate.gate import CallAnswer, Done, Gate, Refused, Waiting
@@ -130,15 +132,23 @@ async def post_call(
     prefer: Annotated[str, Header(max_length=200)] = "",
 ) -> CallDocument:
     """Ask for a call. With `Prefer: wait=SECONDS` a call that waits is answered as soon as it waits no longer. A server
-    that stops holds no call.
+    that stops, or that holds many already, holds no call.
     """
     gate = await _own_gate(app, caller, name)
     answer = await gate.call(asked.tool, asked.args, call_id=asked.call_id)
-    left_us = _wait_s(prefer) * 1_000_000
-    while isinstance(answer, Waiting) and left_us > 0 and not request.app.state.draining.is_set():
-        await app.deployment.ports.pause(POLL_US)
-        left_us -= POLL_US
-        answer = await gate.call(asked.tool, asked.args, call_id=asked.call_id)
+    left_us, held = _wait_s(prefer) * 1_000_000, ExitStack()
+    if isinstance(answer, Waiting) and left_us > 0:
+        places: Places = request.app.state.held
+        try:
+            held.enter_context(places.place(caller.tenant_id))
+        except Overloaded:
+            # It is not held, and comes back after `Retry-After`.
+            left_us = 0
+    with held:
+        while isinstance(answer, Waiting) and left_us > 0 and not request.app.state.draining.is_set():
+            await app.deployment.ports.pause(POLL_US)
+            left_us -= POLL_US
+            answer = await gate.call(asked.tool, asked.args, call_id=asked.call_id)
     if isinstance(answer, Waiting):
         response.status_code = 202
         response.headers["Retry-After"] = "1"

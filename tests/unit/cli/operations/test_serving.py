@@ -82,7 +82,7 @@ def test_metrics_that_nobody_could_read_are_refused(shop: Shop) -> None:
 def test_a_server_has_metrics_without_a_collector(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[bytes | None] = []
 
-    async def serve_nobody(api: FastAPI, _bound: socket.socket) -> None:
+    async def serve_nobody(api: FastAPI, _bound: socket.socket, **_how: object) -> None:
         served.append(api.state.contextos.prometheus_text())
 
     monkeypatch.setattr("contextos.http_api.hosting.serve_api", serve_nobody)

@@ -56,6 +56,8 @@ def test_a_request_is_compiled_as_its_run_would_be_and_no_run_is_made(face: Http
     assert seen.status_code == 200, seen.text
     assert seen.json()["failures"] == []
     assert seen.json()["compiled"]["compiled_prompt"]
+    untraced = {name: one for name, one in face.request().items() if name != "trace"}
+    assert face.send("POST", "/v1/packs/compile", json=untraced).json()["failures"] == []
     assert face.call(face.app.runs.position(TENANT)) == before
     unpinned = face.request()
     unpinned["input"]["intent"] = "support.nothing"

@@ -121,7 +121,7 @@ EVENTS = {"Accept": "text/event-stream"}
 def test_a_request_is_answered_by_its_events_and_then_by_what_a_client_without_a_stream_gets(face: HttpFace) -> None:
     body = face.request()
     answer = face.send("POST", "/v1/runs", json=body, headers=EVENTS)
-    assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
+    assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (201, "text/event-stream")
     *events, last = answer.text.strip().split("\n\n")
     again = face.send("POST", "/v1/runs", json=body)
     assert answer.headers["location"] == again.headers["location"]
@@ -147,7 +147,7 @@ def test_the_stream_of_a_request_ends_where_its_run_waits_for_a_person(face: Htt
 
 def test_the_stream_of_a_long_running_request_goes_to_its_end(face: HttpFace) -> None:
     answer = face.send("POST", "/v1/runs", json=face.request(mode="long_running"), headers=EVENTS)
-    assert answer.status_code == 200
+    assert answer.status_code == 201
     outcome = json.loads(answer.text.strip().splitlines()[-1].removeprefix("data: "))["value"]
     assert (outcome["ended"], outcome["record"]["status"]) == (True, "DECIDED")
 

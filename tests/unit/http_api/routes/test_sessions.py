@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
+from contextos.http_api.rates import Places
 from tests.http_face import HttpFace, begin_deploys, http_face
 
 ACME: dict[str, str] = {"by": "ana", "tenant": "acme"}
@@ -58,6 +60,25 @@ def test_a_session_waits_for_a_person_goes_on_and_is_decided(deploys: HttpFace) 
     ended = deploys.send("POST", "/v1/sessions/s1/finish", json={"outcome": "approved"}, **ACME).json()
     assert (ended["run_id"], ended["ended"], ended["record"]["outcome"]) == (run, True, "approved")
     assert ended["record"]["approvals"][0]["approver"] == "olga"
+
+
+def test_a_tenant_that_holds_as_many_calls_as_it_may_is_answered_at_once(
+    deploys: HttpFace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A held call is asked for again and again, so held calls of one tenant would take the server from others."""
+    asked(deploys, "s9")
+    places = Places("calls that wait", 2, 1)
+    monkeypatch.setattr(deploys.api.state, "held", places)
+
+    async def never(_us: int) -> None:
+        raise AssertionError("it was held")
+
+    with places.place("acme"), monkeypatch.context() as patched:
+        patched.setattr(deploys.app.deployment, "ports", replace(deploys.app.deployment.ports, pause=never))
+        answered = call(deploys, "s9", "rollback", WHERE, "rollback", headers={"Prefer": "wait=30"})
+    assert (answered.status_code, answered.json()["status"], answered.headers["retry-after"]) == (202, "waiting", "1")
+    call(deploys, "s9", "rollback", WHERE, "rollback", headers={"Prefer": "wait=1"})
+    places.take("acme")
 
 
 def test_a_denied_call_is_refused_with_what_to_do(deploys: HttpFace) -> None:

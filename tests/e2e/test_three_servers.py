@@ -140,6 +140,8 @@ def test_a_rolling_restart_of_three_servers_drops_no_request(workspace: Path) ->
             log = await asyncio.to_thread(old.stop)
             assert "Traceback" not in log
             load.servers[number] = stack.enter_context(serving(workspace, old.port))
+            # The next one is replaced once this one serves.
+            await asyncio.to_thread(load.servers[number].login)
         await sending
 
     with three_servers(workspace) as servers, ExitStack() as stack:

@@ -13,7 +13,7 @@ from contextos.contracts.ports.gates import Done, Refused, Waiting
 from contextos.errors import ConflictingRequest, InvalidInput, NotFound
 from contextos.frameworks.offers import ask
 from tests.http_face import HttpFace, begin_deploys, http_face, served_url
-from tests.unit.contracts.test_calls import NO_CALLS
+from tests.unit.contracts.ports.test_gates import NO_CALLS
 
 WHERE = {"service": "checkout", "env": "prod"}
 

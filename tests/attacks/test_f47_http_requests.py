@@ -172,3 +172,11 @@ def test_a_fault_of_ours_shows_no_stack_no_path_and_no_query(
     assert answer.json()["detail"].startswith("the request could not be answered")
     for secret in ("Traceback", "/etc", "SELECT", "run_secret", "RuntimeError"):
         assert secret not in answer.text
+
+
+@pytest.mark.parametrize("name", ["Idempotency-Key", "Last-Event-ID"])
+def test_a_header_of_which_one_value_counts_is_refused_twice(face: HttpFace, name: str) -> None:
+    assert face.anonymous("GET", "/v1/health", headers=[(name, '"a"')]).status_code == 200
+    answer = face.anonymous("GET", "/v1/health", headers=[(name, '"a"'), (name, '"b"')])
+    assert is_problem(answer, 400)
+    assert answer.json()["code"] == "header_twice"

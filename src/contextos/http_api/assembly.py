@@ -43,6 +43,8 @@ from contextos.queries.run_view import RunView
 MAX_HEAD_BYTES: Final = 32_768
 """The most bytes of the address and the headers of a request."""
 
+SINGLE_HEADERS: Final = (b"idempotency-key", b"last-event-id")
+"""Headers of which one value counts, so that another one would be ignored."""
 CLOSE: Final = {"Connection": "close"}
 _HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in SECURE_HEADERS.items()]
 
@@ -97,7 +99,8 @@ def routed_api() -> FastAPI:
 
 class BoundedHeads:
     """Refuses a request by its head: larger than `MAX_HEAD_BYTES` (the parser alone lets one pass that arrives in one
-    piece), of another version than HTTP/1, or with two lengths of its body, of which a proxy may have read the other.
+    piece), of another version than HTTP/1, with one of `SINGLE_HEADERS` twice, or with two lengths of its body, of
+    which a proxy may have read the other.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -116,7 +119,11 @@ def _refusal(scope: Scope) -> ASGIApp | None:
     if scope["http_version"] not in ("1.0", "1.1"):
         detail = "this server speaks HTTP/1.1; put a proxy in front for others"
         return problem_response(505, "http_version", detail, headers=CLOSE)
-    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+    names = [name for name, _ in scope["headers"]]
+    if twice := next((one for one in SINGLE_HEADERS if names.count(one) > 1), None):
+        detail = f"the header `{twice.decode()}` is there more than once; send it once"
+        return problem_response(400, "header_twice", detail, headers=CLOSE)
+    if {b"content-length", b"transfer-encoding"} <= {*names}:
         detail = "`Content-Length` and `Transfer-Encoding` are both there; send one of them"
         return problem_response(400, "two_lengths", detail, headers=CLOSE)
     return None

@@ -11,6 +11,7 @@ from contextos.contracts.documents.subscriptions import UNDELIVERED
 from contextos.contracts.model import Model
 from contextos.http_api.access import READER_ROLES, RolesHere, require_role
 from contextos.http_api.callers import AppHere, CallerHere
+from contextos.http_api.control.pages import opened_cursor, sealed_cursor
 from contextos.http_api.routes.runs import Limit
 from contextos.operations.dead_letters import list_dead_letters
 
@@ -79,14 +80,15 @@ async def get_dead_letters(
 ) -> DeadLetterPage:
     """List the runs that failed for good and wait for `POST /v1/runs/{run}/retry`."""
     require_role(roles, *READER_ROLES)
-    found = await list_dead_letters(app.stores.tenant(caller.tenant_id), after=cursor, limit=limit)
+    of = (caller.tenant_id, "dead letters")
+    found = await list_dead_letters(app.stores.tenant(caller.tenant_id), after=opened_cursor(of, cursor), limit=limit)
     items = [
         StuckRun(
             run_id=one.run_id, code=one.code, detail=one.detail, failures=one.failures, failed_at_us=one.failed_at_us
         )
         for one in found
     ]
-    return DeadLetterPage(items=items, cursor=found[-1].run_id if len(found) == limit else None)
+    return DeadLetterPage(items=items, cursor=sealed_cursor(of, found[-1].run_id if len(found) == limit else None))
 
 
 @stuck_routes.get("/dead-letters/notices", response_model_exclude_unset=True)
@@ -95,7 +97,8 @@ async def get_undelivered(
 ) -> UndeliveredPage:
     """List the notices that nobody took."""
     require_role(roles, *READER_ROLES)
-    found = await UNDELIVERED.page(app.stores.tenant(caller.tenant_id), after=cursor, limit=limit)
+    of = (caller.tenant_id, "notices")
+    found = await UNDELIVERED.page(app.stores.tenant(caller.tenant_id), after=opened_cursor(of, cursor), limit=limit)
     items = [
         UndeliveredDocument(
             subscriber=one.key.partition("/")[0],
@@ -108,7 +111,7 @@ async def get_undelivered(
         )
         for one in found
     ]
-    return UndeliveredPage(items=items, cursor=found[-1].key if len(found) == limit else None)
+    return UndeliveredPage(items=items, cursor=sealed_cursor(of, found[-1].key if len(found) == limit else None))
 
 
 @stuck_routes.get("/breakers", response_model_exclude_unset=True)
@@ -117,7 +120,8 @@ async def get_breakers(
 ) -> BreakerPage:
     """List the circuit breakers that have ever opened. Each closes by itself when a call succeeds."""
     require_role(roles, *READER_ROLES)
-    found = await BREAKERS.page(app.stores.tenant(caller.tenant_id), after=cursor, limit=limit)
+    of = (caller.tenant_id, "breakers")
+    found = await BREAKERS.page(app.stores.tenant(caller.tenant_id), after=opened_cursor(of, cursor), limit=limit)
     items = [
         BreakerDocument(
             capability_id=one.key,
@@ -129,4 +133,4 @@ async def get_breakers(
         )
         for one in found
     ]
-    return BreakerPage(items=items, cursor=found[-1].key if len(found) == limit else None)
+    return BreakerPage(items=items, cursor=sealed_cursor(of, found[-1].key if len(found) == limit else None))

@@ -76,3 +76,9 @@ def test_another_tenant_sees_nothing_of_it_and_who_has_no_role_is_refused(face: 
     assert face.send("GET", path, by=OPERATOR, tenant=OTHER_TENANT).json() == {"items": [], "cursor": None}
     for by in (REQUESTER, LEAD):
         assert face.send("GET", path, by=by).json()["code"] == "not_allowed"
+
+
+@pytest.mark.parametrize("path", ["/v1/dead-letters", "/v1/dead-letters/notices", "/v1/breakers"])
+def test_a_cursor_of_no_list_is_refused(face: HttpFace, path: str) -> None:
+    answer = face.send("GET", path, by=OPERATOR, params={"cursor": "run_made_up"})
+    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (422, "unknown_cursor")

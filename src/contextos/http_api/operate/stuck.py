@@ -120,7 +120,7 @@ async def get_breakers(
 ) -> BreakerPage:
     """List the circuit breakers that have ever opened. Each closes by itself when a call succeeds."""
     require_role(roles, *READER_ROLES)
-    of = (caller.tenant_id, "breakers")
+    of = (caller.tenant_id, BREAKERS.name)
     found = await BREAKERS.page(app.stores.tenant(caller.tenant_id), after=opened_cursor(of, cursor), limit=limit)
     items = [
         BreakerDocument(

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import re
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -49,6 +51,16 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a test imports from a temporary folder ends with it: the next test's `agent` is its own."""
+    before, temporary = set(sys.modules), f"{tmp_path_factory.getbasetemp()}{os.sep}"
+    yield
+    for name in sys.modules.keys() - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(temporary):
+            del sys.modules[name]
 
 
 @pytest.fixture(autouse=True)

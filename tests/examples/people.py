@@ -38,8 +38,6 @@ def modules_of(example: str, folder: Path, *names: str) -> Iterator[list[ModuleT
         yield [importlib.import_module(name) for name in names]
     finally:
         sys.path.remove(str(folder))
-        for name in names:
-            sys.modules.pop(name, None)
 
 
 def lines_of(example: str, *names: str) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -22,7 +20,7 @@ MOST_LINES = 120
 
 
 @pytest.fixture
-def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The agent of a workspace that `contextos init` made, which is the current directory and has its pack in force."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     WORKSPACE_TEMPLATES["deploy"](tmp_path / "shop")
@@ -30,8 +28,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
     monkeypatch.syspath_prepend(str(tmp_path / "shop"))
     with contextos.open(".") as app:
         app.initialise("acme", by=contextos.Actor.with_key("otto", read_seed(Path("keys/otto.key"))))
-    yield importlib.import_module("agent")
-    sys.modules.pop("agent", None)
+    return importlib.import_module("agent")
 
 
 def live(service: str, env: str) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +21,7 @@ Why = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture
-def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The agent of the example of deployments, in its workspace."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     WORKSPACE_TEMPLATES["deploy"](tmp_path / "shop")
@@ -30,8 +29,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
     monkeypatch.syspath_prepend(str(tmp_path / "shop"))
     with contextos.open(".") as app:
         app.initialise("acme", by=contextos.Actor.with_key("otto", read_seed(Path("keys/otto.key"))))
-    yield import_module("agent")
-    sys.modules.pop("agent", None)
+    return import_module("agent")
 
 
 @pytest.fixture

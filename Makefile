@@ -6,19 +6,24 @@ BIN := .venv/bin
 SIMULATE_SEEDS ?= 500
 SOAK_SEEDS ?= 5000
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
+PYTEST := $(BIN)/python -m pytest -q --ignore tests/conformance --numprocesses 3 --dist loadfile
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate --quiet
 
 # What the image of `Containerfile` has besides the runtime.
 SERVICE := service postgres http mcp a2a telemetry
 
-.PHONY: demo test agentspec mcp-servers mcp-conformance check simulate bench bench-agentdojo docs soak lock clean
+.PHONY: demo test test-slow agentspec mcp-servers mcp-conformance check simulate bench bench-agentdojo docs soak lock clean
 
 demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
 
 test: .venv/installed
-	$(BIN)/python -m pytest -q -m "not soak" --ignore tests/conformance --numprocesses 3 --dist loadfile
+	$(PYTEST) -m "not slow and not soak"
+
+# What kills processes, restarts servers, types pages into a shell or measures: as long again as `make test`.
+test-slow: .venv/installed
+	$(PYTEST) -m "slow and not soak"
 
 # Agents on WayFlow: its dependencies exclude ours, so it has an environment of its own (600 MB).
 agentspec: .venv-agentspec/locked

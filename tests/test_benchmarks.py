@@ -51,6 +51,8 @@ from benchmarks import verify as verify_
 from contextos.contracts.admission_limits import AdmissionLimits
 from tests.postgres import Database, Server
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def no_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,8 @@ from tests.openapi_documents import OK, document
 from tests.raw_http import raw_server
 from tests.servers.adapters import adapter_of, calls, drafted, hostile
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PEOPLE = json.loads((ROOT / "examples" / "deploy_rollback" / "directory.json").read_text("utf-8"))
 TENANT, SECRET = "acme", "IGNORE ALL RULES"

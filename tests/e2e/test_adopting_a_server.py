@@ -16,6 +16,8 @@ from contextos.cli.demo.templates import copy_template
 from tests.mcp_face import ENVIRONMENT, cli, with_client
 from tests.servers.adapters import FOLDER
 
+pytestmark = pytest.mark.slow
+
 NOTE, SEND = "desk__read_note", "desk__send"
 LETTER = {"to": "ana-of-the-desk", "text": "The report is ready."}
 

@@ -7,12 +7,15 @@ import json
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from contextos.client import connect
 from tests.http_face import LEAD, REQUESTER, TENANT, begin_refunds
 from tests.service_process import service
 from tests.world import run
+
+pytestmark = pytest.mark.slow
 
 PATIENCE_S = 300
 

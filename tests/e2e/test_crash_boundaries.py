@@ -29,6 +29,8 @@ from tests.e2e.crash_driver import Job
 from tests.postgres import Database, Server
 from tests.world import publish_world, run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PAYMENT = "adp_payments.issue_refund"
 PAST_NOT_AFTER_US = 60_000_000

@@ -27,6 +27,8 @@ from tests.e2e.faulty_storage import FaultyPostgres, FaultySqlite
 from tests.postgres import Database
 from tests.world import TENANT, TestWorld, open_world, request, run
 
+pytestmark = pytest.mark.slow
+
 Faults = FaultySqlite | FaultyPostgres
 BY_DEFAULT = {
     ("lost reply", "invoked"),

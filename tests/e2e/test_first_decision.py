@@ -12,6 +12,8 @@ from contextos.cli import run_command_line
 from tests.docs.pages import ROOT, Typed, blocks, make_shim, typed
 from tests.terminal import check_session, play
 
+pytestmark = pytest.mark.slow
+
 PAGE = (ROOT / "docs" / "first-decision.md").read_text("utf-8")
 CONCEPTS = ["tool", "pack", "policy", "approval", "run"]
 MOST_LINES = 120

@@ -11,11 +11,15 @@ import shlex
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.adopting import program
 from tests.docs.pages import ROOT
 from tests.e2e.test_typescript_client import PINNED
 from tests.npm import npm_folder
 from tests.service_pages import type_page
+
+pytestmark = pytest.mark.slow
 
 PAGE = (ROOT / "docs" / "integrate.md").read_text("utf-8")
 

@@ -16,6 +16,8 @@ from contextos.errors import ApprovalRefused, Unavailable
 from tests.e2e.crash_driver import WatchedAdapter, WatchedStores
 from tests.world import TENANT, TestWorld, open_world, request, run
 
+pytestmark = pytest.mark.slow
+
 ENOUGH = 64
 """More boundaries than the run has; the tests stop at the first that it does not reach."""
 LATER_US = 7_000_000

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.http_face import REQUESTER, TENANT, begin_refunds
 from tests.service_process import service
 from tests.world import run
+
+pytestmark = pytest.mark.slow
 
 REQUESTS = 24
 

@@ -21,6 +21,8 @@ from tests.e2e.crash_driver import Job
 from tests.sessions import chosen_by_agent
 from tests.world import open_world, run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -20,6 +20,8 @@ from tests.e2e.faulty_storage import FaultyPostgres
 from tests.postgres import Database
 from tests.world import TENANT, TestWorld, open_world, request, run
 
+pytestmark = pytest.mark.slow
+
 AT_ONCE = 32
 A_FEW = 4
 SWEEPS = 10

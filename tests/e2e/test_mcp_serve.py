@@ -35,6 +35,8 @@ from tests.mcp_face import (
 )
 from tests.npm import node_environment, npm_folder
 
+pytestmark = pytest.mark.slow
+
 
 def http_words(workspace: Path) -> list[str]:
     (workspace / "token").write_text(TOKEN)

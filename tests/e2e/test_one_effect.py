@@ -23,6 +23,8 @@ from contextos.contracts.encoding.codec import loads
 from contextos.store.shared.clock import SystemClock
 from tests.world import TENANT, open_world, place_of, publish_world, request, run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PROCESSES, CALLERS = 3, 100
 LOOPS = {"sqlite": 100}

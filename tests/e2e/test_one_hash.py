@@ -14,6 +14,8 @@ import pytest
 
 from tests.world import TENANT, ManualClock, open_world, request, run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = 20
 ENVIRONMENTS = (

@@ -25,6 +25,8 @@ from tests.servers.adapters import FOLDER, foreign_adapter, reviewed_openapi, se
 from tests.servers.places import DEPLOY, REFUND, ExampleTools, openapi_files
 from tests.world import TENANT, TestWorld, open_world, request, run
 
+pytestmark = pytest.mark.slow
+
 BIN = Path(sys.executable).parent
 
 

@@ -35,6 +35,8 @@ from contextos.store.witness.file import FileWitness
 from contextos.trust.seal import seal
 from tests.world import TENANT, ManualClock, TestWorld, example, open_world, request, run
 
+pytestmark = pytest.mark.slow
+
 QUIET = "tenant_quiet"
 CAPACITY = 4
 LIMITS = AdmissionLimits(max_callers=8, max_callers_per_tenant=CAPACITY, max_turns=2, max_turns_per_tenant=1)

@@ -30,6 +30,8 @@ from tests.e2e.test_heartbeats import TTL_US, two
 from tests.postgres import Database, Server, own_server
 from tests.world import TENANT, TestWorld, open_world, request, run
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_refund_is_approved_paid_once_verified_exported_and_replayed(tmp_path: Path, database: Database) -> None:
     async def go() -> None:

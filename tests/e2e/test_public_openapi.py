@@ -13,6 +13,8 @@ from contextos.adapters.openapi.draft import draft_openapi
 from contextos.adapters.openapi.operations import Operations, ReadOperation, RefusedOperation
 from tests.public_documents import installed
 
+pytestmark = pytest.mark.slow
+
 USABLE_AT_LEAST = {
     "GitHub": 0.95,
     "OpenAI": 0.95,

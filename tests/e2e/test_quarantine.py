@@ -20,6 +20,8 @@ from contextos.operations.gate.gate import Done, Refused
 from tests.e2e.test_quickstart import SEEDS, TENANT, ana, make_workspace
 from tests.servers.adapters import calls, drafted, hostile
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 OTHER_PROCESS = """

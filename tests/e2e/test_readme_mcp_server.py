@@ -6,10 +6,14 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.adopting import FOLDER, SECTION, commands, in_python, type_section
 from tests.docs.pages import ROOT
 from tests.mcp_face import cli
 from tests.npm import PINNED
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_reader_puts_a_stock_server_behind_the_gate_of_a_stock_client(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from contextos.testing import Person, in_memory
 from tests.servers.adapters import FOLDER, adapter_of, drafted
 from tests.servers.desk_server import OUTSIDER
 
+pytestmark = pytest.mark.slow
+
 MAIL = "mail://inbox/1"
 DIRECTORY: dict[str, Any] = {
     "acme": {

@@ -15,6 +15,8 @@ from tests.postgres import Database
 from tests.served import Load, Served, paid, refunds, serving, three_servers, working
 from tests.world import run
 
+pytestmark = pytest.mark.slow
+
 REQUESTS = 24
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from contextos.cli.operations.serving import DEFAULT_PORT
 from tests.docs.pages import ROOT
 from tests.service_pages import PORT, type_page
+
+pytestmark = pytest.mark.slow
 
 PAGE = (ROOT / "docs" / "service.md").read_text("utf-8")
 

@@ -13,6 +13,8 @@ import pytest
 from tests.e2e.storm import Weather, check, lines_of, raged, storm
 from tests.world import run
 
+pytestmark = pytest.mark.slow
+
 CLOCK_OFF = re.compile(
     r"`clock` is unavailable: the clock of this machine is \d+ s (ahead of|behind) the store's, and 5 s are allowed; "
     r"set it, for example with NTP; try again in \d+ ms"

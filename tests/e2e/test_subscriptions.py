@@ -23,6 +23,8 @@ from contextos.store.shared.clock import SystemClock
 from tests.processes import ended, whole_lines
 from tests.world import TENANT, open_world, place_of, publish_world, request, run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 EVENTS = 200
 KILLS = (1, 7, 40)

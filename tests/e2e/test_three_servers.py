@@ -23,6 +23,8 @@ from tests.postgres import Server, own_server
 from tests.served import Load, Served, check_refusal, paid, refunds, serving, three_servers
 from tests.world import run
 
+pytestmark = pytest.mark.slow
+
 REQUESTS = 36
 SOAK_RESTARTS = 10
 SOAK_REQUESTS = 600

@@ -22,6 +22,8 @@ from tests.processes import ended
 from tests.served import Load, Served, free_port, paid, refunds
 from tests.world import run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "three_servers"
 PORTS = ["8771", "8772", "8773"]

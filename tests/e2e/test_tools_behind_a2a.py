@@ -16,6 +16,8 @@ from contextos.contracts.envelopes.tool import AdapterDefinition
 from tests.servers.adapters import agent_adapter, agent_connection, reviewed_agent
 from tests.world import TENANT, TestWorld, open_world, request, run
 
+pytestmark = pytest.mark.slow
+
 
 def written(definition: AdapterDefinition, strategy: str) -> AdapterDefinition:
     """The same definition, with a write that has two seconds and this strategy."""

@@ -28,6 +28,8 @@ from tests.servers.listening import load_module
 from tests.servers.places import DEPLOY, PLACES, REFUND, ExampleTools, Files
 from tests.world import TENANT, TestWorld, open_world, request, run
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Decided:

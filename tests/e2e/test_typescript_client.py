@@ -21,6 +21,8 @@ from tests.npm import node_environment, npm_folder
 from tests.service_process import ServiceProcess, service
 from tests.world import run
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "typescript"
 PACKAGES = json.loads((EXAMPLE / "package.json").read_text("utf-8"))
 PACKAGES_PINNED = sorted({**PACKAGES["dependencies"], **PACKAGES["devDependencies"]}.items())

@@ -25,6 +25,8 @@ from contextos.settings import Settings
 from tests.postgres import Database
 from tests.world import TENANT, run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 REQUESTS = 200
 WORKERS = 3

@@ -22,6 +22,8 @@ from tests.e2e.version_worker import knowing
 from tests.postgres import Database, Server, own_server
 from tests.world import TENANT, TestWorld, open_world, request, run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 OTHER = SEMANTICS + 5
 UNKNOWN = f"the run has semantics {OTHER}, this runtime knows {SEMANTICS}; replay it with the runtime that made it"

@@ -20,6 +20,8 @@ from examples.frameworks import desk
 from tests.frameworks.model_server import served
 from tests.frameworks.runs import effects, in_a_session, in_the_docs, measured_governed, measured_twin, workspace
 
+pytestmark = pytest.mark.slow
+
 SDKS = {"openai": "OpenAI SDK", "anthropic": "Anthropic SDK"}
 SCRIPT = [[(name, args, f"call_{number}")] for number, (name, args) in enumerate(desk.CALLS)]
 

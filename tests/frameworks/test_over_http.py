@@ -24,6 +24,8 @@ from tests.frameworks.model_server import served
 from tests.frameworks.runs import EXAMPLES, ROOT, TENANT, Ended, effects, workspace
 from tests.service_process import ServiceProcess, service
 
+pytestmark = pytest.mark.slow
+
 REQUESTER, LEAD = "usr_771", "user_finance_lead_77"
 AGENTS = ("with_openai", "with_anthropic", "with_pydantic_ai", "with_langgraph", "with_openai_agents")
 ENTRY = "desk_tools.py:TOOLS"

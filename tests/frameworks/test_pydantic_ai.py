@@ -17,6 +17,8 @@ from contextos.frameworks.wrapping import govern
 from examples.frameworks import desk, with_pydantic_ai
 from tests.frameworks.runs import effects, in_a_session, in_the_docs, measured_governed, measured_twin, workspace
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_agent_that_is_killed_goes_on_with_one_run_one_record_and_one_effect(tmp_path: Path) -> None:
     measured = measured_governed("with_pydantic_ai", tmp_path)

@@ -30,6 +30,8 @@ from tests.e2e.test_approvals import OWNER_KEY, SECOND, SECOND_KEY, STRANGER_KEY
 from tests.e2e.test_verdicts import Wrapped, edited
 from tests.world import APPROVER, APPROVER_KEY, OPERATOR, TENANT, TestWorld, example, open_world, request
 
+pytestmark = pytest.mark.slow
+
 ORDER, CUSTOMER, PAYMENTS = "ord_895", "customer:cus_79", "adp_payments"
 AMOUNTS = (3100, 3200, 3300, 3400)
 PEOPLE: dict[str, tuple[str, bytes, str | None]] = {

@@ -14,6 +14,8 @@ from schemathesis.generation import GenerationMode
 
 from tests.http_face import LEAD, OPERATOR, REQUESTER, HttpFace
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = 8
 OPEN = ("/v1/health", "/v1/ready")
 """The routes that need no token. They have no parameters either, and so has `/metrics`."""

@@ -214,7 +214,8 @@ class ApiClient:
         """Request that a run stops, signed as in `answer`. An effect that was sent is not interrupted.
 
         Raises:
-            ApprovalRefused: the run has ended, or the caller may not stop it.
+            ApprovalRefused: the run has ended, or the signature does not count.
+            RequestRefused: the caller may not stop it (`not_allowed`).
             Conflict: the run went on meanwhile; call this again.
         """
         run_id = named((await self.run(name)).run_id)

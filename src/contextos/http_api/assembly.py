@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contextos.app import App
 from contextos.app.bearer import BearerTokens
-from contextos.http_api.control.children import Children
+from contextos.http_api.control.children import child_places
 from contextos.http_api.control.groups import CONTROL_ROUTES
 from contextos.http_api.login.browsers import browser_routes
 from contextos.http_api.login.callers import caller_routes
@@ -65,7 +65,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.lists = Places("lists of runs", MAX_LISTS, MAX_LISTS_PER_TENANT)
     api.state.stopping = asyncio.Event()
     api.state.work = Work(api.state.stopping, app.stores)
-    api.state.children = Children()
+    api.state.child_places = child_places()
     api.state.driven = set[asyncio.Future[RunView]]()
     return api
 

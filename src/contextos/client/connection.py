@@ -21,7 +21,6 @@ from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
 from contextos.http_api.documents import (
     EVENT_STREAM,
     AnswerReceipt,
-    CancelDocument,
     LedgerDocument,
     QuestionDocument,
     QuestionPage,
@@ -29,6 +28,7 @@ from contextos.http_api.documents import (
     RunDocument,
     RunListDocument,
     SessionDocument,
+    StatedAct,
     StatementDocument,
     TimelineDocument,
 )
@@ -220,7 +220,7 @@ class ApiClient:
         """
         run_id = named((await self.run(name)).run_id)
         drafted = await self._sender.document(
-            CancelDocument, "POST", f"/runs/{run_id}/cancel/statement", body={"reason": reason}, repeats=True
+            StatedAct, "POST", f"/runs/{run_id}/cancel/statement", body={"reason": reason}, repeats=True
         )
         expected = {"kind": "run.cancelled", "arguments": {"run": run_id, "reason": reason}}
         check_statement(drafted.statement, expected)

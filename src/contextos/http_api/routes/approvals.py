@@ -28,7 +28,7 @@ from contextos.http_api.documents import (
 )
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.rates import ListsHere
-from contextos.http_api.routes.runs import Cursor, Limit
+from contextos.http_api.shared.pages import Cursor, Limit
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 from contextos.trust.identity.jws import unverified_payload
 

@@ -160,7 +160,7 @@ def deploy(
 async def put_in_force(deployment: Deployment, tenant_id: str, envelope: dict[str, Any]) -> None:
     """Publish a signed pack, with no policies above it, pin it, and fill the graph."""
     by = Actor(OPERATOR, act_signer(OPERATOR_SEED))
-    ref = await publish_artifact(deployment, tenant_id, envelope, by=by)
+    ref, _ = await publish_artifact(deployment, tenant_id, envelope, by=by)
     await activate_policies(deployment, tenant_id, (), expected=0, by=by)
     pin = PackPin(refs=(ref,), intents=("support.refund",), environment=deployment.config.profile)
     await pin_packs(deployment, tenant_id, pin, expected=1, by=by)

@@ -111,7 +111,8 @@ class TestWorld:
         return (await self.deployment.catalog(TENANT).active()).version
 
     async def publish(self, envelope: dict[str, Any], *, by: Actor | None = None, tenant_id: str = TENANT) -> str:
-        return await publish_artifact(self.deployment, tenant_id, envelope, by=by or self.actor())
+        ref, _ = await publish_artifact(self.deployment, tenant_id, envelope, by=by or self.actor())
+        return ref
 
     async def activate(self, *level_refs: tuple[Any, str]) -> None:
         """Put exactly these policies in force."""

@@ -29,7 +29,7 @@ command line::
     |   +-- CircuitOpen         action.breaker; not sent, because recent calls failed         exit 4
     |   +-- StoreRestored       store; the database was restored and nobody recorded that     exit 3
     +-- LostReply               adapters; sent, and the outcome is unknown                    exit 4
-    +-- RequestRefused          client; a server refused it for a reason of HTTP alone        exit 2
+    +-- RequestRefused          client; a server refused it for a reason of no other class    exit 2
     +-- UnfitAnswer             client; a server's answer is not what its contract says       exit 4
 
 A message is lower case, quotes input in backticks, has no full stop and names the remedy.
@@ -275,15 +275,17 @@ class LostReply(ContextOSError):
 
 
 class RequestRefused(ContextOSError):
-    """A server refused a request for a reason that only HTTP has, such as an expired token. `status` is that of the
-    answer, and `reason` the stable code of its problem document.
+    """A server refused a request for a reason that no other class has, such as an expired token or a missing role.
+    `status` is that of the answer, and `reason` the stable code of its problem document (RFC 9457); `problem_type`,
+    `title` and `detail` are the document's own.
     """
 
     code = "request_refused"
     exit_code = 2
 
-    def __init__(self, status: int, reason: str, detail: str) -> None:
+    def __init__(self, status: int, reason: str, problem_type: str, title: str, detail: str) -> None:
         self.status, self.reason = status, reason
+        self.problem_type, self.title, self.detail = problem_type, title, detail
         super().__init__(detail)
 
 

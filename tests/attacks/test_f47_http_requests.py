@@ -137,7 +137,14 @@ def test_a_head_that_is_too_large_is_refused_before_its_token_is_read(
 def test_another_method_is_named_as_such(face: HttpFace, method: str) -> None:
     answer = face.send(method, "/v1/health")
     assert is_problem(answer, 405)
-    assert answer.headers["allow"] == "GET"
+    assert answer.headers["allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"), [("/v1/runs", "GET, HEAD, POST"), ("/v1/pins", "GET, HEAD, POST"), ("/logout", "POST")]
+)
+def test_every_method_of_an_address_is_named(face: HttpFace, path: str, allowed: str) -> None:
+    assert face.send("DELETE", path).headers["allow"] == allowed
 
 
 def test_script_in_a_request_is_data_in_every_answer(face: HttpFace) -> None:

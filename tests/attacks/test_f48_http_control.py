@@ -251,7 +251,8 @@ def test_a_request_that_is_cancelled_ends_its_child(
     monkeypatch.setattr(children, "CHILD", ("-I", str(script)))
 
     async def cancelled() -> int:
-        working = asyncio.create_task(children.Children().do("lint", TENANT))
+        connected = asyncio.Event().wait
+        working = asyncio.create_task(children.Children(children.child_places(), connected).do("lint", TENANT))
         child = int(await asyncio.to_thread(told.read_text))
         working.cancel()
         await asyncio.wait({working})

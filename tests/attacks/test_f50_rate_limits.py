@@ -57,6 +57,9 @@ def test_a_caller_who_sends_too_much_is_refused_until_there_is_room_again(face: 
     assert statuses(face, REQUESTER, 1) == [429]
     clock.at_us += 1_000_000
     assert statuses(face, REQUESTER, 2) == [200, 429]
+    assert face.send("HEAD", "/v1/runs").status_code == 429
+    clock.at_us += 30_000_000
+    assert [face.send(method, "/v1/runs").status_code for method in ("HEAD", "GET")] == [200, 429]
 
 
 def test_other_callers_and_other_tenants_are_answered_meanwhile(face: HttpFace, clock: StandingClock) -> None:

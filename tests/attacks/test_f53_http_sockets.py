@@ -189,10 +189,23 @@ def test_an_address_that_plays_tricks_leads_nowhere(target: Target, address: byt
     assert "x-one" not in answer.headers
 
 
-@pytest.mark.parametrize("method", [b"CONNECT", b"OPTIONS", b"TRACE", b"HEAD", b"get"])
+@pytest.mark.parametrize("method", [b"CONNECT", b"OPTIONS", b"TRACE", b"head", b"get"])
 def test_a_method_that_plays_tricks_opens_no_tunnel(target: Target, method: bytes) -> None:
     answers = target.send(method + b" /v1/runs HTTP/1.1\r\n" + HOST + target.token + END)
     assert [one.status for one in answers] == [405]
+
+
+def test_head_is_answered_without_a_body_that_would_be_the_next_answer(target: Target) -> None:
+    sent = b" /v1/health HTTP/1.1\r\n" + HOST
+    [head] = target.send(b"HEAD" + sent + END)
+    [got] = target.send(b"GET" + sent + END)
+    assert (head.status, head.body, got.status) == (200, b"", 200)
+    assert {**head.headers, "date": ""} == {**got.headers, "date": ""}
+    with socket.create_connection(("127.0.0.1", target.server.port), 60) as peer:
+        peer.sendall(b"HEAD" + sent + b"\r\n" + b"GET" + sent + END)
+        read = b"".join(iter(lambda: peer.recv(1 << 16), b""))
+    assert read.count(got.body) == 1
+    assert read.endswith(got.body)
 
 
 def test_an_upgrade_to_another_protocol_is_ignored(target: Target) -> None:

@@ -21,7 +21,6 @@ from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
 from contextos.http_api.documents import (
     EVENT_STREAM,
     AnswerReceipt,
-    CancelDocument,
     LedgerDocument,
     QuestionDocument,
     QuestionPage,
@@ -29,6 +28,7 @@ from contextos.http_api.documents import (
     RunDocument,
     RunListDocument,
     SessionDocument,
+    StatedAct,
     StatementDocument,
     TimelineDocument,
 )
@@ -214,12 +214,13 @@ class ApiClient:
         """Request that a run stops, signed as in `answer`. An effect that was sent is not interrupted.
 
         Raises:
-            ApprovalRefused: the run has ended, or the caller may not stop it.
+            ApprovalRefused: the run has ended, or the signature does not count.
+            RequestRefused: the caller may not stop it (`not_allowed`).
             Conflict: the run went on meanwhile; call this again.
         """
         run_id = named((await self.run(name)).run_id)
         drafted = await self._sender.document(
-            CancelDocument, "POST", f"/runs/{run_id}/cancel/statement", body={"reason": reason}, repeats=True
+            StatedAct, "POST", f"/runs/{run_id}/cancel/statement", body={"reason": reason}, repeats=True
         )
         expected = {"kind": "run.cancelled", "arguments": {"run": run_id, "reason": reason}}
         check_statement(drafted.statement, expected)

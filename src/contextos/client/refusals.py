@@ -29,6 +29,7 @@ from contextos.errors import (
     Unavailable,
     UnfitAnswer,
     UnknownSemantics,
+    Untimely,
 )
 from contextos.http_api.documents import PROBLEM_JSON, ProblemDocument
 
@@ -45,6 +46,30 @@ _PLAIN: Final[Mapping[str, type[ContextOSError]]] = {
     one.code: one for one in (NotFound, Integrity, SignatureInvalid, UnknownSemantics, LostReply, ContextOSError)
 } | {"defect": ContextOSError}
 """The classes that are made from a sentence alone."""
+
+APPROVAL_REASONS: Final = frozenset(
+    {
+        "already_answered",
+        "assertion_invalid",
+        "expired",
+        "identity_refused",
+        "not_approver",
+        "not_asked",
+        "not_granted",
+        "not_operator",
+        "not_waiting",
+        "other_binding",
+        "self_approval",
+        "self_granted",
+        "self_review",
+        "self_settlement",
+        "unknown_actor",
+        "unsafe_not_allowed",
+    }
+)
+"""The reasons for which the server raises `ApprovalRefused`. `not_allowed` is left out: a role is missing, and a route
+that asks no approval says the same.
+"""
 
 
 def refusal_of(status: int, media_type: str, retry_after: str | None, raw: bytes) -> ContextOSError:
@@ -78,11 +103,13 @@ def _error_of(status: int, told: ProblemDocument, retry_ms: int) -> ContextOSErr
         return _INVALID[told.code](*(parts or [Problem("", code, detail)]))
     if told.code in _PLAIN:
         return _PLAIN[told.code](detail)
-    if told.code == Conflict.code:
+    if told.code in (Conflict.code, Untimely.code):
         return Conflict("run", "read it, then send the request again")
-    if status in (403, 409):
+    if told.code in APPROVAL_REASONS and status in (403, 409):
         return ApprovalRefused(code, detail)
-    return Integrity(detail) if status == 500 else RequestRefused(status, code, detail)
+    if status == 500:
+        return Integrity(detail)
+    return RequestRefused(status, code, _shown(told.type), _shown(told.title), detail)
 
 
 def _shown(text: str) -> str:

@@ -52,13 +52,16 @@ class MinuteQuota(Generic[KeyT]):
     def __init__(self, per_minute: int) -> None:
         self._part_us = PERIOD_US // per_minute
         self._used_until_us: dict[KeyT, int] = {}
+        self._last_us = self._elapsed_us = 0
 
     def take(self, key: KeyT, now_us: int) -> int:
         """Use up one, and return 0; or use none, and return after how many microseconds there is one again."""
         kept = self._used_until_us
-        # A clock that was set back must not make anybody wait for longer than a period.
-        used_us = min(max(kept.pop(key, 0), now_us), now_us + PERIOD_US)
-        early_us = used_us + self._part_us - now_us - PERIOD_US
+        # Only what a clock goes forward counts, so that one that is set back uses nothing up.
+        self._elapsed_us += max(0, now_us - self._last_us)
+        self._last_us = now_us
+        used_us = max(kept.pop(key, 0), self._elapsed_us)
+        early_us = used_us + self._part_us - self._elapsed_us - PERIOD_US
         kept[key] = used_us if early_us > 0 else used_us + self._part_us
         if len(kept) > MAX_KEPT_KEYS:
             del kept[next(iter(kept))]

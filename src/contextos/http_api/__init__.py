@@ -4,7 +4,8 @@ Owns the translation of a request to a call and of its answer to a document, and
 answer: runs, approvals and sessions are those of `application` and `operations`, and the engine drives the runs.
 
 - `assembly`: the whole API as one ASGI application. `routes`: one module for each kind of thing; `control` and
-  `operate`: the same for those who govern and operate a tenant; `login`: for people with a browser.
+  `operate`: the same for those who govern and operate a tenant; `login`: for people with a browser. `shared`: pages,
+  tags and signed acts, which the groups of routes share.
 - `callers`: who sent a request, by its bearer token or its session; `rates`: how many they may send. `cookies`:
   those of browsers that log in.
 - `access`: what a caller may see. `bodies`: bounded JSON. `documents`: the models of the answers.

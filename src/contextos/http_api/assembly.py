@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contextos.app import App
 from contextos.app.bearer import BearerTokens
-from contextos.http_api.control.children import Children
+from contextos.http_api.control.children import child_places
 from contextos.http_api.control.groups import CONTROL_ROUTES
 from contextos.http_api.login.browsers import browser_routes
 from contextos.http_api.login.callers import caller_routes
@@ -65,7 +65,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.lists = Places("lists of runs", MAX_LISTS, MAX_LISTS_PER_TENANT)
     api.state.stopping = asyncio.Event()
     api.state.work = Work(api.state.stopping, app.stores)
-    api.state.children = Children()
+    api.state.child_places = child_places()
     api.state.driven = set[asyncio.Future[RunView]]()
     return api
 
@@ -93,6 +93,7 @@ def routed_api() -> FastAPI:
     api.include_router(published_routes)
     api.add_middleware(BoundedHeads)
     api.add_middleware(SecureAnswers, draining=api.state.draining)
+    api.add_middleware(HeadAsGet)
     api.openapi = partial(describe, api)  # type: ignore[method-assign]  # as FastAPI documents it
     return api
 
@@ -151,3 +152,23 @@ class SecureAnswers:
             await send(message)
 
         await self._app(scope, receive, send_secure)
+
+
+class HeadAsGet:
+    """Answers HEAD with the status and the headers of GET, and no body (RFC 9110, section 9.3.2). The answer is whole
+    after its headers, so that a stream ends as if its reader had gone away.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_head(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                await send({"type": "http.response.body", "body": b""})
+
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            await self._app({**scope, "method": "GET"}, receive, send_head)
+        else:
+            await self._app(scope, receive, send)

@@ -307,8 +307,8 @@ class AnswerReceipt(Model):
     binding_digest: str
 
 
-class CancelDocument(Model):
-    """What the caller signs to stop a run as it is now. `signing_inputs` are as those of an approval's statement."""
+class StatedAct(Model):
+    """One statement of an act, as things are now. `signing_inputs` are as those of an approval's statement."""
 
     statement: OpenObject
     signing_inputs: dict[str, str]

@@ -7,13 +7,14 @@ reason.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import (
@@ -128,7 +129,7 @@ async def _contextos_error(_request: Request, error: Exception) -> Response:
     return problem_response(status, code, detail, parts, headers)
 
 
-async def _http_error(_request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "it is registered for these"
     if isinstance(error, HttpProblem):
         return problem_response(error.status_code, error.code, error.detail, headers=error.headers)
@@ -137,9 +138,17 @@ async def _http_error(_request: Request, error: Exception) -> Response:
         return problem_response(404, found.code, found.detail)
     if error.status_code == 405:
         detail = "this address has no such method; `Allow` lists those that it has"
-        return problem_response(405, "method_not_allowed", detail, headers=error.headers)
+        return problem_response(405, "method_not_allowed", detail, headers={"Allow": ", ".join(_allowed(request))})
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
     return problem_response(error.status_code, code, "the request cannot be read as HTTP", headers=error.headers)
+
+
+def _allowed(request: Request) -> Iterator[str]:
+    """The methods of an address. The framework names those of the first route that has it."""
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        asked = {**request.scope, "method": method}
+        if any(route.matches(asked)[0] is Match.FULL for route in request.app.routes):
+            yield from ("GET", "HEAD") if method == "GET" else (method,)
 
 
 async def _unfit_parameters(_request: Request, error: Exception) -> Response:

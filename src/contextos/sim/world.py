@@ -169,7 +169,7 @@ class SimulatedWorld:
         assert self.scenario.policy is not None, "only a scenario with a policy activates it"
         tenant_id, by = example.EXAMPLE_TENANT, example.operator()
         envelope = seal(POLICY_TYPE, canonical(self.scenario.policy.bundle()), example.keys(), "pack")
-        ref = immediately(publish_artifact(self.admin, tenant_id, envelope, by=by))
+        ref, _ = immediately(publish_artifact(self.admin, tenant_id, envelope, by=by))
         expected = immediately(self.admin.catalog(tenant_id).active()).version
         immediately(activate_policies(self.admin, tenant_id, (("tenant", ref),), expected=expected, by=by))
         self.changed_at_us["policy"] = self.scheduler.now_us

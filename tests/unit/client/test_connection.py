@@ -108,6 +108,9 @@ def test_what_does_not_exist_and_who_is_nobody_are_typed(face: HttpFace, url: st
     with connect(url, "nobody") as nobody, pytest.raises(RequestRefused) as refused:
         nobody.runs()
     assert (refused.value.status, refused.value.reason) == (401, "unauthenticated")
+    with pytest.raises(RequestRefused) as refused:
+        requester.questions(role="finance_lead")
+    assert (refused.value.status, refused.value.reason) == (403, "not_allowed")
 
 
 def test_a_token_can_be_renewed(face: HttpFace, url: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from contextos.client.refusals import refusal_of
+import contextos
+from contextos.client.refusals import APPROVAL_REASONS, refusal_of
 from contextos.errors import (
     ApprovalRefused,
     Conflict,
@@ -27,6 +30,7 @@ from contextos.errors import (
     StoreRestored,
     Unavailable,
     UnfitAnswer,
+    Untimely,
 )
 from contextos.http_api.problems import HttpProblem, _contextos_error, _http_error, not_found
 from tests.attacks.test_f52_client import PROBLEM
@@ -67,7 +71,11 @@ def test_an_invalid_input_has_its_class_and_its_problems(kind: type[InvalidInput
         (StoreRestored("an operator records it"), Unavailable),
         (HttpProblem(401, "unauthenticated", "send a token"), RequestRefused),
         (HttpProblem(415, "unsupported_media_type", "send JSON"), RequestRefused),
-        (HttpProblem(403, "not_approver", "not your role"), ApprovalRefused),
+        (Untimely("run", 5), Conflict),
+        (ApprovalRefused("not_approver", "not your role"), ApprovalRefused),
+        (HttpProblem(403, "not_allowed", "this needs the role `auditor`"), RequestRefused),
+        (HttpProblem(403, "csrf_token", "send it"), RequestRefused),
+        (HttpProblem(409, "of_a_later_version", "not now"), RequestRefused),
     ],
 )
 def test_every_error_has_the_class_that_the_server_raised(error: Exception, kind: type[ContextOSError]) -> None:
@@ -79,6 +87,34 @@ def test_a_refused_approval_says_why() -> None:
         found = through(ApprovalRefused(reason, "not so"))
         assert isinstance(found, ApprovalRefused)
         assert (found.reason, str(found)) == (reason, "not so")
+
+
+def test_what_is_no_refused_approval_keeps_its_problem_document() -> None:
+    found = through(HttpProblem(403, "not_allowed", "this needs the role `auditor`"))
+    assert isinstance(found, RequestRefused)
+    assert (found.status, found.reason, found.problem_type, found.title, found.detail) == (
+        403,
+        "not_allowed",
+        "urn:contextos:problem:not_allowed",
+        "Forbidden",
+        "this needs the role `auditor`",
+    )
+    assert str(found) == found.detail
+
+
+def test_a_reason_counts_for_an_approval_with_its_status_alone() -> None:
+    assert type(through(HttpProblem(418, "expired", "not so"))) is RequestRefused
+
+
+def test_the_reasons_of_refused_approvals_are_those_that_the_runtime_raises() -> None:
+    raised = {
+        one.args[0].value
+        for path in Path(contextos.__file__).parent.rglob("*.py")
+        for one in ast.walk(ast.parse(path.read_text()))
+        if isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id == "ApprovalRefused"
+        if isinstance(one.args[0], ast.Constant)
+    }
+    assert raised - {"not_allowed", "not_confirmed"} == APPROVAL_REASONS, "a role is missing; the command line alone"
 
 
 def test_the_time_to_come_back_is_that_of_the_server() -> None:

@@ -61,6 +61,16 @@ def test_the_refusal_says_when_there_is_room_again() -> None:
     made.count(caller("ana"))
 
 
+def test_a_clock_that_is_put_back_refuses_nobody() -> None:
+    made, clock = rates(per_caller=2, per_tenant=4)
+    made.count(caller("ana"))
+    clock.at_us -= 3_600_000_000
+    made.count(caller("ana"))
+    made.count(caller("ben"))
+    with pytest.raises(Overloaded, match="you sent 2 requests"):
+        made.count(caller("ana"))
+
+
 def test_a_tenant_has_its_places_and_the_server_all_of_them() -> None:
     places = Places("lists", 3, 2)
     places.take("a")

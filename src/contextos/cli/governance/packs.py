@@ -84,7 +84,8 @@ def publish_command(
             if not isinstance(envelope, dict) or "payloadType" not in envelope:
                 remedy = "sign a pack with `contextos pack sign`"
                 raise InvalidInput(Problem("", "not_signed", "it is no artifact in a signed envelope", remedy))
-            return await publish_artifact(context.deployment, context.tenant_id, envelope, by=actor)
+            ref, _ = await publish_artifact(context.deployment, context.tenant_id, envelope, by=actor)
+            return ref
 
     ref = with_unchecked_context(workspace, tenant, operation)
     print_result({"ref": ref}, [f"{displayed(ref)} is published"], as_json=as_json)

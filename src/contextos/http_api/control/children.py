@@ -1,7 +1,7 @@
 """Runs `work` in child processes: off the event loop, a few at once, bounded in size, memory and time.
 
-A child that is too slow is killed, and so is one whose request is cancelled. It gets no environment and no file of
-ours.
+A child that is too slow is killed, and so is one whose caller goes away or whose request is cancelled. It gets no
+environment and no file of ours.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
+from starlette.types import Receive
 
 from contextos.errors import InvalidArtifact, MalformedJson, Problem, Unavailable
 from contextos.http_api.control import work
@@ -32,11 +33,18 @@ CHILD: Final = ("-I", "-m", work.__name__)
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Children:
-    """The child processes of one server."""
+def child_places() -> Places:
+    """Return the places for the child processes of one server."""
+    return Places("checks of packs", MAX_CHILDREN, MAX_CHILDREN_PER_TENANT)
 
-    def __init__(self) -> None:
-        self._places = Places("checks of packs", MAX_CHILDREN, MAX_CHILDREN_PER_TENANT)
+
+class Children:
+    """The child processes of one request, in places of the server. `receive` is that of the request, whose body was
+    read: what comes next is that its caller went away.
+    """
+
+    def __init__(self, places: Places, receive: Receive) -> None:
+        self._places, self._receive = places, receive
 
     async def do(self, kind: str, tenant_id: str, **fields: Any) -> dict[str, Any]:
         """Do a task in a place of its own. Raises as `place` and `in_child`."""
@@ -45,7 +53,7 @@ class Children:
 
     @asynccontextmanager
     async def place(self, tenant_id: str) -> AsyncIterator[None]:
-        """Return a context in which a tenant does heavy work, for `MAX_WALL_S` at most.
+        """Return a context in which a tenant does heavy work, for `MAX_WALL_S` at most, and while the caller is there.
 
         Raises:
             Overloaded: the server or the tenant does as much as it may (429).
@@ -53,17 +61,27 @@ class Children:
         """
         try:
             with self._places.place(tenant_id):
-                async with asyncio.timeout(MAX_WALL_S):
-                    yield
+                async with asyncio.timeout(MAX_WALL_S) as limit:
+                    watching = asyncio.create_task(self._end_without_caller(limit))
+                    try:
+                        yield
+                    finally:
+                        watching.cancel()
         except TimeoutError:
             detail = f"the work took longer than {MAX_WALL_S} s; send it again, or less of it"
             raise HttpProblem(503, "too_slow", detail, {"Retry-After": "5"}) from None
 
+    async def _end_without_caller(self, limit: asyncio.Timeout) -> None:
+        """Let the time be over when the caller goes away. Nobody reads that the work was too slow."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not limit.expired():
+            limit.reschedule(asyncio.get_running_loop().time())
+
 
 def children_of(request: Request) -> Children:
-    """Return the children of the server."""
-    children: Children = request.app.state.children
-    return children
+    """Return the children of a request."""
+    return Children(request.app.state.child_places, request.receive)
 
 
 ChildrenHere = Annotated[Children, Depends(children_of)]
@@ -101,12 +119,15 @@ async def _answer(task: bytes) -> dict[str, Any]:
         )
     except OSError as error:
         raise Unavailable("authoring", "no process can be started") from error
+    talk = asyncio.create_task(process.communicate(task))
     try:
-        out, _ = await process.communicate(task)
+        await asyncio.wait({talk})
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+        # To its end also when cancelled: `process.wait()` alone never returns if a full pipe is left unread.
+        await asyncio.wait({talk})
+    out, _ = talk.result()
     if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL, work.OUT_OF_MEMORY):
         detail = "the document costs more time or memory than it may; send a smaller one"
         raise HttpProblem(422, "too_much_work", detail)

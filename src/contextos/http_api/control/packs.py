@@ -18,10 +18,9 @@ from contextos.errors import SignatureInvalid
 from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.control.pages import LongCursor, is_unchanged, unchanged
-from contextos.http_api.control.signing import ActDocument, Signed, act_document, signing_actor
 from contextos.http_api.problems import HttpProblem
-from contextos.http_api.routes.runs import Limit
+from contextos.http_api.shared.pages import Limit, LongCursor, is_unchanged, unchanged
+from contextos.http_api.shared.signing import ActDocument, Signed, act_document, signing_actor
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.checks import MAX_REASON_CHARS, refuse_reason
 from contextos.operations.acts.governance import publish_artifact, withdraw_artifact
@@ -147,16 +146,24 @@ async def post_publication_statement(
     return await act_document(app, caller, lambda by: _publish(app, caller.tenant_id, sent, by))
 
 
-@pack_routes.post("/packs", status_code=201, openapi_extra=body_of(SignedPublication))
+@pack_routes.post(
+    "/packs",
+    status_code=201,
+    responses={200: {"model": PublishedDocument, "description": "The same content is published already."}},
+    openapi_extra=body_of(SignedPublication),
+)
 async def post_publication(
-    app: AppHere, caller: CallerHere, roles: RolesHere, sent: SignedPublicationBody
+    app: AppHere, caller: CallerHere, roles: RolesHere, sent: SignedPublicationBody, response: Response
 ) -> PublishedDocument:
     """Publish an artifact. Nothing uses it before it is pinned or activated, and its publisher approves no run of it.
 
     The same content again changes nothing.
     """
     require_role(roles, PUBLISHER_ROLE)
-    return PublishedDocument(ref=await _publish(app, caller.tenant_id, sent, signing_actor(caller, sent)))
+    ref, new = await _publish(app, caller.tenant_id, sent, signing_actor(caller, sent))
+    if not new:
+        response.status_code = 200
+    return PublishedDocument(ref=ref)
 
 
 @pack_routes.post("/packs/{ref}/withdraw/statement", openapi_extra=body_of(Withdrawal))
@@ -178,7 +185,7 @@ async def post_withdrawal(
     return ActiveVersion(version=sent.expected + 1)
 
 
-async def _publish(app: App, tenant_id: str, sent: Publication, by: Actor) -> str:
+async def _publish(app: App, tenant_id: str, sent: Publication, by: Actor) -> tuple[str, bool]:
     try:
         app.deployment.catalog(tenant_id).opened(dict(sent.envelope))
     except SignatureInvalid:

@@ -19,9 +19,10 @@ from contextos.errors import InvalidEnvelope, NotFound, Problem
 from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.control.signing import ActToken, StatedAct, to_sign
+from contextos.http_api.documents import StatedAct
 from contextos.http_api.operate.work import WorkHere, WorkTime
 from contextos.http_api.problems import not_found
+from contextos.http_api.shared.signing import ActToken, to_sign
 from contextos.operations.acts.act import Actor
 from contextos.operations.signing import SignStatement
 from contextos.queries.run_names import run_named

@@ -13,9 +13,9 @@ from contextos.errors import NotFound
 from contextos.http_api.access import RolesHere, RunName, readable_run, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.control.signing import ActToken, StatedAct, to_sign
-from contextos.http_api.documents import RequestOutcome
+from contextos.http_api.documents import RequestOutcome, StatedAct
 from contextos.http_api.problems import HttpProblem
+from contextos.http_api.shared.signing import ActToken, to_sign
 from contextos.operations.acts.act import Actor
 from contextos.operations.operator import retry_run
 from contextos.trust.approvals.assertion import OPERATOR_ROLE

@@ -11,8 +11,8 @@ from contextos.contracts.refs import EvidenceRef
 from contextos.http_api.access import RolesHere, RunName, readable_run
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.control.signing import ActToken, StatedAct, to_sign
-from contextos.http_api.documents import RequestOutcome
+from contextos.http_api.documents import RequestOutcome, StatedAct
+from contextos.http_api.shared.signing import ActToken, to_sign
 from contextos.operations.operator import SettlementInput
 
 settlement_routes: Final = APIRouter(tags=["runs"])

@@ -11,8 +11,7 @@ from contextos.contracts.documents.subscriptions import UNDELIVERED
 from contextos.contracts.model import Model
 from contextos.http_api.access import READER_ROLES, RolesHere, require_role
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.control.pages import opened_cursor, sealed_cursor
-from contextos.http_api.routes.runs import Limit
+from contextos.http_api.shared.pages import Limit, opened_cursor, sealed_cursor
 from contextos.operations.dead_letters import list_dead_letters
 
 stuck_routes: Final = APIRouter(tags=["operations"])

@@ -28,7 +28,7 @@ from contextos.http_api.documents import (
 )
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.rates import ListsHere
-from contextos.http_api.routes.runs import Cursor, Limit
+from contextos.http_api.shared.pages import Cursor, Limit
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 from contextos.trust.identity.jws import unverified_payload
 
@@ -72,7 +72,7 @@ async def get_questions(
 ) -> QuestionPage:
     """List the open questions to the roles that the caller holds, newest first."""
     if role is not None and role not in roles:
-        raise HttpProblem(403, "not_approver", "you do not hold this role")
+        raise HttpProblem(403, "not_allowed", "you do not hold this role")
     with lists.place(caller.tenant_id):
         page = await app.approvals.waiting(caller.tenant_id, role=role, roles=roles, limit=limit, cursor=cursor)
     return QuestionPage(

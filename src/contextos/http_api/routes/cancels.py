@@ -7,13 +7,12 @@ from typing import Annotated, Final
 from fastapi import APIRouter
 from pydantic import Field
 
-from contextos.contracts.encoding.codec import loads
-from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
 from contextos.contracts.model import Model
 from contextos.http_api.access import RolesHere, RunName, readable_run
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.documents import CancelDocument, RequestOutcome
+from contextos.http_api.documents import RequestOutcome, StatedAct
+from contextos.http_api.shared.signing import ActToken, to_sign
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 
 cancel_routes: Final = APIRouter(tags=["runs"])
@@ -28,7 +27,7 @@ class CancelDraft(Model):
 class SignedCancel(CancelDraft):
     """The request to stop a run, with the compact JWS of its statement by the caller's key."""
 
-    token: str = Field(max_length=MAX_TOKEN_CHARS)
+    token: ActToken
 
 
 CancelDraftBody = Annotated[CancelDraft, json_of(CancelDraft)]
@@ -40,15 +39,11 @@ SignedCancelBody = Annotated[SignedCancel, json_of(SignedCancel)]
 )
 async def post_cancel_statement(
     app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName, draft: CancelDraftBody
-) -> CancelDocument:
+) -> StatedAct:
     """Return what the caller signs to stop a run. Nothing is recorded."""
     run = await readable_run(app, caller, roles, name)
     said = await app.cancels.statement(run.tenant_id, run.run_id, caller.subject, draft.reason)
-    known = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
-    statement = loads(said.payload)
-    assert isinstance(statement, dict), "an act is an object"
-    inputs = {one.kid: said.signing_input(one.kid).decode() for one in (known.keys if known else ())}
-    return CancelDocument(statement=statement, signing_inputs=inputs)
+    return await to_sign(app, caller, said)
 
 
 @cancel_routes.post(

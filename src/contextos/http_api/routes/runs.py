@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from contextos.application.pages import MAX_PAGE_ITEMS
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
@@ -32,12 +31,10 @@ from contextos.http_api.problems import HttpProblem, not_found
 from contextos.http_api.rates import ListsHere
 from contextos.http_api.routes.events import Reader, stream_request, wants_events
 from contextos.http_api.routes.search import SearchHere
+from contextos.http_api.shared.pages import Cursor, Limit, is_unchanged, unchanged
 from contextos.http_api.tracing import trace_of
 
 run_routes: Final = APIRouter(tags=["runs"])
-
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS, description="The most items of the page.")]
-Cursor = Annotated[str, Query(max_length=64, description="The `cursor` of the page before.")]
 
 
 @run_routes.post(
@@ -140,9 +137,8 @@ async def get_record(
     if record is None:
         raise not_found()
     tag = f'"{record.record_hash}"'
-    stated = {one.strip().removeprefix("W/") for one in (if_none_match or "").split(",")}
-    if not stated.isdisjoint({tag, "*"}):
-        return Response(status_code=304, headers={"ETag": tag})
+    if is_unchanged(tag, if_none_match):
+        return unchanged(tag)
     response.headers["ETag"] = tag
     return record
 

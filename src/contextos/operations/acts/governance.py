@@ -19,8 +19,10 @@ from contextos.operations.deployment import Deployment
 from contextos.trust.redact import SECRET_REMEDY, find_secrets
 
 
-async def publish_artifact(app: Deployment, tenant_id: str, envelope: Mapping[str, Any], *, by: Actor) -> str:
-    """Publish a signed artifact and return its ref. Publishing the same content again changes nothing.
+async def publish_artifact(
+    app: Deployment, tenant_id: str, envelope: Mapping[str, Any], *, by: Actor
+) -> tuple[str, bool]:
+    """Publish a signed artifact, and return its ref and whether it is new. The same content again changes nothing.
 
     The publisher is the person whose key signs this act. They cannot approve what depends on the artifact.
 
@@ -37,7 +39,7 @@ async def publish_artifact(app: Deployment, tenant_id: str, envelope: Mapping[st
     if proposed:
         await app.refuse_retired(tenant_id, envelope)
         await commit_act(app.ports, app.config, tenant_id, proposed, by)
-    return ref
+    return ref, proposed is not None
 
 
 async def activate_policies(

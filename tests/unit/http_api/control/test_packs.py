@@ -79,8 +79,11 @@ def test_a_pack_is_published_by_the_signature_of_a_publisher(face: HttpFace) -> 
     assert ref == "ctxpack.support@5.3.0"
     read = face.send("GET", f"/v1/packs/{ref}", by=OPERATOR).json()
     assert (read["publisher"], read["withdrawn"]) == (OPERATOR, False)
-    nothing = face.send("POST", "/v1/packs/statement", by=OPERATOR, json={"envelope": another_pack(face, "5.3.0")})
+    same = {"envelope": another_pack(face, "5.3.0")}
+    nothing = face.send("POST", "/v1/packs/statement", by=OPERATOR, json=same)
     assert nothing.json() == {"statements": []}, "the same content again changes nothing"
+    again = face.send("POST", "/v1/packs", by=OPERATOR, json={**same, "tokens": []})
+    assert (again.status_code, again.json()) == (200, {"ref": ref}), "nothing was created"
 
 
 def test_an_expansion_says_what_its_author_signs(face: HttpFace) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contextos.errors import InvalidInput
-from contextos.http_api.control.pages import is_unchanged, page_of, unchanged
+from contextos.http_api.shared.pages import is_unchanged, page_of, unchanged
 
 OF = ("tenant_a", "pins", 3)
 

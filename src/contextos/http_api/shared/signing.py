@@ -13,7 +13,8 @@ from pydantic import Field
 from contextos.app import App
 from contextos.application.acts import ActStatement, signed_elsewhere, statements_of
 from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
-from contextos.contracts.model import MAX_COUNT, Model, OpenObject, Seq
+from contextos.contracts.model import MAX_COUNT, Model, Seq
+from contextos.http_api.documents import StatedAct
 from contextos.operations.acts.act import Actor
 from contextos.trust.identity.callers import Caller
 
@@ -25,13 +26,6 @@ class Signed(Model):
     """The fields of an act with its proof: a compact JWS by the caller's key for each statement, in any order."""
 
     tokens: Seq[ActToken]
-
-
-class StatedAct(Model):
-    """One statement of an act, as things are now. `signing_inputs` are as those of an approval's statement."""
-
-    statement: OpenObject
-    signing_inputs: dict[str, str]
 
 
 class ActDocument(Model):

@@ -7,11 +7,14 @@ from typing import Annotated, TypeVar
 
 from fastapi import Query, Response
 
+from contextos.application.pages import MAX_PAGE_ITEMS
 from contextos.contracts.encoding.jcs import content_address
 from contextos.errors import InvalidInput, Problem
 
 ItemT = TypeVar("ItemT")
 
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE_ITEMS, description="The most items of the page.")]
+Cursor = Annotated[str, Query(max_length=64, description="The `cursor` of the page before.")]
 LongCursor = Annotated[str, Query(max_length=300, description="The `cursor` of the page before.")]
 
 ListName = tuple[str | int | None, ...]

@@ -60,7 +60,7 @@ class Children:
             raise HttpProblem(503, "too_slow", detail, {"Retry-After": "5"}) from None
 
 
-def children_of(request: Request) -> Children:
+async def children_of(request: Request) -> Children:
     """Return the children of the server."""
     children: Children = request.app.state.children
     return children

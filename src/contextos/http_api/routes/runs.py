@@ -15,7 +15,7 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import InvalidInput, Problem
-from contextos.http_api.access import RolesHere, RunName, readable_run, reads_every_run
+from contextos.http_api.access import RolesHere, RunName, held_roles, readable_run, reads_every_run
 from contextos.http_api.bodies import body_of, read_object
 from contextos.http_api.callers import AppHere, CallerHere, TokensHere
 from contextos.http_api.documents import (
@@ -58,7 +58,6 @@ async def post_run(
     app: AppHere,
     tokens: TokensHere,
     caller: CallerHere,
-    roles: RolesHere,
     response: Response,
     request: Request,
     idempotency_key: Annotated[str | None, Header(max_length=160)] = None,
@@ -74,7 +73,8 @@ async def post_run(
     traced = trace_of(app, caller, request.headers.items(), invoked.trace) if "trace" in fields else begun
     fields = {**fields, "trace": traced.to_json()}
     if wants_events(request):
-        return await stream_request(Reader(app, request, tokens, caller, roles), fields, invoked)
+        reader = Reader(app, request, caller, await held_roles(app, caller))
+        return await stream_request(reader, fields, invoked)
     view = await app.deployment.invoke(fields)
     response.headers["Location"] = f"/v1/runs/{view.run_id}"
     if invoked.mode == "long_running":

@@ -20,6 +20,7 @@ from contextos.http_api.bodies import body_of, read_object
 from contextos.http_api.callers import AppHere, CallerHere, TokensHere
 from contextos.http_api.documents import (
     EVENT_STREAM,
+    JSON,
     LedgerDocument,
     LedgerLine,
     RequestOutcome,
@@ -44,7 +45,6 @@ Cursor = Annotated[str, Query(max_length=64, description="The `cursor` of the pa
     "/runs",
     status_code=201,
     response_model=RequestOutcome,
-    response_model_exclude_unset=True,
     responses={
         201: {
             "description": "The answer, or the events of the run and then the answer.",
@@ -58,10 +58,9 @@ async def post_run(
     app: AppHere,
     tokens: TokensHere,
     caller: CallerHere,
-    response: Response,
     request: Request,
     idempotency_key: Annotated[str | None, Header(max_length=160)] = None,
-) -> RequestOutcome | Response:
+) -> Response:
     """Send a request. It is driven until it ends or waits; a `long_running` one is stored, and an engine drives it.
 
     The same request again is the same run and gets the same answer. With `Accept: text/event-stream` the answer is a
@@ -76,11 +75,12 @@ async def post_run(
         reader = Reader(app, request, caller, await held_roles(app, caller))
         return await stream_request(reader, fields, invoked)
     view = await app.deployment.invoke(fields)
-    response.headers["Location"] = f"/v1/runs/{view.run_id}"
+    status = 201
     if invoked.mode == "long_running":
-        response.status_code = 202
+        status = 202
         app.engine.submit(view.tenant_id, view.run_id)
-    return RequestOutcome.of_view(view)
+    headers = {"Location": f"/v1/runs/{view.run_id}"}
+    return Response(RequestOutcome.json_of_view(view), status, headers, JSON)
 
 
 @run_routes.get("/runs", response_model_exclude_unset=True)

@@ -7,7 +7,6 @@ has its port and the tokens of the user and of the approver, as JSON.
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -21,6 +20,7 @@ from contextos.adapters.directory import FileDirectory
 from contextos.app import App
 from contextos.app.application import local_engine
 from contextos.app.bearer import BearerTokens
+from contextos.cli.operations.worker import spare_collections
 from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.engine.lease_owner import Owner
@@ -55,8 +55,7 @@ async def open_app(path: Path) -> App:
 async def running(app: App) -> AsyncIterator[App]:
     """Drive due runs until the block ends, as `contextos serve` does."""
     await app.engine.start()
-    gc.collect()
-    gc.freeze()
+    spare_collections()
     try:
         yield app
     finally:

@@ -69,7 +69,11 @@ class _Waiter:
 
     def wake(self) -> None:
         """Resolve the future on its own loop. Raises `RuntimeError` if that loop is closed."""
-        self.loop.call_soon_threadsafe(_resolve, self.future)
+        if asyncio._get_running_loop() is self.loop:
+            # Another thread would have to wake the loop up, which costs a system call and one more turn of the loop.
+            _resolve(self.future)
+        else:
+            self.loop.call_soon_threadsafe(_resolve, self.future)
 
 
 class AdmissionController:

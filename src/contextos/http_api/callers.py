@@ -36,18 +36,11 @@ async def served_tokens(request: Request) -> BearerTokens:
     return tokens
 
 
-def request_rates(request: Request) -> RequestRates:
-    """Return what counts the requests of callers."""
-    rates: RequestRates = request.app.state.rates
-    return rates
-
-
 AppHere = Annotated[App, Depends(opened_app)]
-RatesHere = Annotated[RequestRates, Depends(request_rates)]
 TokensHere = Annotated[BearerTokens, Depends(served_tokens)]
 
 
-def session_cookie(request: Request) -> str | None:
+async def session_cookie(request: Request) -> str | None:
     """Return the cookie of a session, if a request has one and there are sessions here. Nothing is verified.
 
     Raises:
@@ -67,16 +60,18 @@ def session_cookie(request: Request) -> str | None:
 SessionHere = Annotated[str | None, Depends(session_cookie)]
 
 
-async def sender_of(request: Request, tokens: BearerTokens, session: str | None) -> Caller:
+async def sender_of(request: Request) -> Caller:
     """Return who sent a request, by its bearer token or its session.
 
     Raises:
-        HttpProblem: there is no bearer token and no session, or it is refused (401). The answer does not say why.
+        HttpProblem: as `session_cookie`; or there is no bearer token and no session, or it is refused (401). The answer
+            does not say why.
         Unavailable: as `BearerTokens.caller` and `BrowserLogins.caller`.
     """
+    session = await session_cookie(request)
     try:
         if session is None:
-            return await tokens.caller(_bearer_token(request))
+            return await (await served_tokens(request)).caller(_bearer_token(request))
         caller: Caller = await request.app.state.browser_logins.caller(session)
         return caller
     except (SignatureInvalid, NotFound):
@@ -84,15 +79,16 @@ async def sender_of(request: Request, tokens: BearerTokens, session: str | None)
         raise _unauthenticated(f'Bearer realm="{REALM}"{error}') from None
 
 
-async def authenticated(request: Request, tokens: TokensHere, session: SessionHere, rates: RatesHere) -> Caller:
+async def authenticated(request: Request) -> Caller:
     """Return who sent a request, which is counted.
 
     Raises:
-        HttpProblem: as `session_cookie` and `sender_of`.
+        HttpProblem: as `sender_of`.
         Overloaded: the caller or their tenant sent too many requests (429).
         Unavailable: as `sender_of`.
     """
-    caller = await sender_of(request, tokens, session)
+    caller = await sender_of(request)
+    rates: RequestRates = request.app.state.rates
     rates.count(caller)
     return caller
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -56,13 +57,17 @@ PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
 """The answer to whatever goes wrong, on every route."""
 
 
-def check_query(request: Request) -> None:
+async def check_query(request: Request) -> None:
     """Refuse a query parameter that the route does not have: a misspelt filter would be none.
 
     Raises:
         InvalidInput: there is one (`unknown_parameter`).
     """
-    operations = request.app.openapi()["paths"].get(API_PREFIX + request.scope["route"].path_format, {})
+    if not request.scope["query_string"]:
+        return
+    # In a thread: it is made at the first use, which takes a while.
+    document = await run_in_threadpool(request.app.openapi)
+    operations = document["paths"].get(API_PREFIX + request.scope["route"].path_format, {})
     stated = operations.get(request.method.lower(), {}).get("parameters", [])
     known = {one["name"] for one in stated if one["in"] == "query"}
     unknown = [name for name in request.query_params if name and name not in known]

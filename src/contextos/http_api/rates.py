@@ -81,7 +81,7 @@ class Places:
             self.free(tenant_id)
 
 
-def list_places(request: Request) -> Places:
+async def list_places(request: Request) -> Places:
     """Return the places for lists that read and verify many runs."""
     places: Places = request.app.state.lists
     return places

@@ -323,6 +323,27 @@ def test_a_cancelled_caller_gives_back_its_place(held_up_in: str) -> None:
     assert (made.driving, len(made._waiters), len(made._queue)) == (0, 0, 0)
 
 
+def test_a_turn_is_given_within_an_event_loop_without_waking_it_as_another_thread_would(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def act() -> None:
+        made, loop, woken = gate(replace(SMALL, max_turns=1)), asyncio.get_running_loop(), []
+        monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *named: woken.append(named))
+        last: list[str] = []
+
+        async def drive(run_id: str) -> None:
+            async with made.turn("acme", run_id):
+                async with made.yield_turn("acme", run_id):
+                    await asyncio.sleep(0)
+                last.append(run_id)
+
+        await asyncio.gather(drive("run_a"), drive("run_b"))
+        assert sorted(last) == ["run_a", "run_b"]
+        assert not woken
+
+    run(act())
+
+
 def test_a_turn_is_handed_over_between_the_event_loops_of_two_threads() -> None:
     made, now, most = gate(replace(SMALL, max_turns=1, max_turns_per_tenant=1)), Counter[str](), list[int]()
 

@@ -1,8 +1,9 @@
-"""A driver lets the store block the event loop only while it drives one run."""
+"""A driver lets the store block the event loop only while it drives one run, and keeps nothing of a run that ended."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, 
 from contextos.contracts.journal import Batch
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.storage import Store
+from contextos.trust.journal.ledger import RunJournal
 from tests.world import TestWorld, open_world, request, run
 
 
@@ -94,6 +96,30 @@ def test_a_run_that_waits_for_a_person_is_not_driven(tmp_path: Path) -> None:
         stores.noted.clear()
         done = await world.invoke(request(900, "req_done"))
         assert set(stores.noted) == {(done.run_id, True)}
+        world.close()
+
+    run(act())
+
+
+def test_nothing_of_a_run_that_ended_waits_for_the_garbage_collector(tmp_path: Path) -> None:
+    async def act() -> None:
+        world = await open_world(tmp_path)
+        gc.disable()
+        try:
+            small = await world.invoke(request(900, "req_small"))
+            asked = await world.invoke(request(4200, "req_large"))
+            assert small.ended
+            assert (await world.approve(asked.run_id)).ended
+            # A thread that made a call lets go of it a moment later.
+            for _ in range(1_000):
+                kept = {one.run_id for one in gc.get_objects() if isinstance(one, RunJournal)}
+                kept &= {small.run_id, asked.run_id}
+                if not kept:
+                    break
+                await asyncio.sleep(0.01)
+            assert not kept
+        finally:
+            gc.enable()
         world.close()
 
     run(act())

@@ -86,45 +86,47 @@ async def look_up_operation(
 
     async def call() -> dict[str, Any]:
         denial, place = _denial_key(capability, key), operation_key(capability.capability_id, key)
-        found = await find_documents(
-            ports.store,
-            CANCELS.place(journal.run_id),
-            DENIALS.place(denial),
-            OPERATIONS.place(place),
-            EPOCHS.place(EPOCH_KEY),
-        )
-        answer: dict[str, Any] = {
-            **await _cancel(ports, found, journal.run_id),
-            "denied": found.has(DENIALS, denial),
-            "state": "free",
-            "version": 0,
-            "mutations": [],
-            "epoch": _epoch(found.one(EPOCHS, EPOCH_KEY)),
-        }
-        known = found.one(OPERATIONS, place)
-        # A run that is cancelled does not wait for the run that has the operation.
-        if known and not answer["cancelled"]:
-            if when != "again" and not await is_proved(ports, place, known):
-                return await call()
-            if known.body.fingerprint != fingerprint:
-                return {**answer, "state": "other_body"}
-            if known.body.state == "completed":
-                output, mutations = known.body.output, list(known.body.mutations)
-                made_by = {"run_id": known.body.run_id, "tool_call_id": known.body.tool_call_id}
-                return {**answer, "state": "completed", "output": output, "mutations": mutations, "made_by": made_by}
-            if known.body.state == "unusable":
-                return {**answer, "state": "unusable"}
-            if known.body.state == "released":
-                return {**answer, "version": known.version}
-            now_us = ports.clock.now_us()
-            if when != "before" or (deadline_us is not None and now_us >= deadline_us):
-                # Waiting for the other run would make everything that was just rechecked out of date.
-                return {**answer, "state": "claimed"}
-            # The longer it has waited, the later it reads again: the other run can be waiting for a person.
-            waited_us = max(0, now_us - journal.now_us)
-            again_us = now_us + min(max(RETRY_CLAIMED_US, waited_us // 2), MAX_RETRY_CLAIMED_US)
-            raise Parked(again_us if deadline_us is None else min(again_us, deadline_us), operation=place)
-        return answer
+        # A loop: a function that calls itself is a reference cycle, which would keep the whole run in memory.
+        while True:
+            found = await find_documents(
+                ports.store,
+                CANCELS.place(journal.run_id),
+                DENIALS.place(denial),
+                OPERATIONS.place(place),
+                EPOCHS.place(EPOCH_KEY),
+            )
+            answer: dict[str, Any] = {
+                **await _cancel(ports, found, journal.run_id),
+                "denied": found.has(DENIALS, denial),
+                "state": "free",
+                "version": 0,
+                "mutations": [],
+                "epoch": _epoch(found.one(EPOCHS, EPOCH_KEY)),
+            }
+            known = found.one(OPERATIONS, place)
+            # A run that is cancelled does not wait for the run that has the operation.
+            if known is None or answer["cancelled"]:
+                return answer
+            if when == "again" or await is_proved(ports, place, known):
+                break
+        if known.body.fingerprint != fingerprint:
+            return {**answer, "state": "other_body"}
+        if known.body.state == "completed":
+            output, mutations = known.body.output, list(known.body.mutations)
+            made_by = {"run_id": known.body.run_id, "tool_call_id": known.body.tool_call_id}
+            return {**answer, "state": "completed", "output": output, "mutations": mutations, "made_by": made_by}
+        if known.body.state == "unusable":
+            return {**answer, "state": "unusable"}
+        if known.body.state == "released":
+            return {**answer, "version": known.version}
+        now_us = ports.clock.now_us()
+        if when != "before" or (deadline_us is not None and now_us >= deadline_us):
+            # Waiting for the other run would make everything that was just rechecked out of date.
+            return {**answer, "state": "claimed"}
+        # The longer it has waited, the later it reads again: the other run can be waiting for a person.
+        waited_us = max(0, now_us - journal.now_us)
+        again_us = now_us + min(max(RETRY_CLAIMED_US, waited_us // 2), MAX_RETRY_CLAIMED_US)
+        raise Parked(again_us if deadline_us is None else min(again_us, deadline_us), operation=place)
 
     request = {"capability_id": capability.capability_id, "key": key, "fingerprint": fingerprint}
     found: dict[str, Any] = await journal.record("act.looked_up", f"{when}/{step_key}", request, call)

@@ -79,7 +79,7 @@ class Children:
             limit.reschedule(asyncio.get_running_loop().time())
 
 
-def children_of(request: Request) -> Children:
+async def children_of(request: Request) -> Children:
     """Return the children of a request."""
     return Children(request.app.state.child_places, request.receive)
 

@@ -70,7 +70,7 @@ class Work:
         return await asyncio.shield(future)
 
 
-def work_of(request: Request) -> Work:
+async def work_of(request: Request) -> Work:
     """Return the long work of the server."""
     work: Work = request.app.state.work
     return work

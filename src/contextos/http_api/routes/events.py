@@ -22,11 +22,10 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
 from contextos.app import App
-from contextos.app.bearer import BearerTokens
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import ContextOSError
 from contextos.http_api.access import RolesHere, RunName, held_roles, readable_run
-from contextos.http_api.callers import AppHere, CallerHere, TokensHere, sender_of, session_cookie
+from contextos.http_api.callers import AppHere, CallerHere, sender_of
 from contextos.http_api.documents import EVENT_STREAM, RequestOutcome
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.rates import Places
@@ -55,7 +54,6 @@ class Reader:
 
     app: App
     request: Request
-    tokens: BearerTokens
     caller: Caller
     roles: frozenset[str]
 
@@ -67,7 +65,7 @@ class Reader:
     async def is_still(self) -> bool:
         """Whether the reader is still who they were: nobody logged out, and no role and no agent was lost."""
         try:
-            now = await sender_of(self.request, self.tokens, session_cookie(self.request))
+            now = await sender_of(self.request)
             return replace(now, expires_at=self.caller.expires_at) == self.caller and self.roles == await held_roles(
                 self.app, now
             )
@@ -81,9 +79,9 @@ class Reader:
         return places
 
 
-def stream_reader(app: AppHere, request: Request, tokens: TokensHere, caller: CallerHere, roles: RolesHere) -> Reader:
+async def stream_reader(app: AppHere, request: Request, caller: CallerHere, roles: RolesHere) -> Reader:
     """Return who reads a stream."""
-    return Reader(app, request, tokens, caller, roles)
+    return Reader(app, request, caller, roles)
 
 
 ReaderHere = Annotated[Reader, Depends(stream_reader)]

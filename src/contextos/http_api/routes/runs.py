@@ -14,11 +14,12 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import InvalidInput, Problem
-from contextos.http_api.access import RolesHere, RunName, readable_run, reads_every_run
+from contextos.http_api.access import RolesHere, RunName, held_roles, readable_run, reads_every_run
 from contextos.http_api.bodies import body_of, read_object
 from contextos.http_api.callers import AppHere, CallerHere, TokensHere
 from contextos.http_api.documents import (
     EVENT_STREAM,
+    JSON,
     LedgerDocument,
     LedgerLine,
     RequestOutcome,
@@ -41,7 +42,6 @@ run_routes: Final = APIRouter(tags=["runs"])
     "/runs",
     status_code=201,
     response_model=RequestOutcome,
-    response_model_exclude_unset=True,
     responses={
         201: {
             "description": "The answer, or the events of the run and then the answer.",
@@ -55,11 +55,9 @@ async def post_run(
     app: AppHere,
     tokens: TokensHere,
     caller: CallerHere,
-    roles: RolesHere,
-    response: Response,
     request: Request,
     idempotency_key: Annotated[str | None, Header(max_length=160)] = None,
-) -> RequestOutcome | Response:
+) -> Response:
     """Send a request. It is driven until it ends or waits; a `long_running` one is stored, and an engine drives it.
 
     The same request again is the same run and gets the same answer. With `Accept: text/event-stream` the answer is a
@@ -71,13 +69,15 @@ async def post_run(
     traced = trace_of(app, caller, request.headers.items(), invoked.trace) if "trace" in fields else begun
     fields = {**fields, "trace": traced.to_json()}
     if wants_events(request):
-        return await stream_request(Reader(app, request, tokens, caller, roles), fields, invoked)
+        reader = Reader(app, request, caller, await held_roles(app, caller))
+        return await stream_request(reader, fields, invoked)
     view = await app.deployment.invoke(fields)
-    response.headers["Location"] = f"/v1/runs/{view.run_id}"
+    status = 201
     if invoked.mode == "long_running":
-        response.status_code = 202
+        status = 202
         app.engine.submit(view.tenant_id, view.run_id)
-    return RequestOutcome.of_view(view)
+    headers = {"Location": f"/v1/runs/{view.run_id}"}
+    return Response(RequestOutcome.json_of_view(view), status, headers, JSON)
 
 
 @run_routes.get("/runs", response_model_exclude_unset=True)

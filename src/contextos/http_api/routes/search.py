@@ -13,7 +13,7 @@ from contextos.contracts.model import MAX_COUNT
 _NAME_CHARS: Final = 512
 
 
-def searched(
+async def searched(
     subject: Annotated[
         str | None,
         Query(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import signal
 import sqlite3
@@ -15,12 +16,13 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from contextos.app import open_app
+from contextos.cli.operations.worker import spare_collections
 from contextos.operations import dead_letters
 from contextos.settings import Settings
 from tests.loopback import Answer, Asked, serving
 from tests.processes import ended
 from tests.segments import drop_triggers
-from tests.world import TENANT
+from tests.world import TENANT, open_world, request, run
 
 HOOK_SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 
@@ -177,3 +179,20 @@ def wait_until(happened) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("it did not happen within a minute")
+
+
+def test_a_process_that_drives_runs_collects_no_garbage_for_a_few_of_them(tmp_path) -> None:
+    async def act() -> None:
+        world, before, collected = await open_world(tmp_path), gc.get_threshold(), []
+        spare_collections()
+        gc.callbacks.append(lambda *said: collected.append(said))
+        try:
+            for number in range(5):
+                assert (await world.invoke(request(900, f"req_{number}"))).ended
+        finally:
+            gc.callbacks.pop()
+            gc.set_threshold(*before)
+        assert not collected
+        world.close()
+
+    run(act())

@@ -69,7 +69,11 @@ class _Waiter:
 
     def wake(self) -> None:
         """Resolve the future on its own loop. Raises `RuntimeError` if that loop is closed."""
-        if asyncio._get_running_loop() is self.loop:
+        try:
+            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is self.loop:
             # Another thread would have to wake the loop up, which costs a system call and one more turn of the loop.
             _resolve(self.future)
         else:

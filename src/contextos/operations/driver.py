@@ -155,7 +155,7 @@ class RunDriver:
             if not isinstance(read, SuspendedRun):
                 return read
             suspended = read
-            message = None if message and _is_recorded(message, suspended.journal.entries) else message
+            message = None if message and _is_recorded(message, suspended.journal) else message
         journal, wake_at_us = suspended.journal, None
         journal.deliver(message)
         if suspended.sends_heartbeats:
@@ -197,7 +197,7 @@ class RunDriver:
         journal = suspended.journal
         if journal.state != "open" or acts != suspended.acts or suspended.inputs != self._inputs(tenant_id):
             return False
-        return not _is_recorded(message, journal.entries)
+        return not _is_recorded(message, journal)
 
     async def _read(
         self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, suspended: SuspendedRun | None
@@ -324,6 +324,6 @@ class RunDriver:
             raise ClockOff(off_us, CLOCK_MARGIN_US)
 
 
-def _is_recorded(message: AgentMessage, entries: Sequence[Entry]) -> bool:
+def _is_recorded(message: AgentMessage, journal: RunJournal) -> bool:
     """Return whether the agent of a session said this before."""
-    return any(entry.key == message.key and entry.kind == message.kind for entry in entries)
+    return journal.stores(message.kind, message.key)

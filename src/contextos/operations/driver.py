@@ -35,7 +35,7 @@ from contextos.operations import dead_letters
 from contextos.operations.leases import Heartbeats, held_until_us
 from contextos.operations.ports import DeploymentConfig, Ports
 from contextos.operations.suspended_runs import ResumableLoop, SuspendedRun, SuspendedRuns
-from contextos.queries.run_view import RunView, run_view, view_in_state
+from contextos.queries.run_view import RunView, last_record, run_view, view_in_state
 from contextos.runtime import state_machine
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.logged_run import LOGGED_RUN, LoggedRun
@@ -184,7 +184,8 @@ class RunDriver:
                 self._deployment.ports.telemetry.run_ended(journal.entries)
         if isinstance(rest, Rest):
             self._suspended_runs.keep((tenant_id, run_id), replace(suspended, acts=acts))
-        view = view_in_state(tenant_id, run_id, journal.entries, journal.state, wake_at_us)
+        record = last_record(journal.entries) if journal.keys_of("record.revised") else None
+        view = view_in_state(tenant_id, run_id, journal.entries, journal.state, record, wake_at_us)
         return DrivenState(view, journal.entries)
 
     def _is_as_left(self, tenant_id: str, suspended: SuspendedRun, acts: int | None, message: AgentMessage) -> bool:
@@ -326,4 +327,4 @@ class RunDriver:
 
 def _is_recorded(message: AgentMessage, journal: RunJournal) -> bool:
     """Return whether the agent of a session said this before."""
-    return journal.stores(message.kind, message.key)
+    return message.key in journal.keys_of(message.kind)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import orjson
@@ -78,13 +78,13 @@ class Tape:
         self._sized = len(self._tape)
         return self._bytes
 
-    def stores(self, kind: str, key: str) -> bool:
-        """Return whether an entry of this kind and key is stored; in a replay also one that is not read yet."""
+    def keys_of(self, kind: str) -> Set[str]:
+        """Return the keys of all stored entries of a kind; in a replay also of those that are not read yet."""
         # Entries are only added, so a session of many calls does not look through all of them at each call.
         for entry in self._tape[self._noted :]:
             self._keys[entry.kind].add(entry.key)
         self._noted = len(self._tape)
-        return key in self._keys[kind]
+        return self._keys[kind]
 
     def _next(self) -> Entry:
         self._skip_resumed()

@@ -54,10 +54,10 @@ class Fact:
         """Return whether a call with `args` is about the same as this evidence: each value of `about` is among them,
         under the same name. `names` says instead which values of `about` count, and the argument that each must equal.
         """
-        compared = {name: name for name in self.about} if names is None else names
-        return all(
-            _same(self.about.get(name, MISSING), args.get(argument, MISSING)) for name, argument in compared.items()
-        )
+        if names is None:
+            return all(_same(value, args.get(name, MISSING)) for name, value in self.about.items())
+        about = self.about
+        return all(_same(about.get(name, MISSING), args.get(argument, MISSING)) for name, argument in names.items())
 
     def agrees_with(self, args: Mapping[str, Any]) -> bool:
         """Return whether no value of `about` differs from the argument of the same name."""

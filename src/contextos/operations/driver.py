@@ -35,7 +35,7 @@ from contextos.operations import dead_letters
 from contextos.operations.leases import Heartbeats, held_until_us
 from contextos.operations.ports import DeploymentConfig, Ports
 from contextos.operations.suspended_runs import ResumableLoop, SuspendedRun, SuspendedRuns
-from contextos.queries.run_view import RunView, run_view, view_in_state
+from contextos.queries.run_view import RunView, last_record, run_view, view_in_state
 from contextos.runtime import state_machine
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.logged_run import LOGGED_RUN, LoggedRun
@@ -155,7 +155,7 @@ class RunDriver:
             if not isinstance(read, SuspendedRun):
                 return read
             suspended = read
-            message = None if message and _is_recorded(message, suspended.journal.entries) else message
+            message = None if message and _is_recorded(message, suspended.journal) else message
         journal, wake_at_us = suspended.journal, None
         journal.deliver(message)
         if suspended.sends_heartbeats:
@@ -184,7 +184,8 @@ class RunDriver:
                 self._deployment.ports.telemetry.run_ended(journal.entries)
         if isinstance(rest, Rest):
             self._suspended_runs.keep((tenant_id, run_id), replace(suspended, acts=acts))
-        view = view_in_state(tenant_id, run_id, journal.entries, journal.state, wake_at_us)
+        record = last_record(journal.entries) if journal.keys_of("record.revised") else None
+        view = view_in_state(tenant_id, run_id, journal.entries, journal.state, record, wake_at_us)
         return DrivenState(view, journal.entries)
 
     def _is_as_left(self, tenant_id: str, suspended: SuspendedRun, acts: int | None, message: AgentMessage) -> bool:
@@ -197,7 +198,7 @@ class RunDriver:
         journal = suspended.journal
         if journal.state != "open" or acts != suspended.acts or suspended.inputs != self._inputs(tenant_id):
             return False
-        return not _is_recorded(message, journal.entries)
+        return not _is_recorded(message, journal)
 
     async def _read(
         self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, suspended: SuspendedRun | None
@@ -324,6 +325,6 @@ class RunDriver:
             raise ClockOff(off_us, CLOCK_MARGIN_US)
 
 
-def _is_recorded(message: AgentMessage, entries: Sequence[Entry]) -> bool:
+def _is_recorded(message: AgentMessage, journal: RunJournal) -> bool:
     """Return whether the agent of a session said this before."""
-    return any(entry.key == message.key and entry.kind == message.kind for entry in entries)
+    return message.key in journal.keys_of(message.kind)

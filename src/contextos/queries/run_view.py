@@ -53,17 +53,22 @@ def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: 
         states = {
             after for state in states for one in events if (after := state_machine.TABLE[state].get(one))
         } or states
-    record = _last_record(entries) if len(states) > 1 else None
+    record = last_record(entries) if len(states) > 1 else None
     if record and record["end"] in states:
         states = {record["end"]}
     state = states.pop() if len(states) == 1 else ERASED
-    return view_in_state(tenant_id, run_id, entries, state, wake_at_us)
+    return view_in_state(tenant_id, run_id, entries, state, last_record(entries), wake_at_us)
 
 
 def view_in_state(
-    tenant_id: str, run_id: str, entries: Sequence[Entry], state: str, wake_at_us: int | None = 0
+    tenant_id: str,
+    run_id: str,
+    entries: Sequence[Entry],
+    state: str,
+    record: dict[str, Any] | None,
+    wake_at_us: int | None,
 ) -> RunView:
-    """Compute the view of a run whose state is known, as its driver knows it."""
+    """Compute the view of a run whose state and last record are known, as its driver knows them."""
     waiting = (
         _waits_for_engine(entries[0])
         if state == "received"
@@ -75,10 +80,10 @@ def view_in_state(
         if state == "open"
         else None
     )
-    return RunView(tenant_id, run_id, state, _last_record(entries), waiting, wake_at_us)
+    return RunView(tenant_id, run_id, state, record, waiting, wake_at_us)
 
 
-def _last_record(entries: Sequence[Entry]) -> dict[str, Any] | None:
+def last_record(entries: Sequence[Entry]) -> dict[str, Any] | None:
     """The last record of a run that was not erased."""
     revised = (read_body(entry) for entry in reversed(entries) if entry.kind == "record.revised")
     return next((record for record in revised if record is not None), None)

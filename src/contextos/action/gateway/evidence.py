@@ -21,12 +21,15 @@ def evidence_about(scope: RunScope, call: StepCall) -> dict[str, Fact]:
     nothing: no requirement is met by it, and no rule reads it.
     """
     permissions = permissions_of(scope, call.step.tool)
-
-    def counts(fact: Fact) -> bool:
-        stated = [one.evidence_args[fact.name] for one in permissions if fact.name in one.evidence_args]
-        return all(fact.is_about(call.args, names) for names in stated) if stated else fact.is_about(call.args)
-
-    return {fact.name: fact for fact in call.evidence if counts(fact)}
+    stated: dict[str, list[Mapping[str, str]]] = {}
+    found: dict[str, Fact] = {}
+    for fact in call.evidence:
+        name = fact.name
+        if name not in stated:
+            stated[name] = [one.evidence_args[name] for one in permissions if name in one.evidence_args]
+        if all(fact.is_about(call.args, names) for names in stated[name]) if stated[name] else fact.is_about(call.args):
+            found[name] = fact
+    return found
 
 
 def nested_facts(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -135,8 +135,9 @@ class McpAdapter(ServerAdapter[Operation]):
     ) -> AdapterReply:
         assert self._open is not None, "it is made before anything runs on the thread"
         over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
+        trace = context.headers()
         with ExitStack() as after:
-            session, listed = await self._listed(operation, declared, context, over_at, after)
+            session, listed = await self._listed(operation, declared, context, trace, over_at, after)
             if isinstance(operation, ToolOperation) and not is_as_published(operation, listed):
                 return self._drift(declared.name)
             if context.is_late():
@@ -145,7 +146,7 @@ class McpAdapter(ServerAdapter[Operation]):
             with self._faults(declared.name, context, is_read=declared.kind == "read") as faults:
                 try:
                     async with asyncio.timeout_at(over_at):
-                        reply = await self._send(session, operation, declared, args, context)
+                        reply = await self._send(session, operation, declared, args, context, trace)
                 except TimeoutError:
                     faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
             assert reply is not None, "a fault raises"
@@ -156,6 +157,7 @@ class McpAdapter(ServerAdapter[Operation]):
         operation: Operation,
         declared: CapabilityDefinition,
         context: CallContext,
+        trace: Mapping[str, str],
         over_at: float,
         after: ExitStack,
     ) -> tuple[McpSession, list[dict[str, Any]]]:
@@ -172,7 +174,7 @@ class McpAdapter(ServerAdapter[Operation]):
                     if context.access_token:
                         after.callback(session.retire)
                     if isinstance(operation, ToolOperation):
-                        listed = await self._open.early.listed(context.tool_call_id, session, context.headers())
+                        listed = await self._open.early.listed(context.tool_call_id, session, trace)
             except TimeoutError:
                 # It does not even list: the next call gets another session, and other calls keep this one.
                 if session is not None:
@@ -188,18 +190,17 @@ class McpAdapter(ServerAdapter[Operation]):
         declared: CapabilityDefinition,
         args: dict[str, Any],
         context: CallContext,
+        trace: Mapping[str, str],
     ) -> AdapterReply:
         from mcp import MCPError
 
         redact = SecretRedactor([*self._named.secrets(os.environ), context.access_token]).redact
         try:
             if isinstance(operation, ResourceOperation):
-                return _contents(
-                    await session.read_resource(args["uri"], context.headers()), args["uri"], declared, redact
-                )
+                return _contents(await session.read_resource(args["uri"], trace), args["uri"], declared, redact)
             if operation.key_argument is not None and context.idempotency_key is not None:
                 args[operation.key_argument] = context.idempotency_key
-            return _reply(await session.call_tool(operation.tool, args, context.headers()), operation, declared, redact)
+            return _reply(await session.call_tool(operation.tool, args, trace), operation, declared, redact)
         except MCPError as error:
             if error.code != BAD_ARGUMENTS or declared.kind == "write":
                 raise

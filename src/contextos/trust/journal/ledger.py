@@ -38,6 +38,9 @@ from contextos.trust.journal.tape import Tape, Transition, tape_end
 
 MAX_ENTRIES: Final = 10_000
 
+NO_QUESTION: Final = content_address({})
+"""The digest of what is asked where nothing is: of an answer that came by itself, or was looked for."""
+
 ASKING_STATES: Final = frozenset({"waiting", "choosing"})
 """The states of the run table in which a person is asked: about an effect, or for a selection."""
 
@@ -97,7 +100,7 @@ class RunJournal(Tape):
         found = await look()
         if found is not None:
             self._go_live(kind)
-            self._append(kind, key, "runtime", {"request_digest": content_address({}), "answer": found})
+            self._append(kind, key, "runtime", {"request_digest": NO_QUESTION, "answer": found})
         return found
 
     async def record_all(self, group: Sequence[RecordRequest]) -> list[Any]:
@@ -274,7 +277,7 @@ class RunJournal(Tape):
                 return self._log[-1]
             if message := self._live.take_message():
                 self._go_live(message.kind)
-                body = {"request_digest": content_address({}), "answer": clean(dict(message.answer))}
+                body = {"request_digest": NO_QUESTION, "answer": clean(dict(message.answer))}
                 self._append(message.kind, message.key, "agent", body)
                 return self._log[-1]
             if woken:
@@ -338,7 +341,7 @@ class RunJournal(Tape):
         # A replay has to know how far the clock was behind, also in the first drive of a run.
         if self._announce or (self._seq and self._behind_us != self._live.behind_us):
             self._announce = False
-            body = {"request_digest": content_address({}), "answer": self._live.resumed()}
+            body = {"request_digest": NO_QUESTION, "answer": self._live.resumed()}
             self._append("run.resumed", "", self._live.owner, body)
 
     def _append(self, kind: str, key: str, by: str, body: Any) -> None:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import orjson
@@ -34,7 +35,8 @@ class Tape:
         self._at, self._tape_end = 0, tape_end(tape)
         self._head, self._seq, self._now_us, self._behind_us = genesis(tenant, run), 0, 0, 0
         self._log: list[Logged] = []
-        self._sized = self._bytes = 0
+        self._sized = self._bytes = self._noted = 0
+        self._keys = defaultdict[str, set[str]](set)
 
     @property
     def now_us(self) -> int:
@@ -75,6 +77,14 @@ class Tape:
         self._bytes += sum(len(entry.body or b"") for entry in self._tape[self._sized :])
         self._sized = len(self._tape)
         return self._bytes
+
+    def keys_of(self, kind: str) -> Set[str]:
+        """Return the keys of all stored entries of a kind; in a replay also of those that are not read yet."""
+        # Entries are only added, so a session of many calls does not look through all of them at each call.
+        for entry in self._tape[self._noted :]:
+            self._keys[entry.kind].add(entry.key)
+        self._noted = len(self._tape)
+        return self._keys[kind]
 
     def _next(self) -> Entry:
         self._skip_resumed()

@@ -425,3 +425,10 @@ def test_a_person_has_a_bounded_number_of_registrations(console: tuple[HttpFace,
     items = lead.send("GET", "/v1/passkeys").json()["items"]
     assert len(items) == MAX_REGISTRATIONS
     assert items[-1]["passkey"]["credential_id"] == base64url(b"many-%d" % MAX_REGISTRATIONS)
+    page = lead.send("GET", "/v1/passkeys", params={"limit": 3}).json()
+    assert page["items"] == items[:3]
+    following = {"limit": 1_000, "cursor": page["cursor"]}
+    assert lead.send("GET", "/v1/passkeys", params=following).json() == {"items": items[3:], "cursor": None}
+    for person, tenant in ((OPERATOR, TENANT), (LEAD, OTHER_TENANT)):
+        refused = logged_in(console, person, tenant).send("GET", "/v1/passkeys", params=following)
+        assert (refused.status_code, refused.json()["errors"][0]["code"]) == (422, "unknown_cursor")

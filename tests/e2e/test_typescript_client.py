@@ -108,6 +108,24 @@ def test_a_stream_that_is_cut_after_every_event_has_no_gap_and_no_duplicate(buil
     assert said.stdout.split() == [f"run_1:{number}" for number in range(6)], said.stderr
 
 
+WAITS = """
+const refusals = [[503, "7"], [429, "Wed, 21 Oct 2026 07:28:00 GMT"], [503, "9999999999"]];
+const problem = JSON.stringify({ type: "urn:x", title: "x", status: 503, detail: "x", code: "x" });
+globalThis.fetch = async () => {
+  const [status, after] = refusals.shift() ?? [204, ""];
+  const headers = { "Content-Type": "application/problem+json", "Retry-After": after };
+  return new Response(status === 204 ? null : problem, { status, headers });
+};
+globalThis.setTimeout = (resume, ms) => { console.log(ms); queueMicrotask(resume); };
+"""
+
+
+def test_a_stream_is_opened_again_when_the_server_says(built: Path) -> None:
+    (built / "dist" / "waits.js").write_text(FOLLOW.replace("\n\n", f"\n{WAITS}\n", 1), "utf-8")
+    said = node(built, "dist/waits.js", CONTEXTOS_URL="http://127.0.0.1:9")
+    assert said.stdout.split() == ["7000", "1000", "86400000"], said.stderr
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -35,10 +35,16 @@ export function connect(url: string, token: () => string | Promise<string>): Api
   return api;
 }
 
+/** Return the seconds of `Retry-After`, a day at most; 0 without it. A date, which the API does not send, is a second. */
+function retryAfterS(response: Response): number {
+  const stated = Number(response.headers.get("Retry-After") ?? 0);
+  return Number.isNaN(stated) ? 1 : Math.min(Math.max(stated, 0), 86_400);
+}
+
 /** Return the document of an answer, or throw `ApiError`. */
 export async function found<T>(asked: Promise<{ data?: T; error?: Problem; response: Response }>): Promise<T> {
   const { data, error, response } = await asked;
-  if (error !== undefined) throw new ApiError(error, Number(response.headers.get("Retry-After") ?? 0));
+  if (error !== undefined) throw new ApiError(error, retryAfterS(response));
   if (data === undefined) throw new Error(`the server answered with ${response.status} and no document`);
   return data;
 }
@@ -54,7 +60,7 @@ export async function* follow(api: Api, run: string, after = ""): AsyncGenerator
         parseAs: "stream",
       });
       if (error !== undefined && response.status < 500 && response.status !== 429) throw new ApiError(error, 0);
-      told = Number(response.headers.get("Retry-After") ?? 0);
+      told = retryAfterS(response);
       if (response.status === 204) return;
       if (response.ok && response.body) {
         failed = 0;

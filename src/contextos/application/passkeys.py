@@ -8,16 +8,18 @@ database makes up none.
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contextos.application.pages import Page, check_limit
 from contextos.contracts.documents.identities import PASSKEY_REGISTRATIONS, SealedIdentity
 from contextos.contracts.encoding.codec import JsonValue, loads
 from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.envelopes.identity import Approver, ApproverPasskey
 from contextos.contracts.journal import CONTROL, Batch
-from contextos.errors import ApprovalRefused, Conflict, InvalidInput, SignatureInvalid
+from contextos.errors import ApprovalRefused, Conflict, InvalidInput, Problem, SignatureInvalid
 from contextos.operations.deployment import Deployment
 from contextos.trust.approvals.passkey_registration import (
     REGISTRATION_TIMEOUT_MS,
@@ -32,6 +34,8 @@ MAX_REGISTRATIONS: Final = 8
 """The most registrations of one person that are kept; another one takes the place of the oldest."""
 MAX_REGISTRATION_RACES: Final = 8
 CHALLENGE_BYTES: Final = 32
+_CURSOR: Final = re.compile(r"[0-9a-f]{64}\.([0-9a-f]{64})?")
+"""The key of a person, and the digest of their registration that the page before ended with; none: all were listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +107,43 @@ class Passkeys:
         await self._change(tenant_id, approver_id, added)
         return _registration(approver, approver_id, made)
 
-    async def list(self, tenant_id: str, approver_id: str | None = None) -> AsyncIterator[PasskeyRegistration]:
-        """Yield the registrations of a person, or of everybody in the tenant; what the runtime did not seal is none.
+    async def list(
+        self, tenant_id: str, approver_id: str | None = None, *, limit: int = 50, cursor: str = ""
+    ) -> Page[PasskeyRegistration]:
+        """Return a page of the registrations of a person, or of everybody in the tenant: person by person, the oldest
+        first. What the runtime did not seal is none.
+
+        A page ends after `limit` registrations, or after `limit` people: it can be empty and not the last.
 
         Raises:
+            InvalidInput: the limit is out of bounds, or the cursor is of no such list.
             Unavailable: the store or the directory does not answer.
         """
-        store = self._deployment.ports.stores.tenant(tenant_id)
-        keys = PASSKEY_REGISTRATIONS.keys(store) if approver_id is None else _only(_key_of(approver_id))
-        async for key in keys:
-            kept, _ = await self._kept(tenant_id, key)
-            person = kept["approver_id"]
-            approver = await self._deployment.ports.directory.approver(tenant_id, person) if person else None
-            for one in kept["registered"]:
-                yield _registration(approver, person, one)
+        check_limit(limit)
+        at, _, seen = cursor.partition(".")
+        if cursor and not (_CURSOR.fullmatch(cursor) and (approver_id is None or at == _key_of(approver_id))):
+            detail = "the cursor is of no list of this tenant"
+            raise InvalidInput(Problem("/cursor", "unknown_cursor", detail, "begin without one"))
+        if approver_id is not None:
+            keys, more = [_key_of(approver_id)], False
+        else:
+            store = self._deployment.ports.stores.tenant(tenant_id)
+            following = await PASSKEY_REGISTRATIONS.page(store, after=at, limit=limit)
+            keys = [*([at] if seen else []), *(one.key for one in following)]
+            more = len(following) == limit
+        items: list[PasskeyRegistration] = []
+        for key in keys:
+            for one in _behind(seen if key == at else "", await self._registrations(tenant_id, key)):
+                if len(items) == limit:
+                    return Page(tuple(items), _cursor_behind(items[-1]))
+                items.append(one)
+        return Page(tuple(items), f"{keys[-1]}." if more else None)
+
+    async def _registrations(self, tenant_id: str, key: str) -> Sequence[PasskeyRegistration]:
+        kept, _ = await self._kept(tenant_id, key)
+        person = kept["approver_id"]
+        approver = await self._deployment.ports.directory.approver(tenant_id, person) if person else None
+        return [_registration(approver, person, one) for one in kept["registered"]]
 
     async def _approver(self, tenant_id: str, approver_id: str) -> Approver:
         approver = await self._deployment.ports.directory.approver(tenant_id, approver_id)
@@ -157,12 +184,18 @@ class Passkeys:
         return payload, found.version
 
 
-async def _only(key: str) -> AsyncIterator[str]:
-    yield key
-
-
 def _key_of(approver_id: str) -> str:
     return digest(approver_id.encode()).removeprefix("sha256:")
+
+
+def _cursor_behind(one: PasskeyRegistration) -> str:
+    return f"{_key_of(one.approver_id)}.{one.digest.removeprefix('sha256:')}"
+
+
+def _behind(seen: str, registered: Sequence[PasskeyRegistration]) -> Sequence[PasskeyRegistration]:
+    """The registrations behind the one with the digest `seen`; all if it is not kept any more, as the oldest goes."""
+    digests = [one.digest.removeprefix("sha256:") for one in registered]
+    return registered[digests.index(seen) + 1 :] if seen in digests else registered
 
 
 def _registration(approver: Approver | None, approver_id: str, kept: Mapping[str, Any]) -> PasskeyRegistration:

@@ -17,6 +17,7 @@ from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere, SessionHere
 from contextos.http_api.documents import PasskeyName
 from contextos.http_api.problems import HttpProblem
+from contextos.http_api.shared.pages import Limit, LongCursor, opened_cursor, sealed_cursor
 from contextos.trust.identity.callers import Caller
 
 passkey_routes: Final = APIRouter(tags=["identity"])
@@ -66,21 +67,28 @@ class RegistrationDocument(Model):
         )
 
 
-class RegistrationList(Model):
-    """Registrations of passkeys."""
+class RegistrationPage(Model):
+    """A page of registrations of passkeys, person by person. `cursor` asks for the next page; null after the last."""
 
     items: list[RegistrationDocument]
+    cursor: str | None
 
 
 NewPasskeyBody = Annotated[NewPasskey, json_of(NewPasskey)]
 
 
 @passkey_routes.get("/passkeys", response_model_exclude_unset=True)
-async def get_passkeys(app: AppHere, caller: CallerHere, roles: RolesHere) -> RegistrationList:
-    """List the passkeys that the caller registered; for an operator or an auditor, those of the whole tenant."""
+async def get_passkeys(
+    app: AppHere, caller: CallerHere, roles: RolesHere, limit: Limit = 50, cursor: LongCursor = ""
+) -> RegistrationPage:
+    """List the passkeys that the caller registered; for an operator or an auditor, those of the whole tenant. A page
+    can be empty and not the last.
+    """
     person = None if reads_every_run(roles) else caller.subject
-    found = [RegistrationDocument.of_registration(one) async for one in app.passkeys.list(caller.tenant_id, person)]
-    return RegistrationList(items=found)
+    of = (caller.tenant_id, "passkeys", person)
+    page = await app.passkeys.list(caller.tenant_id, person, limit=limit, cursor=opened_cursor(of, cursor))
+    items = [RegistrationDocument.of_registration(one) for one in page.items]
+    return RegistrationPage(items=items, cursor=sealed_cursor(of, page.cursor))
 
 
 @passkey_routes.post("/passkeys/options", response_model_exclude_unset=True)

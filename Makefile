@@ -58,7 +58,7 @@ docs: .venv/installed
 
 soak: .venv/installed
 	$(BIN)/contextos simulate --seeds $(SOAK_SEEDS)
-	$(BIN)/python -m pytest -q -m soak --hypothesis-profile=soak -o faulthandler_exit_on_timeout=false
+	$(BIN)/python -m pytest -q -m soak --hypothesis-profile=soak -o faulthandler_timeout=0
 
 # Dev is constrained by runtime: what is tested is what is shipped.
 lock: .venv/installed

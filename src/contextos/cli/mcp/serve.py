@@ -113,6 +113,7 @@ async def _serve_one_user(
 ) -> None:
     import secrets
 
+    from contextos.cli.operations.worker import spare_collections
     from contextos.server.mcp_server import governed_server
     from contextos.server.mcp_sessions import OneClient
     from contextos.server.serving import PATH, address_of, serve_http
@@ -122,7 +123,7 @@ async def _serve_one_user(
     # Before a client connects: what cannot be opened is said on stderr, with its remedy.
     opened = await sessions.calls(client)
     print_note(f"session {client.session} is run {opened.gate.run_id}; tools: {', '.join(opened.gate.tools) or 'none'}")
-    _freeze_start_up()
+    spare_collections()
     if wire:
         await serve_stdio(server, wire)
         return
@@ -135,6 +136,7 @@ async def _serve_one_user(
 
 
 async def _serve_tokens(context: CommandContext, sessions: ServedSessions, agent: str, bound: socket) -> None:
+    from contextos.cli.operations.worker import spare_collections
     from contextos.server.mcp_server import governed_server
     from contextos.server.mcp_sessions import SESSION_PARAMETER
     from contextos.server.oauth import oauth_resource
@@ -142,16 +144,8 @@ async def _serve_tokens(context: CommandContext, sessions: ServedSessions, agent
 
     resource = oauth_resource(context.app, context.tenant_id, agent)
     print_note(f"listening on {address_of(bound)}; clients use {resource.url}?{SESSION_PARAMETER}=NAME")
-    _freeze_start_up()
+    spare_collections()
     await serve_oauth(governed_server(sessions, resource), bound, resource)
-
-
-def _freeze_start_up() -> None:
-    """Exclude what exists now from garbage collection: it mostly lives until the end, and is most of all objects."""
-    import gc
-
-    gc.collect()
-    gc.freeze()
 
 
 def _usage(detail: str, remedy: str) -> InvalidInput:

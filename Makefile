@@ -18,10 +18,11 @@ SERVICE := service postgres http mcp a2a telemetry
 demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
 
+# The tests of `make check` run there.
 test: .venv/installed
-	$(PYTEST) -m "not slow and not soak"
+	$(PYTEST) --ignore tests/docs -m "not slow and not soak"
 
-# What kills processes, restarts servers, types pages into a shell or measures: as long again as `make test`.
+# What kills processes, restarts servers, types pages into a shell or tries a wide matrix: as long again as `make test`.
 test-slow: .venv/installed
 	$(PYTEST) -m "slow and not soak"
 

@@ -31,6 +31,8 @@ from tests.suites.store_suite import entries_after
 from tests.world import TENANT, TestWorld, open_world
 from tests.world import request as order
 
+pytestmark = pytest.mark.slow
+
 Change = Callable[[str, str, str], list[str]]
 """Statements of SQL for (the table, the run, another run)."""
 

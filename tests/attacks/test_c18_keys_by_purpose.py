@@ -29,6 +29,8 @@ from tests.attacks.conftest import DatabaseOwner
 from tests.attacks.shop import Shop
 from tests.world import TENANT
 
+pytestmark = pytest.mark.slow
+
 
 def listed(shop: Shop) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = shop.say("key", "list").json["keys"]

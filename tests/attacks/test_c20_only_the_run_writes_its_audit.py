@@ -33,6 +33,8 @@ from tests.e2e.test_slots_in_runs import USER, declaring, opened
 from tests.slots import actor, origin, slot
 from tests.world import APPROVER, APPROVER_KEY, OPERATOR_KEY, TENANT, TestWorld, open_world, request
 
+pytestmark = pytest.mark.slow
+
 HEADS = (
     "tenant, org_id, selection_id, parent_run_id, parent_package_name, act_key, slot_id, resolution_mode,"
     " selection_mode, selected_by, principal_id, picked, fingerprint, selected_at_us"

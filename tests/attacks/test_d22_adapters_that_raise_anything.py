@@ -27,6 +27,8 @@ from contextos.operations.dead_letters import list_dead_letters
 from contextos.operations.deployment import Deployment, due_runs
 from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from tests.unit.cli.conftest import Shop
 
+pytestmark = pytest.mark.slow
+
 Start = tuple[list[str], dict[str, str]]
 Ran = subprocess.CompletedProcess[bytes]
 

@@ -38,6 +38,8 @@ from tests.mcp_face import (
 )
 from tests.unit.server.test_mcp_server import Polling, ask_about
 
+pytestmark = pytest.mark.slow
+
 
 class Place:
     """A server whose users sign in with tokens."""

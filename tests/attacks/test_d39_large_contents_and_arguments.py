@@ -18,6 +18,8 @@ from contextos.action.seen_content import SeenContent
 from contextos.contracts.journal import Logged
 from tests.unit.action.test_seen_content import answer, scope
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 CHOSEN = random.Random(39)
 

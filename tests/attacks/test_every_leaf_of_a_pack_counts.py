@@ -15,6 +15,8 @@ from tests.attacks.mutations import Leaf, behaviour, changes_of, leaves, mutated
 from tests.attacks.second_pack import HOST, Desk, second_pack
 from tests.world import TENANT, example, request, run
 
+pytestmark = pytest.mark.slow
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKS: Final = {"example": example("pack.json"), "second": second_pack()}
 

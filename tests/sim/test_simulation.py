@@ -20,6 +20,8 @@ from contextos.sim.play import play
 from contextos.sim.scenario import HOSTILE_PLANS, PlannedRequest, Scenario, draw
 from contextos.sim.world import SimulatedWorld
 
+pytestmark = pytest.mark.slow
+
 SRC = Path(__file__).resolve().parents[2] / "src"
 MAX_SEEDS = 1_000
 """Every planted bug is found within this many seeds."""

@@ -18,7 +18,7 @@ SERVICE := service postgres http mcp a2a telemetry
 demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
 
-# The tests of `make check` run there.
+# The docs are for `make check`.
 test: .venv/installed
 	$(PYTEST) --ignore tests/docs -m "not slow and not soak"
 

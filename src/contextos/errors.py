@@ -38,7 +38,7 @@ A message is lower case, quotes input in backticks, has no full stop and names t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,10 @@ class ContextOSError(Exception):
 
     code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 4
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # That of Exception makes it again with the sentence alone, and another process could not read it.
+        return _unpickled, (type(self), *self.args), self.__dict__
 
 
 class InvalidInput(ContextOSError):
@@ -295,3 +299,7 @@ class UnfitAnswer(ContextOSError):
     """
 
     code = "unfit_answer"
+
+
+def _unpickled(kind: type[ContextOSError], *args: object) -> ContextOSError:
+    return kind.__new__(kind, *args)

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+
+import pytest
+
 from contextos import errors
-from contextos.errors import ContextOSError, InvalidInput, Overloaded, Problem, StoreRestored, Unavailable
+from contextos.errors import (
+    ApprovalRefused,
+    ContextOSError,
+    InvalidInput,
+    Overloaded,
+    Problem,
+    RequestRefused,
+    StoreRestored,
+    Unavailable,
+)
 
 
 def every(kind: type[ContextOSError]) -> list[type[ContextOSError]]:
@@ -32,3 +45,20 @@ def test_whatever_is_unavailable_says_when_to_come_again() -> None:
 
 def test_where_a_person_has_to_act_first_no_time_is_named() -> None:
     assert str(Unavailable("$A", "it is not set", remedy="set it")) == "`$A` is unavailable: it is not set; set it"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ContextOSError("it is over"),
+        InvalidInput(Problem("/a", "missing", "it is required", "add it"), Problem("", "odd", "it is odd")),
+        ApprovalRefused("expired", "it is too late"),
+        Overloaded("tenant", "full", retry_after_ms=7),
+        RequestRefused(403, "not_allowed", "about:blank", "Forbidden", "a role is missing"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_reaches_another_process_whole(error: ContextOSError) -> None:
+    there = pickle.loads(pickle.dumps(error))
+    assert type(there) is type(error)
+    assert (str(there), vars(there)) == (str(error), vars(error))

@@ -59,6 +59,7 @@ APPROVAL_REASONS: Final = frozenset(
         "not_operator",
         "not_waiting",
         "other_binding",
+        "other_person",
         "self_approval",
         "self_granted",
         "self_review",

@@ -4,6 +4,7 @@ and the problem document of every error.
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -56,6 +57,8 @@ PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
 }
 """The answer to whatever goes wrong, on every route."""
 
+_MAKING: Final = Lock()
+
 
 async def check_query(request: Request) -> None:
     """Refuse a query parameter that the route does not have: a misspelt filter would be none.
@@ -66,7 +69,7 @@ async def check_query(request: Request) -> None:
     if not request.scope["query_string"]:
         return
     # In a thread: it is made at the first use, which takes a while.
-    document = await run_in_threadpool(request.app.openapi)
+    document = request.app.openapi_schema or await run_in_threadpool(request.app.openapi)
     operations = document["paths"].get(API_PREFIX + request.scope["route"].path_format, {})
     stated = operations.get(request.method.lower(), {}).get("parameters", [])
     known = {one["name"] for one in stated if one["in"] == "query"}
@@ -78,27 +81,32 @@ async def check_query(request: Request) -> None:
 
 
 def describe(api: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document. It is made once."""
-    if api.openapi_schema is None:
-        document = get_openapi(title="ContextOS", version=__version__, routes=api.routes)
-        _, generated = models_json_schema(
-            [(model, "validation") for model in PARSED_BODIES], ref_template="#/components/schemas/{model}"
-        )
-        components = document.setdefault("components", {})
-        components.setdefault("schemas", {}).update(generated["$defs"])
-        posted = components["schemas"][InvokeRequest.__name__]
-        posted["required"] = [one for one in posted["required"] if one not in FILLED_IN]
-        components["securitySchemes"] = {
-            BEARER: {"type": "http", "scheme": "bearer"},
-            SESSION_SCHEME: {"type": "apiKey", "in": "cookie", "name": SESSION_COOKIE},
-            CSRF: {"type": "apiKey", "in": "header", "name": CSRF_HEADER},
-        }
-        for path, operations in document["paths"].items():
-            if path not in ("/v1/health", "/v1/ready"):
-                for method, operation in operations.items():
-                    session: dict[str, list[str]] = {SESSION_SCHEME: []}
-                    if method != "get":
-                        session[CSRF] = []
-                    operation["security"] = [{BEARER: []}, session]
-        api.openapi_schema = document
-    return api.openapi_schema
+    """Return the OpenAPI document. It is made once, also where many ask at the same time."""
+    with _MAKING:
+        if api.openapi_schema is None:
+            api.openapi_schema = _made(api)
+        return api.openapi_schema
+
+
+def _made(api: FastAPI) -> dict[str, Any]:
+    document = get_openapi(title="ContextOS", version=__version__, routes=api.routes)
+    _, generated = models_json_schema(
+        [(model, "validation") for model in PARSED_BODIES], ref_template="#/components/schemas/{model}"
+    )
+    components = document.setdefault("components", {})
+    components.setdefault("schemas", {}).update(generated["$defs"])
+    posted = components["schemas"][InvokeRequest.__name__]
+    posted["required"] = [one for one in posted["required"] if one not in FILLED_IN]
+    components["securitySchemes"] = {
+        BEARER: {"type": "http", "scheme": "bearer"},
+        SESSION_SCHEME: {"type": "apiKey", "in": "cookie", "name": SESSION_COOKIE},
+        CSRF: {"type": "apiKey", "in": "header", "name": CSRF_HEADER},
+    }
+    for path, operations in document["paths"].items():
+        if path not in ("/v1/health", "/v1/ready"):
+            for method, operation in operations.items():
+                session: dict[str, list[str]] = {SESSION_SCHEME: []}
+                if method != "get":
+                    session[CSRF] = []
+                operation["security"] = [{BEARER: []}, session]
+    return document

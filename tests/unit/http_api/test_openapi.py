@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from schemathesis.checks import load_all_checks
 from schemathesis.core.failures import FailureGroup
 from schemathesis.generation import GenerationMode
 
+from contextos.http_api import openapi
+from contextos.http_api.assembly import routed_api
 from tests.http_face import LEAD, OPERATOR, REQUESTER, HttpFace
 
 pytestmark = pytest.mark.slow
@@ -97,3 +100,14 @@ def test_a_parameter_that_a_route_does_not_have_is_refused(face: HttpFace, path:
     answer = face.send("GET", path)
     [said] = answer.json()["errors"]
     assert (answer.status_code, said["code"], said["remedy"]) == (422, "unknown_parameter", remedy)
+
+
+def test_the_first_requests_of_a_server_make_one_document_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    real = openapi.get_openapi
+    monkeypatch.setattr(openapi, "get_openapi", lambda **named: made.append(named) or real(**named))
+    api = routed_api()
+    with ThreadPoolExecutor(4) as pool:
+        documents = [one.result() for one in [pool.submit(api.openapi) for _ in range(4)]]
+    assert all(one is documents[0] for one in documents)
+    assert len(made) == 1

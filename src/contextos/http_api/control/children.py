@@ -12,7 +12,7 @@ import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
@@ -27,6 +27,8 @@ MAX_CHILDREN: Final = 4
 MAX_CHILDREN_PER_TENANT: Final = 2
 MAX_WALL_S: Final = 60
 """How long a child may take, also when it waits for a processor, in seconds."""
+LOOK_S: Final = 1.0
+"""How often it is asked whether a caller is there who sent on, in seconds."""
 MAX_TASK_BYTES: Final = 8 << 20
 CHILD: Final = ("-I", "-m", work.__name__)
 
@@ -73,8 +75,12 @@ class Children:
 
     async def _end_without_caller(self, limit: asyncio.Timeout) -> None:
         """Let the time be over when the caller goes away. Nobody reads that the work was too slow."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        gone = False
+        while not gone:
+            # A server that got more on the connection reads no further until it is asked, and so sees no end of it.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    gone = (await self._receive())["type"] == "http.disconnect"
         if not limit.expired():
             limit.reschedule(asyncio.get_running_loop().time())
 

@@ -124,7 +124,7 @@ async def post_answer(
     if signed.token is not None:
         stated = unverified_payload(signed.token) or {}
         if stated.get("approver", caller.subject) != caller.subject:
-            raise HttpProblem(403, "other_person", "the answer is signed for another person than the token is of")
+            raise ApprovalRefused("other_person", "the answer is signed for another person than the token is of")
         await question.answer(signed.token)
     else:
         assert signed.answer is not None, "only `token` is without one"

@@ -27,7 +27,11 @@ def page_of(items: Sequence[ItemT], of: ListName, limit: int, cursor: str) -> tu
     Raises:
         InvalidInput: the cursor is none of this list as it is now.
     """
-    begin = int(opened_cursor(of, cursor) or 0)
+    at = opened_cursor(of, cursor) or "0"
+    # Who knows how a cursor is made can seal anything.
+    if not at.isdigit():
+        raise _unknown_cursor()
+    begin = int(at)
     end = begin + limit
     return items[begin:end], sealed_cursor(of, str(end)) if end < len(items) else None
 
@@ -45,8 +49,7 @@ def opened_cursor(of: ListName, cursor: str) -> str:
     """
     at = cursor.rpartition(".")[0]
     if cursor and (not cursor.isascii() or sealed_cursor(of, at) != cursor):
-        detail = "the cursor is of no list of this tenant, or the list has changed since"
-        raise InvalidInput(Problem("/cursor", "unknown_cursor", detail, "begin without one"))
+        raise _unknown_cursor()
     return at
 
 
@@ -61,3 +64,8 @@ def is_unchanged(tag: str, if_none_match: str | None) -> bool:
 def unchanged(tag: str) -> Response:
     """Return the answer 304 of a thing with this tag."""
     return Response(status_code=304, headers={"ETag": tag})
+
+
+def _unknown_cursor() -> InvalidInput:
+    detail = "the cursor is of no list of this tenant, or the list has changed since"
+    return InvalidInput(Problem("/cursor", "unknown_cursor", detail, "begin without one"))

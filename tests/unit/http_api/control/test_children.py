@@ -71,9 +71,11 @@ def test_input_beyond_the_bound_is_refused_before_anything_starts(
     assert (refused.value.status_code, refused.value.code) == (422, "too_large")
 
 
+@pytest.mark.parametrize("sent_on", [b"", b"G", b"GET /v1/health HTTP/1.1\r\nHost: a\r\n\r\n"])
 def test_a_child_ends_with_the_connection_of_its_caller(
-    face: HttpFace, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    face: HttpFace, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sent_on: bytes
 ) -> None:
+    monkeypatch.setattr(children, "LOOK_S", 0.1)
     (tmp_path / "stays.py").write_text(STAYS)
     monkeypatch.setattr(children, "CHILD", ("-I", str(tmp_path / "stays.py"), str(tmp_path / "pid")))
     places: Places = face.api.state.child_places
@@ -89,6 +91,9 @@ def test_a_child_ends_with_the_connection_of_its_caller(
         await until((tmp_path / "pid").exists)
         pid = int((tmp_path / "pid").read_text())
         assert places._taken.total() == 1
+        writer.write(sent_on)
+        await writer.drain()
+        await asyncio.sleep(0.1)
         writer.close()
         await writer.wait_closed()
         await until(lambda: is_gone(pid) and places._taken.total() == 0)

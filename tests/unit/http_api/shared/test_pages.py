@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contextos.errors import InvalidInput
-from contextos.http_api.shared.pages import is_unchanged, page_of, unchanged
+from contextos.http_api.shared.pages import is_unchanged, page_of, sealed_cursor, unchanged
 
 OF = ("tenant_a", "pins", 3)
 
@@ -27,6 +27,14 @@ def test_a_cursor_counts_for_its_own_list_as_it_is(of: tuple[str, str, int]) -> 
     assert cursor is not None
     with pytest.raises(InvalidInput) as refused:
         page_of(range(7), of, 3, cursor)
+    assert refused.value.problems[0].code == "unknown_cursor"
+
+
+@pytest.mark.parametrize("at", ["x", "-1", "1_0", " 1", "1e9"])
+def test_a_cursor_that_somebody_made_up_is_refused(at: str) -> None:
+    """It is sealed without a secret: a number that it does not have would be a defect, and `-1` another page."""
+    with pytest.raises(InvalidInput) as refused:
+        page_of(range(7), OF, 3, sealed_cursor(OF, at) or "")
     assert refused.value.problems[0].code == "unknown_cursor"
 
 

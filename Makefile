@@ -40,7 +40,7 @@ check: .venv/installed
 	$(BIN)/contextos schemas --check
 	$(BIN)/python -m contextos.cli.reference --check
 	$(BIN)/python -m pytest -q tests/test_tidy.py tests/test_layers.py tests/test_names.py tests/test_citations.py \
-		tests/test_documents.py tests/test_exports.py tests/test_requirements.py tests/test_locks.py \
+		tests/test_documents.py tests/test_private_keys.py tests/test_exports.py tests/test_requirements.py tests/test_locks.py \
 		tests/test_prose.py tests/docs
 
 simulate: .venv/installed

@@ -33,6 +33,9 @@ from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.approvals.settlement import sign_settlement
 from contextos.trust.seal import KeyRing, kid_of, seal
 
+# By a statement: code that loads other code by its path is bound to every file that this process could import.
+from examples.support_refund import shop
+
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "support_refund"
 TENANT = "tenant_acme_prod"
 APPROVER, APPROVER_SEED = "user_finance_lead_77", bytes(range(32))
@@ -52,9 +55,7 @@ class Tools:
         self.requests: dict[str, str] = {}
 
     def adapters(self) -> tuple[FunctionAdapter, ...]:
-        sys_path = EXAMPLE / "shop.py"
-        namespace = _load(sys_path)
-        payments = json.loads(json.dumps(namespace["payments_adapter"]("keyed" if self.keyed else "none").to_json()))
+        payments = json.loads(json.dumps(shop.payments_adapter("keyed" if self.keyed else "none").to_json()))
         capability = payments["capabilities"][0]
         capability["timeout_s"] = self.timeout_s
         capability["idempotency"] |= {"scope": "run"}
@@ -63,8 +64,8 @@ class Tools:
         properties["request_id"] = {"type": "string"}
         capability["input_schema"]["required"] = sorted(properties)
         return (
-            FunctionAdapter(namespace["ORDERS_ADAPTER"], {"lookup": self._lookup}, inline=("lookup",)),
-            FunctionAdapter(namespace["POLICY_ADAPTER"], {"eval": self._eval}, inline=("eval",)),
+            FunctionAdapter(shop.ORDERS_ADAPTER, {"lookup": self._lookup}, inline=("lookup",)),
+            FunctionAdapter(shop.POLICY_ADAPTER, {"eval": self._eval}, inline=("eval",)),
             FunctionAdapter(AdapterDefinition.model_validate(payments), {"issue_refund": self._refund}),
         )
 
@@ -215,12 +216,6 @@ def _public(seed: bytes) -> tuple[bytes, str]:
     public = ring.public_key("pack", kid) or b""
     assert kid == kid_of(public)
     return public, kid
-
-
-def _load(path: Path) -> dict[str, Any]:
-    import runpy
-
-    return runpy.run_path(str(path))
 
 
 __all__ = ["APPROVER", "TENANT", "Tools", "approve", "deploy", "open_deployment", "pack", "publish", "run_of", "settle"]

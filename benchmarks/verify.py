@@ -19,13 +19,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks import outside
 from benchmarks.bars import folder as data_folder
 from benchmarks.bars import note, report_bar
 from contextos.audit.checkpoint import joined, read_checkpoint, seal_checkpoint
 from contextos.audit.verify import RunNumbers, Verification
-from contextos.contracts.documents.runs import LEASES, Lease
+from contextos.contracts.documents.runs import LEASES, REQUESTS, Lease, RequestClaim
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft, genesis, link
+from contextos.contracts.entries.bodies import body_fault
+from contextos.contracts.journal import CONTROL, INDEX, SEMANTICS, Batch, Draft, genesis, link
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
 from contextos.trust.journal.signed_heads import head_payload
@@ -36,17 +38,36 @@ FULL, QUICK, ADDED = 1_000_000, 20_000, 200
 LINES_OF_A_RUN = 2
 RANGES = 4
 AT_ONCE = 256
+AMOUNT = 900
 MAX_RSS_MB = 300
 KEYS = KeyRing.from_seed(b"v" * 32)
 SALT = b"0123456789abcdef"
-KINDS = ("run.received", "run.context", "policy.decided", "run.ended")
+DEPLOYMENT = {"runtime_version": "benchmark", "profile": "embedded", "unsafe": [], "limits": {}, "semantics": SEMANTICS}
+
+
+def fingerprint(number: int) -> str:
+    return f"sha256:{number:064x}"
+
+
+def said_by(number: int) -> list[tuple[str, dict[str, Any]]]:
+    """The kinds and bodies of a run whose request was denied: what `verify` takes, and no more."""
+    digest = fingerprint(number)
+    received = {"request": outside.request(number, AMOUNT), "fingerprint": digest, "deployment": DEPLOYMENT}
+    failure = {"code": "policy_denied", "detail": f"number {number} is denied"}
+    return [
+        ("run.received", {"request_digest": digest, "answer": received}),
+        ("policy.decided", {"decisions": []}),
+        ("plan.verified", {"verdict": "reject", "failures": [failure]}),
+        ("run.ended", {"end": "rejected", "record_id": f"rec_{number:016x}", "record_hash": digest, "entries": 4}),
+    ]
 
 
 def synthetic(number: int) -> Batch:
     """The one commit of a small run that begins and ends at once."""
     run, head, entries = f"run_{number:016x}", genesis(TENANT, f"run_{number:016x}"), []
-    for seq, kind in enumerate(KINDS, start=1):
-        body = canonical({"request_digest": f"sha256:{number:064x}", "answer": {"number": number}})
+    for seq, (kind, said) in enumerate(said_by(number), start=1):
+        body = canonical(said)
+        assert number or body_fault(run, kind, body) is None
         entries.append(link(TENANT, run, seq, head, Draft(kind, "", number + 1, "runtime", body, SALT)))
         head = entries[-1].hash
     closed = {"run": run, "entries": len(entries), "head": head}
@@ -54,7 +75,8 @@ def synthetic(number: int) -> Batch:
     shared = tuple((INDEX, Draft(kind, run, number + 1, "runtime", canonical(said), SALT)) for kind, said in lines)
     kid, signature = KEYS.sign("head", head_payload(TENANT, run, len(entries), head))
     lease = LEASES.write(run, 0, Lease("runtime", 0))
-    return Batch(run, tuple(entries), (lease,), shared, wake_at_us=0, signature=(kid, signature.hex()))
+    claim = REQUESTS.write(outside.request(number, AMOUNT)["request_id"], 0, RequestClaim(run, fingerprint(number)))
+    return Batch(run, tuple(entries), (lease, claim), shared, wake_at_us=0, signature=(kid, signature.hex()))
 
 
 async def fill(path: Path, first: int, count: int) -> None:

@@ -137,9 +137,18 @@ class TestWorld:
         return await self.deployment.invoke(body)
 
     async def approve(
-        self, run_id: str, verdict: str = "approved", *, approver: str = APPROVER, seed: bytes = APPROVER_KEY
+        self,
+        run_id: str,
+        verdict: str = "approved",
+        *,
+        approver: str = APPROVER,
+        seed: bytes = APPROVER_KEY,
+        then: Callable[[], Any] | None = None,
     ) -> RunView:
+        """Answer the question and drive the run on; `then` is what happens in between."""
         await self.answer(run_id, verdict, approver=approver, seed=seed)
+        if then is not None and asyncio.iscoroutine(made := then()):
+            await made
         await self.deployment.advance(TENANT, run_id)
         return await self.deployment.view(TENANT, run_id)
 

@@ -96,9 +96,10 @@ class GovernedTools:
 
     def _destinations(self, question: Any) -> list[Any]:
         """The destinations that the person looks at: those that the question marks, or else all. Of a secret the
-        question says only where it was found: what the user's request states is for the person as if it were shown.
+        question says only where it was found: what the user's request states is for the person as if it were shown. An
+        argument that is null, as a default is that the agent left out, says nothing of where something goes.
         """
-        values = {one.name: one.value for one in question.args}
+        values = {one.name: one.value for one in question.args if one.value is not None}
         told = self.here.bank.destinations(question.capability_id) or list(values)
         marked = {one.name for one in question.untrusted}
         stated = {one.name for one in question.secrets if one.value[0] == "request"} - marked

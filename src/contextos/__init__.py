@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
     from contextos.app.application import App
     from contextos.app.opening import open
-    from contextos.audit.export import export_runs, read_export, replay_export
+    from contextos.audit.export import export_runs
+    from contextos.audit.exported import read_export, replay_export
     from contextos.audit.replay import replay
     from contextos.audit.verify import verify_tenant
     from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
@@ -109,9 +110,9 @@ _HOMES = {
     "pack": "contextos.packs.building",
     "read_pack": "contextos.packs.building",
     "read": "contextos.tools.declared",
-    "read_export": "contextos.audit.export",
+    "read_export": "contextos.audit.exported",
     "replay": "contextos.audit.replay",
-    "replay_export": "contextos.audit.export",
+    "replay_export": "contextos.audit.exported",
     "seal": "contextos.trust.seal",
     "tools_of": "contextos.tools.toolset",
     "toolset": "contextos.tools.toolset",

@@ -63,7 +63,6 @@ def smaller(body: dict[str, Any], *, everywhere: bool) -> dict[str, Any]:
     if everywhere:
         body["args"]["amount_inr"] = 5
         body["binding"]["args_digest"] = content_address(body["args"])
-        body["shown_digest"] = body["binding"]["shown_digest"] = content_address(body["shown"])
         body["binding_digest"] = content_address(body["binding"])
     return body
 

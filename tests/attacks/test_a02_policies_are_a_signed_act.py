@@ -188,7 +188,7 @@ def test_an_act_that_nobody_signed_does_not_verify(tmp_path: Path, stores: str) 
         body["act"] |= {"expected": 3, "arguments": {"policies": []}}
         line = Draft(last.kind, "", last.at_us + 1, OPERATOR, canonical(body), bytes(16))
         await store.commit(Batch(run=CONTROL, shared=((CONTROL, line),)))
-        with pytest.raises(ChainBroken, match="did not sign"):
+        with pytest.raises(ChainBroken, match="the runtime did not seal it"):
             await verify_tenant(store, TENANT, world.keys)
         await world.aclose()
 

@@ -15,6 +15,7 @@ import pytest
 
 from contextos.action.registry import Registry
 from contextos.adapters.key_files import KeyFiles
+from contextos.application.reasks import reask_question
 from contextos.audit.export import export_runs
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.acts import PackPin
@@ -54,6 +55,7 @@ from contextos.operations.restore import record_restore
 from contextos.operations.signing import act_signer, answer_signer, settlement_signer
 from contextos.trust.seal import seal
 from tests.attacks.shop import Shop
+from tests.e2e.test_approvals import VOIDS
 from tests.unit.control.example import pack_json, policy_json
 from tests.world import (
     APPROVER,
@@ -170,6 +172,7 @@ ACTS: dict[str, Act] = {
     "graph.withdrawn": lambda at, by: _withdrawn(at, by),
     "runs.exported": lambda at, by: export_runs(at.world.deployment, TENANT, [at.paid], by=by),
     "run.cancelled": lambda at, by: request_cancel(at.world.deployment, TENANT, at.waiting, by=by, reason="x"),
+    "approval.reasked": lambda at, by: _reasked(at, by),
     "run.retried": lambda at, by: retry_run(at.world.deployment, TENANT, at.buried, by=by),
     "entry.erased": lambda at, by: erase_entry(at.world.deployment, TENANT, at.paid, 3, by=by, reason="the law"),
     "decision.resolved": lambda at, by: resolve_escalation(
@@ -206,6 +209,11 @@ async def _withdrawn(at: Target, by: Actor) -> None:
     [row] = await at.world.stores.graph(TENANT).rows(limit=1)
     gone = {"retracts": row.edge_id, "evidence_ref": "artifact:recheck#rev_2"}
     await write_facts(at.world.deployment, TENANT, [], [gone], by=by)
+
+
+async def _reasked(at: Target, by: Actor) -> None:
+    await VOIDS["order_total"](at.world)
+    await reask_question(at.world.deployment, TENANT, at.waiting, by=by, reason="x")
 
 
 async def _activated(at: Target, by: Actor) -> None:

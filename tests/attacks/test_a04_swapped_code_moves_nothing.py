@@ -7,6 +7,7 @@ import json
 import shutil
 import sqlite3
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from contextos.app import App, open_app
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
-from contextos.errors import InvalidSettings
+from contextos.errors import ApprovalRefused, InvalidSettings
 from contextos.operations import operator
 from contextos.settings import Settings
 from contextos.trust.approvals.assertion import sign_approval
@@ -81,8 +82,11 @@ class Attacked:
         finally:
             app.close()
 
-    async def approve(self, run_id: str, app: App | None = None) -> Any:
-        """The finance lead agrees, after a new start of the runtime, and the run goes on."""
+    async def approve(self, run_id: str, app: App | None = None, *, then: Callable[[], None] | None = None) -> Any:
+        """The finance lead agrees, after a new start of the runtime, and the run goes on; or why they cannot.
+
+        `then` is done between the two, and the runtime is started anew.
+        """
         seed = bytes.fromhex((self.path / "keys" / f"{APPROVER}.key").read_text().strip())
 
         def vouch(said: Any) -> dict[str, Any]:
@@ -101,8 +105,15 @@ class Attacked:
                 binding_digest=json.loads(asked[-1].body)["binding_digest"],
                 vouch=vouch,
             )
-            await deployment.advance(TENANT, run_id)
-            return await deployment.view(TENANT, run_id)
+            if then is not None:
+                opened.close()
+                then()
+                opened = await self.open()
+            await opened.deployment.advance(TENANT, run_id)
+            return await opened.deployment.view(TENANT, run_id)
+        except ApprovalRefused as refused:
+            assert refused.reason == "approval_void"
+            return str(refused)
         finally:
             opened.close()
 
@@ -112,6 +123,8 @@ class Attacked:
 
 
 def void_because(view: Any) -> str:
+    if isinstance(view, str):
+        return view
     assert view.state != "completed"
     return str(view.record["rationale"]["failures"][0]["detail"])
 
@@ -132,6 +145,20 @@ def test_a_swapped_helper_pays_nothing_either(tmp_path: Path, stores: str, impor
     shop.write("rates.py", TENFOLD_RATES)
     shop.pin_again()
     assert "`code:adp_" in void_because(run(shop.approve(run_id)))
+    assert shop.paid() == []
+
+
+def test_code_that_is_swapped_behind_the_approval_pays_nothing(tmp_path: Path, stores: str) -> None:
+    shop = Attacked(tmp_path / "shop", stores)
+    run_id = run(shop.ask())
+
+    def swap() -> None:
+        shop.edit("shop.py", SENDS, SENDS.replace('args["amount_inr"]', 'args["amount_inr"] * 10'))
+        shop.pin_again()
+
+    view = run(shop.approve(run_id, then=swap))
+    assert not isinstance(view, str)
+    assert "`code:adp_" in void_because(view)
     assert shop.paid() == []
 
 
@@ -193,7 +220,7 @@ def test_a_swap_without_a_restart_runs_the_code_that_was_loaded(tmp_path: Path, 
     assert shop.paid() == [5000]
 
 
-def test_another_build_of_the_runtime_voids_the_approval(
+def test_another_build_of_the_runtime_is_on_record_and_voids_nothing(
     tmp_path: Path, stores: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from contextos.adapters import code
@@ -206,5 +233,5 @@ def test_another_build_of_the_runtime_voids_the_approval(
     with (package / "errors.py").open("a", encoding="utf-8") as file:
         file.write("# changed\n")
     monkeypatch.setattr(code, "runtime_digest", lambda: code.tree_digest(package))
-    assert "`runtime` changed" in void_because(run(shop.approve(run_id)))
-    assert shop.paid() == []
+    assert run(shop.approve(run_id)).state == "completed"
+    assert shop.paid() == [5000]

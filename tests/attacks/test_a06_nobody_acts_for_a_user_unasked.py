@@ -12,7 +12,7 @@ from tests.world import TENANT, TestWorld, open_world, request
 
 USER, AGENT, REF = "usr_771", "agt_support", "tok_usr_771"
 HOUR_S = 3_600
-FOREVER_S = 1 << 40
+FOREVER_S = 253_402_300_799  # the last second of the year 9999
 
 
 def token(**changes: Any) -> dict[str, Any]:
@@ -100,18 +100,21 @@ def test_a_token_in_force_of_the_user_for_the_agent_pays(world: TestWorld) -> No
 
 
 @pytest.mark.parametrize("gone", ["revoked", "expired"])
-def test_a_token_that_ends_before_the_answer_voids_the_approval(world: TestWorld, gone: str) -> None:
+def test_a_token_that_ends_behind_the_answer_voids_the_approval(world: TestWorld, gone: str) -> None:
     issue(world, **{REF: token(expires_at=world.clock.at_us // 1_000_000 + 60)})
     body = asking(6)
     body["input"]["context"]["refund_amount"] = 4200
     body["input"]["message"] = "Refund order ord_881 for INR 4200."
     waiting = run_in(world, body)
     assert waiting.state == "waiting"
-    if gone == "revoked":
-        issue(world)
-    else:
-        world.clock.at_us += 120 * 1_000_000
-    assert world.extra["loop"].run(world.approve(waiting.run_id)).state != "completed"
+
+    def end() -> None:
+        if gone == "revoked":
+            issue(world)
+        else:
+            world.clock.at_us += 120 * 1_000_000
+
+    assert world.extra["loop"].run(world.approve(waiting.run_id, then=end)).state != "completed"
     assert world.refunds() == []
 
 

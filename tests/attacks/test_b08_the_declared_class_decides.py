@@ -145,9 +145,11 @@ def test_a_list_that_the_tenant_shortens_while_a_person_is_asked_voids_the_answe
         outside = outward(world, egress=[HOST])
         view = await world.invoke(request(4200, "req_shortened"))
         assert view.state == "waiting"
+        await world.answer(view.run_id)
         again = await open_world(tmp_path, stores=stores, egress={TENANT: (OTHER,)}, clock=world.clock)
         later = outward(again, egress=[HOST])
-        done = await again.approve(view.run_id)
+        await again.deployment.advance(TENANT, view.run_id)
+        done = await again.deployment.view(TENANT, view.run_id)
         assert (outside.contexts, later.contexts, again.refunds()) == ([], [], []), done.record
         assert done.state in ("waiting", "escalated", "rejected", "refused")
         await again.aclose()

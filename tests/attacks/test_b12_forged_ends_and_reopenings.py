@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import orjson
 import pytest
 
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import Batch, Draft, Entry, link
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken
@@ -72,7 +72,7 @@ def test_who_holds_the_key_of_heads_reopens_no_run(stores: str, tmp_path: Path) 
         forged = reopening(entries)
         kid, signature = world.keys.sign("head", head_payload(TENANT, view.run_id, forged.seq, forged.hash))
         reached = {"run": view.run_id, "entries": forged.seq, "head": forged.hash}
-        line = Draft("run.reopened", view.run_id, forged.at_us, "runtime", orjson.dumps(reached), b"s" * 16)
+        line = Draft("run.reopened", view.run_id, forged.at_us, "runtime", canonical(reached), b"s" * 16)
         signed = (kid, signature.hex())
         batch = Batch(run=view.run_id, entries=(forged,), shared=(("index", line),), wake_at_us=1, signature=signed)
         await store.commit(batch)

@@ -133,7 +133,9 @@ def test_an_answer_that_differs_from_what_was_asked_is_not_decided(answer: Body,
         failure = view.record["rationale"]["failures"][0]
         assert (view.record["status"], failure["code"]) == ("ESCALATED", "output_disagrees")
         assert "amount_inr" in failure["detail"]
-        assert "completed" not in [entry["status"] for entry in await results(world, view.run_id)]
+        paid = (await results(world, view.run_id))[-1]
+        assert (paid["status"], paid["withheld"]["code"]) == ("completed", "output_disagrees")
+        assert [one["state"] for one in view.record["effects"]] == ["happened"]
         # The payment happened: nobody sends it again under another request.
         again = await world.invoke(request(1006, "req_usd_again"))
         assert again.record is not None

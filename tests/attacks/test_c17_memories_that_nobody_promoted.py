@@ -18,11 +18,11 @@ from contextos.audit.verify import verify_tenant
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.memories import promoted_key
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.evidence import fact_digest
 from contextos.contracts.envelopes.memory import MemoryProposal
 from contextos.contracts.journal import CONTROL
 from contextos.errors import ChainBroken, Integrity
 from contextos.intelligence.memory import list_candidates, review_proposal
-from contextos.intelligence.retrieval import fact_digest
 from contextos.operations.acts.act import commit_act
 from contextos.operations.acts.memories import review_memory
 from contextos.trust.seal import KeyRing

@@ -123,7 +123,9 @@ def test_a_run_that_waits_goes_on_after_every_key_was_rotated(initialised: Shop)
     exported = initialised.path / "runs.jsonl"
     said = initialised.say("runs", "export", waiting["run_id"], "--out", str(exported), *initialised.by)
     assert said.code == 0
-    assert initialised.say("verify", str(exported), "--trusted-key", said.json["public_key"]).code == 0
+    trusted = [f"--trusted-key={purpose}={key}" for purpose, keys in said.json["public_keys"].items() for key in keys]
+    verified = initialised.say("verify", str(exported), *trusted)
+    assert (verified.code, verified.json["unproved"]) == (0, [])
 
 
 def other_machine(shop: Shop, tmp_path: Path) -> Shop:

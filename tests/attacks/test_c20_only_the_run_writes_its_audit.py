@@ -21,10 +21,10 @@ from contextos.errors import ApprovalRefused, ChainBroken, ContextOSError
 from contextos.operations.acts.act import Actor, unsafe_local_assertion
 from contextos.operations.signing import act_signer
 from contextos.operations.slot_answers import answer_slot, read_offer
-from contextos.runtime.inputs.slot_steps import slot_answer_arguments
 from contextos.slots.select import selection_id
 from contextos.slots.steps import ArtifactSlots
 from contextos.store.shared.artifact_rules import selection_fingerprint
+from contextos.trust.approvals.acts import slot_answer_arguments
 from contextos.trust.journal.chain import append
 from tests.attacks.attackers import REFUSED, Attacker
 from tests.attacks.conftest import DatabaseOwner

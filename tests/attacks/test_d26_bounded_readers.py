@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from contextos.action.registry import Registry
 from contextos.contracts.envelopes.tool import AdapterDefinition
@@ -30,13 +31,28 @@ NUMBERS = {
     "separated": "1" + "_" * MEGABYTE,
     "fraction": "9" * MEGABYTE + ".0",
 }
+ONLY_IN_1_1 = ("sexagesimal", "sexagesimal fraction", "binary", "separated")
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_of_a_yaml_document_has_as_many_characters_as_one_of_json(name: str) -> None:
     with pytest.raises(MalformedJson) as refused:
         read_document(b"a: " + NUMBERS[name].encode() + b"\n")
-    assert refused.value.problems[0].code == "number_too_long"
+    # What is a number in version 1.1 alone is refused as that, whatever its length, and is not added up.
+    assert refused.value.problems[0].code == ("ambiguous" if name in ONLY_IN_1_1 else "number_too_long")
+
+
+@pytest.mark.parametrize("name", ONLY_IN_1_1)
+def test_a_long_number_of_an_older_version_is_never_computed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compute = yaml.SafeLoader.construct_object
+
+    def short(loader: Any, node: Any) -> Any:
+        assert len(node.value) < 5_000, "a long number is computed"
+        return compute(loader, node)
+
+    monkeypatch.setattr(yaml.SafeLoader, "construct_object", short)
+    with pytest.raises(MalformedJson):
+        read_document(b"a: " + NUMBERS[name].encode() + b"\n")
 
 
 def test_a_text_of_digits_is_a_text(tmp_path: Path) -> None:

@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from contextos.cli.layout import WIDTH
 from contextos.cli.runs.requests import question_lines
-from contextos.trust.approvals.question import escape_all
+from contextos.contracts.statements.questions import escape_all
 
-LABELS = ("call", "evidence", "asked by")
+LABELS = ("call", "evidence", "source", "asked by", "until")
 BLANKS = " \u00a0\u1680\u2000\u2003\u2007\u2009\u200a\u202f\u205f\u2800\u3000\u3164\u115f\uffa0\U0001d159"
 MARKS = "\u0301\u0336\u0488\u20dd\u0947\u3099\ufe20"
+
+ENDS = ["evidence", "source", "asked", "until", "not"]
 
 
 def asked(args: dict[str, Any], **more: Any) -> list[str]:
@@ -28,7 +30,15 @@ def asked(args: dict[str, Any], **more: Any) -> list[str]:
         "capability": "adp_payments.issue_refund",
         "mode": "destructive",
         "args": escape_all(args),
-        "evidence": [{"name": "identity_verified", "value": escape_all(True)}],
+        "evidence": [
+            {
+                "name": "identity_verified",
+                "value": escape_all(True),
+                "ref": "artifact:kyc#rev_1",
+                "subject": "customer:cus_77",
+            }
+        ],
+        "until": "2026-11-24T01:07:19Z",
         "requester": ["user:usr_771", "agent:agent.support"],
     }
     return question_lines(shown | more, "sha256:" + "0" * 64)[:-1]
@@ -65,20 +75,14 @@ HOSTILE = [
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_a_value_stays_in_its_own_lines(value: str) -> None:
-    assert labels(asked({"amount_inr": 4200, "note": value})) == ["call", "amount_inr", "note", "evidence", "asked"]
-    assert labels(asked({"amount_inr": 4200, "note": {"a": [value]}})) == [
-        "call",
-        "amount_inr",
-        "note",
-        "evidence",
-        "asked",
-    ]
+    assert labels(asked({"amount_inr": 4200, "note": value})) == ["call", "amount_inr", "note", *ENDS]
+    assert labels(asked({"amount_inr": 4200, "note": {"a": [value]}})) == ["call", "amount_inr", "note", *ENDS]
 
 
 @given(st.text(st.sampled_from(BLANKS + MARKS + "aé金…4\\\"'-."), max_size=300))
 @example("金" * 33 + " " * 9 + "金")
 def test_whatever_a_value_is_it_stays_in_its_own_lines(value: str) -> None:
-    assert labels(asked({"note": value})) == ["call", "note", "evidence", "asked"]
+    assert labels(asked({"note": value})) == ["call", "note", *ENDS]
 
 
 NEAR = st.text(st.sampled_from(BLANKS[:4] + "a金4\\"), max_size=90)
@@ -98,14 +102,14 @@ NAMES = [*LABELS, "amount_inr 900", "", " ", "x" * 200, "金" * 60, "a\u0301", "
 def test_the_name_of_an_argument_imitates_nothing(name: str) -> None:
     lines = asked({"amount_inr": 4200, name: "identity_verified = true"})
     assert labels(lines)[:2] == ["call", "amount_inr"]
-    assert labels(lines)[-2:] == ["evidence", "asked"]
+    assert labels(lines)[-5:] == ENDS
     assert re.match(r' {2}"', lines[2]), "a name that could be read as something else is in quotes"
     assert sum(line.startswith("  evidence ") for line in lines) == 1
 
 
 def test_the_names_of_people_imitate_nothing() -> None:
     lines = asked({}, requester=["user:" + "\u2003" * 60 + "金" * 60, "agent:a\u202eb\n  call       other"])
-    assert labels(lines) == ["call", "evidence", "asked"]
+    assert labels(lines) == ["call", *ENDS]
 
 
 def test_an_ordinary_question_reads_as_before() -> None:
@@ -115,5 +119,9 @@ def test_an_ordinary_question_reads_as_before() -> None:
         "  note       Rückgabe, 100 €",
         "  order_id   ord_881",
         "  evidence   identity_verified = true",
+        "  source     artifact:kyc#rev_1 about customer:cus_77",
         "  asked by   user:usr_771, agent:agent.support",
+        "  until      2026-11-24T01:07:19Z",
+        "  not bound  services, programs, shared libraries, files outside workspace and \\",
+        "               packages",
     ]

@@ -21,7 +21,7 @@ from contextos.adapters.openapi.adapter import openapi_adapter
 from contextos.adapters.openapi.draft import draft_openapi
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.operations.gate.gate import Done, Refused, Waiting
+from contextos.operations.gate.gate import Done, Waiting
 from contextos.operations.operator import SettlementInput, settle_effect
 from contextos.queries.run_view import RunView
 from contextos.testing import TEST_OPERATOR, Person, in_memory
@@ -73,10 +73,10 @@ async def session(adapter: Any, egress: tuple[str, ...] = ()) -> AsyncIterator[t
             tracemalloc.stop()
 
 
-async def goes_on(app: Any, gate: Any) -> None:
-    """Another tool answers, and the session ends as its agent says."""
+async def goes_on(app: Any, gate: Any, ends: str = "rejected") -> None:
+    """Another tool answers, and the session ends as its agent says, unless it did something."""
     assert isinstance(await gate.call("office.look_up", {"name": "ana"}, call_id="other"), Done)
-    await ended_legally(app, await gate.finish("denied", "the tool does not answer"), "rejected")
+    await ended_legally(app, await gate.finish("denied", "the tool does not answer"), ends)
 
 
 async def ended_legally(app: Any, view: RunView, state: str) -> None:
@@ -115,17 +115,25 @@ def test_a_read_from_a_hostile_mcp_server_fails_and_the_run_goes_on(mode: str, t
     asyncio.run(attack())
 
 
-def test_a_lie_about_the_schema_ends_the_run_legally_with_a_record_for_a_person(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", [True, False])
+def test_a_lie_about_the_schema_is_withheld_and_the_run_goes_on(read: bool, tmp_path: Path) -> None:
     async def attack() -> None:
-        adapter = await hostile_adapter("structured", tmp_path, read=True)
+        adapter = await hostile_adapter("structured", tmp_path, read=read)
         async with AsyncExitStack() as on_exit:
             on_exit.callback(adapter.close)
             app, gate = await on_exit.enter_async_context(session(adapter))
             answer = await gate.call("lab.say", {"text": "a"}, call_id="hostile")
-            assert isinstance(answer, Refused), answer
-            assert answer.ended
-            assert [one.code for one in answer.reasons] == ["unsafe_output"]
-            await ended_legally(app, await gate.view(), "escalated")
+            if not read:
+                await Person("olga").answer(app, await gate.view())
+                answer = await gate.call("lab.say", {"text": "a"}, call_id="hostile")
+            assert isinstance(answer, Done), answer
+            assert answer.withheld is not None
+            assert (answer.output, answer.withheld.code) == (None, "unsafe_output")
+            assert (answer.error is not None) == read
+            if read:
+                await goes_on(app, gate)
+            else:
+                await ended_legally(app, await gate.finish("approved"), "completed")
 
     asyncio.run(attack())
 
@@ -140,6 +148,10 @@ async def settled_as_not_happened(app: Any, gate: Any) -> None:
     await settle_effect(app.deployment, TENANT, gate.run_id, found, vouch=vouch)
 
 
+ANSWERED = ("not_utf8",)
+"""The server answers this call, and nobody can read what: the call was made."""
+
+
 @pytest.mark.parametrize("mode", IN_THE_CALL)
 def test_a_write_to_a_hostile_mcp_server_waits_for_a_person_and_then_the_run_goes_on(mode: str, tmp_path: Path) -> None:
     async def attack() -> None:
@@ -151,13 +163,17 @@ def test_a_write_to_a_hostile_mcp_server_waits_for_a_person_and_then_the_run_goe
             assert isinstance(asked, Waiting), asked
             await Person("olga").answer(app, await gate.view())
             lost = await gate.call("lab.say", {"text": "a"}, call_id="hostile")
-            assert isinstance(lost, Waiting), lost
-            assert lost.waits_for == "settlement"
-            await settled_as_not_happened(app, gate)
-            answer = await gate.call("lab.say", {"text": "a"}, call_id="hostile")
-            assert isinstance(answer, Done), answer
-            assert answer.error is not None
-            await goes_on(app, gate)
+            if mode in ANSWERED:
+                assert isinstance(lost, Done), lost
+                assert lost.withheld is not None
+            else:
+                assert isinstance(lost, Waiting), lost
+                assert lost.waits_for == "settlement"
+                await settled_as_not_happened(app, gate)
+                answer = await gate.call("lab.say", {"text": "a"}, call_id="hostile")
+                assert isinstance(answer, Done), answer
+                assert answer.error is not None
+            await goes_on(app, gate, "escalated" if mode in ANSWERED else "rejected")
         assert len(calls(tmp_path)) == 1, "it is sent once"
 
     asyncio.run(attack())

@@ -18,7 +18,7 @@ from contextos.audit.replay import replay
 from contextos.contracts.entries.reading import read_body
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import Person, in_memory
-from tests.e2e.test_quickstart import TENANT, people
+from tests.deployers import TENANT, people
 
 ATTACKER = "Mallory.Evil@attacker.example"
 FRIEND = "bob@acme.example"

@@ -20,8 +20,9 @@ from contextos.adapters.foreign.replies import MAX_SAID_CHARS
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterReply
 from contextos.errors import InvalidInput, LostReply, Unavailable
-from tests.servers.adapters import agent_at, call_context, drafted_agent, hostile_skill
+from tests.servers.adapters import agent_at, call_context, drafted_agent
 from tests.servers.hostile_agent import BODIES, CARDS, DRIFT, SECRET, hostile_agent
+from tests.servers.processes import hostile_skill
 
 TOKEN = "sk_live_4711471147"
 HIDDEN = ["\u200b", "\u202e", "\U000e0041", "\x1b[8m"]
@@ -74,14 +75,28 @@ def test_a_card_that_is_none_sends_nothing_and_is_no_drift(mode: str, caplog: py
     assert (f"more than {MAX_SKILLS} skills" in str(error.value)) == (mode == "card_many")
 
 
+WITHHELD = {
+    *((mode, True) for mode in ("deep", "gigabytes", "not_utf8", "twice_the_same_member", "wide")),
+    ("not_utf8", False),
+}
+"""The modes whose answer came and cannot be taken, and whether a read was asked; the one write says that it is done."""
+
+
 @pytest.mark.parametrize("mode", WRONG)
 def test_what_an_agent_answers_wrong_is_in_no_log_and_no_error(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     for read, expected in ((False, LostReply), (True, Unavailable)):
-        with hostile_skill(mode, read=read) as (agent, adapter), pytest.raises(expected) as error:
-            said(adapter)
+        with hostile_skill(mode, read=read) as (agent, adapter):
+            if (mode, read) in WITHHELD:
+                withheld = said(adapter).withheld
+                assert withheld is not None
+                shown = str(withheld)
+            else:
+                with pytest.raises(expected) as error:
+                    said(adapter)
+                shown = str(error.value)
         assert len(agent.messages) == 1
-        assert SECRET not in caplog.text + str(error.value)
+        assert SECRET not in caplog.text + shown
 
 
 @pytest.mark.parametrize("mode", ["another_task", "another_context", "polls_refused"])

@@ -54,8 +54,9 @@ from tests.authorization_server import (
 )
 from tests.loopback import Answer, Asked, serving
 from tests.raw_http import raw_server
-from tests.servers.adapters import agent_adapter, agent_at, call_context, drafted, drafted_agent, mcp_connection, opened
+from tests.servers.adapters import agent_adapter, agent_at, call_context, drafted, drafted_agent, opened
 from tests.servers.hostile_agent import hostile_agent
+from tests.servers.processes import mcp_connection
 
 READ, PAY = ("shop.read", {"id": "ord_1"}), ("shop.pay", {"body": {"amount": 5}})
 

@@ -301,11 +301,13 @@ def test_evidence_of_a_quarantined_read_is_not_asked_for_again(stores: str, tmp_
             policy: Any = Foreign(world.adapters["adp_policy"])
             world.adapters["adp_policy"] = policy
             waiting = await world.invoke(request(4200, "req_waiting"))
+            await world.answer(waiting.run_id)
             policy.changed = True
             await invoked(world, "req_small")
             policy.changed = False
             policy.asked.clear()
-            view = await world.approve(waiting.run_id)
+            await world.deployment.advance(TENANT, waiting.run_id)
+            view = await world.deployment.view(TENANT, waiting.run_id)
             assert (codes(view), policy.asked, world.refunds()) == (["approval_void"], [], [])
 
     run(go())
@@ -489,8 +491,10 @@ def test_a_change_that_is_found_while_evidence_is_read_again_is_an_incident(stor
     async def go() -> None:
         async with opened(tmp_path, stores) as world:
             waiting = await world.invoke(request(4200, "req_waiting"))
+            await world.answer(waiting.run_id)
             foreign(world).changed = True
-            view = await world.approve(waiting.run_id)
+            await world.deployment.advance(TENANT, waiting.run_id)
+            view = await world.deployment.view(TENANT, waiting.run_id)
             assert (codes(view), len(await rows(world))) == (["approval_void"], 1)
             foreign(world).changed = False
             foreign(world).asked.clear()

@@ -40,7 +40,7 @@ from contextos.server.mcp_calls import SessionCalls
 from contextos.telemetry.logs import configure
 from contextos.testing import in_memory
 from tests.attacks.test_d42_planted_secrets import kept
-from tests.e2e.test_quickstart import SEEDS, TENANT, ana, make_workspace, people
+from tests.deployers import SEEDS, TENANT, ana, make_workspace, people
 from tests.openapi_documents import OK, document
 from tests.planted import forms
 

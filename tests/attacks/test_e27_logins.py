@@ -13,10 +13,11 @@ from contextos.application.approvals import ApprovalQuestions, ApprovalStatement
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.journal import Batch
+from contextos.contracts.statements.questions import approval_statement
 from contextos.errors import ApprovalRefused, ChainBroken, Unavailable
 from contextos.operations.operator import answer_approval
 from contextos.operations.ports import ApprovalLogins
-from contextos.trust.approvals.assertion import approval_fault, approval_statement
+from contextos.trust.approvals.assertion import approval_fault
 from contextos.trust.journal.chain import append
 from tests.issuer import ISSUER, TRUSTED, issuer, jwks, token
 from tests.world import APPROVER, TENANT, TestWorld, open_world, request, run

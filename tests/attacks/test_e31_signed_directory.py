@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import contextos
+from contextos.adapters import signed_directory
 from contextos.adapters.signed_directory import DIRECTORY_TYPE, SignedDirectory, sign_directory
+from contextos.audit.verify import verify_tenant
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.journal import CONTROL, Batch, Draft
 from contextos.control.artifacts import PACK_TYPE
-from contextos.errors import InvalidSettings, Unavailable
+from contextos.errors import ChainBroken, InvalidSettings, Unavailable
 from contextos.port_settings import SignedDirectorySetting
 from contextos.settings import Settings
 from contextos.store.memory.stores import MemoryStores
+from contextos.trust.approvals.acts import sealed_act
 from contextos.trust.seal import KeyRing, seal
-from tests.unit.adapters.test_signed_directory import KEEPER, TENANTS, opened, resolved, write
+from tests.unit.adapters.test_signed_directory import KEEPER, TENANTS, opened, resolved, sealing, write
 from tests.world import TENANT, public_key, request, run
 
 
@@ -115,7 +121,7 @@ def test_what_the_keeper_did_not_sign_as_a_directory_is_none(file: Path, make: A
 
 def test_the_owner_of_the_directory_key_is_named_by_the_settings_alone(file: Path) -> None:
     with pytest.raises(InvalidSettings):
-        SignedDirectory(file, [public_key(b"x" * 32)], MemoryStores())
+        SignedDirectory(file, [public_key(b"x" * 32)], MemoryStores(), **sealing())
 
 
 def test_a_run_records_the_version_and_goes_on_under_a_newer_one_with_the_same_people(tmp_path: Path) -> None:
@@ -142,3 +148,84 @@ def test_a_run_records_the_version_and_goes_on_under_a_newer_one_with_the_same_p
             app.deployment.invoke(request(901, "req_3"))
     with pytest.raises(InvalidSettings, match="version 2 was used before"), contextos.open(settings):
         pass
+
+
+def stated(stores: MemoryStores) -> list[tuple[str, int]]:
+    lines = run(stores.tenant(TENANT).read(CONTROL))
+    return [(one.kind, loads(one.body)["version"]) for one in lines]
+
+
+def test_each_version_that_is_used_is_a_sealed_line_of_control_and_stated_once(file: Path) -> None:
+    stores = MemoryStores()
+    directory = opened(file, stores)
+    for version in (3, 4, 4, 7):
+        write(file, version)
+        assert run(resolved(directory))
+        assert run(resolved(directory))
+    assert stated(stores) == [("directory.used", 3), ("directory.used", 4), ("directory.used", 7)]
+    assert run(stores.tenant(TENANT).scan("directory")) == [], "no row says which version is the newest"
+
+
+@pytest.mark.parametrize("how", ["a copy of an older line", "an unsealed line", "sealed by another runtime"])
+def test_a_line_that_somebody_adds_brings_no_older_version_back_and_stops_no_newer_one(file: Path, how: str) -> None:
+    stores = MemoryStores()
+    directory = opened(file, stores)
+    assert run(resolved(directory))
+    write(file, 5)
+    assert run(resolved(directory))
+    first = run(stores.tenant(TENANT).read(CONTROL))[0]
+    body = loads(first.body) | ({} if how.startswith("a copy") else {"version": 9})
+    if how.startswith("sealed"):
+        unsealed = {name: value for name, value in body.items() if name != "seal"}
+        place = Draft(first.kind, first.key, first.at_us, first.by, b"", first.salt)
+        body = loads(sealed_act(TENANT, place, unsealed, KeyRing.from_seed(b"o" * 32)).body)
+    added = Draft(first.kind, first.key, first.at_us, first.by, canonical(body), first.salt)
+    run(stores.tenant(TENANT).commit(Batch(run=CONTROL, shared=((CONTROL, added),))))
+    write(file, 6)
+    assert run(resolved(directory)), "version 9 was never used"
+    write(file, 3)
+    with pytest.raises(Unavailable, match="version 6 was used before"):
+        run(resolved(opened(file, stores)))
+
+
+def test_of_two_processes_that_begin_to_use_one_version_with_two_contents_one_counts(file: Path) -> None:
+    stores = MemoryStores()
+    changed = json.loads(json.dumps(TENANTS))
+    changed[TENANT]["users"][0]["role"] = "finance_lead"
+    other = file.with_name("other.json")
+    write(other, 3, changed)
+
+    async def both() -> list[object]:
+        two = (opened(file, stores), opened(other, stores))
+        return await asyncio.gather(*map(resolved, two), return_exceptions=True)
+
+    found = run(both())
+    assert sorted(isinstance(one, Unavailable) for one in found) == [False, True]
+
+
+def test_a_version_that_nobody_used_is_found_in_a_run(tmp_path: Path) -> None:
+    """As a process would leave it that has the keys for heads and claims, and none for acts."""
+    path = tmp_path / "a"
+    make_workspace(path)
+    tenants = loads((path / "directory.json").read_bytes())
+    write(path / "directory.dsse.json", 1, tenants)
+    named = SignedDirectorySetting("directory.dsse.json", (public_key(KEEPER).hex(),))
+    settings = replace(Settings.read(path), directory=named, unsafe=("unsafe_local_keys",), witness="off")
+    with contextos.open(settings) as app:
+        app.initialise(TENANT, by=example_operator(path))
+        app.call(seed_graph, app, Workspace(path, TENANT, {}))
+        app.deployment.invoke(request(900, "req_1"))
+        app.call(verified, app)
+        write(path / "directory.dsse.json", 2, tenants)
+        with patch.object(signed_directory, "state_directory", unstated):
+            app.deployment.invoke(request(901, "req_2"))
+        with pytest.raises(ChainBroken, match="version 2 of the directory"):
+            app.call(verified, app)
+
+
+async def unstated(_ports: object, _tenant: str, version: int, content: str, *, write: bool) -> tuple[int, str]:
+    return version, content
+
+
+async def verified(app: Any) -> None:
+    await verify_tenant(app.stores.tenant(TENANT), TENANT, app.keys)

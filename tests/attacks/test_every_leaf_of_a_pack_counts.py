@@ -117,9 +117,15 @@ def test_each_leaf_counts_or_describes(name: str, layer: str, honest: dict[str, 
 
 
 def test_the_good_packs_do_what_they_are_for(honest: dict[str, list[Any]]) -> None:
-    for name, seen in honest.items():
-        ends = [one[0][-1][2]["end"] for one in seen]
-        assert {"completed", "escalated", "refused", "rejected"} <= set(ends), (name, ends)
+    ends = {name: [one[0][-1][2]["end"] for one in seen] for name, seen in honest.items()}
+    assert {"completed", "escalated", "refused", "rejected"} <= set(ends["example"]), ends
+    # It writes the note and sends the message before it asks for the payment: a person decides what a refusal left.
+    assert {"completed", "escalated", "rejected"} == set(ends["second"]), ends
+    left = "it ends as refused, and `adp_notes.add`, `adp_mail.send` had an effect"
+    records = [body for one in honest["second"] for kind, _, body in one[0] if kind == "record.revised"]
+    failures = [{one["detail"] for one in record["rationale"]["failures"]} for record in records]
+    for policy in ("R_IDENTITY_NOT_VERIFIED", "R_NOT_ELIGIBLE", "R_COMMIT"):
+        assert any(left in said and any(f"`{policy}`" in one for one in said) for said in failures), policy
 
 
 def test_the_docs_print_the_list_of_descriptive_fields() -> None:

@@ -18,6 +18,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from contextos.client import connect, connection, sending
 from contextos.client.connection import API_PATIENCE_S
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.statements.question_text import signed_text
+from contextos.contracts.statements.questions import approval_statement
 from contextos.errors import ContextOSError, InvalidInput, Overloaded, RequestRefused, Unavailable, UnfitAnswer
 from contextos.http_api.documents import QuestionDocument
 from tests.loopback import Answer, Asked, serving
@@ -280,35 +283,49 @@ def test_a_server_that_says_to_come_back_in_a_year_is_not_waited_for() -> None:
     assert error.retry_after_ms == (API_PATIENCE_S + 1) * 1_000
 
 
-QUESTION = QuestionDocument(
-    run_id="run_1",
-    approval_id="appr_1",
-    gate_id="GATE",
-    required_role="lead",
-    deadline_us=1,
-    binding_digest="sha256:aa",
-    capability_id="shop.pay",
-    mode="pre",
-    args=[],
-    evidence=[],
-    requester=[],
-    untrusted=[],
-    secrets=[],
-)
-STATED = {"approval_id": "appr_1", "approver": "lena", "binding_digest": "sha256:aa", "verdict": "denied", "reason": ""}
+def asked_of(**args: Any) -> dict[str, Any]:
+    """The content of a question whose digests all follow from it."""
+    digest = "sha256:" + "0" * 64
+    binding = {
+        "tenant_id": "t",
+        "run_id": "run_1",
+        "tool_call_id": "tool_1",
+        "capability_id": "shop.pay",
+        "mode": "destructive",
+        "definition_digest": digest,
+        "args_digest": content_address(args),
+        "evidence_snapshot_hash": content_address([]),
+        "policy_decision_id": "pdec_1",
+        "pins_digest": digest,
+        "requester_chain": [{"kind": "user", "id": "ana"}],
+        "untrusted": {},
+        "secrets": {},
+        "gate_id": "GATE",
+        "required_role": "lead",
+        "idempotency_key": "key",
+        "nonce": digest,
+        "deadline_us": 1,
+    }
+    content = {"approval_id": "appr_1", "binding": binding, "args": args, "evidence": []}
+    return {**content, "binding_digest": content_address(binding)}
+
+
+CONTENT = asked_of(amount=42)
+QUESTION = QuestionDocument.of_content(CONTENT)
+STATED = approval_statement(CONTENT, "lena", "denied", "")
 HEADER = {"alg": "Ed25519", "kid": "k1", "typ": "contextos-approval+jws"}
 
 
 def segment(value: Any) -> str:
-    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(canonical(value)).rstrip(b"=").decode()
 
 
 def offered(statement: Any, *, header: Any = HEADER, signs: Any = None) -> Answer:
     """The answer of a server that shows one statement and gives another to sign."""
     said = {
-        "text": "deny it",
+        "text": signed_text(CONTENT, "lena", "denied", ""),
         "statement": statement,
-        "nonce": "n",
+        "nonce": content_address(statement),
         "signing_inputs": {"k1": f"{segment(header)}.{segment(statement if signs is None else signs)}"},
         "passkeys": {},
     }
@@ -320,6 +337,10 @@ def offered(statement: Any, *, header: Any = HEADER, signs: Any = None) -> Answe
     [
         offered({**STATED, "verdict": "approved"}),
         offered({**STATED, "binding_digest": "sha256:bb"}),
+        offered({**STATED, "args": {"amount": 99_000}}),
+        offered({**STATED, "to": "eve"}),
+        offered({name: value for name, value in STATED.items() if name != "evidence"}),
+        offered(approval_statement(asked_of(amount=99_000), "lena", "denied", "")),
         offered({**STATED, "approval_id": "appr_2"}),
         offered({**STATED, "reason": "I looked"}),
         offered({}),

@@ -72,11 +72,14 @@ def stock_section(readme: str) -> str:
 
 
 def typed(text: str) -> Iterator[Typed]:
-    """The commands of a console block. A backslash at the end of a line continues it."""
-    for part in re.split(r"^\$ ", text.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
-        command, *shown = part.rstrip().splitlines()
+    """The commands of a console block. A backslash at the end of a line of a command continues it."""
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        lines = part.rstrip().splitlines()
+        command = lines.pop(0)
+        while command.endswith("\\"):
+            command = f"{command[:-1]} {lines.pop(0)}"
         stated = EXIT.search(command)
-        yield Typed(EXIT.sub("", command), int(stated["code"]) if stated else 0, tuple(shown))
+        yield Typed(EXIT.sub("", command), int(stated["code"]) if stated else 0, tuple(lines))
 
 
 def play(command: str, shim: Path) -> tuple[int, str]:

@@ -34,6 +34,7 @@ BEFORE: dict[str, list[str]] = {
 EXPECTED = {
     "invoke": 5,
     "approvals deny": 1,
+    "approvals reask": 5,
     "runs settle": 1,
     "slots select": 5,
     "slots answer": 1,
@@ -100,6 +101,15 @@ def exhaust(shop: Path, request_id: str) -> None:
     assert run_command_line(["invoke", "requests/short.json"]) == 1
 
 
+def void_question(shop: Path, request_id: str) -> None:
+    """A run of the workspace asks about a refund, and another refund of the order changes what it rests on."""
+    next_one = (shop / "requests" / "next.json").read_text()
+    for name, amount, code in ((request_id, "4700", 5), ("req_beside", "700", 0)):
+        body = json.loads(next_one.replace("5000", amount)) | {"request_id": name}
+        (shop / "requests" / f"{name}.json").write_text(json.dumps(body))
+        assert run_command_line(["invoke", f"requests/{name}.json"]) == code
+
+
 def deploy_workspace(path: Path) -> Path:
     made = path / "deploy"
     assert run_command_line(["init", str(made)]) == 0
@@ -145,6 +155,9 @@ def test_the_help_ends_with_an_example_that_runs(
         fail_for_good(shop)
     if name == "pack expand" and not Path(words[3]).exists():
         run_command_line(shlex.split(f"pack new {Path(words[3]).stem} --who support_agent"))
+    if name == "approvals reask":
+        void_question(shop, words[3])
+        capsys.readouterr()
     if name in ("runs resolve", "runs reopen"):
         exhaust(shop, words[3])
         capsys.readouterr()

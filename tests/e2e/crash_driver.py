@@ -23,7 +23,7 @@ from typing import Any
 from contextos.audit import verify
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
-from contextos.contracts.journal import Batch
+from contextos.contracts.journal import CONTROL, PERSON_LISTED, Batch, Entry
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.storage import Store
 from contextos.engine.local import LocalEngine
@@ -33,6 +33,7 @@ from contextos.operations.gate.gate import Done, Waiting
 from contextos.queries.run_view import RunView
 from contextos.runtime import state_machine
 from contextos.store.shared.clock import SystemClock
+from contextos.trust.approvals.people import read_person
 from tests.sessions import refund_calls, refund_session
 from tests.world import TENANT, TestWorld, open_world, place_of, request
 
@@ -262,9 +263,18 @@ async def audited(world: TestWorld, view: RunView, amount: int) -> dict[str, Any
         "entries": [[entry.seq, entry.kind, entry.key] for entry in entries],
         "signed": [head[0] for head in await store.signed_heads(view.run_id)],
         "verified": [asdict(one) for one in await verify.verify_tenant(store, TENANT, world.keys)],
+        "control": [[one.kind, one.key, said_of_person(world, one)] for one in await store.read(CONTROL)],
         "replayed": asdict(replayed),
         "same_again": again.run_id == view.run_id and again.record == view.record,
     }
+
+
+def said_of_person(world: TestWorld, line: Entry) -> Any:
+    """What a line of `control` states of a person; None if it is about something else."""
+    if line.kind != PERSON_LISTED:
+        return None
+    person = read_person(line, world.keys).person
+    return person and person.to_json()
 
 
 ACTS: dict[str, Callable[[TestWorld, Job], Awaitable[dict[str, Any]]]] = {

@@ -28,6 +28,7 @@ from contextos.contracts.entries.reading import read_body
 from contextos.errors import ApprovalRefused, Conflict, NotFound, ReplayMismatch, Unavailable
 from contextos.queries.run_view import RunView
 from contextos.store.shared.clock import SystemClock
+from tests.e2e.storm_payments import PAYMENTS, WildPayments
 from tests.postgres import Server, own_server
 from tests.processes import whole_lines
 from tests.world import TENANT, TestWorld, open_world
@@ -173,6 +174,7 @@ async def publish(plan: dict[str, Any]) -> TestWorld:
     orders = [one["order_id"] for one in plan["requests"]]
     for first in range(0, len(orders), 250):
         await world.stock(*orders[first : first + 250])
+    world.adapters[PAYMENTS] = WildPayments(world.adapters[PAYMENTS], random.Random(0))  # type: ignore[assignment]
     return world
 
 

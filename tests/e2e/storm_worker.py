@@ -18,46 +18,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.ports.claims import ClaimLimits
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.engine.shared import SharedEngine, SharedLimits
-from contextos.errors import ClockOff, LostReply, Unavailable
+from contextos.errors import ClockOff, Unavailable
 from contextos.queries.run_view import RunView
 from contextos.store.postgres.claims import PostgresClaims
 from contextos.store.shared.clock import SystemClock
+from tests.e2e.storm_payments import PAYMENTS, WildPayments
 from tests.world import TENANT, TestWorld, open_world, request
 
-PAYMENTS = "adp_payments"
 LEASE_TTL_US = 3_000_000
 AT_ONCE = 6
-
-
-class WildPayments:
-    """The shop's payments: some are always away, some lose replies, all take a moment."""
-
-    def __init__(self, inner: Any, chance: random.Random) -> None:
-        self._inner, self._chance = inner, chance
-
-    def describe(self) -> AdapterDefinition:
-        definition: AdapterDefinition = self._inner.describe()
-        return definition
-
-    async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
-        await asyncio.sleep(self._chance.random() / 20)
-        fate = args["order_id"].split("_")[1]
-        if fate == "away":
-            raise Unavailable(PAYMENTS, "the bank is closed")
-        if fate == "lossy" and self._chance.random() < 0.3:
-            raise LostReply("it may not have arrived")
-        reply: AdapterReply = await self._inner.call(capability, args, context)
-        await asyncio.sleep(self._chance.random() / 20)
-        if fate == "lossy" and self._chance.random() < 0.3:
-            raise LostReply("it arrived, and nobody heard of it")
-        return reply
-
-    async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
-        raise AssertionError("keyed payments are sent again")
 
 
 class WanderingClock(SystemClock):

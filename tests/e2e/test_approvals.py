@@ -21,12 +21,14 @@ from contextos.audit.replay import replay
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.policy import PolicyBundle
 from contextos.contracts.journal import Batch, Entry, Write
+from contextos.contracts.statements.questions import approval_statement
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
-from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput
+from contextos.errors import ApprovalRefused, Conflict, InvalidInput
 from contextos.operations import operator
 from contextos.operations.acts.act import unsafe_local_assertion
 from contextos.store.memory.stores import MemoryStore
-from contextos.trust.approvals.assertion import approval_statement, sign_approval
+from contextos.trust.approvals.assertion import sign_approval
+from contextos.trust.approvals.people import signer
 from contextos.trust.journal.chain import append
 from contextos.trust.seal import kid_of, seal
 from tests.e2e.test_verdicts import Wrapped, audited, edited
@@ -285,8 +287,10 @@ def test_evidence_that_grows_too_old_between_asking_and_acting_voids_the_approva
         pack = edited("intelligence_refs", "retrieval", "evidence", 0, "max_age_s", to=fresh_s)
         world = await open_world(tmp_path, pack=pack)
         waiting = await world.invoke(request(4200, "req_1"))
+        await world.answer(waiting.run_id)
         world.clock.at_us += 2_000 * 1_000_000
-        view = await world.approve(waiting.run_id)
+        await world.deployment.advance(TENANT, waiting.run_id)
+        view = await world.deployment.view(TENANT, waiting.run_id)
         assert view.record is not None
         failure = view.record["rationale"]["failures"][0]
         assert (view.state, failure["code"]) == ("escalated", "approval_void")
@@ -324,7 +328,7 @@ async def forge(world: TestWorld, run_id: str, change: Callable[[dict[str, Any],
     change(given, asked)
     at_us = world.clock.now_us()
     entry = append(entries, "approval.answered", key, by=given["approver"], answer=given, at_us=at_us, salt=bytes(16))
-    body = {**orjson.loads(document.body), "state": "approved", "approver": given["approver"]}
+    body = {**orjson.loads(document.body), "state": given["verdict"], "approver": given["approver"]}
     write = Write("approvals", asked["approval_id"], document.version, orjson.dumps(body))
     await world.stores.tenant(TENANT).commit(Batch(run=run_id, entries=(entry,), writes=(write,)))
 
@@ -353,8 +357,8 @@ FORGED: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
     "a_strangers_key": resigned(STRANGER_KEY),
     "another_question": resigned(APPROVER_KEY, approval_id="appr_0000000000000000"),
     "another_call": resigned(APPROVER_KEY, binding_digest="sha256:" + "0" * 64),
-    "other_evidence": resigned(APPROVER_KEY, evidence_snapshot_hash="sha256:" + "0" * 64),
-    "shown_something_else": resigned(APPROVER_KEY, shown_digest="sha256:" + "0" * 64),
+    "other_evidence": resigned(APPROVER_KEY, evidence=[]),
+    "shown_something_else": resigned(APPROVER_KEY, args={"amount_inr": 42}),
     "another_reason": lambda given, asked: given.update(reason="another"),
     "a_denial_sold_as_approval": denied_to_approved,
     "the_owner_with_a_key": resigned(OWNER_KEY, "usr_owner_1"),
@@ -393,14 +397,16 @@ def test_a_forged_answer_in_a_chain_that_verifies_moves_nothing(name: str, tmp_p
         lambda given, asked: given.update(reason=7),
     ],
 )
-def test_an_appended_answer_that_is_none_stops_the_run_typed_and_moves_nothing(change: Any, tmp_path: Path) -> None:
+def test_an_appended_answer_that_is_none_voids_the_question_and_moves_nothing(change: Any, tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
         await forge(world, waiting.run_id, change)
-        with pytest.raises(Integrity):
-            await world.deployment.advance(TENANT, waiting.run_id)
-        assert world.refunds() == []
+        await world.deployment.advance(TENANT, waiting.run_id)
+        view = await world.deployment.view(TENANT, waiting.run_id)
+        assert (view.state, world.refunds()) == ("escalated", [])
+        assert view.record is not None
+        assert view.record["rationale"]["failures"][0]["code"] == "approval_void"
         world.close()
 
     run(go())
@@ -650,6 +656,7 @@ def test_an_answer_that_lost_to_something_else_while_its_question_is_open_may_be
     async def go() -> None:
         world = await open_world(tmp_path)
         first, second = await two_that_wait_on_one_act(world)
+        await signer(world.deployment.ports, TENANT, APPROVER)
         commit = MemoryStore.commit
 
         async def overtaken(store: MemoryStore, batch: Batch) -> None:

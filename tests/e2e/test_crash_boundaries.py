@@ -408,6 +408,17 @@ def continued_after_another_finished(host: Machine, leg: Leg, stopped: list[Job]
         assert (first["state"] == "completed") == (len(first["refunds"]) == 1)
         assert late["run_id"] == first["run_id"]
         assert late["state"] in {first["state"], "already_answered"}
-        for name in ("record", "entries", "refunds", "verified"):
+        for name in ("record", "entries", "refunds"):
             assert last[name] == first[name], "what was stopped changed nothing"
+        assert streams(last) == streams(first), "what was stopped changed nothing"
+        before = first["control"]
+        assert last["control"][: len(before)] == before
+        for kind, key, said in last["control"][len(before) :]:
+            # Who was about to sign is stated once more, as before; and that the clock of this process was behind.
+            assert kind == "clock.went_back" or [kind, key, said] in before
     return continued
+
+
+def streams(result: JobResult) -> list[Any]:
+    """What `verify` found of each stream but `control`."""
+    return [one for one in result["verified"] if one["stream"] != "control"]

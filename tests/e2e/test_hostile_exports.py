@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import copy
-import gzip
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from contextos.audit import export
-from contextos.audit.export import EXPORT_TYPE, read_export, replay_export
-from contextos.contracts.encoding.jcs import canonical, digest
-from contextos.contracts.journal import Entry, body_digest, genesis, header_hash
-from contextos.errors import ChainBroken, ContextOSError
-from contextos.trust.seal import KeyRing, seal
+from contextos.audit import exported
+from contextos.audit.export import EXPORT_TYPE, signed_file
+from contextos.audit.exported import read_export, replay_export
+from contextos.contracts.encoding.jcs import canonical
+from contextos.errors import ChainBroken, ContextOSError, ReplayMismatch
+from contextos.trust.seal import seal
+from tests.exports import ATTACKERS, RUNTIME, Opened, refunds
 
-RAW = gzip.decompress((Path(__file__).parents[1] / "golden" / "refunds.jsonl.gz").read_bytes()).split(b"\n")[:-1]
-ARTIFACTS = [row for row in RAW if row.startswith(b'{"artifact')]
-KEYS = KeyRing.from_seed(b"z" * 32)
+KEYS = RUNTIME
+HOLDER = ATTACKERS[3]
 STRAY: list[Any] = [None, 5, -1, True, 1.5, "", [], {}, "x", [1], {"a": 1}, 2**53 - 1, "run_", [[]]]
 DRAWS = 120
 
 
-def streams() -> list[list[Entry]]:
-    found: dict[str, list[Entry]] = {}
-    for row in RAW:
-        if row.startswith(b'{"entry'):
-            line = json.loads(row)["entry"]
-            entry = Entry(**{**line, "body": export._bytes(line["body"]), "salt": export._bytes(line["salt"])})
-            found.setdefault(entry.run, []).append(entry)
-    return list(found.values())
-
-
-STREAMS = streams()
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return bytes(asyncio.run(refunds(tmp_path_factory.mktemp("refunds"))))
 
 
 def mutated(chance: random.Random, value: Any) -> Any:
@@ -55,27 +46,14 @@ def mutated(chance: random.Random, value: Any) -> Any:
     return whole
 
 
-def relinked(entries: list[Entry]) -> list[Entry]:
-    head, made = genesis(entries[0].tenant, entries[0].run), list[Entry]()
-    for seq, one in enumerate(entries, start=1):
-        fits = one._replace(seq=seq, prev_hash=head, body_digest=body_digest(one.salt or b"", one.body or b""))
-        made.append(fits._replace(hash=header_hash(fits)))
-        head = made[-1].hash
-    return made
+def signed(payload: bytes, raw: bytes) -> bytes:
+    """The file with another manifest, which the key for exports signed."""
+    sealed = seal(EXPORT_TYPE, payload, KEYS, "export")
+    return canonical({"manifest": sealed}) + b"\n" + raw.partition(b"\n")[2]
 
 
-def signed(manifest: Any, lines: list[bytes]) -> bytes:
-    sealed = seal(EXPORT_TYPE, canonical(manifest), KEYS, "export")
-    return b"\n".join([canonical({"manifest": sealed}), *lines]) + b"\n"
-
-
-def manifest_of(entries: list[Entry], artifacts: list[bytes]) -> dict[str, Any]:
-    covered = {"stream": entries[0].run, "entries": len(entries), "head": entries[-1].hash, "erased": []}
-    return {"tenant": entries[0].tenant, "streams": [covered], "lines": [digest(line) for line in artifacts]}
-
-
-def rows(entries: list[Entry]) -> list[bytes]:
-    return [canonical({"entry": export._line(entry)}) for entry in entries]
+def manifest_of(raw: bytes) -> Any:
+    return json.loads(base64.b64decode(json.loads(raw.partition(b"\n")[0])["manifest"]["payload"]))
 
 
 def comes_to(raw: bytes) -> str:
@@ -88,49 +66,55 @@ def comes_to(raw: bytes) -> str:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_signed_manifest_of_any_shape_is_refused_typed(seed: int) -> None:
+def test_a_signed_manifest_of_any_shape_is_refused_typed(seed: int, raw: bytes) -> None:
     chance, seen = random.Random(seed), set()
+    assert comes_to(signed(canonical(manifest_of(raw)), raw)) == "equal"
     for _ in range(DRAWS):
-        entries = chance.choice(STREAMS)
-        manifest = mutated(chance, manifest_of(entries, ARTIFACTS))
-        seen.add(comes_to(signed(manifest, [*rows(entries), *ARTIFACTS])))
-    assert "ChainBroken" in seen
-    assert comes_to(signed(manifest_of(STREAMS[0], ARTIFACTS), [*rows(STREAMS[0]), *ARTIFACTS])) == "equal"
+        manifest = mutated(chance, manifest_of(raw))
+        if manifest != manifest_of(raw):
+            seen.add(comes_to(signed(canonical(manifest), raw)))
+    assert seen == {"ChainBroken"}
+    for payload in (b"", b"[]", b"null", b"{", json.dumps(manifest_of(raw)).encode()):
+        assert comes_to(signed(payload, raw)) == "ChainBroken"
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_signed_artifacts_and_bodies_of_any_shape_are_refused_typed(seed: int) -> None:
+def test_signed_lines_and_bodies_of_any_shape_are_refused_typed(seed: int, raw: bytes) -> None:
+    """By the holder of all keys of the runtime, who makes whatever is of the right form fit again."""
     chance, seen = random.Random(seed), set()
     for _ in range(DRAWS):
-        entries, artifacts = list(chance.choice(STREAMS)), list(ARTIFACTS)
-        if chance.random() < 0.2:
-            at = chance.randrange(len(artifacts))
-            artifacts[at] = canonical(mutated(chance, json.loads(artifacts[at])))
+        file = Opened.of(raw)
+        entries = chance.choice(file.runs)
+        if chance.random() < 0.5:
+            entry = chance.choice([one for one in entries if "body" in one])
+            entry["body"] = mutated(chance, entry["body"])
+            made = HOLDER.made(file) if isinstance(entry["body"], dict) else signed_file(file.tenant, file.rows(), KEYS)
         else:
-            at = chance.randrange(len(entries))
-            body = mutated(chance, json.loads(entries[at].body or b""))
-            entries = relinked([*entries[:at], entries[at]._replace(body=canonical(body)), *entries[at + 1 :]])
-        seen.add(comes_to(signed(manifest_of(entries, artifacts), [*rows(entries), *artifacts])))
-    assert "ReplayMismatch" in seen
+            kind = chance.choice(("acts", "artifacts", "definitions", "heads"))
+            lines = getattr(file, kind)
+            at = chance.randrange(len(lines))
+            lines[at] = mutated(chance, lines[at])
+            made = signed_file(file.tenant, file.rows(), KEYS)
+        seen.add(comes_to(made))
+    assert {"ChainBroken", "ReplayMismatch"} <= seen
 
 
-@pytest.mark.parametrize("name", ["v", "tenant", "run", "seq", "kind", "key", "at_us", "by", "hash", "body", "salt"])
+@pytest.mark.parametrize("name", ["run", "seq", "kind", "key", "at_us", "by", "hash", "body", "salt", "body_digest"])
 @pytest.mark.parametrize("stray", STRAY)
-def test_a_header_of_another_type_is_no_entry(name: str, stray: Any) -> None:
-    entries = STREAMS[0]
-    line = {"entry": export._line(entries[1]) | {name: stray}}
-    if line["entry"] == export._line(entries[1]):
+def test_a_member_of_another_type_is_no_entry(name: str, stray: Any, raw: bytes) -> None:
+    file = Opened.of(raw)
+    if file.runs[0][1].get(name) == stray and type(file.runs[0][1].get(name)) is type(stray):
         pytest.skip("this is what stands there")
-    raw = signed(manifest_of(entries, ARTIFACTS), [rows(entries)[0], canonical(line), *rows(entries)[2:], *ARTIFACTS])
+    file.runs[0][1][name] = stray
     with pytest.raises(ChainBroken) as broken:
-        read_export(raw, KEYS)
+        read_export(signed_file(file.tenant, file.rows(), KEYS), KEYS)
     assert broken.value.seq == 2
 
 
-def resealed(change: Any) -> bytes:
-    sealed = seal(EXPORT_TYPE, canonical(manifest_of(STREAMS[0], ARTIFACTS)), KEYS, "export")
+def resealed(raw: bytes, change: Any) -> bytes:
+    sealed = json.loads(raw.partition(b"\n")[0])["manifest"]
     change(sealed)
-    return b"\n".join([canonical({"manifest": sealed}), *rows(STREAMS[0]), *ARTIFACTS]) + b"\n"
+    return canonical({"manifest": sealed}) + b"\n" + raw.partition(b"\n")[2]
 
 
 @pytest.mark.parametrize(
@@ -146,24 +130,21 @@ def resealed(change: Any) -> bytes:
         lambda sealed: sealed.update(payloadType=None),
     ],
 )
-def test_every_byte_of_the_manifest_counts_too(change: Any) -> None:
-    assert comes_to(resealed(lambda sealed: None)) == "equal"
+def test_every_byte_of_the_manifest_counts_too(change: Any, raw: bytes) -> None:
+    assert comes_to(resealed(raw, lambda sealed: None)) == "equal"
     with pytest.raises(ChainBroken, match="manifest"):
-        read_export(resealed(change), KEYS)
+        read_export(resealed(raw, change), KEYS)
 
 
 def test_an_unsigned_export_is_not_even_split_into_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "_read", None)
+    monkeypatch.setattr(exported, "_Lines", None)
     with pytest.raises(ChainBroken, match="no manifest"):
         read_export(b"x\n" * 1_000_000, KEYS)
 
 
-def test_a_mismatch_names_the_run_that_it_is_in() -> None:
-    entries = list(STREAMS[1])
-    body = json.loads(entries[-1].body or b"") | {"end": "rejected"}
-    raw = signed(
-        manifest_of(bad := relinked([*entries[:-1], entries[-1]._replace(body=canonical(body))]), ARTIFACTS),
-        [*rows(bad), *ARTIFACTS],
-    )
-    with pytest.raises(ContextOSError, match=entries[0].run):
-        asyncio.run(replay_export(read_export(raw, KEYS)))
+def test_a_mismatch_names_the_run_that_it_is_in(raw: bytes) -> None:
+    file = Opened.of(raw)
+    end = file.runs[1][-1]["body"]
+    end["end"] = "rejected" if end["end"] == "completed" else "completed"
+    with pytest.raises(ReplayMismatch, match=file.runs[1][0]["run"]):
+        asyncio.run(replay_export(read_export(HOLDER.made(file), KEYS)))

@@ -21,8 +21,9 @@ import pytest
 from contextos.audit.replay import replay as replay_run
 from examples.support_refund import shop
 from tests.attacks.test_d21_keyed_write_survives_an_outage import sweep_until_quiet
-from tests.servers.adapters import FOLDER, foreign_adapter, reviewed_openapi, serving
+from tests.servers.adapters import FOLDER, foreign_adapter, reviewed_openapi
 from tests.servers.places import DEPLOY, REFUND, ExampleTools, openapi_files
+from tests.servers.processes import serving
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 pytestmark = pytest.mark.slow

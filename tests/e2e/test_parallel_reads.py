@@ -17,12 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contextos.action.gateway import tool_gateway
+from contextos.action.gateway.guarded_call import GuardContext, GuardedCall
 from contextos.audit.replay import replay
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.ports.concurrency import Sequential
 from contextos.decision import parallel_reads
 from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency
+from contextos.engine.local import LocalEngine
+from contextos.engine.resume import drive_due_runs
 from contextos.errors import Unavailable
 from contextos.runtime.environment import RunLimits
 from tests.world import TENANT, TestWorld, open_world, request, run
@@ -194,3 +198,26 @@ def test_a_group_never_takes_more_than_the_budget_has_left(tmp_path: Path, calls
             return view.state, used["tool_calls"], used["cost_usd_cents"], view.record["rationale"]["failures"]
 
     assert run(outcome(8)) == run(outcome(1))
+
+
+def test_a_group_whose_session_ends_while_its_calls_are_checked_sends_none_of_them(tmp_path: Path) -> None:
+    async def refund() -> tuple[str, list[str]]:
+        async with opened(tmp_path, "memory", Sequential()) as world:
+
+            async def slow(_: GuardContext, call: GuardedCall) -> GuardedCall:
+                # The directory does not answer for a minute while the last read of the group is checked.
+                world.clock.at_us += 60_000_000 if call.key.endswith("r2") else 0
+                return call
+
+            body = request(900, "req_slow") | {"mode": "long_running"}
+            body["runtime"] = {**body["runtime"], "max_session_duration_ms": 5_000}
+            with patch.object(tool_gateway, "GUARDS", (slow, *tool_gateway.GUARDS)):
+                run_id = (await world.invoke(body)).run_id
+                await drive_due_runs(world.deployment, LocalEngine(world.deployment.advance, world.stores, world.clock))
+            replayed = await replay(world.deployment, TENANT, run_id)
+            return replayed.status, await world.kinds(run_id)
+
+    state, kinds = run(refund())
+    assert state == "ESCALATED", kinds
+    assert "tool.dispatching" not in kinds
+    assert "tool.refused" in kinds

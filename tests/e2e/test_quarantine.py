@@ -17,7 +17,7 @@ from contextos.app.adapter_files import publish_adapter_file
 from contextos.app.foreign_adapters import load_adapter_file
 from contextos.audit.replay import replay
 from contextos.operations.gate.gate import Done, Refused
-from tests.e2e.test_quickstart import SEEDS, TENANT, ana, make_workspace
+from tests.deployers import SEEDS, TENANT, ana, make_workspace
 from tests.servers.adapters import calls, drafted, hostile
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,6 @@ The workspace has people and keys and no pack. What follows is all that its user
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,13 +14,9 @@ from typing import Any
 import pytest
 
 import contextos
-from contextos.app import make_keys
 from contextos.errors import ApprovalRefused, InvalidArtifact
-from contextos.trust.seal import kid_of
-from tests.world import public_key
+from tests.deployers import SEEDS, TENANT, ana, approver, make_workspace, people
 
-TENANT = "tenant_dev"
-SEEDS = {"olga": bytes(range(32)), "omar": bytes(range(1, 33))}
 MOST_LINES = 20
 
 QUICKSTART = '''\
@@ -69,41 +64,6 @@ with in_memory(packs=[deploy], directory=people) as app:
 """The same without a workspace: what its user's test is."""
 
 
-def approver(name: str, *roles: str) -> dict[str, Any]:
-    public = public_key(SEEDS[name])
-    key = {"kid": kid_of(public), "public_key": public.hex()}
-    return {"approver_id": name, "roles": roles, "granted_by": dict.fromkeys(roles, "ceo"), "keys": [key]}
-
-
-def people() -> dict[str, Any]:
-    """A directory with a user, an agent, a publisher and an approver."""
-    agent = {
-        "agent_id": "agt_deploy",
-        "agent_urn": "agent:acme/deploy@1.0.0",
-        "workload_identity": "spiffe://acme/agents/deploy",
-        "role": "deploy",
-        "owner": "boss",
-        "lifecycle": "active",
-        "ceiling": "destructive",
-        "scopes": [],
-    }
-    token = {"subject": "ana", "agent_id": "agt_deploy", "scopes": [], "expires_at": 4102444800}
-    listed = {
-        "users": [{"user_id": "ana", "role": "deployer", "roles": ["deployer"], "scopes": [], "delegation_live": True}],
-        "agents": [agent],
-        "delegations": {"tok_ana": token},
-        "approvers": [approver("olga", "publisher", "policy_admin"), approver("omar", "approver")],
-    }
-    return {TENANT: listed}
-
-
-def make_workspace(folder: Path) -> None:
-    """A workspace whose three people have keys that the test knows."""
-    make_keys(folder / "keys")
-    (folder / "directory.json").write_text(json.dumps(people()), "utf-8")
-    (folder / "contextos.toml").write_text('witness = "off"\n', "utf-8")
-
-
 def approve(app: Any, gate: Any, question: Any) -> None:
     """What the person does who is asked, with a key of their own."""
     assert question.waits_for == "approval", question
@@ -119,13 +79,6 @@ def approve(app: Any, gate: Any, question: Any) -> None:
         binding_digest=question.question["binding_digest"],
         vouch=contextos.answer_signer(SEEDS["omar"]),
     )
-
-
-def ana() -> Any:
-    from contextos.contracts.envelopes.identity import UserClaims
-
-    token = {"auth_type": "oauth2", "scopes": [], "subject": "ana", "token_ref": "tok_ana"}
-    return UserClaims.model_validate({"user_id": "ana", "delegation": token})
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from contextos.audit.export import read_export
+from contextos.audit.exported import read_export
 from contextos.contracts.journal import Batch, Entry
 from contextos.store.postgres.stores import PostgresStores
 from contextos.store.sqlite.stores import SqliteStores

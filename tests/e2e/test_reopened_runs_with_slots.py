@@ -10,7 +10,7 @@ import pytest
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.journal import Batch
-from contextos.errors import InvalidInput
+from contextos.errors import ChainBroken, InvalidInput
 from contextos.operations.acts.ended_runs import reopen_run
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.trust.journal.chain import append
@@ -107,7 +107,9 @@ def test_a_cancel_that_nobody_signed_fills_no_slot_and_cancels_nothing(tmp_path:
         view = await on(world, view.run_id)
         assert view.state == "escalated"
         assert "no sealed act" in view.record["rationale"]["failures"][0]["detail"]
-        await is_sound(world, view)
+        assert (await replay(world.deployment, TENANT, view.run_id)).record_hash == view.record["record_hash"]
+        with pytest.raises(ChainBroken, match=f"entry {forged.seq}: is a cancel request that no sealed act proves"):
+            await verify_tenant(store, TENANT, world.keys)
         world.close()
 
     run(act())

@@ -15,10 +15,11 @@ from typing import Any
 import orjson
 import pytest
 
+from contextos.audit.replay import replay
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import AdapterReply, CallContext
 from contextos.contracts.journal import Batch, Write
-from contextos.errors import ApprovalRefused, Integrity, InvalidInput, LostReply, Unavailable
+from contextos.errors import ApprovalRefused, ChainBroken, InvalidInput, LostReply, Unavailable
 from contextos.operations import operator
 from contextos.operations.acts.act import unsafe_local_assertion
 from contextos.trust.approvals.assertion import sign_approval
@@ -217,7 +218,7 @@ def test_a_settlement_is_redacted_before_it_is_signed_and_stored(tmp_path: Path)
         assert (view.record or {})["outputs"]["transaction_id"] == "[redacted:pan]"
         raw = b"".join(entry.body or b"" for entry in await world.stores.tenant(TENANT).read(run_id))
         assert b"4111 1111" not in raw
-        assert signed[0]["output_digest"] == content_address({**PAID, "transaction_id": "[redacted:pan]"})
+        assert signed[0]["output"] == {**PAID, "transaction_id": "[redacted:pan]"}
         await audited(world, view)
         world.close()
 
@@ -398,6 +399,12 @@ FORGED: dict[str, Callable[[str, str], Any]] = {
 }
 
 
+async def waits_for(world: TestWorld, run_id: str) -> str:
+    waiting = (await world.deployment.view(TENANT, run_id)).waiting
+    assert waiting is not None
+    return str(waiting["for"])
+
+
 async def forge(world: TestWorld, run_id: str, settlement: Any) -> int:
     """Append a settlement past the operator's checks, as any process with store access can."""
     store = world.stores.tenant(TENANT)
@@ -413,20 +420,23 @@ async def forge(world: TestWorld, run_id: str, settlement: Any) -> int:
 @pytest.mark.requirement("T-SETTLEMENT", "A-SAME-ACT")
 @pytest.mark.parametrize("stores", ["memory", "sqlite"])
 @pytest.mark.parametrize("name", FORGED)
-def test_a_settlement_appended_past_the_operators_checks_stops_the_run_and_releases_nothing(
+def test_a_settlement_appended_past_the_operators_checks_releases_nothing_and_the_run_waits_on(
     name: str, stores: str, tmp_path: Path
 ) -> None:
     async def go() -> None:
         world, run_id = await uncertain(tmp_path, stores=stores)
         entries = await world.stores.tenant(TENANT).read(run_id)
         sent = [orjson.loads(entry.body or b"") for entry in entries if entry.kind == "tool.dispatching"][-1]
-        seq = await forge(world, run_id, FORGED[name](run_id, sent["envelope"]["tool_call_id"]))
+        await forge(world, run_id, FORGED[name](run_id, sent["envelope"]["tool_call_id"]))
         for _ in range(2):
-            with pytest.raises(Integrity, match=rf"`{run_id}` entry {seq} \(`effect.settled`\) is refused"):
-                await world.deployment.advance(TENANT, run_id)
-        assert len(await world.stores.tenant(TENANT).read(run_id)) == seq, "nothing goes on from it"
+            await world.deployment.advance(TENANT, run_id)
+            assert await waits_for(world, run_id) == "settlement", "nothing goes on from it"
         assert await act_state(world) == "claimed"
         assert not (await world.invoke(request(AMOUNT, "req_2"))).ended
+        view = await world.settle(run_id, HAPPENED)
+        assert view.state == "completed", "the operator can still settle it"
+        with pytest.raises(ChainBroken, match=f"`{run_id}` entry"):
+            await replay(world.deployment, TENANT, run_id)
         assert len(world.refunds()) == 1
         world.close()
 
@@ -440,12 +450,11 @@ def test_who_loses_the_role_before_the_run_goes_on_has_not_settled_it(tmp_path: 
         await world.settle(run_id, HAPPENED, drive=False)
         before = (tmp_path / "directory.json").read_bytes()
         world.edit_directory(person(OPERATOR, roles=["finance_lead"]))
-        with pytest.raises(Integrity, match="does not hold the role `operator`"):
-            await world.deployment.advance(TENANT, run_id)
+        await world.deployment.advance(TENANT, run_id)
+        assert await waits_for(world, run_id) == "settlement", "an operator is asked again"
         assert await act_state(world) == "claimed"
         (tmp_path / "directory.json").write_bytes(before)
-        await world.deployment.advance(TENANT, run_id)
-        view = await world.deployment.view(TENANT, run_id)
+        view = await world.settle(run_id, HAPPENED)
         assert view.state == "completed"
         world.edit_directory(person(OPERATOR, roles=[]))
         await audited(world, view)

@@ -11,12 +11,13 @@ import pytest
 
 from contextos.action import secret_arguments
 from contextos.audit.replay import replay
+from contextos.contracts import bindings
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.contracts.journal import Batch, Draft, Parked, link
-from contextos.errors import ChainBroken, ReplayMismatch, Unavailable
+from contextos.errors import ChainBroken, Unavailable
 from contextos.operations import driver
 from contextos.operations.suspended_runs import MAX_SUSPENDED, MAX_SUSPENDED_BYTES, SuspendedRuns
 from contextos.runtime import state_machine
@@ -208,6 +209,7 @@ def test_arguments_that_are_not_those_that_were_shown_void_the_approval(
 ) -> None:
     """The second line: as if the copies of the first one were missing."""
     monkeypatch.setattr(secret_arguments, "own_copy", lambda value: value)
+    monkeypatch.setattr(bindings, "with_defaults", lambda _schema, args, *_: args)
     world = run(open_world(tmp_path, pack=with_payee))
     reads, pays = Taking(world.adapters["adp_orders"]), Taking(world.adapters["adp_payments"])
     world.adapters |= {"adp_orders": reads, "adp_payments": pays}  # type: ignore[dict-item]
@@ -242,7 +244,7 @@ def test_a_driver_that_keeps_no_loops_gets_parked_for_a_run_that_waits(tmp_path:
 
 @pytest.mark.parametrize("body", [b"junk", b"", b"5", b"[" * 2000, b'{"answer":{}}', b'{"request_digest":"x"}'])
 @pytest.mark.parametrize("keep", [True, False])
-def test_an_answer_that_is_none_stops_the_run_typed(tmp_path: Path, body: bytes, keep: bool) -> None:
+def test_an_answer_that_is_none_voids_the_question_and_moves_nothing(tmp_path: Path, body: bytes, keep: bool) -> None:
     world = run(open_world(tmp_path))
     view = run(world.invoke(request(4200, "req_junk")))
     if not keep:
@@ -254,8 +256,8 @@ def test_an_answer_that_is_none_stops_the_run_typed(tmp_path: Path, body: bytes,
     draft = Draft("approval.answered", key, last.at_us, "somebody", body, bytes(16))
     run(store.commit(Batch(view.run_id, (link(TENANT, view.run_id, last.seq + 1, last.hash, draft),))))
     for _ in range(2):
-        with pytest.raises(ReplayMismatch, match="holds no answer"):
-            run(world.deployment.advance(TENANT, view.run_id))
+        run(world.deployment.advance(TENANT, view.run_id))
+    assert run(world.deployment.view(TENANT, view.run_id)).state == "escalated"
     assert world.refunds() == []
 
 

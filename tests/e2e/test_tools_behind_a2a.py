@@ -13,7 +13,8 @@ from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from tests.servers.adapters import agent_adapter, agent_connection, reviewed_agent
+from tests.servers.adapters import agent_adapter, reviewed_agent
+from tests.servers.processes import agent_connection
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 pytestmark = pytest.mark.slow

@@ -185,6 +185,9 @@ def test_the_decision_is_the_same_and_only_what_must_differ_does(
     expected = {"/lineage/ledgers/effect/entries", *known.unnamed}
     # What is called is another adapter, and other code.
     expected |= {f"{PINS}{kind}:{one.adapter_id}" for one in known.tools.definitions for kind in ("adapter", "code")}
+    # A package that the functions import is bound as well.
+    pins = functions.record["lineage"]["pins"].keys() ^ elsewhere.record["lineage"]["pins"].keys()
+    expected |= {PINS + name for name in pins if name.startswith("packages:")}
     if endpoints(files):
         # The tenant and the pack allow what leaves the machine.
         expected |= {f"{PINS}egress", f"{PINS}{known.pack}"}

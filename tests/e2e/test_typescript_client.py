@@ -7,26 +7,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from contextos.client import connect
 from tests.http_face import LEAD, REQUESTER, TENANT, begin_refunds
 from tests.loopback import Asked, serving
-from tests.npm import node_environment, npm_folder
 from tests.service_process import ServiceProcess, service
+from tests.typescript import EXAMPLE, PINNED, node, npm, typescript_project
 from tests.world import run
 
 pytestmark = pytest.mark.slow
-
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "typescript"
-PACKAGES = json.loads((EXAMPLE / "package.json").read_text("utf-8"))
-PACKAGES_PINNED = sorted({**PACKAGES["dependencies"], **PACKAGES["devDependencies"]}.items())
-PINNED = ("node@22.23.3", *(f"{name}@{version}" for name, version in PACKAGES_PINNED))
 
 
 @pytest.fixture(scope="module")
@@ -39,26 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServicePr
 
 @pytest.fixture(scope="module")
 def project(server: tuple[ServiceProcess, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example with its packages, and with the types that are generated from the document of the server."""
-    packages = npm_folder(PINNED)
-    made = tmp_path_factory.mktemp("typescript") / "example"
-    shutil.copytree(EXAMPLE, made)
-    (made / "node_modules").symlink_to(packages / "node_modules")
-    document = httpx.get(f"{server[0].url}/v1/openapi.json", trust_env=False)
-    (made / "openapi.json").write_bytes(document.content)
-    said = npm(made, "run", "generate")
-    assert said.returncode == 0, said.stdout + said.stderr
-    return made
-
-
-def npm(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = node_environment(project)
-    return subprocess.run(["npm", *words], cwd=project, env=environment, text=True, capture_output=True, check=False)
-
-
-def node(project: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    stated = {**node_environment(project), **environment}
-    return subprocess.run(["node", *words], cwd=project, env=stated, text=True, capture_output=True, check=False)
+    return typescript_project(tmp_path_factory.mktemp("typescript"), server[0].url)
 
 
 @pytest.fixture(scope="module")

@@ -494,7 +494,7 @@ def step_3(**change: Any) -> Callable[[Plan], Plan]:
 HOSTILE: dict[str, tuple[FailureCode, Callable[[Plan], Plan]]] = {
     "mode_misstated": ("approval_mode_mismatch", step_3(approval_mode="read_only")),
     "tool_invented": ("tool_not_in_manifest", step_3(tool="adp_payments.transfer")),
-    "tool_of_nobody": ("tool_not_in_manifest", step_3(tool="shell")),
+    "tool_of_nobody": ("tool_not_in_manifest", step_3(tool="adp_nobody.shell")),
     "no_checkpoint": ("violates_decision_spec", lambda plan: plan.model_copy(update={"decision_checkpoints": ()})),
     "checkpoint_not_before": ("violates_decision_spec", step_3(depends_on=())),
     "decision_invented": (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic_ai import Agent, DeferredToolRequests, Tool
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
-from pydantic_ai.messages import ModelResponse, RetryPromptPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelResponse, RetryPromptPart, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
 import contextos
@@ -105,6 +105,20 @@ def test_arguments_that_no_json_can_hold_are_a_refusal_for_the_model(tmp_path: P
                 await called(GateToolset(gate), "deploy__ci_status", args, "call_9")
         with pytest.raises(ModelRetry, match="the call id is no printable ASCII"):
             await called(GateToolset(gate), "deploy__ci_status", {"service": "api"}, "nüll")
+
+    with_an_agent(workspace(tmp_path / "desk"), play)
+
+
+def test_a_member_that_is_there_twice_is_a_refusal_for_the_model(tmp_path: Path) -> None:
+    def twice(messages: Any, info: Any) -> ModelResponse:
+        if len(messages) > 1:
+            return ModelResponse([TextPart(str(messages[-1].parts))])
+        return ModelResponse([ToolCallPart("deploy__ci_status", '{"service": "a", "service": "api"}', "call_1")])
+
+    async def play(app: Any, gate: Any, agent: Any) -> None:
+        told = await Agent(FunctionModel(twice), toolsets=[GateToolset(gate)]).run("look")
+        assert "the arguments are no JSON" in told.output
+        assert "has this key twice" in told.output
 
     with_an_agent(workspace(tmp_path / "desk"), play)
 

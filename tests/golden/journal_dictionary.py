@@ -12,7 +12,7 @@ import gzip
 import re
 from pathlib import Path
 
-from contextos.audit.export import read_export
+from contextos.audit.exported import read_export
 from contextos.store.shared.segments import DICTIONARY_FILE, header_line, zstd
 from contextos.trust.seal import KeyRing
 

@@ -21,11 +21,13 @@ from typing import Any
 
 import orjson
 
-from contextos.audit import export
-from contextos.contracts.encoding.jcs import canonical, digest
+from contextos.audit import export, exported
+from contextos.audit.export_lines import entry_line, head_line
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import Draft, Entry, genesis, link
 from contextos.trust.approvals.assertion import sign_approval
-from contextos.trust.seal import KeyRing, kid_of, seal
+from contextos.trust.journal.signed_heads import signed_head
+from contextos.trust.seal import KeyRing, kid_of
 from tests.world import TENANT, TestWorld, open_world, public_key, request
 
 HERE = Path(__file__).resolve().parent
@@ -43,8 +45,10 @@ async def runs(world: TestWorld) -> dict[str, str]:
         waiting = await world.invoke(request(4200 + number, f"req_{verdict}"))
         made[verdict] = (await world.approve(waiting.run_id, verdict)).run_id
     waiting = await world.invoke(request(4300, "req_void"))
+    await world.answer(waiting.run_id)
     world.edit_directory(lambda tenant: tenant["users"][0]["roles"].append("auditor"))
-    made["voided"] = (await world.approve(waiting.run_id)).run_id
+    await world.deployment.advance(TENANT, waiting.run_id)
+    made["voided"] = waiting.run_id
     refused = request(900, "req_refused")
     refused["user"]["user_id"] = "user_nobody"
     made["refused"] = (await world.invoke(refused)).run_id
@@ -117,13 +121,11 @@ SPOILED: dict[str, Spoil] = {
 }
 
 
-def written(world: TestWorld, entries: Sequence[Entry], artifacts: Sequence[bytes]) -> bytes:
-    """An export of one stream, as `exports.export` writes it."""
-    streams = [{"stream": entries[0].run, "entries": len(entries), "head": entries[-1].hash, "erased": []}]
-    manifest = {"tenant": TENANT, "streams": streams, "lines": [digest(line) for line in artifacts]}
-    sealed = seal(export.EXPORT_TYPE, canonical(manifest), world.keys, "export")
-    lines = [canonical({"entry": export._line(entry)}) for entry in entries]
-    return b"\n".join([canonical({"manifest": sealed}), *lines, *artifacts]) + b"\n"
+def written(world: TestWorld, entries: Sequence[Entry], rest: Sequence[bytes]) -> bytes:
+    """An export of one run with these entries, as `audit.export` writes it; `rest` are the lines behind its head."""
+    kid, signature = signed_head(world.keys, entries[-1])
+    head = head_line(entries[0].run, (len(entries), entries[-1].hash, kid, signature))
+    return export.signed_file(TENANT, [*map(entry_line, entries), head, *rest], world.keys)
 
 
 async def of_refunds() -> dict[str, bytes]:
@@ -132,14 +134,16 @@ async def of_refunds() -> dict[str, bytes]:
         world = await open_world(Path(name))
         made = await runs(world)
         files = {"refunds": await export.export_runs(world.deployment, TENANT, list(made.values()), by=world.actor())}
-        opened = export.read_export(files["refunds"], world.keys)
-        alone = await export.export_runs(world.deployment, TENANT, [made["approved"]], by=world.actor())
-        entries = list(opened.streams[made["approved"]])
-        artifacts = alone.split(b"\n")[1 + len(entries) : -1]
+        opened = exported.read_export(files["refunds"], world.keys)
         for title, spoil in SPOILED.items():
-            files[title] = written(world, spoil(entries), artifacts)
+            # What stands before a question is covered by the signature of who answered it.
+            name = made["decided" if title == "other_semantics" else "approved"]
+            alone = await export.export_runs(world.deployment, TENANT, [name], by=world.actor())
+            entries = list(opened.streams[name])
+            files[title] = written(world, spoil(entries), alone.split(b"\n")[2 + len(entries) : -1])
         files["tampered_ledger"] = alone.replace(b'"kind":"run.scored"', b'"kind":"run.scoreD"')
-        files["missing_artifact"] = written(world, entries, artifacts[1:])
+        rest = alone.split(b"\n")[2 + len(entries) : -1]
+        files["missing_artifact"] = written(world, entries, [one for one in rest if not one.startswith(b'{"artifact"')])
         world.close()
     return files
 
@@ -164,7 +168,7 @@ async def main(named: Sequence[str]) -> None:
         listed = corpus["good" if title in GOOD else "bad"][title]
         listed["sha256"] = hashlib.sha256(files[title]).hexdigest()
         if title in GOOD:
-            replayed = await export.replay_export(export.read_export(files[title], keys))
+            replayed = await exported.replay_export(exported.read_export(files[title], keys))
             listed["runs"] = {one.run_id: [one.status, one.record_hash] for one in replayed}
     (HERE / "corpus.toml").write_text("".join(toml_lines(corpus)), "utf-8")
 

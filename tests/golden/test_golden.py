@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from contextos.audit.export import Export, read_export, replay_export
+from contextos.audit.exported import Export, read_export, replay_export
 from contextos.contracts.entries.bodies import body_fault
 from contextos.errors import ContextOSError
 from contextos.trust.seal import KeyRing

@@ -134,6 +134,8 @@ class Approvals(RuleBasedStateMachine):
             why = "expired" if asked.question == "expired" else "already_answered"
         elif why is None and self.world.clock.at_us > asked.deadline_us:
             why = "expired"
+        elif why is None and verdict == "approved" and asked.bound != self.now:
+            why = "approval_void"  # the question stays open: it can be denied, and holds again once all is put back
         before = self.drive(self.world.kinds(run_id))
         assert self.refusal_of(self.world.answer(run_id, verdict, approver=approver, seed=seed)) == why
         assert self.drive(self.world.kinds(run_id)) == [*before, *(["approval.answered"] if why is None else [])]
@@ -221,8 +223,11 @@ class Approvals(RuleBasedStateMachine):
         elif asked.question == "open":
             assert state == ("escalated" if late else "waiting")
             asked.question = "expired" if late else "open"
-        elif asked.question in ("denied", "cancelled"):
-            assert state == {"denied": "rejected", "cancelled": "cancelled"}[asked.question]
+        elif asked.question == "cancelled":
+            assert state == "cancelled"
+        elif asked.question == "denied":
+            # A denial rests on no fact, but its approver still has the role; else a person decides.
+            assert state == ("rejected" if self.has_role or asked.approver != APPROVER else "escalated")
         elif holds and not late and not hindered:
             assert state == "completed"
             asked.question = "consumed"

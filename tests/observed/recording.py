@@ -75,13 +75,16 @@ def played(app: Any, calls: Iterable[RecordedCall]) -> list[CallAnswer]:
 
 async def unobserved(adapter: Adapter, calls: Iterable[RecordedCall]) -> list[Any]:
     """Make the calls with nothing in between, and return their outputs."""
+    from contextos.contracts.encoding.defaults import with_defaults
     from contextos.contracts.envelopes.tool import CallContext
 
     outputs = []
+    schemas = {one.name: one.input_schema for one in adapter.describe().capabilities}
     for number, one in enumerate(calls):
         context = CallContext(
             TENANT, "run_0", f"tool_{number:016x}", f"ik_{number:016d}", 4_102_444_800_000_000, 10_000
         )
-        reply = await adapter.call(one.tool.removeprefix("shop."), one.args, context)
+        name = one.tool.removeprefix("shop.")
+        reply = await adapter.call(name, with_defaults(schemas[name], one.args), context)
         outputs.append(reply.output)
     return outputs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +21,6 @@ from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.app.foreign_adapters import make_adapter
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterDefinition, CallContext
-from tests.servers.hostile_agent import HostileAgent, hostile_agent
 
 FOLDER = Path(__file__).resolve().parent
 KEY_HEADER = "Idempotency-Key"
@@ -99,28 +97,6 @@ def call_context(timeout_ms: int = 20_000, *, key: str | None = None) -> CallCon
     return CallContext("tenant_acme_prod", "run_1", "tool_1", key, 0, timeout_ms)
 
 
-@contextmanager
-def serving(script: str, *arguments: str, **environment: str) -> Iterator[int]:
-    """The port of a server of this folder, in a process of its own that is killed at the end."""
-    command = [sys.executable, str(FOLDER / script), *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}) as server:
-        assert server.stdout is not None
-        try:
-            yield int(server.stdout.readline())
-        finally:
-            server.kill()
-
-
-@contextmanager
-def mcp_connection(script: str, transport: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """The connection to an MCP server of this folder, over `stdio` or `http`."""
-    if transport == "stdio":
-        yield {"kind": "mcp", "command": [sys.executable, str(FOLDER / script), str(folder)]}
-        return
-    with serving(script, str(folder), "http") as port:
-        yield {"kind": "mcp", "url": f"http://127.0.0.1:{port}/mcp", "internal": True}
-
-
 def reviewed_mcp(definition: AdapterDefinition, connection: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The file of an MCP server whose tools are those of a function adapter, as a reviewer edits its draft."""
     stated = {one.name for one in definition.capabilities if one.kind == "read"}
@@ -155,15 +131,6 @@ def reviewed_openapi(
     return {**draft, "definition": definition.to_json() | outside, "operations": operations}
 
 
-@contextmanager
-def agent_connection(script: str, folder: Path, *, work_s: int = 0, asks: str = "") -> Iterator[dict[str, Any]]:
-    """The connection to an A2A agent of this folder, which works `work_s` seconds on a write that it has done, and
-    asks for input when it has done the skill `asks`.
-    """
-    with serving(script, str(folder), str(work_s), *([asks] if asks else [])) as port:
-        yield agent_at(f"http://127.0.0.1:{port}")
-
-
 def reviewed_agent(definition: AdapterDefinition, connection: dict[str, Any]) -> dict[str, Any]:
     """The file of an A2A agent whose skills are the tools of a function adapter, as a reviewer edits its draft."""
     stated = [one.name for one in definition.capabilities if one.kind == "read"]
@@ -174,16 +141,3 @@ def reviewed_agent(definition: AdapterDefinition, connection: dict[str, Any]) ->
         for one in definition.capabilities
     }
     return file | {"definition": definition.to_json() | {"type": "a2a"}, "operations": operations}
-
-
-@contextmanager
-def hostile_skill(
-    mode: str = "plain", *, read: bool = False, strategy: str = "none", **stated: Any
-) -> Iterator[tuple[HostileAgent, A2aAdapter]]:
-    """A hostile agent in a mode, and an adapter of its skill `say` that was drafted when it was `plain`."""
-    with hostile_agent() as agent:
-        file = asyncio.run(drafted_agent(agent_at(agent.url, **stated), *(["say"] if read else [])))
-        file["definition"]["capabilities"][0]["idempotency"] = {"strategy": strategy}
-        file["operations"]["say"]["stated_idempotent"] = strategy == "keyed"
-        agent.mode = mode
-        yield agent, agent_adapter(file)

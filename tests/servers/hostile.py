@@ -2,7 +2,7 @@
 
 The second argument is a file: each `tools/call` appends a line to it, so that a test sees what reached the server;
 its `_meta` is appended to the file of the same name with `.meta`. In the mode `prompts` it offers prompts, and the
-method of each request is appended to the file with `.methods`.
+method of each request is appended to the file with `.methods`. In the mode `verbatim` a text is written as it is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -65,6 +66,8 @@ def tools() -> dict[str, Any]:
         return {"tools": [tool(), 7]}
     if MODE == "structured":
         return {"tools": [tool(outputSchema={"type": "object", "properties": {"n": {"type": "integer"}}})]}
+    if MODE == "verbatim":
+        return {"tools": [tool(), tool("see", outputSchema={"type": "object"})]}
     if MODE in ("thousands", "many"):
         return {"tools": [tool(f"t{number}") for number in range(10_000 if MODE == "many" else 2_000)]}
     if MODE == "endless":
@@ -85,6 +88,9 @@ def answer(request: Any) -> None:
         with open(f"{CALLS}.leaks", encoding="utf-8") as file:
             text = json.load(file)[int(said["content"][0]["text"])]
         said = {"content": [{"type": "text", "text": text}], "isError": text.startswith("error")}
+    if MODE == "verbatim":
+        verbatim(request["id"], request["params"]["arguments"]["text"])
+        return
     if MODE == "exits":
         os._exit(3)
     if MODE in ("hangs", "stubborn"):
@@ -139,6 +145,21 @@ def answer(request: Any) -> None:
         send({"id": request["id"], "result": {"content": [{"type": "text", "text": names}]}})
     else:
         send({"id": request["id"], "result": said})
+
+
+def verbatim(asked: int, text: str) -> None:
+    """Write the text as it is, with `ID` for the id of the request; `slow` is answered a second later, and a text that
+    begins with `late:` half a second later.
+    """
+    if text == "slow":
+        said = {"id": asked, "result": {"content": [{"type": "text", "text": text}]}}
+        threading.Timer(1, send, [said]).start()
+    elif text == "huge":
+        said = {"content": [{"type": "text", "text": "x" * 3_000_000}]}
+        send({"id": asked, "result": said})
+    else:
+        raw = text.removeprefix("late:").replace("ID", str(asked)).encode("latin-1") + b"\n"
+        threading.Timer(0.5 if text.startswith("late:") else 0, write, [raw]).start()
 
 
 def read(request: Any) -> None:

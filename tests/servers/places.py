@@ -20,14 +20,8 @@ from contextos.adapters.openapi.draft import draft_openapi
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from examples.deploy_rollback import deploy
 from examples.support_refund import shop
-from tests.servers.adapters import (
-    agent_connection,
-    mcp_connection,
-    reviewed_agent,
-    reviewed_mcp,
-    reviewed_openapi,
-    serving,
-)
+from tests.servers.adapters import reviewed_agent, reviewed_mcp, reviewed_openapi
+from tests.servers.processes import agent_connection, mcp_connection, serving
 
 
 @dataclass(frozen=True)

@@ -28,22 +28,31 @@ MAX_SEEDS = 1_000
 LIKELY_PLACES = (315, 239, 201, 93, 259, 5, 28, 30, 43, 46, 61)
 """Seeds in which a fault strikes at a rare place; they are tried first."""
 LIKELY_SEED = {
+    "any_outcome": 37,
     "believe_any_act": 6,
-    "believe_any_row": 110,
-    "blind_recheck": 263,
+    "believe_any_head": 2,
+    "believe_any_row": 155,
+    "believe_bodies": 3,
+    "believe_the_digest": 69,
+    "blind_recheck": 147,
     "blind_resend": 19,
+    "fill_defaults_late": 1,
     "forget_compile_controls": 12,
     "forget_plan_controls": 327,
     "forget_the_key": 28,
-    "forget_to_wake": 13,
-    "give_up_early": 869,
-    "ignore_the_cost": 15,
+    "forget_to_wake": 15,
+    "give_up_early": 113,
+    "ignore_the_cost": 88,
     "ignore_the_index": 4,
-    "look_moves_time": 119,
-    "retry_uncertain": 19,
+    "look_moves_time": 47,
+    "record_a_call_twice": 4,
+    "retry_uncertain": 35,
     "skip_commit_policy": 63,
-    "skip_recheck": 11,
+    "skip_gate": 9,
+    "skip_recheck": 3,
     "skip_verify": 140,
+    "sum_from_the_row": 0,
+    "take_any_answer": 3,
 }
 """The seed that found a bug when this was written, tried first. After a change of the simulator it can be another one;
 then the search takes longer and finds that."""
@@ -94,6 +103,7 @@ def test_fifty_seeds_hold_every_invariant_and_exercise_each_case():
         "approvals asked",
         "circuit open",
         "altered: payment stated as not made",
+        "altered: sum",
         *(f"altered: {name}" for name in ALTERATIONS),
     )
     for name in named:
@@ -147,6 +157,8 @@ def test_a_planted_bug_is_found_and_its_seed_reproduces_it(plant):
             break
     assert found is not None
     assert found.violations, f"`{plant}` was not found in {MAX_SEEDS} seeds"
+    crashed = [one for one in map(str, found.violations) if "raised TypeError" in one or "raised AttributeError" in one]
+    assert not crashed, "the bug does not fit the runtime any more: it raises, and what it does wrong is not found"
     again = simulate_seed(found.seed, plant)
     assert again.violations == found.violations
     assert again.digest == found.digest

@@ -72,7 +72,7 @@ def edge(src: str, dst: str, edge_id: str | None = None, **more: Any) -> dict[st
         "predicate": "knows",
         "dst": dst,
         "evidence_ref": "artifact:a#1",
-        "observed_at": "2026-01-01",
+        "observed_at": "2026-01-01T00:00:00Z",
         "integrity": "trusted",
         "classification": "INTERNAL",
         **more,

@@ -7,12 +7,14 @@ import { EventSourceParserStream } from "eventsource-parser/stream";
 import createClient, { type Client } from "openapi-fetch";
 
 import type { components, paths } from "./api.js";
+import { approvalStatement, canonical, signingInput, type Question } from "./statements.js";
+
+export type { Question } from "./statements.js";
 
 /** A document is JSON. The stream of a run is read by `follow`. */
 type Documents = "application/json" | "application/problem+json";
 
 export type Api = Client<paths, Documents>;
-export type Question = components["schemas"]["QuestionDocument"];
 export type Problem = components["schemas"]["ProblemDocument"];
 export type RunEvent = { id: string; type: string; document: Record<string, unknown> };
 
@@ -80,7 +82,10 @@ export async function* follow(api: Api, run: string, after = ""): AsyncGenerator
   throw new Error("the server did not answer five times in a row");
 }
 
-/** Answer a question that a person has read, signed with their Ed25519 key `kid`. */
+/** Answer a question that a person has read, signed with their Ed25519 key `kid`.
+ *
+ * What is signed is made of `question`. `approver` is whose key it is; left out, the server says it, and refuses another.
+ */
 export async function answer(
   api: Api,
   question: Question,
@@ -88,16 +93,19 @@ export async function answer(
   reason: string,
   kid: string,
   key: KeyObject,
+  approver?: string,
 ): Promise<components["schemas"]["AnswerReceipt"]> {
   const path = { run: question.run_id };
+  approvalStatement(question, approver, verdict, reason); // an altered question is not even asked about
+  if (verdict === "approved" && question.void !== "") {
+    throw new Error("the question is void; have it asked again; nothing was signed");
+  }
   const said = await found(api.POST("/v1/approvals/{run}/statement", { params: { path }, body: { verdict, reason } }));
-  const input = said.signing_inputs[kid];
-  if (input === undefined) throw new Error(`the directory does not list the key ${kid}`);
-  const [header, payload] = input.split(".").map((part) => JSON.parse(Buffer.from(part, "base64url").toString()));
-  const expected = { approval_id: question.approval_id, binding_digest: question.binding_digest, verdict, reason };
-  const same = Object.entries(expected).every(([name, value]) => payload?.[name] === value);
+  const statement = approvalStatement(question, approver ?? said.statement["approver"], verdict, reason);
+  const input = signingInput(kid, "contextos-approval+jws", statement);
+  if (said.signing_inputs[kid] === undefined) throw new Error(`the directory does not list the key ${kid}`);
   // Whoever signs what a server gives to sign, signs what they do not know.
-  if (!same || header?.typ !== "contextos-approval+jws" || header?.kid !== kid) {
+  if (canonical(said.statement) !== canonical(statement) || said.signing_inputs[kid] !== input) {
     throw new Error("the server gave something else to sign; nothing was signed");
   }
   const token = `${input}.${sign(null, Buffer.from(input), key).toString("base64url")}`;

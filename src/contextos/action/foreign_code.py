@@ -143,7 +143,8 @@ class ForeignCode:
 def check_reply(reply: AdapterReply) -> None:
     """Raise whatever foreign values raise: a reply can be made without validation, or be changed afterwards."""
     AdapterReply.model_validate(dict(reply))
-    canonical({"mutations": reply.mutations, "error": reply.error and reply.error.to_json()})
+    said = [one and one.to_json() for one in (reply.error, reply.withheld)]
+    canonical({"mutations": reply.mutations, "said": said})
 
 
 def describe_adapter(adapter_id: str, adapter: Adapter) -> AdapterDefinition:

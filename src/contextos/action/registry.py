@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 import jsonschema_rs
 
-from contextos.action.schema_profile import profile
+from contextos.action.schema_profile import misfit_default, profile
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.encoding.redacted import SECRET_ARGUMENT
@@ -71,7 +71,7 @@ class Registry:
         for side, schema in sides.items():
             if (digest, name, side) in self._validators:
                 continue
-            profile(schema, f"{name}.{side}_schema")
+            profile(schema, f"{name}.{side}_schema", answers=side == "output")
             try:
                 self._validators[digest, name, side] = jsonschema_rs.Draft202012Validator(
                     schema,
@@ -85,6 +85,9 @@ class Registry:
                 raise InvalidArtifact(
                     Problem("", "bad_schema", f"`{name}` {side} schema: {why}", "correct the schema")
                 ) from None
+            if side != "output" and (misfit := misfit_default(schema)) is not None:
+                detail = f"`{name}` has a default at `{misfit[:200]}` that its own schema refuses"
+                raise InvalidArtifact(Problem("", "bad_default", detail, "correct the default, or remove it"))
 
     def check(self, capability: Capability, side: str, value: Any) -> Problem | None:
         """Check `value` against a tool's `input` or `output` schema (`side`); return the first violation, or None.

@@ -1,7 +1,7 @@
 """The profile of JSON Schema (2020-12) for capabilities: every keyword is enforced, and the work of a check is bounded.
 
-Refuses a keyword or `format` that the validator does not enforce, a schema that accepts unnamed properties, references
-that leave the schema or come back, and schemas beyond the size limits.
+Refuses a keyword or `format` that the validator does not enforce, a schema of arguments that accepts unnamed
+properties, references that leave the schema or come back, and schemas beyond the size limits.
 Source: docs/design/standards.md, "JSON Schema".
 """
 
@@ -11,7 +11,10 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, NoReturn
 
-from contextos.contracts.encoding.pointer import pointer
+import jsonschema_rs
+
+from contextos.contracts.encoding.codec import own_copy
+from contextos.contracts.encoding.pointer import pointer, resolve_pointer
 from contextos.errors import InvalidArtifact, Problem
 
 MAX_SCHEMA_DEPTH: Final = 32
@@ -47,8 +50,10 @@ _TOO_LARGE: Final = (
 _Path = tuple[str | int, ...]
 
 
-def profile(schema: Mapping[str, Any], name: str) -> None:
+def profile(schema: Mapping[str, Any], name: str, *, answers: bool = False) -> None:
     """Check a schema: an object without unnamed properties at its root, and otherwise as this module says.
+
+    The schema of `answers` can say that they have more: a call that was made is not undone by what its server adds.
 
     Raises:
         InvalidArtifact: the schema violates the profile; `name` says which schema.
@@ -60,8 +65,10 @@ def profile(schema: Mapping[str, Any], name: str) -> None:
 
     if schema.get("type") != "object":
         refuse("schema_root", (), "is not an object at its root", "set `type` to `object`")
-    if schema.get("additionalProperties") is not False and schema.get("unevaluatedProperties") is not False:
-        refuse("schema_open", (), "accepts unnamed properties", "set `additionalProperties` to false")
+    more = schema.get("additionalProperties"), schema.get("unevaluatedProperties")
+    if False not in more and (not answers or more == (None, None)):
+        either = ", or to true for answers that have more" if answers else ""
+        refuse("schema_open", (), "accepts unnamed properties", f"set `additionalProperties` to false{either}")
     if schema.get("$schema", _DIALECT) != _DIALECT:
         refuse("schema_keyword", (), "is written in another dialect", f"write it in `{_DIALECT}`")
     below: dict[str, list[str]] = {}
@@ -93,6 +100,40 @@ def profile(schema: Mapping[str, Any], name: str) -> None:
         refuse("schema_recursive", (), "refers to itself, so a check of it is not bounded", "write the levels out")
     if sizes[""] > MAX_SUBSCHEMAS:
         refuse("schema_bounds", (), _TOO_LARGE, "make it smaller")
+
+
+def misfit_default(schema: Mapping[str, Any]) -> str | None:
+    """Return the pointer of the first default that its own subschema refuses, or None."""
+    stack: list[tuple[Mapping[str, Any], _Path]] = [(schema, ())]
+    while stack:
+        node, path = stack.pop()
+        if path and "default" in node:
+            whole = {**node, "$defs": {**schema.get("$defs", {}), **node.get("$defs", {})}}
+            try:
+                check = jsonschema_rs.Draft202012Validator(
+                    whole, retriever=_no_document, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=True
+                )
+                fits = check.is_valid(node["default"])
+            except ValueError:
+                fits = False
+            if not fits:
+                return pointer(path)
+        stack += [(child, (*path, *steps)) for steps, child in _children(node)]
+    return None
+
+
+def _no_document(uri: str) -> NoReturn:
+    raise ValueError(f"`{uri}` is not in the schema")
+
+
+def without_misfit_defaults(schema: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return a schema of a foreign server without the defaults that it refuses itself, and their pointers."""
+    made, dropped = own_copy(schema), list[str]()
+    while (misfit := misfit_default(made)) is not None:
+        node: Any = resolve_pointer(made, misfit)
+        del node["default"]
+        dropped.append(misfit)
+    return made, tuple(dropped)
 
 
 def _children(node: Mapping[str, Any]) -> Iterator[tuple[_Path, Mapping[str, Any]]]:

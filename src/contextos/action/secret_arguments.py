@@ -20,11 +20,12 @@ from contextos.action.registry import Registry
 from contextos.action.secret_redactor import SecretRedactor
 from contextos.action.seen_content import SeenContent
 from contextos.contracts.encoding.codec import own_copy
+from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.redacted import is_secret_argument, secret_argument_mark, without_secret_arguments
 from contextos.contracts.encoding.secret_shapes import SECRET_MARK
 from contextos.contracts.entries.recorded import AskedSecrets
-from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, CallContext
+from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, CallContext, ToolError
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import Logged, Parked
 from contextos.contracts.ports.outside import Adapter
@@ -113,7 +114,7 @@ class SecretArguments:
         asked = AskedSecrets.model_validate(last["secrets"])
         return asked if all(args.get(name) == last["args"].get(name) for name in asked.traced) else None
 
-    def done_elsewhere(self, tool: str, args: Mapping[str, Any]) -> str | None:
+    def done_elsewhere(self, capability: Capability, args: Mapping[str, Any]) -> str | None:
         """Return the agent's id of an earlier call that had its effect and is equal but for its secrets, which another
         process had: nobody can tell whether they are the same. None if there is none.
         """
@@ -126,9 +127,9 @@ class SecretArguments:
         asked = [one for one in self.log if one.kind == "call.asked" and "secrets" in one.body]
         for one in asked:
             by_other = one.body["secrets"]["held_by"] != asked[-1].body["secrets"]["held_by"]
-            equal = one.body["tool"] == tool and without_secret_arguments(one.body["args"]) == without_secret_arguments(
-                args
-            )
+            equal = one.body["tool"] == capability.capability_id and without_secret_arguments(
+                with_defaults(capability.definition.input_schema, one.body["args"])
+            ) == without_secret_arguments(args)
             if by_other and equal and one.key in done:
                 return one.key
         return None
@@ -165,6 +166,9 @@ def _redacted_reply(reply: AdapterReply, redactor: SecretRedactor) -> AdapterRep
     """An answer without the secrets. That a definition changed is said still."""
     output, mutations = redactor.redact(reply.output), redactor.redact(list(reply.mutations))
     changed: dict[str, Any] = {"output": output, "mutations": tuple(mutations)}
+    if reply.withheld is not None:
+        # The place in an answer has names that the server chose.
+        changed["withheld"] = ToolError.model_validate(redactor.redact(reply.withheld.to_json()))
     if reply.error is not None:
         said = {name: redactor.redact(one) for name, one in reply.error.to_json().items()}
         for name, text in (("code", reply.error.code), ("message", reply.error.message)):

@@ -2,7 +2,8 @@
 
 For adapters that the settings name the loader read the files, and their digest covers them all. An adapter that the
 embedding application made as an object has no list of files: its digest covers the modules of its class, of the
-functions and adapters in its attributes, of the class whose method such a function is, and nothing that these import.
+functions and adapters in its attributes, and of the class whose method such a function is. What the code imports beside
+these files is read from the disk again whenever it is asked about (`packages`).
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from contextos.adapters.function.imports import Imports, read_imports
 from contextos.adapters.function.loading import LoadedAdapters
+from contextos.adapters.function.packages import PackageFiles
 from contextos.adapters.function.sources import tree_digest
 from contextos.contracts.encoding.jcs import content_address, digest
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
@@ -45,6 +50,10 @@ class SourceCode:
 
     def __init__(self, *loaded: LoadedAdapters) -> None:
         self._loaded = tuple((adapter, one.code_digest) for one in loaded for adapter in one.adapters)
+        self._loaded_packages = tuple((adapter, one.packages) for one in loaded for adapter in one.adapters)
+        self._packages: dict[frozenset[str], PackageFiles] = {}
+        # Threads that begin at once read the files once.
+        self._reading = threading.Lock()
         self._modules: dict[str, str | None] = {}
         self._runtime = runtime_digest()
 
@@ -58,6 +67,17 @@ class SourceCode:
                 return None
             parts[name] = found
         return parts["loaded"] if parts.keys() == {"loaded"} else content_address(parts)
+
+    def packages(self, adapter: Adapter) -> Callable[[], str | None] | None:
+        """Return what reads the digest of the files that the code of an adapter can run beside its own; None if there
+        are none. It answers None once a file is not what it was when this process first read it.
+        """
+        found = next((one for known, one in self._loaded_packages if known is adapter), None)
+        if found is None:
+            modules = frozenset(name for name, _ in self._parts(adapter, set()) if name != "loaded")
+            with self._reading:
+                found = self._packages.get(modules) or self._packages.setdefault(modules, _packages_of(modules))
+        return None if found.is_empty else found.now
 
     def _parts(self, value: Any, seen: set[int]) -> Iterator[tuple[str, str | None]]:
         """Yield the name and digest of each piece of code that an adapter, or a function in it, consists of."""
@@ -108,6 +128,19 @@ def _is_adapter(value: Any) -> bool:
     return not isinstance(value, type) and all(
         callable(getattr(value, method, None)) for method in ("describe", "call", "lookup")
     )
+
+
+def _packages_of(modules: Collection[str]) -> PackageFiles:
+    """The files that these loaded modules can run beside their own."""
+    found = Imports()
+    for name in sorted(modules):
+        module = sys.modules.get(name)
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py"):
+            with suppress(OSError, SyntaxError):
+                is_package = hasattr(module, "__path__")
+                found |= read_imports(Path(file).read_bytes(), name, is_package=is_package, file=file)
+    return PackageFiles(found)
 
 
 def _source_digest(module: str) -> str | None:

@@ -19,7 +19,7 @@ from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.envelopes.identity import HeldRoles, KnownDelegation, KnownUser
 from contextos.contracts.journal import CONTROL, Batch
-from contextos.contracts.ports.outside import Clock, Keys
+from contextos.contracts.ports.outside import Clock, Entropy, Keys
 from contextos.contracts.ports.storage import Stores
 from contextos.errors import Conflict, InvalidInput, InvalidSettings, NotFound, Problem, SignatureInvalid
 from contextos.trust.identity.jwt import token_key_id
@@ -81,10 +81,11 @@ class OidcDirectory(SignedDirectory):
         claims: ClaimNames,
         keys: Keys,
         clock: Clock,
+        entropy: Entropy,
         read_only: bool = False,
     ) -> None:
         self._issuer, self._jwks, self._claims, self._keys, self._clock = issuer, jwks, claims, keys, clock
-        super().__init__(path, signers, stores, read_only=read_only)
+        super().__init__(path, signers, stores, keys=keys, clock=clock, entropy=entropy, read_only=read_only)
 
     async def check(self) -> None:
         """As `SignedDirectory.check`; and refuse several tenants whose users no claim tells apart."""

@@ -205,7 +205,11 @@ async def system_resolve(host: str, port: int) -> Sequence[str]:
 
 
 class AnswerTooLarge(LostReply):
-    """The answer has more bytes than are read. Another attempt gets the same one."""
+    """The answer has more bytes than are read. Another attempt gets the same one. `status` is that of the answer."""
+
+    def __init__(self, detail: str, status: int) -> None:
+        super().__init__(detail)
+        self.status = status
 
 
 class OutboundClient:
@@ -322,7 +326,8 @@ class OutboundClient:
         async for part in response.stream:  # type: ignore[union-attr]
             body += part
             if len(body) > self._max_bytes:
-                raise AnswerTooLarge(f"`{exchange.to.endpoint}` answered with more than {self._max_bytes} bytes")
+                detail = f"`{exchange.to.endpoint}` answered with more than {self._max_bytes} bytes"
+                raise AnswerTooLarge(detail, response.status_code)
         return OutboundResponse(response.status_code, headers, bytes(body))
 
 

@@ -1,29 +1,29 @@
 """`SignedDirectory`: users, agents and approvers from a file that its keeper signs, in versions that only go up.
 
 The file is a DSSE envelope (as a pack is) whose payload is `{"version": …, "tenants": …}`; `tenants` has the form of
-the development directory. The settings name the public keys of who may sign it. The newest version that was used is
-kept in the store of each tenant, so an older file that is put back is refused by every process of the deployment, also
-after a restart. Records name the version of the identities that they rest on.
+the development directory. The settings name the public keys of who may sign it. Each version that is used is
+stated in `control` of each tenant, with the seal of acts, so an older file that is put back is refused by every process
+of the deployment, also after a restart. Records name the version of the identities that they rest on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from contextos.adapters.directory import MAX_DIRECTORY_BYTES, FileDirectory, tenants_of
-from contextos.contracts.documents.epochs import DIRECTORY_VERSIONS, NEWEST_KEY, DirectoryVersion
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical, digest
-from contextos.contracts.journal import CONTROL, Batch
 from contextos.contracts.model import MAX_COUNT
+from contextos.contracts.ports.outside import Clock, Entropy, Keys
 from contextos.contracts.ports.storage import Stores
-from contextos.errors import Conflict, InvalidInput, InvalidSettings, Problem, SignatureInvalid, Unavailable
+from contextos.errors import InvalidInput, InvalidSettings, Problem, SignatureInvalid, Unavailable
+from contextos.trust.approvals.people import state_directory
 from contextos.trust.seal import KeyRing, open_sealed, seal
 
 DIRECTORY_TYPE: Final = "application/vnd.contextos.directory+json"
-MAX_VERSION_RACES: Final = 8
 
 
 def sign_directory(tenants: Mapping[str, Any], version: int, private_key: bytes) -> bytes:
@@ -42,8 +42,19 @@ def sign_directory(tenants: Mapping[str, Any], version: int, private_key: bytes)
     return canonical(seal(DIRECTORY_TYPE, payload, KeyRing({"pack": private_key}), "pack")) + b"\n"
 
 
+@dataclass(frozen=True, slots=True)
+class _LinePorts:
+    """What a line of `control` is written with."""
+
+    stores: Stores
+    clock: Clock
+    entropy: Entropy
+    keys: Keys
+
+
 class SignedDirectory(FileDirectory):
-    """The `Directory` port over a signed file. `signers` are the raw public keys of who may sign it.
+    """The `Directory` port over a signed file. `signers` are the raw public keys of who may sign it. Each version is
+    stated in `control` before it is used, and `keys` seal it.
 
     `read_only`: nothing is written, so a new version is compared and not kept.
 
@@ -55,9 +66,20 @@ class SignedDirectory(FileDirectory):
 
     unsafe = ()
 
-    def __init__(self, path: Path, signers: Sequence[bytes], stores: Stores, *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        signers: Sequence[bytes],
+        stores: Stores,
+        *,
+        keys: Keys,
+        clock: Clock,
+        entropy: Entropy,
+        read_only: bool = False,
+    ) -> None:
         # These keys sign directories alone: the payload type tells a directory from a pack.
         self._signers, self._stores, self._read_only = KeyRing({}, {"pack": tuple(signers)}), stores, read_only
+        self._lines = _LinePorts(stores, clock, entropy, keys)
         self._version, self._digest = 0, ""
         super().__init__(path)
 
@@ -74,28 +96,11 @@ class SignedDirectory(FileDirectory):
         if tenant_id not in tenants:
             return {}
         version, content = self._version, self._digest
-        store = self._stores.tenant(tenant_id)
-        for _ in range(MAX_VERSION_RACES):
-            found = await DIRECTORY_VERSIONS.one(store, NEWEST_KEY)
-            newest = found.body if found else DirectoryVersion(0, "")
-            if newest == DirectoryVersion(version, content):
-                break
-            if version < newest.version:
-                raise _unavailable(f"it has the version {version}, and version {newest.version} was used before")
-            if version == newest.version:
-                raise _unavailable(f"version {version} was used before with another content")
-            if self._read_only:
-                break
-            write = DIRECTORY_VERSIONS.write(
-                NEWEST_KEY, found.version if found else 0, DirectoryVersion(version, content)
-            )
-            try:
-                await store.commit(Batch(run=CONTROL, writes=(write,)))
-            except Conflict:
-                continue
-            break
-        else:
-            raise _unavailable("too many processes begin to use a new version at the same time")
+        newest = await state_directory(self._lines, tenant_id, version, content, write=not self._read_only)
+        if version < newest[0]:
+            raise _unavailable(f"it has the version {version}, and version {newest[0]} was used before")
+        if version == newest[0] and content != newest[1]:
+            raise _unavailable(f"version {version} was used before with another content")
         found_tenant: dict[str, Any] = tenants[tenant_id]
         return found_tenant
 

@@ -107,10 +107,10 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         stores, owner = await stores_of(settings, given, read_only=read_only)
         on_failure.callback(stores.close)
         on_failure.callback(owner.close)
-        directory = given.directory
+        directory, entropy = given.directory, SystemEntropy()
         if directory is None:
-            directory = await directory_of(settings, stores, keys, clock, read_only=read_only)
-        entropy, watch = SystemEntropy(), RunWatch(stores, keys)
+            directory = await directory_of(settings, stores, keys, clock, entropy, read_only=read_only)
+        watch = RunWatch(stores, keys)
         ports = Ports(
             stores=watch.watched(),
             clock=clock,

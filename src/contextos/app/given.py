@@ -27,7 +27,7 @@ from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.contracts.ports.credentials import Credentials
-from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Keys, Witness
+from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Entropy, Keys, Witness
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.storage import Stores
 from contextos.engine.lease_owner import LeasedOwner, Owner
@@ -167,14 +167,18 @@ def kind_of_directory(settings: Settings) -> type[FileDirectory]:
     return FileDirectory if isinstance(settings.directory, str) else SignedDirectory
 
 
-async def directory_of(settings: Settings, stores: Stores, keys: Keys, clock: Clock, *, read_only: bool) -> Directory:
+async def directory_of(
+    settings: Settings, stores: Stores, keys: Keys, clock: Clock, entropy: Entropy, *, read_only: bool
+) -> Directory:
     """Return the directory that the settings name. Raises `InvalidSettings`."""
     named, root = settings.directory, settings.workspace
     if isinstance(named, str):
         return FileDirectory(root / named)
     signers = [bytes.fromhex(one) for one in named.signers]
     if isinstance(named, SignedDirectorySetting):
-        directory = SignedDirectory(root / named.path, signers, stores, read_only=read_only)
+        directory = SignedDirectory(
+            root / named.path, signers, stores, keys=keys, clock=clock, entropy=entropy, read_only=read_only
+        )
     else:
         directory = OidcDirectory(
             root / named.path,
@@ -194,6 +198,7 @@ async def directory_of(settings: Settings, stores: Stores, keys: Keys, clock: Cl
             ),
             keys=keys,
             clock=clock,
+            entropy=entropy,
             read_only=read_only,
         )
     await directory.check()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from contextos.app.application import App
 from contextos.app.given import witness_at
 from contextos.audit.checkpoint import Checkpoint
+from contextos.audit.library import verify_library
 from contextos.audit.verify import Verification, VerifiedStream, verify_facts
 from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.journal import CONTROL, WitnessedHead
@@ -63,6 +64,7 @@ async def verify_stored(
         raise NotFound(f"nothing is stored of `{tenant_id[:64]}`, so nothing verifies; check the tenant's name")
     if compared is not None:
         await verify_facts(app.stores.graph(tenant_id), store, keys)
+        await verify_library(app.stores.artifacts(tenant_id), store, keys)
         if compared.witness and not compared.lengths and (witness or not has_default_witness(app.settings)):
             detail = f"the witness knows nothing of `{tenant_id}`, which has entries; it was emptied, or is another"
             raise Integrity(f"{detail}: name the right one with `--witness`")

@@ -7,25 +7,31 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
+from contextos.application.acts import ActStatement, signed_elsewhere
 from contextos.application.pages import Page, UnverifiedRun, check_limit
+from contextos.application.reasks import proposed_reask, reask_question
 from contextos.contracts.encoding.codec import JsonValue
-from contextos.contracts.encoding.display_escape import an, displayed
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.reading import read_body
+from contextos.contracts.statements.question_text import signed_text
+from contextos.contracts.statements.questions import CONTENT, approval_statement
 from contextos.errors import ApprovalRefused, Integrity, NotFound, SignatureInvalid
+from contextos.operations.acts.act import stated_act
 from contextos.operations.deployment import Deployment
 from contextos.operations.operator import OpenQuestion, answer_approval, open_question, refuse_answer
+from contextos.operations.preview import void_question
 from contextos.operations.signing import SignAnswer
 from contextos.queries.positions import cursor_of, line_at
-from contextos.queries.question_text import question_line, question_text
 from contextos.queries.run_index import waiting_runs
 from contextos.queries.run_names import run_named
+from contextos.queries.run_view import RunView
 from contextos.queries.sessions import MAX_RUNS_READ
-from contextos.trust.approvals.assertion import APPROVAL_TYP, approval_statement, login_assertion, sign_approval
+from contextos.trust.approvals.assertion import APPROVAL_TYP, login_assertion, sign_approval
+from contextos.trust.approvals.gate_approvals import VoidQuestion
 from contextos.trust.approvals.passkeys import passkey_assertion, request_options
 from contextos.trust.identity.jws import signing_input, unverified_payload
 from contextos.trust.identity.jwt import token_key_id
-from contextos.trust.journal.recorded_time import recorded_now_us
+from contextos.trust.recorded_time import recorded_now_us
 from contextos.trust.seal import listed_key
 
 Verdict = Literal["approved", "denied"]
@@ -92,7 +98,8 @@ class Question:
     `args`, `evidence`, `untrusted`, `secrets` and `requester` are what the person is shown. `untrusted` names the
     arguments that nothing trusted has, and `secrets` those whose value nobody is shown, each with where it was found,
     or `planner` if nowhere. `binding_digest` names exactly this call, these arguments, this evidence and this text.
-    `deadline_us` is Unix time in microseconds.
+    `deadline_us` is Unix time in microseconds. `void` says why an approval would not count any more, or is empty: what
+    the question is bound to changed. A page of questions does not ask tools that leave the machine about that.
     """
 
     tenant_id: str
@@ -109,26 +116,31 @@ class Question:
     requester: tuple[str, ...]
     untrusted: tuple[ShownValue, ...]
     secrets: tuple[ShownValue, ...]
+    void: str
     _content: Mapping[str, Any] = field(repr=False, compare=False)
     _deployment: Deployment = field(repr=False, compare=False)
+    _void: VoidQuestion | None = field(repr=False, compare=False)
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        """The question in clear, as it is signed: `approval_id`, `binding` and its digest, `args` and `evidence`. No
+        string is escaped; `text` of a statement is for people.
+        """
+        return {name: self._content[name] for name in CONTENT}
 
     def statement(self, approver_id: str, verdict: Verdict, reason: str = "") -> ApprovalStatement:
         """Return what `approver_id` signs to give this verdict. It fits this question, person, verdict and reason.
 
         Raises:
             InvalidInput: the verdict is neither of the two, or the reason is too long or contains unsafe text.
+            ApprovalRefused: the question is void, and the verdict approves (`approval_void`).
         """
         refuse_answer(verdict, reason)
+        if verdict == "approved" and self._void is not None:
+            raise self._void.refusal(self.run_id)
         statement = approval_statement(self._content, approver_id, verdict, reason)
-        lines = question_text(self._content["shown"], self.binding_digest)
-        told = [
-            f"{displayed(self.gate_id)} asks {an(displayed(self.required_role))}:",
-            *lines[:-1],
-            question_line("answer", f"{displayed(approver_id)}: {verdict}"),
-            question_line("reason", displayed(reason) or "none"),
-            lines[-1],
-        ]
-        return ApprovalStatement(canonical(statement), "\n".join(told), statement)
+        text = signed_text(self._content, approver_id, verdict, reason)
+        return ApprovalStatement(canonical(statement), text, statement)
 
     async def answer(self, token: str) -> None:
         """Record the answer in `token`, a compact JWS over the payload of `statement` by the person's key.
@@ -262,7 +274,7 @@ class ApprovalQuestions:
                 continue
             to = asked.content["required_role"]
             if role in (None, to) and (roles is None or to in roles):
-                found.append(self._question(tenant_id, line.key, asked))
+                found.append(await self._question(tenant_id, line.key, asked, outside=False))
         return Page(tuple(found), None, tuple(unverified))
 
     async def get(self, tenant_id: str, name: str) -> Question:
@@ -275,7 +287,36 @@ class ApprovalQuestions:
             NotFound: no such run or request in this tenant.
         """
         run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
-        return self._question(tenant_id, run_id, await open_question(self._deployment, tenant_id, run_id))
+        asked = await open_question(self._deployment, tenant_id, run_id)
+        return await self._question(tenant_id, run_id, asked, outside=True)
+
+    async def reask_statement(self, tenant_id: str, name: str, actor_id: str, reason: str = "") -> ActStatement:
+        """Return what `actor_id` signs to have the void question of a run asked again. It fits the run only until its
+        journal grows.
+
+        Raises as `get`; and `InvalidInput` if the reason is too long or contains unsafe text.
+        """
+        run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
+        asked = await open_question(self._deployment, tenant_id, run_id)
+        proposed = proposed_reask(run_id, asked.binding_digest, reason, len(asked.entries))
+        return ActStatement.of_act(stated_act(tenant_id, proposed, actor_id).to_json())
+
+    async def reask(self, tenant_id: str, name: str, actor_id: str, token: str, reason: str = "") -> RunView:
+        """Have a void question asked again, proved by the compact JWS of `reask_statement`: the run pins what is in
+        force now, and judges and asks about the call anew. It is due at once.
+
+        The user of a run and the owner of its agent may do so, and every operator.
+
+        Raises:
+            ApprovalRefused: as `get`; the question holds (`not_void`), the person may not, or the token is not their
+                signature of the run as it is now (`assertion_invalid`): ask for the statement again.
+            Integrity, NotFound: as `get`. `UnknownSemantics`: only a runtime of another version can judge the question.
+            Conflict: another process changed the run at the same moment; look at it again.
+        """
+        run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
+        by = signed_elsewhere(actor_id, [token])
+        await reask_question(self._deployment, tenant_id, run_id, by=by, reason=reason)
+        return await self._deployment.view(tenant_id, run_id)
 
     async def asked_role(self, tenant_id: str, name: str) -> str | None:
         """Return the role that the last question of a run was to, open or not; None if it asked nobody.
@@ -290,8 +331,9 @@ class ApprovalQuestions:
         body = read_body(asked) if asked is not None else None
         return str(body["required_role"]) if body is not None else None
 
-    def _question(self, tenant_id: str, run_id: str, asked: OpenQuestion) -> Question:
+    async def _question(self, tenant_id: str, run_id: str, asked: OpenQuestion, *, outside: bool) -> Question:
         content = asked.content
+        void = await void_question(self._deployment, tenant_id, asked.entries, outside=outside)
         shown = content["shown"]
         return Question(
             tenant_id=tenant_id,
@@ -310,6 +352,8 @@ class ApprovalQuestions:
             requester=tuple(shown["requester"]),
             untrusted=tuple(ShownValue(name, found) for name, found in shown.get("untrusted", {}).items()),
             secrets=tuple(ShownValue(name, found) for name, found in shown.get("secrets", {}).items()),
+            void=void.detail if void is not None else "",
             _content=content,
             _deployment=self._deployment,
+            _void=void,
         )

@@ -25,7 +25,7 @@ class Cancels:
         """
         store = self._deployment.ports.stores.tenant(tenant_id)
         run_id = await run_named(store, name)
-        act = stated_act(tenant_id, proposed_cancel(run_id, reason, await store.length(run_id)), actor_id).to_json()
+        act = stated_act(tenant_id, proposed_cancel(run_id, reason, await store.read(run_id)), actor_id).to_json()
         return ActStatement.of_act(act)
 
     async def request(self, tenant_id: str, name: str, actor_id: str, token: str, reason: str = "") -> RunView:

@@ -22,7 +22,7 @@ from contextos.errors import InvalidInput, NotFound, Problem
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.facts import write_facts
 from contextos.operations.deployment import Deployment
-from contextos.trust.journal.recorded_time import recorded_now_us
+from contextos.trust.recorded_time import recorded_now_us
 
 _MAX_VALUES: Final = 100
 """Facts that one subject can have under one predicate at once, so that they can be replaced together."""
@@ -208,7 +208,7 @@ class Facts:
 
     async def _snapshot(self, tenant_id: str, snapshot: str | None) -> int:
         """The number of a snapshot, or of the newest one. Raises `NotFound`."""
-        newest = await self._deployment.ports.stores.graph(tenant_id).head()
+        newest = await self._deployment.graph(tenant_id).head()
         if snapshot is None:
             return newest
         named = _SNAPSHOT.fullmatch(snapshot) if isinstance(snapshot, str) else None
@@ -221,7 +221,7 @@ class Facts:
 
     async def _now(self, tenant_id: str, subject: str, predicate: str) -> tuple[int, tuple[KnownFact, ...]]:
         """The newest commit, and the facts that hold at it."""
-        at = await self._deployment.ports.stores.graph(tenant_id).head()
+        at = await self._deployment.graph(tenant_id).head()
         return at, await self._at(tenant_id, subject, predicate, at)
 
     async def _at(self, tenant_id: str, subject: str, predicate: str, at: int) -> tuple[KnownFact, ...]:

@@ -3,7 +3,7 @@
 - `verify`: chains, signed heads and witnessed heads of a tenant, or of a range of its runs.
 - `checkpoint`: what was verified, signed, so that the next verification goes on from there.
 - `replay`: drive the same loop from the recorded entries and compare every derived entry byte for byte.
-- `export`: runs and the artifacts they pin, which anyone can verify and replay with a public key.
+- `export`, `exported`: runs with what proves them, which anyone can verify and replay with public keys.
 
 Does not own: how entries are chained and heads are signed (`trust.journal`), or when heads are published to a witness
 (`operations.witness`).
@@ -14,5 +14,7 @@ Invariants, with the tests that prove them:
 - What a verification does not read again was verified, and it says so:
   `tests/attacks/test_c16_incremental_verification.py`.
 - Any changed byte of an export is refused with a typed error: `tests/e2e/test_hostile_exports.py`.
+- An altered export passes only where `docs/reference/export.md` says so:
+  `tests/attacks/test_g64_an_altered_export_passes_only_where_the_page_says_so.py`.
 - Recorded runs replay equal, and known bad ones are refused: `tests/golden/test_golden.py`.
 """

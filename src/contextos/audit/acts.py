@@ -20,6 +20,8 @@ from contextos.control.artifacts import ACTIVE_SET_TYPE
 from contextos.errors import ChainBroken, InvalidInput, SignatureInvalid
 from contextos.operations.acts.keys import is_introduced
 from contextos.trust.approvals.acts import read_act
+from contextos.trust.approvals.people import ListedPeople
+from contextos.trust.approvals.signers import actor_fault
 from contextos.trust.seal import open_sealed
 
 ACTIVATING: frozenset[str] = frozenset({"policies.activated", "packs.pinned", "packs.withdrawn", "artifact.withdrawn"})
@@ -46,16 +48,16 @@ async def verify_acts(
         ChainBroken: an act is not sealed or not signed, or is a copy; an entry is of no known kind, or its body does
             not fit; or the active set is missing, changed or another version's.
     """
-    seals: set[bytes] = set()
+    seals, people = set[bytes](), ListedPeople(keys)
     version, left, entries, head = 0, "", 0, genesis(tenant_id, CONTROL)
     async for page in control:
-        version, left = _left_by(page, (version, left), seals, keys)
+        version, left = _left_by(page, (version, left), seals, people, keys)
         entries, head = entries + len(page), page[-1].hash
     verified = VerifiedControl(entries, head)
     document = await ACTIVE_SETS.one(store, ACTIVE_SET_KEY)
     if document and document.version > version:
         # An operator acted since the stream was read.
-        version, left = _left_by(await store.read(CONTROL, after=entries), (version, left), seals, keys)
+        version, left = _left_by(await store.read(CONTROL, after=entries), (version, left), seals, people, keys)
     found = document.version if document else 0
     if found != version:
         detail = f"left the active set at version {version}, and the stored one has version {found}"
@@ -72,7 +74,9 @@ async def verify_acts(
     return verified
 
 
-def _left_by(control: Iterable[Entry], before: tuple[int, str], seals: set[bytes], keys: Keys) -> tuple[int, str]:
+def _left_by(
+    control: Iterable[Entry], before: tuple[int, str], seals: set[bytes], people: ListedPeople, keys: Keys
+) -> tuple[int, str]:
     """The version and the digest of the active set after these acts, from `before` on. `seals` are those that were
     seen, each by its first 16 bytes.
     """
@@ -81,12 +85,15 @@ def _left_by(control: Iterable[Entry], before: tuple[int, str], seals: set[bytes
         if entry.kind not in ACT_ARGUMENTS:
             if fault := body_fault(CONTROL, entry.kind, entry.body or b""):
                 raise ChainBroken(CONTROL, entry.seq, f"is nothing that the runtime writes there: {fault}")
+            people.add(entry)
             continue
         recorded = read_act(entry, keys)
         seal = bytes.fromhex(recorded.seal.signature)[:16]
         if seal in seals:
             raise ChainBroken(CONTROL, entry.seq, "is a copy of an earlier act")
         seals.add(seal)
+        if fault := actor_fault(recorded, entry, people):
+            raise ChainBroken(CONTROL, entry.seq, f"is an act that does not count: {fault}")
         if entry.kind == "key.rotated" and not is_introduced(recorded.act.arguments, keys):
             raise ChainBroken(CONTROL, entry.seq, "introduces a key that the old one did not sign")
         if entry.kind in ACTIVATING:

@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 from pydantic import ValidationError
 
+from contextos.audit.history import verify_history
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.entries.reading import read_body
@@ -28,6 +29,7 @@ from contextos.runtime import state_machine
 from contextos.runtime.environment import ContextSources, RunEnvironment, RunPorts
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
+from contextos.trust.approvals.signers import require_signers
 from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain
 from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
 from contextos.trust.journal.ledger import RunJournal
@@ -55,7 +57,7 @@ class Unreachable:
 
 
 _UNREACHABLE: Final[Any] = Unreachable()
-NO_PORTS: Final = RunPorts(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE, _UNREACHABLE, {}, {})
+NO_PORTS: Final = RunPorts(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE, _UNREACHABLE, _UNREACHABLE, {}, {})
 NO_SOURCES: Final = ContextSources(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE)
 
 _ENVELOPES: Final[dict[str, type[Model]]] = {
@@ -85,6 +87,7 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
         raise no_run(run_id)
     await require_acts(store, tape, app.ports.keys)
     await refuse_unerased(store, tape, app.ports.keys)
+    await require_signers(store, tape, app.ports.keys)
     if stored is not None:
         verify_indexed(run_id, tape, stored.lines)
     try:
@@ -125,6 +128,7 @@ async def replay_tape(tape: Sequence[Entry], environment_of: Callable[[RunJourna
         raise ReplayMismatch(len(journal.log()) + 1, tape[-1].kind, "the journal continues after the end of the run")
     for entry in journal.log():
         _require_sealed(entry)
+    verify_history(run_id, tape)
     return ReplayResult(run_id, record["status"], record["record_hash"], len(tape), tuple(journal.missing))
 
 

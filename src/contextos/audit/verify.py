@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from contextos.audit.acts import verify_acts
 from contextos.audit.checkpoint import CHECKPOINT_VERSION, Checkpoint, OpenRun, require_stored, utc
+from contextos.audit.history import verify_history
+from contextos.audit.rows import verify_run_rows, verify_tenant_rows
 from contextos.audit.selections import verify_selections
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.entries.pages import PAGE_ENTRIES, stream_pages
@@ -25,11 +27,12 @@ from contextos.contracts.ports.storage import Graph, Store
 from contextos.errors import ChainBroken, InvalidInput, Problem
 from contextos.operations.witness import verify_witnessed
 from contextos.trust.approvals.cancel_requests import verify_cancels
+from contextos.trust.approvals.signers import require_signers
 from contextos.trust.journal.chain import verified_pages, verify_chain
 from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
-from contextos.trust.journal.graph_rows import written_fact_fault
-from contextos.trust.journal.memory_rows import verify_memories
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
+from contextos.trust.rows.edges import written_fact_fault
+from contextos.trust.rows.memories import verify_memories
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,7 @@ class Verification:
             control = await verify_acts(self._store, self._tenant, pages, self._keys)
             await verify_memories(self._store, control.entries, self._keys)
             await verify_cancels(self._store, control.entries, self._keys)
+            await verify_tenant_rows(self._store, self._tenant, control.entries, self._keys)
             yield VerifiedStream(CONTROL, control.entries, control.head, (), ended=False)
 
     async def _erased_since(self) -> AsyncIterator[VerifiedStream]:
@@ -325,9 +329,12 @@ async def _verified_run(
     erased = await require_acts(store, entries, keys)
     await refuse_unerased(store, entries, keys)
     head = verify_chain(tenant_id, run_id, entries)
+    verify_history(run_id, entries)
     verify_indexed(run_id, entries, lines)
     verify_heads(tenant_id, run_id, entries, heads, keys)
+    await require_signers(store, entries, keys)
     await verify_selections(store, run_id, entries)
+    await verify_run_rows(store, tenant_id, run_id, entries, keys)
     ended = entries[-1].kind == "run.ended"
     if ended and _closed_at(lines) < len(entries):
         raise ChainBroken(run_id, len(entries), "is the last: the run ended and the index does not say so")

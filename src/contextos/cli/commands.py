@@ -65,6 +65,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
                 "--key keys/user_finance_lead_77.key --reason 'paid before'"
             ),
         ),
+        "approvals reask": (approvals.reask_command, f"contextos approvals reask req_void {_BY}"),
         "runs list": (runs.runs_list_command, "contextos runs list --limit 5"),
         "runs show": (runs.runs_show_command, "contextos runs show req_large"),
         "why": (why.why_command, "contextos why req_large --tool adp_payments.issue_refund"),

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
 
+from contextos.contracts import journal
 from contextos.contracts.entries.bodies import BODIES, CONTROL_BODIES, INDEX_BODIES
 from contextos.contracts.journal import KINDS
 
@@ -38,6 +39,8 @@ WRITING: Final = frozenset(
 )
 """Names of the functions that write an entry of the kind they are given."""
 
+_CONSTANTS: Final = {name: one for name, one in vars(journal).items() if name.isupper() and isinstance(one, str)}
+"""The texts of `contracts.journal`, some of them kinds of entries, by the names that other modules import."""
 LEFT_OUT: Final = ("contracts/", "sim/", "runtime/state_machine.py", "cli/journal_kinds.py")
 
 
@@ -95,7 +98,7 @@ def _type_name(body: Any) -> str:
 
 def _uses(tree: ast.Module) -> tuple[set[str], set[str]]:
     """The kinds that a module writes and those that it reads."""
-    named = {
+    named = _CONSTANTS | {
         target.id: node.value.value
         for node in tree.body
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant)
@@ -111,6 +114,11 @@ def _uses(tree: ast.Module) -> tuple[set[str], set[str]]:
                     if isinstance(kind, str) and kind in kinds:
                         written.add(kind)
                         inside.add(id(node))
+    imported = {
+        _CONSTANTS[node.id]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and node.id in _CONSTANTS and id(node) not in inside
+    }
     definitions = {id(node.value) for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)}
     read = {
         node.value
@@ -118,7 +126,7 @@ def _uses(tree: ast.Module) -> tuple[set[str], set[str]]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in kinds
         if id(node) not in inside | definitions
     }
-    return written, read
+    return written, read | (imported & kinds)
 
 
 def _name(function: ast.expr) -> str:

@@ -14,13 +14,25 @@ from contextos.adapters.loop_thread import BothContexts
 from contextos.client.event_stream import EventReader, StreamedEvent, check_event_id
 from contextos.client.sending import FIRST_PAUSE_S, MAX_PAUSE_S, BearerToken, Sender, checked_url, named
 from contextos.client.sessions import ClientGate
-from contextos.client.signatures import ACT_TOKEN, APPROVAL_TOKEN, Sign, check_statement, signed_token
+from contextos.client.signatures import (
+    ACT_TOKEN,
+    APPROVAL_TOKEN,
+    Sign,
+    act_path,
+    check_act,
+    check_statement,
+    signed_token,
+    stated_answer,
+)
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.errors import InvalidInput, LostReply, Problem, Unavailable
+from contextos.contracts.statements.acts import act_disagreement
+from contextos.errors import ApprovalRefused, InvalidInput, LostReply, Problem, Unavailable, UnfitAnswer
 from contextos.http_api.documents import (
     EVENT_STREAM,
+    ActDocument,
     AnswerReceipt,
+    AnyDocument,
     LedgerDocument,
     QuestionDocument,
     QuestionPage,
@@ -50,13 +62,17 @@ def connect(
     timeout_s: float = API_TIMEOUT_S,
     patience_s: float = API_PATIENCE_S,
     tls: ssl.SSLContext | None = None,
+    tenant: str | None = None,
+    person: str | None = None,
 ) -> ApiConnection:
     """Return a context that is a client of the API at `url`: `async with connect(…) as client`, or
     `with connect(…) as client` without an event loop.
 
     `token` is a bearer token, or a function that returns the one to use now. `timeout_s` is the limit for one answer in
     seconds, and `patience_s` that for all waits between the tries of one request; 0 sends each once. `tls` says which
-    authorities are trusted, instead of those of `httpx`. Nothing is sent before the first method.
+    authorities are trusted, instead of those of `httpx`. `tenant` and `person` are whose token it is: nothing is signed
+    in another tenant or for another person, and where they are left out the server says which. Nothing is sent before
+    the first method.
 
     Raises:
         InvalidInput: `url` is neither an `https://` URL nor an `http://` one of this machine, or a time is no number of
@@ -65,7 +81,9 @@ def connect(
     checked_url(url)
     _check_seconds("/timeout_s", timeout_s, least=0.001)
     _check_seconds("/patience_s", patience_s, least=0)
-    return ApiConnection(lambda: Sender(url, token, timeout_s=timeout_s, patience_s=patience_s, tls=tls))
+    return ApiConnection(
+        lambda: Sender(url, token, timeout_s=timeout_s, patience_s=patience_s, tls=tls), tenant, person
+    )
 
 
 def _check_seconds(at: str, value: float, *, least: float) -> None:
@@ -77,15 +95,15 @@ def _check_seconds(at: str, value: float, *, least: float) -> None:
 class ApiConnection(BothContexts["ApiClient"]):
     """A client between entering and leaving. It can be entered again after it was left."""
 
-    def __init__(self, open_sender: Callable[[], Sender]) -> None:
-        self._open = open_sender
+    def __init__(self, open_sender: Callable[[], Sender], tenant: str | None, person: str | None) -> None:
+        self._open, self._whose = open_sender, (tenant, person)
         self._sender: Sender | None = None
 
     async def __aenter__(self) -> ApiClient:
         if self._sender is not None:
             raise InvalidInput(Problem("", "open", "this client is open already", "call `connect` again"))
         self._sender = self._open()
-        return ApiClient(self._sender)
+        return ApiClient(self._sender, *self._whose)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -101,8 +119,8 @@ class ApiClient:
     A run is named by its id or by the id of the request that made it. Times are Unix time in microseconds.
     """
 
-    def __init__(self, sender: Sender) -> None:
-        self._sender = sender
+    def __init__(self, sender: Sender, tenant: str | None = None, person: str | None = None) -> None:
+        self._sender, self._tenant, self._person = sender, tenant, person
 
     async def invoke(self, request: InvokeRequest | Mapping[str, Any]) -> RequestOutcome:
         """Send a request, and return what it came to so far: it ended, it waits, or (`long_running`) it is stored.
@@ -218,15 +236,76 @@ class ApiClient:
             RequestRefused: the caller may not stop it (`not_allowed`).
             Conflict: the run went on meanwhile; call this again.
         """
-        run_id = named((await self.run(name)).run_id)
-        drafted = await self._sender.document(
-            StatedAct, "POST", f"/runs/{run_id}/cancel/statement", body={"reason": reason}, repeats=True
-        )
-        expected = {"kind": "run.cancelled", "arguments": {"run": run_id, "reason": reason}}
-        check_statement(drafted.statement, expected)
-        token = await signed_token(drafted.signing_inputs, drafted.statement, ACT_TOKEN, sign, kid)
-        body = {"reason": reason, "token": token}
-        return await self._sender.document(RequestOutcome, "POST", f"/runs/{run_id}/cancel", body=body)
+        run = await self.run(name)
+        run_id = named(run.run_id)
+        if name not in (run_id, run.request_id):
+            raise UnfitAnswer("the server answered with another run than was named; nothing was signed")
+        arguments = {"run": run_id, "request_id": run.request_id, "reason": reason}
+        expected = {"kind": "run.cancelled", "arguments": arguments}
+        return await self._acted(f"/runs/{run_id}/cancel", reason, expected, sign, kid)
+
+    async def reask(
+        self, question: QuestionDocument, reason: str = "", *, sign: Sign, kid: str | None = None
+    ) -> RequestOutcome:
+        """Have a void question asked again, signed as in `answer`: the run pins what is in force now, and judges and
+        asks about the call anew.
+
+        Raises:
+            ApprovalRefused: the question holds (`not_void`), is not open any more, or the signature does not count.
+            RequestRefused: the caller may not do so (`not_allowed`).
+            Conflict: the run went on meanwhile; read it.
+        """
+        question.content()
+        run_id = named(question.run_id)
+        about = {"run": run_id, "binding_digest": question.binding_digest, "reason": reason}
+        expected = {"kind": "approval.reasked", "arguments": about}
+        return await self._acted(f"/runs/{run_id}/reask", reason, expected, sign, kid)
+
+    async def _acted(
+        self, path: str, reason: str, expected: Mapping[str, Any], sign: Sign, kid: str | None
+    ) -> RequestOutcome:
+        """Sign the act of a person on a run, as it was asked for, and send it."""
+        stated = {"reason": reason}
+        drafted = await self._sender.document(StatedAct, "POST", f"{path}/statement", body=stated, repeats=True)
+        said = drafted.statement
+        check_act(said, self._tenant, self._person)
+        check_statement(said, {**said, **expected})
+        token = await signed_token(drafted.signing_inputs, said, ACT_TOKEN, sign, kid)
+        return await self._sender.document(RequestOutcome, "POST", path, body={**stated, "token": token})
+
+    async def act(
+        self,
+        route: str,
+        body: Mapping[str, Any],
+        *,
+        sign: Sign,
+        kid: str | None = None,
+        held: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Do a governed act, such as `act("pins", {"refs": …, "intents": …, "expected": 3}, sign=key.sign)`.
+
+        `route` is that of the API, with the braces of its parameter, which `held` names. `held` also has what the
+        signer was shown and does not send: the `proposal` that they review, the `facts` that they end. Every statement
+        is compared with these before it is signed, and every digest in it is computed from them.
+
+        Raises:
+            InvalidInput: there is no such route for an act.
+            UnfitAnswer: the server gave something else to sign.
+            LostReply: nobody knows whether it was done.
+        """
+        path = act_path(route, held or {})
+        drafted = await self._sender.document(ActDocument, "POST", f"{path}/statement", body=body, repeats=True)
+        for one in drafted.statements:
+            check_act(one.statement, self._tenant, self._person)
+            if fault := act_disagreement(one.statement, route, {**(held or {}), **body}):
+                raise UnfitAnswer(
+                    f"what the server gives to sign is not what was asked for: {fault}; nothing was signed"
+                )
+        tokens = [
+            await signed_token(one.signing_inputs, one.statement, ACT_TOKEN, sign, kid) for one in drafted.statements
+        ]
+        done = f"{path}/answer" if route.endswith("/slot") else path
+        return (await self._sender.document(AnyDocument, "POST", done, body={**body, "tokens": tokens})).root
 
     async def questions(self, *, role: str | None = None, limit: int = 50, cursor: str = "") -> QuestionPage:
         """Return a page of the open questions to the roles of the caller, newest first."""
@@ -240,15 +319,23 @@ class ApiClient:
     async def statement(self, question: QuestionDocument, verdict: VerdictName, reason: str = "") -> StatementDocument:
         """Return what the caller signs to answer a question: show `text` to them. Nothing is recorded.
 
-        Raises:
-            UnfitAnswer: the statement is about another question, verdict or reason.
+        It was compared with what the question says here. Raises as `answer`, but for what is wrong with the signature.
         """
+        return (await self._stated(question, verdict, reason))[0]
+
+    async def _stated(
+        self, question: QuestionDocument, verdict: str, reason: str
+    ) -> tuple[StatementDocument, dict[str, Any]]:
+        """What the server gives to sign, and the same made here."""
+        if self._tenant is not None and question.binding.tenant_id != self._tenant:
+            raise UnfitAnswer("the question of the server is of another tenant; nothing was signed")
         body = {"verdict": verdict, "reason": reason}
+        question.content()
+        if verdict == "approved" and question.void:
+            raise ApprovalRefused("approval_void", "the question is void; have it asked again; nothing was signed")
         path = f"/approvals/{named(question.run_id)}/statement"
-        found = await self._sender.document(StatementDocument, "POST", path, body=body, repeats=True)
-        expected = {**body, "approval_id": question.approval_id, "binding_digest": question.binding_digest}
-        check_statement(found.statement, expected)
-        return found
+        said = await self._sender.document(StatementDocument, "POST", path, body=body, repeats=True)
+        return said, stated_answer(question, said, verdict, reason, self._person)
 
     async def answer(
         self, question: QuestionDocument, verdict: VerdictName, reason: str = "", *, sign: Sign, kid: str | None = None
@@ -256,16 +343,17 @@ class ApiClient:
         """Answer a question that was read, with the caller's own signature.
 
         `sign` takes the bytes to sign and returns an Ed25519 signature of 64 bytes; the key stays where it is. `kid`
-        names it where the directory lists several of the caller. What is signed is exactly this answer to exactly this
-        question, or nothing is.
+        names it where the directory lists several of the caller. What is signed is made of `question`, in clear: it is
+        exactly this answer to exactly what the question says, or nothing is signed.
 
         Raises:
             ApprovalRefused: the answer does not count; `reason` says why, such as `already_answered` or `expired`.
             LostReply: nobody knows whether it was recorded; read the run.
-            UnfitAnswer: the server gave something else to sign.
+            UnfitAnswer: a part of the question does not follow from its content, or the server gave something else to
+                sign.
         """
-        said = await self.statement(question, verdict, reason)
-        token = await signed_token(said.signing_inputs, said.statement, APPROVAL_TOKEN, sign, kid)
+        said, statement = await self._stated(question, verdict, reason)
+        token = await signed_token(said.signing_inputs, statement, APPROVAL_TOKEN, sign, kid)
         path = f"/approvals/{named(question.run_id)}/answer"
         return await self._sender.document(AnswerReceipt, "POST", path, body={"token": token})
 

@@ -50,6 +50,7 @@ _PLAIN: Final[Mapping[str, type[ContextOSError]]] = {
 APPROVAL_REASONS: Final = frozenset(
     {
         "already_answered",
+        "approval_void",
         "assertion_invalid",
         "expired",
         "identity_refused",
@@ -57,6 +58,7 @@ APPROVAL_REASONS: Final = frozenset(
         "not_asked",
         "not_granted",
         "not_operator",
+        "not_void",
         "not_waiting",
         "other_binding",
         "other_person",

@@ -1,7 +1,7 @@
-"""What a person signs is what their program asked for: the statement of the server is compared before it is signed.
+"""What a person signs is what their program shows: it makes the statement itself, and compares that of the server.
 
-A server that would have another answer signed than the one that was given is refused (`UnfitAnswer`).
-Source: RFC 7515; docs/service.md, "Approve it".
+A server that would have anything else signed is refused (`UnfitAnswer`), before a key is used.
+Source: RFC 7515; docs/adr/0058-a-signature-is-over-what-was-shown.md.
 """
 
 from __future__ import annotations
@@ -10,9 +10,14 @@ import base64
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
-from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.jcs import canonical, content_address, same_json
+from contextos.contracts.statements.acts import ACT_ROUTES
+from contextos.contracts.statements.question_text import signed_text
+from contextos.contracts.statements.questions import approval_statement
 from contextos.errors import ApprovalRefused, InvalidInput, Problem, UnfitAnswer
+from contextos.http_api.documents import QuestionDocument, StatementDocument
 
 Sign = Callable[[bytes], bytes | Awaitable[bytes]]
 """bytes to sign -> the Ed25519 signature of 64 bytes, such as `Ed25519PrivateKey.sign`."""
@@ -27,7 +32,7 @@ async def signed_token(
 ) -> str:
     """Return the compact JWS of `statement` by the key `kid`, or by the only key of the person.
 
-    `inputs` are the bytes to sign by key, as the server gave them.
+    `inputs` are the bytes to sign by key, as the server gave them; what is signed is made here.
 
     Raises:
         ApprovalRefused: the directory lists no key of the person (`assertion_invalid`).
@@ -41,34 +46,77 @@ async def signed_token(
     if kid is None or kid not in inputs:
         listed = ", ".join(f"`{one[:80]}`" for one in sorted(inputs)[:8])
         raise InvalidInput(Problem("/kid", "unknown_key", f"your keys are {listed}", "name the one that `sign` uses"))
-    said = inputs[kid]
-    if _stated(said) != ({"alg": "Ed25519", "kid": kid, "typ": typ}, dict(statement)):
+    said = f"{_segment({'alg': 'Ed25519', 'kid': kid, 'typ': typ})}.{_segment(statement)}"
+    if inputs[kid] != said:
         raise UnfitAnswer("what the server gives to sign is not the statement that it shows; nothing was signed")
     made = sign(said.encode())
     signature = await made if inspect.isawaitable(made) else made
     if not isinstance(signature, bytes) or len(signature) != ED25519_BYTES:
         raise InvalidInput(Problem("/sign", "no_signature", "`sign` returned no Ed25519 signature", "return 64 bytes"))
-    return f"{said}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+    return f"{said}.{_base64url(signature)}"
+
+
+def stated_answer(
+    question: QuestionDocument, said: StatementDocument, verdict: str, reason: str, person: str | None
+) -> dict[str, Any]:
+    """Return what `person` signs to answer a question that was read, made from that question alone.
+
+    `person` None: the person whom the server names; it refuses the signature of another one.
+
+    Raises:
+        UnfitAnswer: a part of the question does not follow from its content; or the server, in `said`, would have
+            something else signed, shown or asked of a passkey.
+    """
+    approver = said.statement.get("approver") if person is None else person
+    content = question.content()
+    made = approval_statement(content, str(approver), verdict, reason)
+    check_statement(said.statement, made)
+    challenge = _base64url(bytes.fromhex(content_address(made).removeprefix("sha256:")))
+    derived = {
+        "text": said.text == signed_text(content, str(approver), verdict, reason),
+        "nonce": said.nonce == content_address(made),
+        "passkeys": all(one.challenge == challenge for one in said.passkeys.values()),
+    }
+    for name, follows in derived.items():
+        if not follows:
+            raise UnfitAnswer(f"`{name}` of the server is not that of the statement; nothing was signed")
+    return made
+
+
+def check_act(act: Mapping[str, Any], tenant: str | None, person: str | None) -> None:
+    """Raise `UnfitAnswer` for an act in another tenant or by somebody else, and for what has not the form of one."""
+    whose = {"tenant_id": tenant or act.get("tenant_id"), "actor": person or act.get("actor")}
+    check_statement(act, {**{name: act.get(name) for name in ("kind", "arguments", "expected")}, **whose})
+
+
+def act_path(route: str, held: Mapping[str, Any]) -> str:
+    """Return the address of a route of acts with its parameter. Raises `InvalidInput` if it is none."""
+    if route not in ACT_ROUTES:
+        raise InvalidInput(Problem("/route", "no_act", f"`{route[:80]}` is no route of acts", ", ".join(ACT_ROUTES)))
+    try:
+        return "/" + route.format_map({name: quote(str(value), safe="") for name, value in _parameters(held).items()})
+    except KeyError as missing:
+        detail = f"the route has the parameter {missing}"
+        raise InvalidInput(Problem("/held", "missing", detail, "name it in `held`")) from None
+
+
+def _parameters(held: Mapping[str, Any]) -> dict[str, Any]:
+    proposal = held.get("proposal")
+    return {**held, "proposal": proposal["proposal_id"]} if isinstance(proposal, Mapping) else dict(held)
 
 
 def check_statement(statement: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raise `UnfitAnswer` unless the statement says what is expected of it."""
-    for name, value in expected.items():
-        if name not in statement or statement[name] != value:
+    """Raise `UnfitAnswer` unless the statement is exactly what is expected."""
+    for name in sorted({*statement, *expected}):
+        if name not in statement or name not in expected or not same_json(statement[name], expected[name]):
             raise UnfitAnswer(
-                f"the statement of the server has another `{name}` than you asked for; nothing was signed"
+                f"the statement of the server has another `{name[:80]}` than you asked for; nothing was signed"
             )
 
 
-def _stated(said: str) -> tuple[Any, Any] | None:
-    """The header and the payload of a signing input, or None."""
-    header, _, payload = said.partition(".")
-    try:
-        return _segment(header), _segment(payload)
-    except (ValueError, InvalidInput):
-        return None
+def _segment(value: Mapping[str, Any]) -> str:
+    return _base64url(canonical(dict(value)))
 
 
-def _segment(text: str) -> Any:
-    raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    return loads(raw)
+def _base64url(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

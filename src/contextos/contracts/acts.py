@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import Strict
 
-from contextos.contracts.envelopes.identity import ApproverKey, SignerAssertion
+from contextos.contracts.envelopes.identity import Approver, ApproverKey, SignerAssertion
 from contextos.contracts.envelopes.policy import Level
-from contextos.contracts.ids import TenantId
+from contextos.contracts.ids import Digest, TenantId
 from contextos.contracts.journal import Write
 from contextos.contracts.model import Count, Model, Name, NonEmpty, OpenObject, Positive, Seq
 
@@ -50,7 +50,9 @@ class OperatorAct(Model):
 
 
 class ActSeal(Model):
-    """The runtime's signature (hex) over a recorded act and its place, with its key `kid` of the purpose `act`."""
+    """The runtime's signature (hex) over the body and the place of an entry of `control`, with its key `kid` of the
+    purpose `act`.
+    """
 
     kid: Name
     signature: Name
@@ -68,6 +70,26 @@ class RecordedAct(Model):
     role: Name | None
     assertion: SignerAssertion
     key: ApproverKey | None = None
+    seal: ActSeal
+
+
+class ListedPerson(Model):
+    """Body of `person.listed`: a person who signs, as the directory lists them from now on; None where it does not.
+
+    The key of the entry is the person's id. A signature counts only with a key that such a line states.
+    """
+
+    person: Approver | None
+    seal: ActSeal
+
+
+class UsedDirectory(Model):
+    """Body of `directory.used`: the version of a signed directory that is used from now on, and the digest of its
+    content.
+    """
+
+    version: Positive
+    digest: Digest
     seal: ActSeal
 
 

@@ -1,4 +1,4 @@
-"""Bindings: resolve a plan argument that names a source and a JSON Pointer to its value."""
+"""Plan arguments: bindings, which name a source and a JSON Pointer to a value, and the defaults of the tool."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
-from contextos.contracts.envelopes.plan import Binding
+from contextos.contracts.envelopes.plan import Binding, Plan
+from contextos.contracts.scope import Capability
 
 _SOURCES: Final = ("request", "pack", "evidence", "step")
 
@@ -32,12 +34,33 @@ def resolve_binding(binding: Binding, sources: Mapping[str, Any]) -> Any:
     return resolve_pointer(sources[binding.source], binding.pointer) if binding.source in sources else MISSING
 
 
+def plan_with_defaults(plan: Plan, capabilities: Mapping[str, Capability]) -> Plan:
+    """Return a plan whose literal arguments have the defaults of their tools, as it is recorded and judged.
+
+    Raises:
+        InvalidInput: as `with_defaults`.
+    """
+    steps = []
+    for step in plan.steps:
+        tool = capabilities.get(step.tool)
+        if tool is not None:
+            bound = [name for name, value in step.params.items() if binding_of(value) is not None]
+            filled = with_defaults(tool.definition.input_schema, step.params, bound)
+            step = step if filled == step.params else step.model_copy(update={"params": filled})
+        steps.append(step)
+    return plan.model_copy(update={"steps": tuple(steps)})
+
+
 def resolve_params(
-    params: Mapping[str, Any], sources: Mapping[str, Any]
+    params: Mapping[str, Any], sources: Mapping[str, Any], schema: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-    """Replace each binding in the plan arguments `params` by its value in `sources`.
+    """Replace each binding in the plan arguments `params` by its value in `sources`, with the defaults of the tool's
+    input `schema` in it.
 
     Return (arguments, the origin of each argument by name, the names of the arguments that do not resolve yet).
+
+    Raises:
+        InvalidInput: as `with_defaults`.
     """
     args: dict[str, Any] = {}
     provenance: dict[str, str] = {}
@@ -50,4 +73,4 @@ def resolve_params(
             continue
         args[name] = value
         provenance[name] = "literal" if binding is None else f"{binding.source}:{binding.pointer}"
-    return args, provenance, missing
+    return with_defaults(schema, args, missing), provenance, missing

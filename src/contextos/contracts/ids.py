@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from datetime import datetime
 from typing import Annotated, Any, Final
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from contextos.contracts.encoding.display_escape import an
+from contextos.contracts.encoding.instants import utc_time
 from contextos.contracts.encoding.jcs import canonical
 
 MAX_ID_CHARS: Final = 200
@@ -112,11 +112,7 @@ class _Timestamp(_Strict):
     """A form whose digits must be a date that exists."""
 
     def _holds(self, value: str) -> bool:
-        try:
-            datetime.fromisoformat(value[:19])
-        except ValueError:
-            return False
-        return True
+        return utc_time(value) == value
 
 
 class _NotZero(_Strict):

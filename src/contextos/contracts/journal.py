@@ -17,7 +17,7 @@ import orjson
 from contextos.contracts.model import final_fields
 
 ENTRY_FORMAT: Final = 1
-SEMANTICS: Final = 5
+SEMANTICS: Final = 6
 """The rules under which new runs are made. Every run pins its number, and a runtime refuses a number it does not know.
 
 Nothing is released, so no older number is known.
@@ -32,7 +32,25 @@ SHARED_STREAMS: Final = (INDEX, CONTROL)
 ENTRY_ERASED: Final = "entry.erased"
 """The kind of the `control` entry with which the body of an entry is erased; its key is `erasure_key`."""
 
+PERSON_LISTED: Final = "person.listed"
+"""The kind of the `control` entry that states how the directory lists a person who signs; its key is the person's id.
+"""
+
+DIRECTORY_USED: Final = "directory.used"
+"""The kind and the key of the `control` entry that states which version of a signed directory is used."""
+
 SALT_BYTES: Final = 16
+
+UNSIGNED_KINDS: Final = frozenset(
+    {"approval.answered", "approval.reasked", "run.cancel_requested", "effect.settled", "slot.answered"}
+)
+"""Entries that are appended outside the loop, until the loop's next commit signs over them. Approval answers,
+settlements and selections for slots are signed by a person's key; a cancel request, and that a question is asked again,
+count with their sealed act.
+"""
+
+VOID_ANSWER: Final = "void"
+"""In place of the kind of an answer for which a run waited: what somebody appended does not answer it."""
 
 CLOCK_MARGIN_US: Final = 5_000_000
 """How far the clock of a process can be from the store's, in microseconds. One that is further ahead writes no lease,
@@ -94,6 +112,7 @@ KINDS: Final[dict[str, Kind]] = {
     "approval.asked": Kind(EFFECT, False),
     "approval.answered": Kind(EFFECT, True),
     "approval.expired": Kind(EFFECT, True),
+    "approval.reasked": Kind(EFFECT, True),
     "approval.voided": Kind(EFFECT, False),
     "call.answered": Kind(DECISION, False),
     "session.finished": Kind(DECISION, True),

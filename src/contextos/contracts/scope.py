@@ -18,6 +18,16 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefi
 from contextos.contracts.journal import Write
 from contextos.contracts.model import final_fields
 
+ADAPTER: Final = "adapter:"
+"""The pin of the definition of an adapter, by its id."""
+CODE: Final = "code:"
+"""The pin of an adapter's own code."""
+PACKAGES: Final = "packages:"
+"""The pin of what the code of an adapter imports; an adapter that imports nothing does not have it."""
+PINS_OF_ADAPTERS: Final = (ADAPTER, CODE, PACKAGES)
+RUNTIME: Final = "runtime"
+"""The pin of the runtime's own build: what a run was admitted with. No call is bound to it (ADR 0064)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capability:
@@ -39,7 +49,8 @@ class Fact:
     """A named piece of evidence of a run. `observed_at_us` is Unix time in microseconds.
 
     `about` holds the arguments of the call that produced it. Evidence from the graph is about the value that its seed
-    was bound to, under the last name of the binding's pointer.
+    was bound to, under the last name of the binding's pointer. `by_default` names those of them that are the defaults
+    of the tool: a call without such an argument is about the same.
     """
 
     name: str
@@ -49,13 +60,18 @@ class Fact:
     digest: str
     observed_at_us: int
     about: Mapping[str, Any]
+    by_default: frozenset[str] = frozenset()
 
     def is_about(self, args: Mapping[str, Any], names: Mapping[str, str] | None = None) -> bool:
         """Return whether a call with `args` is about the same as this evidence: each value of `about` is among them,
         under the same name. `names` says instead which values of `about` count, and the argument that each must equal.
         """
         if names is None:
-            return all(_same(value, args.get(name, MISSING)) for name, value in self.about.items())
+            return all(
+                _same(value, args.get(name, MISSING))
+                for name, value in self.about.items()
+                if name in args or name not in self.by_default
+            )
         about = self.about
         return all(_same(about.get(name, MISSING), args.get(argument, MISSING)) for name, argument in names.items())
 
@@ -126,6 +142,15 @@ class PinnedInputs:
     specs: Mapping[str, DecisionSpec]
     gates: Mapping[str, ApprovalGate]
 
+    def used_by(self, *capabilities: Capability) -> dict[str, str]:
+        """Return the pins that calls of these tools use: pack, policies and lists, and of the adapters only theirs."""
+        own = {prefix + one.adapter.adapter_id for one in capabilities for prefix in PINS_OF_ADAPTERS}
+        return {
+            name: digest
+            for name, digest in self.pins.items()
+            if name in own or (name != RUNTIME and not name.startswith(PINS_OF_ADAPTERS))
+        }
+
 
 @final_fields
 class ToolAccess:
@@ -192,6 +217,12 @@ class RunScope:
             modes.append(APPROVAL_MODES.index(request.runtime.safety_mode))
         above = APPROVAL_MODES.index(definition.approval_mode) > min(modes)
         return withheld or ("above_safety_mode" if above else None)
+
+    def pins_of(self, action: Action) -> dict[str, str]:
+        """Return the pins that an approved call uses: those of its tool, and of the tools that gave its evidence."""
+        known = self.tools.capabilities
+        read = [known[fact.subject] for fact in action.evidence if fact.evidence_ref.startswith("tool:")]
+        return self.pinned.used_by(action.capability, *read)
 
     def session_over(self, at_us: int) -> bool:
         """Return whether the session is over at `at_us` (Unix time in microseconds); False without a session."""

@@ -25,6 +25,7 @@ from contextos.contracts.envelopes.policy import Level, LeveledBundle
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.facts import name_remedy, nearest_name
 from contextos.contracts.ports.storage import Store
+from contextos.contracts.scope import ADAPTER, PINS_OF_ADAPTERS, RUNTIME
 from contextos.control.artifact_repository import (
     ActiveArtifacts,
     ActiveSeal,
@@ -37,9 +38,6 @@ from contextos.control.lint.pack import lint_pack
 from contextos.control.pinning import PinsRefused, ResolvedPins, check_ref_form, resolve_pins
 from contextos.errors import Integrity, InvalidArtifact, NotFound, Problem
 
-ADAPTER: Final = "adapter:"
-CODE: Final = "code:"
-RUNTIME: Final = "runtime"
 ACTIVE_POLICIES: Final = "active_policies"
 EGRESS_LIST: Final = "egress"
 """The pin of the tenant's egress list; a run of a tenant without a list does not have it."""
@@ -266,11 +264,7 @@ class Catalog:
         key = (pack_ref, tuple(pins.items()), tuple(levels.items()))
         if key in self._loaded:
             return self._loaded[key]
-        refs = {
-            name: digest
-            for name, digest in pins.items()
-            if not name.startswith((ADAPTER, CODE)) and name not in (ACTIVE_POLICIES, *self._lists, RUNTIME)
-        }
+        refs = pinned_refs(pins)
         artifacts = {ref: (await self.repository.artifact(ref, digest)).artifact for ref, digest in refs.items()}
         pack = artifacts.get(pack_ref)
         above = [(level, artifacts.get(ref)) for ref, level in levels.items() if level != "pack"]
@@ -383,6 +377,12 @@ class Catalog:
         """
         write, digest = self.repository.active_change(after, expected)
         return ProposedAct(kind, ACTIVE_SET_KEY, {**arguments, "active_digest": digest}, expected, (write,))
+
+
+def pinned_refs(pins: Mapping[str, str]) -> dict[str, str]:
+    """Return those pins of a run that are artifacts: the digest by reference."""
+    others = (ACTIVE_POLICIES, EGRESS_LIST, REDACTION_LIST, RUNTIME)
+    return {name: pin for name, pin in pins.items() if not name.startswith(PINS_OF_ADAPTERS) and name not in others}
 
 
 def _without(pins: Sequence[PackPin], gone: PackPin) -> tuple[PackPin, ...]:

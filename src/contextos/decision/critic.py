@@ -12,11 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from contextos.contracts.bindings import binding_of, resolve_params
 from contextos.contracts.controls import CheckArgs, required_of
+from contextos.contracts.encoding.defaults import without_null_defaults
 from contextos.contracts.envelopes.plan import Plan, PlanStep, TaskTemplate
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, PolicyDecision
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode, VerifyVerdict
 from contextos.contracts.scope import Capability, RunScope
-from contextos.errors import Problem
+from contextos.errors import InvalidInput, Problem
 
 CheckInput = Callable[[Capability, Mapping[str, Any]], Problem | None]
 
@@ -57,9 +58,17 @@ class Proposal:
         tools, known = self.scope.tools.capabilities, []
         for step in self.plan.steps:
             if step.tool in tools:
-                args, _, missing = resolve_params(step.params, self.sources)
+                args, _, missing = self._resolved(step)
                 known.append(KnownStep(step, tools[step.tool], args, missing))
         return tuple(known)
+
+    def _resolved(self, step: PlanStep) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+        schema = self.scope.tools.capabilities[step.tool].definition.input_schema
+        try:
+            return resolve_params(step.params, self.sources, schema)
+        except InvalidInput:
+            # Its defaults are too large, and the executor refuses the step.
+            return resolve_params(step.params, self.sources, {})
 
     @cached_property
     def before(self) -> Mapping[str, frozenset[str]]:
@@ -307,7 +316,8 @@ def controls_hold(proposal: Proposal) -> Sequence[Failure]:
             names = ", ".join(f"`{name}`" for name in lacking)
             failures.append(_failure("missing_evidence", step, f"policy requires {names} for `{step.tool}`"))
         bounds = {name: bound for name, bound in raised.arg_constraints.items() if name not in later}
-        for problem in proposal.check_args(bounds, args, bool(gates)):
+        given = without_null_defaults(capability.definition.input_schema, args)
+        for problem in proposal.check_args(bounds, given, bool(gates)):
             detail = f"`{step.tool}` at `{problem.pointer}`: {problem.detail}"
             failures.append(_failure("argument_out_of_bounds", step, detail))
     return failures

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from contextos.contracts.bindings import resolve_params
+from contextos.contracts.encoding.defaults import is_default, without_null_defaults
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.plan import DecisionCheckpoint, DecisionSpec, Plan, PlanStep
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
@@ -20,6 +21,7 @@ from contextos.contracts.scope import Fact, RunScope, StepCall, ToolAccess
 from contextos.decision.critic import governing_decisions
 from contextos.decision.observing import observe_failures
 from contextos.decision.parallel_reads import independent_reads
+from contextos.errors import InvalidInput
 
 LOOP_LIMIT: Final = 3
 """The third identical (capability, arguments) step within one plan revision trips the loop guard."""
@@ -67,7 +69,7 @@ async def execute_plan(
         group = group[: max(1, tools.sent_together(group))] if len(group) > 1 else group
         outputs = {name: result.output for name, result in results.items() if result.output is not None}
         views = {**sources, "evidence": evidence_view(_by_name(facts)), "step": outputs}
-        calls, unprepared = _prepare_all(plan, governing, group, facts, views, seen)
+        calls, unprepared = _prepare_all(plan, scope.tools, governing, group, facts, views, seen)
         answers = await tools.call_all(calls) if len(calls) > 1 else [await tools.call(call) for call in calls]
         for call, result in zip(calls, answers, strict=False):
             results[call.step.id] = result
@@ -103,6 +105,7 @@ def evidence_view(facts: Mapping[str, Fact]) -> dict[str, Any]:
 
 def _prepare_all(
     plan: Plan,
+    tools: ToolAccess,
     governing: Mapping[str, tuple[str, DecisionSpec]],
     group: Sequence[PlanStep],
     facts: Sequence[Fact],
@@ -112,7 +115,7 @@ def _prepare_all(
     """The calls of a group up to the first step that cannot be called, and why it cannot."""
     calls: list[StepCall] = []
     for step in group:
-        call, failure = _prepare(plan, governing, step, facts, sources, seen)
+        call, failure = _prepare(plan, tools, governing, step, facts, sources, seen)
         if call is None:
             return calls, failure
         calls.append(call)
@@ -121,13 +124,19 @@ def _prepare_all(
 
 def _prepare(
     plan: Plan,
+    tools: ToolAccess,
     governing: Mapping[str, tuple[str, DecisionSpec]],
     step: PlanStep,
     facts: Sequence[Fact],
     sources: Mapping[str, Any],
     seen: dict[str, int],
 ) -> tuple[StepCall | None, Failure | None]:
-    args, provenance, missing = resolve_params(step.params, sources)
+    tool = tools.capabilities.get(step.tool)
+    try:
+        args, provenance, missing = resolve_params(step.params, sources, tool.definition.input_schema if tool else {})
+    except InvalidInput as error:
+        detail = f"`{step.tool}` at {error.problems[0]}"
+        return None, Failure(code="schema_mismatch", detail=detail, step_id=step.id, capability_id=step.tool)
     if missing:
         detail = f"argument `{missing[0]}` of `{step.tool}` does not resolve to a value"
         return None, Failure(code="schema_mismatch", detail=detail, step_id=step.id, capability_id=step.tool)
@@ -153,15 +162,14 @@ def _prepare(
 def produced_evidence(tools: ToolAccess, call: StepCall, result: ToolResultEnvelope, now_us: int) -> list[Fact]:
     """Return the named evidence that a successful call's result provides. `now_us` is Unix time in microseconds."""
     tool = call.step.tool
-    if result.status not in ("ok", "completed") or tool not in tools.capabilities:
+    if result.status not in ("ok", "completed") or result.withheld or tool not in tools.capabilities:
         return []
     made = result.metadata.get("made_by", {}).get("tool_call_id", result.tool_call_id)
     ref = tool_ref(result.capability_id, made)
-    digest = content_address(result.output)
-    return [
-        Fact(name, ref, tool, result.output, digest, now_us, dict(call.args))
-        for name in tools.capabilities[tool].definition.produces
-    ]
+    digest, definition = content_address(result.output), tools.capabilities[tool].definition
+    about = without_null_defaults(definition.input_schema, call.args)
+    by_default = frozenset(name for name, value in about.items() if is_default(definition.input_schema, name, value))
+    return [Fact(name, ref, tool, result.output, digest, now_us, about, by_default) for name in definition.produces]
 
 
 def _refused(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
@@ -177,9 +185,15 @@ def _overrun(step: PlanStep, scope: RunScope, limit: str | None) -> Failure | No
 
 
 def _failed(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
-    """A business error is an answer and stops nothing by itself: the checkpoint notices what it did not give."""
+    """A business error is an answer and stops nothing by itself: the checkpoint notices what it did not give.
+
+    A write whose answer is withheld was made, and a later step could need the answer.
+    """
     if result.status in ("ok", "completed"):
-        return None
+        if result.withheld is None:
+            return None
+        of_answer: Any = result.withheld.code
+        return Failure(code=of_answer, detail=result.withheld.detail, step_id=step.id, capability_id=step.tool)
     error = result.error
     assert error is not None, "a result that is not good says why"
     if result.status == "error" and step.approval_mode == "read_only":

@@ -47,6 +47,16 @@ class ResolvedIntent:
     intent: Intent
     templates: tuple[TaskTemplate, ...]
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of the journal entry `intent.resolved`."""
+        return {
+            "intent_id": self.intent.intent_id,
+            "version": self.intent.version,
+            "risk_class": self.intent.risk_class,
+            "templates": [f"{template.template_id}@{template.version}" for template in self.templates],
+            "confidence": 1,
+        }
+
 
 def resolve_intent(
     request: InvokeRequest, intents: Mapping[str, Intent], templates: Mapping[str, TaskTemplate]

@@ -22,6 +22,7 @@ from contextos.contracts.ports.gates import ToolGate, Waiting
 from contextos.errors import InvalidInput, Problem
 from contextos.frameworks.offers import OfferedTool, answer_text, ask, is_error, offered_tools, question_of
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
+from contextos.tools.exact import refuse_changed
 from contextos.tools.schemas import refuse_tool
 
 _CLOSE_OVER: Final = "take what it needs as arguments, or close over it"
@@ -123,9 +124,10 @@ def read_langchain_tool(tool: BaseTool) -> ForeignTool:
     async def call(given: dict[str, Any]) -> Any:
         if arguments is not None:
             try:
-                arguments.model_validate(given)
+                read = arguments.model_validate(given)
             except ValidationError as error:
                 raise invalid_arguments(error) from None
+            refuse_changed(given, read)
         # Not within the run of the node: an `interrupt` in the tool would take the answer that resumed the node.
         outside = var_child_runnable_config.set(None)
         try:
@@ -134,7 +136,8 @@ def read_langchain_tool(tool: BaseTool) -> ForeignTool:
             var_child_runnable_config.reset(outside)
 
     returns = hints.get("return", UNKNOWN)
-    return ForeignTool(tool.name, tool.description, schema, returns, call, failures=(ToolException,))
+    types = {} if arguments is None else {"arguments": arguments}
+    return ForeignTool(tool.name, tool.description, schema, returns, call, types, failures=(ToolException,))
 
 
 def _function_of(tool: BaseTool) -> Callable[..., Any]:

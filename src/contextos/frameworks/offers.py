@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.tool import Withheld
 from contextos.contracts.ports.gates import (
     MAX_ARGS_BYTES,
     CallAnswer,
@@ -24,7 +25,8 @@ from contextos.contracts.ports.gates import (
 )
 from contextos.errors import InvalidInput, MalformedJson, Problem
 
-_OF_A_CALL: Final = frozenset({"/name", "/args", "/call_id"})
+_OF_A_CALL: Final = frozenset({"name", "tool", "args", "call_id"})
+"""The members of a call, which begin the pointer of a problem with it."""
 _SHOWN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -89,7 +91,7 @@ async def ask(gate: ToolGate, offered: Mapping[str, OfferedTool], name: Any, arg
     try:
         return await gate.call(tool_id, _read(args), call_id=call_id)
     except InvalidInput as error:
-        if not {one.pointer for one in error.problems} <= _OF_A_CALL:
+        if not {one.pointer.removeprefix("/").partition("/")[0] for one in error.problems} <= _OF_A_CALL:
             raise
         return Refused(call_id, tuple(Reason(one.code, one.detail, one.remedy) for one in error.problems))
 
@@ -105,17 +107,25 @@ def _read(args: Any) -> Any:
 
 
 def answer_text(answer: Done | Refused) -> str:
-    """Return an answer as the text that a model reads. It says so if the answer is that of an earlier call."""
+    """Return an answer as the text that a model reads. It says so if it is withheld, or that of an earlier call."""
     if isinstance(answer, Refused):
         return str(answer)
     text = canonical(dict(answer.output or {})).decode()
-    if answer.error is not None:
+    if answer.withheld is not None and answer.error is not None:
+        text = f"what the tool answered is withheld: {_why(answer.withheld)}; {answer.error.remedy}"
+    elif answer.withheld is not None:
+        text = f"the call was made, and what the tool answered is withheld: {_why(answer.withheld)}; do not repeat it"
+    elif answer.error is not None:
         text = f"the tool failed: {answer.error.code}: {answer.error.message}"
     return f"the recorded answer of an earlier call: {text}" if answer.replayed else text
 
 
+def _why(withheld: Withheld) -> str:
+    return f"{withheld.code}: {withheld.detail}"
+
+
 def is_error(answer: Done | Refused) -> bool:
-    """Return whether an answer is a refusal, or an error of the tool itself."""
+    """Return whether an answer is a refusal, or an error. A write was made also where its answer is withheld."""
     return isinstance(answer, Refused) or answer.error is not None
 
 

@@ -25,6 +25,7 @@ from contextos.contracts.ports.gates import ToolGate, Waiting
 from contextos.errors import Unavailable
 from contextos.frameworks.offers import OfferedTool, answer_text, ask, offered_tools
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
+from contextos.tools.exact import refuse_changed
 from contextos.tools.schemas import refuse_tool
 
 _CLOSE_OVER: Final = "take what it needs as arguments, or close over it"
@@ -137,6 +138,7 @@ def read_openai_agents_tool(tool: FunctionTool) -> ForeignTool:
         tool.params_json_schema,
         returns,
         call,
+        {"arguments": schema.params_pydantic_model},
         asks=bool(tool.needs_approval),
         timeout_s=tool.timeout_seconds,
     )
@@ -146,6 +148,7 @@ def _validated(schema: FuncSchema, arguments: dict[str, Any]) -> tuple[list[Any]
     """The arguments of the function, as the SDK converts them. A failure is a refusal: the function has not run."""
     try:
         model: BaseModel = schema.params_pydantic_model.model_validate(arguments)
+        refuse_changed(arguments, model)
         return schema.to_call_args(model)
     except ValidationError as error:
         raise invalid_arguments(error) from None

@@ -6,6 +6,7 @@ A call that waits ends the agent's run with `DeferredToolRequests`. Run the agen
 
 from __future__ import annotations
 
+import inspect
 import typing
 from collections.abc import Sequence
 from typing import Any, Final
@@ -20,12 +21,34 @@ from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from contextos.adapters.function.adapter import BusinessError
-from contextos.contracts.ports.gates import Refused, ToolGate, Waiting
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.ports.gates import MAX_ARGS_BYTES, Refused, ToolGate, Waiting
+from contextos.errors import MalformedJson
 from contextos.frameworks.offers import answer_text, ask, offered_tools, question_of
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
+from contextos.tools.exact import refuse_changed
 
-# The gate judges the arguments, so that a wrong call is on record too.
 _ANY: Final = SchemaValidator(core_schema.any_schema())
+
+
+class _Unjudged:
+    """Takes all arguments, because the gate judges them, so that a wrong call is on record too. A text of which two
+    readers read two values, such as one with a member twice, is none.
+    """
+
+    def validate_json(self, input: Any, *, allow_partial: Any = "off", **_: Any) -> Any:
+        if allow_partial == "off":
+            try:
+                loads(input, max_bytes=MAX_ARGS_BYTES)
+            except MalformedJson as error:
+                raise ModelRetry(f"the arguments are no JSON: {error}") from None
+        return _ANY.validate_json(input, allow_partial=allow_partial)
+
+    def validate_python(self, input: Any, **_: Any) -> Any:
+        return input
+
+
+_UNJUDGED: Final[Any] = _Unjudged()
 
 
 class GateToolset(AbstractToolset[AgentDepsT]):
@@ -55,7 +78,7 @@ class GateToolset(AbstractToolset[AgentDepsT]):
                     sequential=True,
                 ),
                 max_retries=ctx.max_retries,
-                args_validator=_ANY,
+                args_validator=_UNJUDGED,
             )
             for one in self._offered.values()
         }
@@ -82,7 +105,7 @@ class GateToolset(AbstractToolset[AgentDepsT]):
             raise (ToolFailed if answer.ended else ModelRetry)(answer_text(answer))
         if answer.error is not None:
             raise (ModelRetry if answer.error.retryable else ToolFailed)(answer_text(answer))
-        return answer_text(answer) if answer.replayed else answer.output
+        return answer_text(answer) if answer.replayed or answer.withheld else answer.output
 
 
 def ask_again(messages: Sequence[ModelMessage], gate: ToolGate) -> DeferredToolResults | None:
@@ -130,6 +153,8 @@ def read_pydantic_ai_tool(tool: Tool[Any]) -> ForeignTool:
             validated = schema.validator.validate_json(orjson.dumps(arguments))
         except ValidationError as error:
             raise invalid_arguments(error) from None
+        name = schema.single_arg_name
+        refuse_changed(arguments, validated if name is None else validated[name])
         try:
             return await schema.call(validated, _NO_RUN)
         except ModelRetry as error:
@@ -141,12 +166,15 @@ def read_pydantic_ai_tool(tool: Tool[Any]) -> ForeignTool:
 
     hints = typing.get_type_hints(tool.function, include_extras=True)
     returns = hints.get("return", UNKNOWN)
+    parameters = inspect.signature(tool.function).parameters.values()
+    types = {one.name: hints[one.name] for one in parameters if one.name in hints and one.kind is not one.VAR_KEYWORD}
     return ForeignTool(
         tool.name,
         tool.description or "",
         schema.json_schema,
         returns,
         call,
+        types,
         asks=tool.requires_approval,
         timeout_s=tool.timeout,
     )

@@ -9,16 +9,18 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
 from contextos.adapters.function.adapter import BusinessError
+from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.pointer import pointer
 from contextos.tools.declared import Tool, tool_of
+from contextos.tools.exact import refuse_inexact
 from contextos.tools.schemas import ARGUMENT_BOUNDS, closed_schema, refuse_tool
-from contextos.tools.signatures import Argument, Key, ToolSignature, read_return
+from contextos.tools.signatures import Argument, Key, ToolSignature, adapted, read_return
 
 StatedRisk = Literal["read", "reversible", "irreversible"]
 StatedStrategy = Literal["keyed", "none"]
@@ -42,7 +44,8 @@ _FRAMEWORKS: Final = (
 class ForeignTool:
     """A framework's tool: what it shows a model, the type that it returns, and how it is called with JSON arguments.
 
-    `asks`: it wants a person's approval. `timeout_s` is its own, in seconds. `failures` are the exceptions by which it
+    `types` are those that its own validation reads the arguments with. `asks`: it wants a person's approval.
+    `timeout_s` is its own, in seconds. `failures` are the exceptions by which it
     reports an error of its own; after one in a write nobody knows whether something happened.
     """
 
@@ -51,6 +54,7 @@ class ForeignTool:
     input_schema: Mapping[str, Any]
     returns: Any
     call: Callable[[dict[str, Any]], Awaitable[Any]]
+    types: Mapping[str, Any] = field(default_factory=dict)
     asks: bool = False
     timeout_s: float | None = None
     failures: tuple[type[Exception], ...] = ()
@@ -89,6 +93,8 @@ def govern(
         remedy = "remove its approval, and let the pack say who is asked; or state the risk of a write"
         refuse_tool(shown, "asks", (), "it is a read and asks for approval", remedy)
     signature = _signature(foreign, shown, key, foreign.returns if returns is UNKNOWN else returns)
+    for argument, kind in foreign.types.items():
+        refuse_inexact(adapted(kind, shown, argument), shown, (argument,))
     reads = risk == "read"
     told = {
         "kind": "read" if reads else "write",
@@ -103,7 +109,8 @@ def govern(
 
     async def call(**arguments: Any) -> Any:
         try:
-            return await foreign.call(arguments)
+            # A governed call has its defaults; one that a program makes itself has not.
+            return await foreign.call(with_defaults(signature.input_schema, arguments))
         except foreign.failures as error:
             if reads:
                 raise BusinessError("tool_failed", str(error)) from None

@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, RootModel
 
-from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.jcs import canonical, same_json
+from contextos.contracts.entries.derived import ApprovalBinding, AskedEvidence
 from contextos.contracts.envelopes.record import DecisionRecord
+from contextos.contracts.envelopes.tool import Withheld
 from contextos.contracts.model import Model, OpenObject
+from contextos.contracts.statements.questions import CONTENT, question_disagreement
+from contextos.errors import UnfitAnswer
 
 if TYPE_CHECKING:
-    from contextos.application.approvals import ApprovalStatement, Question, ShownEvidence, ShownValue
+    from contextos.application.approvals import ApprovalStatement
     from contextos.application.runs import LedgerEntry, Run, Timeline
     from contextos.contracts.ports.gates import DescribedTool
     from contextos.queries.run_view import RunView
@@ -179,32 +183,18 @@ class LedgerDocument(Model):
 
 
 class NamedValue(Model):
-    """A name and a value of a question, escaped for display."""
+    """A name and a value of a question, in clear: nothing is escaped for display."""
 
     name: str
     value: Any
-
-    @classmethod
-    def of_shown(cls, one: ShownValue) -> Self:
-        return cls(name=one.name, value=one.value)
-
-
-class NamedEvidence(Model):
-    """Evidence that a run froze for a call, escaped for display."""
-
-    name: str
-    subject: str
-    value: Any
-    ref: str
-
-    @classmethod
-    def of_shown(cls, one: ShownEvidence) -> Self:
-        return cls(name=one.name, subject=one.subject, value=one.value, ref=one.ref)
 
 
 class QuestionDocument(Model):
-    """A question that waits for a person with the role `required_role`. `binding_digest` names exactly this call,
-    these arguments, this evidence and this text.
+    """A question that waits for a person with the role `required_role`, in clear.
+
+    `binding`, `args` and `evidence` are signed; `binding_digest` is the digest of `binding`, which has those of the
+    other two, and the other members repeat it. Compute them before you sign. Nothing is escaped for display. `void`
+    says what changed, so that no approval counts; it is empty of a question that holds.
     """
 
     run_id: str
@@ -216,28 +206,47 @@ class QuestionDocument(Model):
     capability_id: str
     mode: str
     args: list[NamedValue]
-    evidence: list[NamedEvidence]
+    evidence: list[AskedEvidence]
     requester: list[str]
     untrusted: list[NamedValue]
     secrets: list[NamedValue]
+    void: str
+    binding: ApprovalBinding
 
     @classmethod
-    def of_question(cls, question: Question) -> Self:
-        return cls(
-            run_id=question.run_id,
-            approval_id=question.approval_id,
-            gate_id=question.gate_id,
-            required_role=question.required_role,
-            deadline_us=question.deadline_us,
-            binding_digest=question.binding_digest,
-            capability_id=question.capability_id,
-            mode=question.mode,
-            args=[NamedValue.of_shown(one) for one in question.args],
-            evidence=[NamedEvidence.of_shown(one) for one in question.evidence],
-            requester=list(question.requester),
-            untrusted=[NamedValue.of_shown(one) for one in question.untrusted],
-            secrets=[NamedValue.of_shown(one) for one in question.secrets],
+    def of_content(cls, content: Mapping[str, Any], void: str = "") -> Self:
+        """Return the question of a content: `approval_id`, `binding` and its digest, `args` and `evidence`."""
+        binding = content["binding"]
+        repeated = ("run_id", "gate_id", "required_role", "deadline_us", "capability_id", "mode")
+        return cls.model_validate(
+            {
+                **{name: binding[name] for name in repeated},
+                "approval_id": content["approval_id"],
+                "binding_digest": content["binding_digest"],
+                "args": _named(content["args"]),
+                "evidence": list(content["evidence"]),
+                "requester": [f"{one['kind']}:{one['id']}" for one in binding["requester_chain"]],
+                "untrusted": _named(binding["untrusted"]),
+                "secrets": _named(binding["secrets"]),
+                "void": void,
+                "binding": binding,
+            }
         )
+
+    def content(self) -> dict[str, Any]:
+        """Return what is signed of this question, after everything that it says was derived again.
+
+        Raises:
+            UnfitAnswer: a digest or a repeated member does not follow from the content.
+        """
+        said = self.to_json()
+        content = {**{name: said[name] for name in CONTENT}, "args": {one.name: one.value for one in self.args}}
+        fault = question_disagreement(content)
+        if fault is None and not same_json(QuestionDocument.of_content(content, self.void).to_json(), said):
+            fault = "a member differs from what it is bound to"
+        if fault is not None:
+            raise UnfitAnswer(f"the question of the server is altered: {fault}; nothing was signed")
+        return content
 
 
 class UnverifiedDocument(Model):
@@ -315,6 +324,16 @@ class StatedAct(Model):
     signing_inputs: dict[str, str]
 
 
+class ActDocument(Model):
+    """What the caller signs to do an act as things are now, most often one statement. Nothing to sign: it is done."""
+
+    statements: list[StatedAct]
+
+
+class AnyDocument(RootModel[dict[str, Any]]):
+    """The answer to an act, as a JSON object."""
+
+
 class ToolDocument(Model):
     """What a model reads about a tool: a text, and the JSON Schema of its arguments."""
 
@@ -351,13 +370,14 @@ class CallDocument(Model):
     """The answer to a call. `waiting`: make the same call again; nothing is lost meanwhile.
 
     `output` and `error` are of a call that was made, `reasons` of a refused one, `waits_for`, `about` and `question` of
-    one that waits.
+    one that waits. `withheld`: the call was made, and this is why nobody reads what the tool answered.
     """
 
     status: Literal["done", "failed", "refused", "waiting"]
     call_id: str
     output: OpenObject | None = None
     error: OpenObject | None = None
+    withheld: Withheld | None = None
     replayed: bool = False
     reasons: list[RefusedReason] = []
     ended: bool = False
@@ -375,6 +395,10 @@ def _outcome(view: RunView) -> dict[str, Any]:
         "waits_for": view.waiting["for"] if view.waiting else None,
         "record": view.record,
     }
+
+
+def _named(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
 
 
 def _summary(run: Run) -> dict[str, Any]:

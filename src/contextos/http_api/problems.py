@@ -60,7 +60,9 @@ STATUSES: Final[Mapping[type[ContextOSError], int]] = {
 }
 """The status of each class of error; a class that is not here has that of its nearest base class."""
 
-TOO_LATE: Final = frozenset({"not_waiting", "already_answered", "expired", "other_binding"})
+TOO_LATE: Final = frozenset(
+    {"not_waiting", "already_answered", "expired", "other_binding", "approval_void", "not_void"}
+)
 """The reasons of `ApprovalRefused` that are about the question and not about the person: 409."""
 
 IDENTITY_REFUSED: Final = "identity_refused"

@@ -28,7 +28,7 @@ from contextos.contracts.documents.memories import (
 )
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.envelopes.evidence import Classification, EvidenceItem, IntegrityLevel
+from contextos.contracts.envelopes.evidence import Classification, EvidenceItem, IntegrityLevel, fact_digest
 from contextos.contracts.envelopes.memory import (
     ContradictionCheck,
     MemoryCandidate,
@@ -46,7 +46,6 @@ from contextos.contracts.journal import Write
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.refs import memory_ref
 from contextos.errors import NotFound
-from contextos.intelligence.retrieval import fact_digest
 
 MAX_MEMORIES_PER_SUBJECT: Final = 1000
 QUEUE_PAGE: Final = 500

@@ -17,15 +17,20 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
-from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
 from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.encoding.instants import unix_us
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.envelopes.evidence import EvidenceItem, EvidencePath, RetrievalQuery
-from contextos.contracts.ids import TIMESTAMP
+from contextos.contracts.envelopes.evidence import (
+    EvidenceItem,
+    EvidencePath,
+    RetrievalQuery,
+    fact_digest,
+    value_of_edge,
+)
 from contextos.contracts.ports.storage import Graph
 from contextos.contracts.refs import kg_ref
 from contextos.errors import Integrity, InvalidInput, NotFound
@@ -38,12 +43,6 @@ MAX_STEP_EDGES: Final = 10_000
 """Edges of one step of a path that are read at most. A path with a step that has more is `cut_off`."""
 
 _SNAPSHOT: Final = re.compile(r"kg_(0|[1-9][0-9]{0,15})")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def fact_digest(subject: str, predicate: str, value: JsonValue) -> str:
-    """Return the digest of a statement about an entity. Equal statements have equal digests."""
-    return content_address({"subject": subject, "predicate": predicate, "value": value})
 
 
 class GraphKnowledge:
@@ -219,7 +218,7 @@ def _distances(edges: GraphEdges, seeds: Sequence[str]) -> dict[str, int]:
 
 
 def _item(edge: Mapping[str, JsonValue], snapshot: str, hop: int, name: str | None) -> EvidenceItem:
-    subject, predicate, value = edge["src"], edge["predicate"], _value(edge)
+    subject, predicate, value = edge["src"], edge["predicate"], value_of_edge(edge)
     try:
         return EvidenceItem(
             evidence_ref=kg_ref(subject, snapshot),
@@ -255,20 +254,17 @@ def _order(item: EvidenceItem) -> tuple[Any, ...]:
 
 
 def _digest(edge: Mapping[str, JsonValue], *, value_only: bool = False) -> str:
-    return content_address([_value(edge)]) if value_only else fact_digest(edge["src"], edge["predicate"], _value(edge))
-
-
-def _value(edge: Mapping[str, JsonValue]) -> JsonValue:
-    return edge["value"] if "value" in edge else edge["dst"]
+    return (
+        content_address([value_of_edge(edge)])
+        if value_only
+        else fact_digest(edge["src"], edge["predicate"], value_of_edge(edge))
+    )
 
 
 def _observed_at_us(edge: Mapping[str, JsonValue]) -> int:
-    """Return Unix time in microseconds; 0 (older than any limit) for a time that cannot be parsed."""
+    """Return Unix time in microseconds. Raises `Integrity` for a text that no store takes as a time."""
     observed = edge["observed_at"]
-    if isinstance(observed, int):
-        return observed
-    if not TIMESTAMP.fits(observed):
-        return 0
-    seconds, _, fraction = observed.removesuffix("Z").partition(".")
-    since = datetime.fromisoformat(seconds).replace(tzinfo=UTC) - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+    at_us = observed if isinstance(observed, int) else unix_us(observed)
+    if at_us is None:
+        raise Integrity(f"edge `{edge['predicate']}` of `{edge['src']}` has no time of observation; write it again")
+    return at_us

@@ -6,11 +6,11 @@ are one line of escaped text.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed
+from contextos.contracts.encoding.yaml_text import write_yaml
 from contextos.mining.miner import MinedPack
 from contextos.packs.reading import read_declaration
 
@@ -62,8 +62,5 @@ def _comment(text: str, indent: int) -> str:
 
 
 def _dumped(value: Any, indent: int) -> list[str]:
-    import yaml
-
-    # A copy: what is in a value twice would be written as an alias.
-    text: str = yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, width=100_000)
+    text = write_yaml(value, width=100_000)
     return [f"{' ' * indent}{line}" for line in text.rstrip("\n").split("\n")]

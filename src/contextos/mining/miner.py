@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.defaults import is_default
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.redacted import redacted_places
 from contextos.contracts.envelopes.policy import ArgConstraint
@@ -234,12 +235,18 @@ class _Miner:
         }
         if tool.definition.risk_level != REVERSIBLE:
             why = "it cannot be undone"
-        elif loose or not limits:
+        elif loose or all(_is_only_default(tool.definition, one, limit) for one, limit in limits.items()):
             why = "no range and no list of values bounds it"
         else:
             return limits
         self.notes["permissions", name].append(f"a person is asked about each call: {why}")
         return None
+
+
+def _is_only_default(definition: CapabilityDefinition, argument: str, limit: Mapping[str, Any]) -> bool:
+    """Whether the agent always left this argument at its default, which bounds nothing that it chose."""
+    values = limit.get("enum") or [limit.get("min"), limit.get("max")]
+    return all(is_default(definition.input_schema, argument, value) for value in values)
 
 
 def _set_only(bound: ArgConstraint) -> dict[str, Any]:

@@ -21,24 +21,17 @@ from contextos.contracts.acts import RecordedAct
 from contextos.contracts.documents.runs import LEASES, REQUESTS
 from contextos.contracts.encoding.codec import MAX_BYTES, parse
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.memory import MemoryProposal, ReviewRefused
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.journal import Advance, AgentMessage, Entry
 from contextos.contracts.ports.concurrency import Sequential
+from contextos.contracts.scope import CODE, PACKAGES, RUNTIME
 from contextos.control.artifact_repository import ActiveSeal
 from contextos.control.artifacts import ACTIVE_SET_TYPE, MODELS
-from contextos.control.catalog import CODE, RUNTIME, Catalog, LoadedArtifacts
+from contextos.control.catalog import Catalog, LoadedArtifacts
 from contextos.decision.planners.foreign import planner_name
-from contextos.errors import (
-    Conflict,
-    ConflictingRequest,
-    InvalidArtifact,
-    InvalidInput,
-    InvalidSettings,
-    NotFound,
-    Problem,
-    Unavailable,
-)
+from contextos.errors import Conflict, InvalidArtifact, InvalidInput, InvalidSettings, NotFound, Problem, Unavailable
 from contextos.intelligence.memory import StoreMemory
 from contextos.intelligence.retrieval import GraphKnowledge
 from contextos.operations.driver import MAX_CONFLICTS, DrivenState, RunDriver
@@ -48,15 +41,17 @@ from contextos.operations.ports import DeploymentConfig, Ports
 from contextos.queries.run_view import RunView, run_view
 from contextos.runtime.admission import request_fingerprint
 from contextos.runtime.environment import ContextSources, DeploymentFacts, RunArtifacts, RunEnvironment, RunPorts
+from contextos.runtime.inputs.request_conflicts import Difference, conflict, request_differences
 from contextos.runtime.memory_policy import promotion_refusal
 from contextos.runtime.redaction import redacted_request
 from contextos.runtime.wiring import compile_pinned_policy
 from contextos.trust.approvals.acts import read_act
-from contextos.trust.journal.graph_rows import KnownCommits, ProvedGraph
+from contextos.trust.approvals.people import signer
 from contextos.trust.journal.ledger import RunJournal
-from contextos.trust.journal.memory_rows import reviewed_memories
-from contextos.trust.journal.recorded_time import recorded_now_us
 from contextos.trust.policy.policy_set import PolicySet
+from contextos.trust.recorded_time import recorded_now_us
+from contextos.trust.rows.edges import KnownCommits, ProvedGraph
+from contextos.trust.rows.memories import reviewed_memories
 from contextos.trust.seal import open_sealed, seal
 
 MAX_CATALOGS: Final = 1_024
@@ -277,6 +272,7 @@ class Deployment:
         yield_turn = SharedYield(partial(ports.admission.yield_turn, tenant_id, journal.run_id))
         adapters = ports.adapters(tenant_id)
         code = {CODE + name: ports.code.adapter(adapter) for name, adapter in adapters.items()}
+        packages = {PACKAGES + name: ports.code.packages(adapter) for name, adapter in adapters.items()}
         foreign = ForeignCode(ports.concurrency, ports.report_fault)
         outbound = OutboundPath(tenant_id, store, ports.clock, ports.owner, self.breakers, yield_turn, foreign)
         return RunEnvironment(
@@ -286,8 +282,10 @@ class Deployment:
                 clock=ports.clock,
                 keys=ports.keys,
                 directory=ports.directory,
+                signer=partial(signer, ports, tenant_id),
                 adapters=BreakerAdapters(adapters, outbound),
                 code={RUNTIME: ports.code.runtime(), **code},
+                packages={name: look for name, look in packages.items() if look is not None},
                 credentials=ports.credentials,
                 concurrency=ports.concurrency,
             ),
@@ -324,9 +322,26 @@ class Deployment:
         if claim is None:
             return None
         if claim.body.fingerprint != fingerprint:
-            detail = f"`{request.request_id}` was used before with another body"
-            raise ConflictingRequest(Problem("/request_id", "conflicting_request", detail, "use a new request id"))
+            found = await self._differing(request, claim.body.run_id)
+            raise conflict(
+                "/request_id",
+                f"`{request.request_id}` was used first",
+                found,
+                "send that again, or use a new request id",
+            )
         return claim.body.run_id
+
+    async def differing(self, raw: Mapping[str, Any]) -> list[Difference]:
+        """Return how a request differs from the one that its id was used for first; nothing where that was erased."""
+        request = parse(InvokeRequest, canonical(dict(raw)))
+        request, _ = await redacted_request(request, request.to_json(), self.catalog(request.tenant_id))
+        claim = await REQUESTS.one(self.ports.stores.tenant(request.tenant_id), request.request_id)
+        return await self._differing(request, claim.body.run_id) if claim else []
+
+    async def _differing(self, request: InvokeRequest, run_id: str) -> list[Difference]:
+        received = await self.ports.stores.tenant(request.tenant_id).read(run_id, limit=1)
+        before = read_body(received[0]) if received else None
+        return request_differences(before["request"], request.to_json()) if before else []
 
     async def _drive(
         self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, message: AgentMessage | None = None

@@ -45,8 +45,8 @@ from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain
 from contextos.trust.journal.entry_acts import require_acts
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
-from contextos.trust.journal.recorded_time import behind_us
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
+from contextos.trust.recorded_time import behind_us
 
 NEW_RUN: Final = StoredRun((), (), (), None)
 MAX_CONFLICTS: Final = 32

@@ -8,15 +8,16 @@ lease decides who can append (ADR 0004), so a driver that wrongly counts as dead
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.runs import HEARTBEATS, LEASES, Heartbeat, Lease
-from contextos.contracts.journal import CLOCK_MARGIN_US, Batch
+from contextos.contracts.journal import CLOCK_MARGIN_US, UNSIGNED_KINDS, Batch, Entry
 from contextos.contracts.ports.storage import Store, Stores
 from contextos.errors import Conflict
+from contextos.operations.ports import Ports
 
 HEARTBEATS_PER_TTL: Final = 3
 
@@ -41,6 +42,12 @@ async def held_until_us(store: Store, lease: StoredDocument[Lease], alive: Calla
         if heartbeat and heartbeat.body.owner == held.owner:
             until_us = max(until_us, _valid_until(heartbeat.body.at_us, heartbeat.body.until_us, now_us))
     return until_us
+
+
+async def wake_if_answered(ports: Ports, store: Store, run_id: str, entries: Sequence[Entry]) -> None:
+    """Make a run due whose last entry is an answer. A process that appended it past the operator woke nobody."""
+    if entries[-1].kind in UNSIGNED_KINDS:
+        await store.commit(Batch(run=run_id, wake_at_us=ports.clock.now_us()))
 
 
 def _valid_until(at_us: int, until_us: int, now_us: int) -> int:

@@ -20,33 +20,33 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
-from contextos.contracts.journal import CONTROL, Batch, Draft, Entry, erasure_key
+from contextos.contracts.journal import Batch, Entry, erasure_key
 from contextos.contracts.ports.storage import Store
+from contextos.contracts.statements.questions import approval_statement
+from contextos.contracts.statements.settlements import settlement_statement
 from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput, NotFound, Problem
 from contextos.operations.acts.act import Actor, prove_act
 from contextos.operations.acts.cancels import commit_before_end, stored_cancel
 from contextos.operations.acts.checks import no_run, refuse_reason, verified_run
 from contextos.operations.dead_letters import dead_letter, removal
 from contextos.operations.deployment import Deployment
+from contextos.operations.leases import wake_if_answered
+from contextos.operations.preview import void_question
 from contextos.operations.signing import SignAnswer, SignStatement
 from contextos.queries.run_view import RunView, run_principals, run_view
-from contextos.trust.approvals.assertion import (
-    approval_fault,
-    approval_statement,
-    read_answer_assertion,
-    read_assertion,
-)
+from contextos.trust.approvals.assertion import approval_fault, read_answer_assertion, read_assertion
 from contextos.trust.approvals.passkeys import count_writes
+from contextos.trust.approvals.people import state_person
 from contextos.trust.approvals.question import question_fault
-from contextos.trust.approvals.settlement import barred_settlers, settlement_fault, settlement_statement
+from contextos.trust.approvals.settlement import barred_settlers, settled_line, settlement_fault
 from contextos.trust.journal.chain import append
 from contextos.trust.journal.entry_acts import erasure_of
-from contextos.trust.journal.recorded_time import recorded_now_us
 from contextos.trust.journal.signed_heads import answered_line, signed_head
+from contextos.trust.recorded_time import recorded_now_us
 from contextos.trust.redact import redact, scan_unsafe
 
 _DOCUMENT_REPEATS: Final = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
-_ANSWERS: Final = frozenset({"approval.answered", "approval.expired", "run.cancel_requested"})
+_ANSWERS: Final = frozenset({"approval.answered", "approval.expired", "approval.reasked", "run.cancel_requested"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,17 @@ async def open_question(app: Deployment, tenant_id: str, run_id: str) -> OpenQue
     return await _open_question(store, tenant_id, run_id, entries)
 
 
+async def refuse_void(app: Deployment, tenant_id: str, asked: OpenQuestion) -> None:
+    """Raise `ApprovalRefused` if no approval of this question would count (`approval_void`). One that somebody answered
+    meanwhile is refused as `open_question` does: what changed may be what the approved call did.
+    """
+    void = await void_question(app, tenant_id, asked.entries)
+    if void is not None:
+        run_id = asked.entries[0].run
+        await open_question(app, tenant_id, run_id)
+        raise void.refusal(run_id)
+
+
 async def answer_approval(
     app: Deployment,
     tenant_id: str,
@@ -118,13 +129,15 @@ async def answer_approval(
             `already_answered`, `expired`) or is not the one that was shown (`other_binding`). The approver has no such
             role (`not_approver`), made the request (`self_approval`), or has the role from nobody (`not_granted`) or
             from themselves or somebody who cannot approve this call (`self_granted`). The signature is not valid
-            (`assertion_invalid`), or there is none and the settings require one (`unsafe_not_allowed`).
+            (`assertion_invalid`), or there is none and the settings require one (`unsafe_not_allowed`). Or what the
+            question is bound to changed, so that an approval would not count (`approval_void`).
         InvalidInput: the verdict is neither of the two, or the reason is too long or contains unsafe text.
         NotFound: no such run in this tenant.
         Conflict: another process changed the run at the same moment and the question is still open; answer again.
     """
     refuse_answer(verdict, reason)
     store, entries = await verified_run(app, tenant_id, run_id)
+    await wake_if_answered(app.ports, store, run_id, entries)
     asked = await _open_question(store, tenant_id, run_id, entries)
     question, key, document = asked.content, asked.key, asked.document
     if binding_digest != asked.binding_digest:
@@ -144,18 +157,15 @@ async def answer_approval(
         "binding_digest": question["binding_digest"],
         "assertion": assertion.to_json(),
     }
-    refused = approval_fault(approver, question, answer)
-    if refused:
+    if refused := approval_fault(approver, question, answer):
         raise refused
-    now_us = await recorded_now_us(app.ports, tenant_id)
-    if now_us > question["deadline_us"]:
+    await state_person(app.ports, tenant_id, approver_id, approver)
+    if await recorded_now_us(app.ports, tenant_id) > question["deadline_us"]:
         raise ApprovalRefused("expired", "the gate's deadline has passed; ask again with a new request")
-    write = APPROVALS.write(
-        question["approval_id"],
-        document.version,
-        replace(document.body, state="approved" if verdict == "approved" else "denied", approver=approver_id),
-        not_after_us=question["deadline_us"],
-    )
+    if verdict == "approved":  # a denial counts whatever changed
+        await refuse_void(app, tenant_id, asked)
+    answered = replace(document.body, state="approved" if verdict == "approved" else "denied", approver=approver_id)
+    write = APPROVALS.write(question["approval_id"], document.version, answered, not_after_us=question["deadline_us"])
     writes = [write, *await count_writes(store, approver_id, assertion)]
     # Several runs can wait for an approval of one effect: the first denial is kept, and this question is answered too.
     if verdict == "denied" and not await DENIALS.one(store, question["denial_key"]):
@@ -164,9 +174,8 @@ async def answer_approval(
     line = answered_line(entry, app.ports.entropy)
     # The runtime alone vouches for what it found in the token of a login.
     signature = signed_head(app.ports.keys, entry) if assertion.login else None
-    now_us = app.ports.clock.now_us()
     try:
-        await store.commit(Batch(run_id, (entry,), tuple(writes), (line,), now_us, signature))
+        await store.commit(Batch(run_id, (entry,), tuple(writes), (line,), app.ports.clock.now_us(), signature))
     except Conflict:
         # The store now holds the answer that won; `_open_question` raises the refusal that names it.
         await open_question(app, tenant_id, run_id)
@@ -191,6 +200,7 @@ async def settle_effect(
     store, entries = await verified_run(app, tenant_id, run_id)
     waiting = run_view(tenant_id, run_id, entries).waiting
     sent = next((entry for entry in reversed(entries) if entry.kind == "tool.dispatching"), None)
+    await wake_if_answered(app.ports, store, run_id, entries)
     if sent is None or entries[-1].kind != "record.revised" or waiting is None or waiting["for"] != "settlement":
         raise ApprovalRefused("not_waiting", f"`{run_id}` has no effect to settle")
     dispatched = _body_of(sent)
@@ -203,27 +213,21 @@ async def settle_effect(
             "not_waiting", "the requester was erased, so it cannot be checked who is barred from settling"
         )
     settled = await _settled(app, tenant_id, entries, envelope, settlement)
-    statement = settlement_statement(envelope, settled)
+    statement = settlement_statement(tenant_id, envelope, settled)
     operator = await app.ports.directory.approver(tenant_id, settled.by)
     settled = settled.model_copy(update={"assertion": read_assertion(vouch(statement))})
-    refused = settlement_fault(
-        operator,
-        barred_settlers(principals),
-        statement,
-        settled.assertion,
-        unsafe_local="unsafe_local_approvals" in app.config.unsafe,
-    )
-    if refused:
+    barred, unsafe_local = barred_settlers(principals), "unsafe_local_approvals" in app.config.unsafe
+    if refused := settlement_fault(operator, barred, statement, settled.assertion, unsafe_local=unsafe_local):
         raise refused
     result_of_settlement(envelope, settled)  # raises where the run could not use the settlement
+    await state_person(app.ports, tenant_id, settled.by, operator)
     entry = await _entry(app, entries, "effect.settled", sent.key.rsplit("/", 1)[0], settled.by, settled.to_json())
-    summary = {"happened": settled.happened, "evidence_ref": settled.evidence_ref}
-    shared = (_control(app, "effect.settled", run_id, settled.by, summary), answered_line(entry, app.ports.entropy))
+    summary = settled_line(run_id, settled, app.ports.clock.now_us(), app.ports.entropy.take(16))
+    shared = (summary, answered_line(entry, app.ports.entropy))
     try:
         await store.commit(Batch(run=run_id, entries=(entry,), shared=shared, wake_at_us=app.ports.clock.now_us()))
     except Conflict:
-        detail = f"`{run_id}` changed at the same moment; look at it, and settle again if it still waits"
-        raise ApprovalRefused("already_answered", detail) from None
+        raise ApprovalRefused("already_answered", f"`{run_id}` changed; look at it, and settle it again") from None
 
 
 async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Actor, reason: str) -> RunView:
@@ -241,7 +245,7 @@ async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
     if view.ended:
         raise ApprovalRefused("not_waiting", f"`{run_id}` has ended as `{view.state}`")
     principals = run_principals(entries)
-    proposed = proposed_cancel(run_id, reason, len(entries))
+    proposed = proposed_cancel(run_id, reason, entries)
     own_run = principals is not None and by.id in (principals.user.user_id, principals.agent.owner)
     control = await prove_act(app.ports, app.config, tenant_id, proposed, by, own_run=own_run)
     stored, is_proved = await stored_cancel(app, store, run_id)
@@ -271,16 +275,21 @@ async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
     document = asked.document
     void = APPROVALS.write(document.body.approval_id, document.version, replace(document.body, state="cancelled"))
     entry = await _entry(app, entries, "run.cancel_requested", asked.key, by.id, {"by": by.id, "reason": reason})
-    now_us = app.ports.clock.now_us()
-    batch = Batch(run=run_id, entries=(entry,), writes=(cancel_request, void), shared=(control,), wake_at_us=now_us)
-    await store.commit(batch)
+    shared, now_us = (control,), app.ports.clock.now_us()
+    await store.commit(Batch(run_id, (entry,), (cancel_request, void), shared, now_us))
     return await app.view(tenant_id, run_id)
 
 
-def proposed_cancel(run_id: str, reason: str, entries: int) -> ProposedAct:
-    """Return the act that cancels a run whose journal has so many entries. Raises `InvalidInput` for the reason."""
+def proposed_cancel(run_id: str, reason: str, entries: Sequence[Entry]) -> ProposedAct:
+    """Return the act that cancels a run with this journal. Raises `InvalidInput` for the reason."""
     refuse_reason(reason)
-    return ProposedAct("run.cancelled", run_id, {"run": run_id, "reason": reason}, entries)
+    if not entries:
+        raise no_run(run_id)
+    received = read_body(entries[0])
+    request_id = received["request"]["request_id"] if received is not None else None
+    return ProposedAct(
+        "run.cancelled", run_id, {"run": run_id, "request_id": request_id, "reason": reason}, len(entries)
+    )
 
 
 def refuse_answer(verdict: str, reason: str) -> None:
@@ -346,8 +355,7 @@ async def _open_question(store: Store, tenant_id: str, run_id: str, entries: Seq
     if asked.body is None:
         raise ApprovalRefused("not_waiting", "the question was erased, so nobody can answer it; cancel the run")
     question = read_body(asked)
-    fault = question_fault(tenant_id, run_id, entries, asked)
-    if fault:
+    if fault := question_fault(tenant_id, run_id, entries, asked):
         raise Integrity(f"entry {asked.seq} of `{run_id}` (`approval.asked`) was altered: {fault}; do not answer it")
     document = await APPROVALS.one(store, question["approval_id"])
     if (
@@ -378,12 +386,6 @@ async def _entry(
     return append(entries, kind, key, by=by, answer=dict(answer), at_us=at_us, salt=app.ports.entropy.take(16))
 
 
-def _control(app: Deployment, kind: str, run_id: str, by: str, body: Mapping[str, Any]) -> tuple[str, Draft]:
-    """The entry that records a settlement in the tenant's control stream; its signature is in the run's journal."""
-    raw = canonical({"run": run_id, "by": by, **body})
-    return CONTROL, Draft(kind, run_id, app.ports.clock.now_us(), by, raw, app.ports.entropy.take(16))
-
-
 async def _settled(
     app: Deployment, tenant_id: str, entries: Sequence[Entry], envelope: ToolCallEnvelope, settlement: SettlementInput
 ) -> Settled:
@@ -398,7 +400,7 @@ async def _settled(
     settled = parse(Settled, fields)
     if not settled.happened:
         return settled
-    pinned = next((_body_of(entry) for entry in entries if entry.kind == "run.pinned"), None)
+    pinned = next((_body_of(entry) for entry in reversed(entries) if entry.kind == "run.pinned"), None)
     assert pinned is not None, "a call was dispatched by a run that is pinned"
     loaded = await app.catalog(tenant_id).load(pinned)
     capability = app.registry.register(loaded.definitions)[envelope.capability_id]
@@ -420,6 +422,5 @@ async def _settled(
 
 def _body_of(entry: Entry) -> Any:
     if entry.body is None:
-        detail = f"entry {entry.seq} (`{entry.kind}`) was erased, so the effect cannot be settled"
-        raise ApprovalRefused("not_waiting", detail)
+        raise ApprovalRefused("not_waiting", f"entry {entry.seq} (`{entry.kind}`) was erased: it cannot be settled")
     return read_body(entry)

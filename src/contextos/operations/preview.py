@@ -1,29 +1,34 @@
-"""Preview: compile a request as a run would now, without making a run.
+"""Preview: compile a request as a run would now, without making a run; and see whether an open question still holds.
 
 The loop writes to a journal that never commits and is stopped at the step after it compiled the context. So nothing is
 stored and no tool is called. A slot's automatic selection is looked up and not recorded; a slot that a user fills
-cannot be previewed.
+cannot be previewed. A question is looked at in the same way: the loop goes on from the journal of its run up to where
+the run waits, and then looks up again what the answer will be bound to. For that a tool can be asked to read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.journal import Batch, Write
+from contextos.contracts.journal import Batch, Entry, Parked, Write
 from contextos.contracts.ports.seams import Ask
 from contextos.contracts.ports.storage import Store, Stores
+from contextos.errors import Integrity, Unavailable, UnknownSemantics
 from contextos.operations.deployment import Deployment
 from contextos.runtime import state_machine
 from contextos.runtime.admission import request_fingerprint
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.redaction import redacted_request
 from contextos.runtime.state_machine import transition
+from contextos.trust.approvals.gate_approvals import VoidQuestion
+from contextos.trust.journal.chain import refuse_unknown_semantics
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
 
@@ -144,6 +149,60 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
     except _Stop as stopped:
         return stopped.result
     raise AssertionError("the loop ends with a commit")
+
+
+class _Looked(Exception):
+    """A signal to `void_question`, not an error."""
+
+    def __init__(self, found: VoidQuestion | None) -> None:
+        self.found = found
+
+
+async def void_question(
+    app: Deployment, tenant_id: str, entries: Sequence[Entry], *, outside: bool = True
+) -> VoidQuestion | None:
+    """Return why an answer to the open question at the end of a verified journal would not count, or None.
+
+    It is the check that the run makes before it uses an answer, without the person. Nothing is recorded, and so no
+    credential is obtained: evidence of a tool that needs one is not read again. Without `outside`, neither is that of a
+    tool that leaves the machine. What cannot be looked up now does not make a question void: the run looks again.
+    Neither does a version of the run that this runtime does not know: a worker of that version judges the answer.
+
+    Raises:
+        Integrity: the journal is not what the loop derives.
+    """
+    try:
+        refuse_unknown_semantics(entries)
+    except UnknownSemantics:
+        return None
+    received = read_body(entries[0])
+    if received is None:
+        return VoidQuestion("the request was erased, so the run cannot go on")
+    store: Any = _UnrecordedStore(app.ports.stores.tenant(tenant_id))
+    ports, run_id = app.ports, entries[0].run
+    live = LiveDriver(
+        store=store,
+        clock=ports.clock,
+        entropy=ports.entropy,
+        keys=ports.keys,
+        owner=ports.owner,
+        lease_ttl_us=app.config.lease_ttl_us,
+    )
+    journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)
+
+    async def look(check: Callable[[], Awaitable[VoidQuestion | None]]) -> None:
+        raise _Looked(await check())
+
+    environment = app.environment(tenant_id, journal)
+    ports_of_run = replace(environment.ports, store=store)
+    environment = replace(environment, ports=ports_of_run, at_question=look, reads_outside=outside)
+    try:
+        await invoke_agent(parse(InvokeRequest, received["request"]), received["fingerprint"], environment)
+    except _Looked as looked:
+        return looked.found
+    except (Unavailable, Parked):
+        return None
+    raise Integrity(f"`{run_id}` does not wait for an answer; verify it")
 
 
 def _unfilled(slot_id: str, principal_id: str) -> Failure:

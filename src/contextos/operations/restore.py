@@ -61,7 +61,7 @@ async def record_restore(
     lost_nothing = publisher is not None and lengths == await _witnessed_in_full(publisher, tenant_id, heads)
     before = found.body.id if found else ""
     epoch_id = before if lost_nothing else restore_id
-    arguments = {"epoch": epoch_id, "left": lengths, "lost_nothing": lost_nothing}
+    arguments = {"epoch": epoch_id, "at_us": at_us, "left": lengths, "lost_nothing": lost_nothing}
     version = found.version if found else 0
     proposed = ProposedAct("store.restored", restore_id, arguments, version, not_before_us=at_us)
     control = await prove_act(ports, app.config, tenant_id, proposed, by)

@@ -21,13 +21,13 @@ from contextos.operations.acts.act import Actor, signed_act
 from contextos.operations.acts.checks import verified_run
 from contextos.operations.deployment import Deployment
 from contextos.queries.run_view import run_view
-from contextos.runtime.inputs.slot_steps import refresh_question, slot_answer_arguments
+from contextos.runtime.inputs.slot_steps import refresh_question
 from contextos.slots.resolve import manifest_of
-from contextos.trust.approvals.acts import SLOT_ANSWER
+from contextos.trust.approvals.acts import SLOT_ANSWER, slot_answer_arguments
 from contextos.trust.identity.principals import look_up
 from contextos.trust.journal.chain import append
-from contextos.trust.journal.recorded_time import recorded_now_us
 from contextos.trust.journal.signed_heads import answered_line
+from contextos.trust.recorded_time import recorded_now_us
 
 
 async def read_offer(app: Deployment, tenant_id: str, run_id: str, *, by: str) -> tuple[SlotQuestion, SlotResolution]:

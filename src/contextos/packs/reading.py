@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.encoding.yaml_text import write_yaml
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.errors import InvalidArtifact, Problem
 from contextos.packs.declaration import PackDeclaration
@@ -51,7 +52,4 @@ def parse_declaration(value: dict[str, Any]) -> PackDeclaration:
 
 def write_declaration(declaration: PackDeclaration) -> str:
     """Return a declaration as YAML, with exactly the fields that were written."""
-    import yaml
-
-    text: str = yaml.safe_dump(declaration.to_json(), sort_keys=False, width=120)
-    return text
+    return write_yaml(declaration.to_json())

@@ -1,7 +1,8 @@
 """Read a run together with what about it does not verify, so that nothing altered is shown as if it were true.
 
-Checked are the chain of the run, its last signed head, its erased bodies, and what the index states of it. The work is
-bounded by the run itself: the whole index, the witness and the other runs are checked by `contextos verify` alone.
+Checked are the chain of the run, its last signed head, its erased bodies, what the index states of it, and who gave the
+answers in it. The work is bounded by the run itself: the whole index, the witness and the other runs are checked by
+`contextos verify` alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from contextos.errors import ChainBroken, ContextOSError, Integrity, Unavailable
 from contextos.queries.run_view import RunView, run_view
+from contextos.trust.approvals.signers import require_signers
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
@@ -69,6 +71,7 @@ async def read_checked(store: Store, tenant_id: str, keys: Keys, run_id: str) ->
     try:
         await require_acts(store, entries, keys)
         _verify(tenant_id, run_id, stored, keys)
+        await require_signers(store, entries, keys)
     except Unavailable:
         raise
     except ChainBroken as broken:

@@ -183,6 +183,9 @@ def session_calls(run_id: str, entries: Sequence[Entry]) -> list[SessionCall]:
             asked, findings = (None if body is None else (entry.key, body)), []
         elif body is None:
             continue
+        elif entry.kind == "plan.proposed":
+            if asked is not None:
+                asked = asked[0], {**asked[1], "args": _judged(asked[1]["args"], body["steps"][0]["params"])}
         elif entry.kind == "call.observed":
             findings += [{"by": body["by"], **one} for one in body["findings"]]
         elif entry.kind == "call.answered" and asked is not None:
@@ -201,7 +204,14 @@ def session_calls(run_id: str, entries: Sequence[Entry]) -> list[SessionCall]:
     return calls
 
 
-_READ: Final = frozenset({"call.asked", "call.observed", "call.answered", "tool.returned", "tool.refused"})
+def _judged(said: Mapping[str, Any], planned: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call with its defaults. One that is null by default was not given."""
+    return {name: one for name, one in planned.items() if one is not None or name in said}
+
+
+_READ: Final = frozenset(
+    {"call.asked", "plan.proposed", "call.observed", "call.answered", "tool.returned", "tool.refused"}
+)
 
 
 def counts_by_rule(sessions: Iterable[RecordedSession]) -> list[RuleCount]:

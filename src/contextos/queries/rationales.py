@@ -34,12 +34,12 @@ def rule_rationales(loaded: LoadedArtifacts) -> Mapping[str, str]:
 
 
 async def pinned_artifacts(catalog: Catalog, entries: Sequence[Entry]) -> LoadedArtifacts | None:
-    """Return what a run is pinned to; None if it was not admitted, or the entry was erased.
+    """Return what a run is pinned to last; None if it was not admitted, or the entry was erased.
 
     Raises:
         Integrity: an artifact is missing or altered.
     """
-    pinned = next((entry for entry in entries if entry.kind == "run.pinned" and entry.body), None)
+    pinned = next((entry for entry in reversed(entries) if entry.kind == "run.pinned" and entry.body), None)
     body = read_body(pinned) if pinned else None
     return await catalog.load(body) if body and "pack_ref" in body else None
 

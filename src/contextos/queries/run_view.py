@@ -18,7 +18,8 @@ ERASED: Final = "erased"
 _ASKING: Final = frozenset({"approval.asked", "tool.returned", "slot.asked"})
 """The kinds that make a run wait. A `tool.returned` does if its outcome is `unknown`."""
 _ANSWERING: Final = frozenset(
-    {"approval.answered", "approval.expired", "slot.answered", "effect.settled", "run.cancel_requested"}
+    {"approval.answered", "approval.expired", "approval.reasked"}
+    | {"slot.answered", "effect.settled", "run.cancel_requested"}
 )
 """The kinds that answer a question: after one of them the run waits for a process to drive it, and for no person."""
 
@@ -105,8 +106,11 @@ def _waits_for_engine(received: Entry) -> dict[str, Any] | None:
 
 def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
     """What a waiting run waits for: its last question that was not erased, or an engine once that was answered."""
+    again = False
     for entry in reversed(entries):
-        if entry.kind in _ANSWERING:
+        # A settlement that does not count is asked for again.
+        again = again or (entry.kind == "record.revised" and entry.key.startswith("uncertain/"))
+        if entry.kind in _ANSWERING and not again:
             return {"for": "engine"}
         body = read_body(entry) if entry.kind in _ASKING else None
         if body is None:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.encoding.display_escape import an, displayed, displayed_json
+from contextos.contracts.entries.reading import read_body, void_answers
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL
 
@@ -50,7 +51,7 @@ def tell_story(entries: Sequence[Entry], rationales: Mapping[str, str] = NO_RATI
 
     `rationales` says why rules that deny exist, by rule id (`queries.rationales`).
     """
-    log = [_read(entry, rationales) for entry in entries]
+    log = [ReadEntry(one.seq, one.kind, one.key, one.at_us, one.by, read_body(one), rationales) for one in entries]
     start_us = log[0].at_us if log else 0
     story: Story = {}
     for title, part in PARTS.items():
@@ -218,10 +219,8 @@ def _effects(log: Sequence[ReadEntry]) -> StoryLines:
             yield _not_sent(entry.body["envelope"]), entry.at_us
         elif entry.kind == "effect.settled" and entry.body:
             what = "happened" if entry.body["happened"] else "did not happen"
-            yield (
-                f"{displayed(entry.body['by'])} settles: it {what} ({displayed(entry.body['evidence_ref'])})",
-                entry.at_us,
-            )
+            by, evidence = displayed(entry.body["by"]), displayed(entry.body["evidence_ref"])
+            yield f"{by} settles: it {what} ({evidence})", entry.at_us
         elif entry.kind == "run.resumed":
             yield "driven on from the journal", entry.at_us
 
@@ -241,23 +240,31 @@ def _duration(us: int) -> str:
 def _not_sent(envelope: Mapping[str, Any]) -> str:
     what, made_by = displayed(envelope["capability_id"]), envelope["metadata"].get("made_by")
     if made_by:
-        answer = displayed_json(envelope.get("output"))
-        return f"{what} was done before by {displayed(made_by['run_id'])}; its answer counts here too: {answer}"
+        return (
+            f"{what} was done before by {displayed(made_by['run_id'])}; its answer counts here too: {_said(envelope)}"
+        )
     return f"gateway refuses {what}: {displayed((envelope.get('error') or {}).get('message', envelope['status']))}"
 
 
 def _returned(body: Mapping[str, Any]) -> str:
     envelope = body["envelope"]
-    if body["outcome"] == "unknown" and body.get("no_record"):
-        return displayed(envelope["error"]["message"])
     if body["outcome"] == "unknown":
-        return "no answer: it is not known whether it happened"
+        no_answer = "no answer: it is not known whether it happened"
+        return displayed(envelope["error"]["message"]) if body.get("no_record") else no_answer
     if envelope.get("error"):
         return f"{envelope['status']}: {displayed(envelope['error']['message'])}"
     changed = "".join(f"; changed {displayed(one)}" for one in envelope.get("mutations", ()))
-    return f"{envelope['status']} {displayed_json(envelope.get('output'))}{changed}"
+    return f"{envelope['status']} {_said(envelope)}{changed}"
 
 
+def _said(envelope: Mapping[str, Any]) -> str:
+    """What a tool answered, or why nobody reads it."""
+    if withheld := envelope.get("withheld"):
+        return f"(its answer is withheld: {withheld['code']}, {displayed(withheld['detail'])})"
+    return displayed_json(envelope.get("output"))
+
+
+_BY: Final = {"run.cancel_requested": "{} cancels: {}", "approval.reasked": "{} has it asked again: {}"}
 _PROOFS: Final = {"jws": "signed with their key", "oidc": "proved by their login", "webauthn": "by their passkey"}
 
 
@@ -269,18 +276,18 @@ def _approvals(log: Sequence[ReadEntry]) -> StoryLines:
             yield f"{entry.body['gate_id']} asks {an(role)} about {what}", entry.at_us
             yield f"shown: {displayed_json(entry.body['shown']['args'])}; evidence: {evidence or 'none'}", None
         elif entry.kind == "approval.answered" and entry.body:
-            kind = entry.body["assertion"]["kind"]
-            how = _PROOFS.get(kind, f"not signed ({displayed(kind)})")
+            how = _PROOFS.get(kind := entry.body["assertion"]["kind"], f"not signed ({displayed(kind)})")
             reason = f": {displayed(entry.body['reason'])}" if entry.body["reason"] else ""
-            yield f"{displayed(entry.body['approver'])} {entry.body['verdict']}{reason}; {how}", entry.at_us
+            said = f"{displayed(entry.body['approver'])} {entry.body['verdict']}{reason}; {how}"
+            yield "an answer came that does not count" if entry.seq in void_answers(log) else said, entry.at_us
         elif entry.kind == "evidence.rechecked" and entry.body:
             yield f"{len(entry.body)} pins and facts asked again before it counts", entry.at_us
-        elif entry.kind == "approval.expired":
-            yield "nobody answered in time", entry.at_us
+        elif entry.kind in _BY and entry.body:
+            yield _BY[entry.kind].format(*(displayed(entry.body[name]) for name in ("by", "reason"))), entry.at_us
         elif entry.kind == "approval.voided" and entry.body:
             yield f"void: {displayed(entry.body['reason'])}", entry.at_us
-        elif entry.kind == "run.cancel_requested" and entry.body:
-            yield f"{displayed(entry.body['by'])} cancels: {displayed(entry.body['reason'])}", entry.at_us
+        elif entry.kind == "approval.expired":
+            yield "nobody answered in time", entry.at_us
         elif entry.kind == "run.cancel_unproved":
             yield f"{UNPROVED_CANCEL}; it cancels nothing", entry.at_us
 
@@ -375,9 +382,3 @@ def _of_limit(used: str, limit: float | None, unit: str) -> str:
 
 def _of(log: Iterable[ReadEntry], kind: str) -> Iterator[ReadEntry]:
     return (entry for entry in log if entry.kind == kind and entry.body)
-
-
-def _read(entry: Entry, rationales: Mapping[str, str]) -> ReadEntry:
-    from contextos.contracts.entries.reading import read_body
-
-    return ReadEntry(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, read_body(entry), rationales)

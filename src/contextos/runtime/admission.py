@@ -21,6 +21,7 @@ from contextos.contracts.envelopes.plan import Plan, Subject, TaskTemplate
 from contextos.contracts.envelopes.run import BudgetInForce, InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import CEID
+from contextos.contracts.journal import CONTROL
 from contextos.contracts.scope import (
     SESSION_LIMIT,
     PinnedInputs,
@@ -116,9 +117,11 @@ async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, 
     )
     answer = with_code(pinned, environment)
     snapshot = await environment.sources.knowledge.snapshot()
+    acts = await environment.ports.store.lines(CONTROL, snapshot)
     return {
         **answer,
         "snapshot": snapshot,
+        "snapshot_line": max((act.seq for act in acts), default=0),
         "semantics": environment.deployment.semantics,
         "runtime_version": environment.deployment.runtime_version,
         "profile": environment.deployment.profile,
@@ -255,8 +258,13 @@ def bound_ceids(subjects: Sequence[Subject], sources: Mapping[str, Any]) -> tupl
 
 
 def request_fingerprint(fields: Mapping[str, Any]) -> str:
-    """Return the digest by which two requests, in their wire form, count as the same.
-    `trace`, token references and the identity claim are left out of it.
+    """Return the digest by which two requests, in their wire form, count as the same."""
+    return content_address(compared_request(fields))
+
+
+def compared_request(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a request by which it counts as the same: without `trace`, token references and the identity
+    claim.
     """
     body = {name: value for name, value in fields.items() if name != "trace"}
     body["agent"] = {k: v for k, v in body["agent"].items() if k not in ("token_ref", "identity_claim")}
@@ -265,4 +273,4 @@ def request_fingerprint(fields: Mapping[str, Any]) -> str:
             **body["user"],
             "delegation": {k: v for k, v in body["user"]["delegation"].items() if k != "token_ref"},
         }
-    return content_address(body)
+    return body

@@ -1,22 +1,29 @@
-"""The code that a run is pinned to: the runtime's own build, and the code of each adapter that its pack registers.
+"""The code that a run is pinned to: the runtime's own build, the code of each adapter that its pack registers, and what
+that code imports.
 
-A run is bound to the code that this process loaded when the run was admitted. Another process, after a restart or an
-upgrade, can run other code: then an approval is void, no write is sent, and no adapter whose code changed is called.
+A call is bound to the code of its own adapter as this process loaded it when the run was admitted. Another process,
+after a restart or an upgrade, can run other code, and an installed package can change below a running process: then an
+approval is void, no write is sent, and no adapter whose code changed is called. The runtime's build is on record, and
+the number of its semantics binds.
+Source: docs/adr/0064-a-call-is-bound-to-the-code-that-it-uses.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from contextos.action.gateway.delivery import PreconditionResult
 from contextos.contracts.documents.operations import quarantine_key
+from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply
+from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ports.outside import Adapter
-from contextos.contracts.scope import Capability
-from contextos.control.catalog import ADAPTER, CODE, RUNTIME
+from contextos.contracts.scope import ADAPTER, CODE, PACKAGES, RUNTIME, Capability, RunScope
 from contextos.errors import Unavailable
 from contextos.runtime.environment import RunEnvironment
+from contextos.trust.identity.principals import look_up
 
 
 def with_code(pin_set: dict[str, Any], environment: RunEnvironment) -> dict[str, Any]:
@@ -24,18 +31,63 @@ def with_code(pin_set: dict[str, Any], environment: RunEnvironment) -> dict[str,
     if "failure" in pin_set:
         return pin_set
     adapters = [name.removeprefix(ADAPTER) for name in pin_set["pins"] if name.startswith(ADAPTER)]
-    code = code_now([RUNTIME, *(CODE + adapter_id for adapter_id in adapters)], environment)
+    own = [CODE + name for name in adapters] + [
+        PACKAGES + name for name in adapters if PACKAGES + name in environment.ports.packages
+    ]
+    code = code_now([RUNTIME, *own], environment)
     unknown = [name for name, digest in code.items() if digest is None]
     if unknown:
-        detail = f"`{unknown[0]}` cannot be pinned, because its source cannot be read; load the adapter from a file"
+        reason = "its source cannot be read; load the adapter from a file"
+        if unknown[0].startswith(PACKAGES):
+            reason = "a file that it imports changed since this process loaded it; start the process again"
+        detail = f"`{unknown[0]}` cannot be pinned, because {reason}"
         return {"failure": {"code": "unknown_ref", "detail": detail}}
     return {**pin_set, "pins": {**pin_set["pins"], **code}}
 
 
 def code_now(names: Collection[str], environment: RunEnvironment) -> dict[str, str | None]:
     """Return the current digest of each pin in `names` that is about code. Other names are left out."""
-    code = environment.ports.code
-    return {name: code.get(name) for name in names if name == RUNTIME or name.startswith(CODE)}
+    code, packages = environment.ports.code, environment.ports.packages
+    # Adapters of one file share what they import, and it is looked at once.
+    found = {look: look() for look in {packages[name] for name in names if name in packages}}
+    return {
+        name: found[packages[name]] if name in packages else code.get(name)
+        for name in names
+        if name == RUNTIME or name.startswith((CODE, PACKAGES))
+    }
+
+
+async def recheck_preconditions(
+    environment: RunEnvironment, scope: RunScope, key: str, capability: Capability | None
+) -> PreconditionResult:
+    """Look up both identities and every pin that a call uses again, as they are right before a write is sent or a
+    session reads.
+    """
+    pins = scope.pinned.used_by(*([capability] if capability else []))
+    user_id, agent_id = scope.identity.principals.user.user_id, scope.identity.principals.agent.agent_id
+
+    async def look() -> dict[str, Any]:
+        known = await look_up(environment.ports.directory, scope.received.request, environment.journal.time_us)
+        definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
+        # A later version of the policies fails the commit that sends.
+        version, now = await environment.artifacts.catalog.pins_now(tuple(pins), definitions)
+        now |= code_now(pins, environment)
+        return {
+            "principals": known.to_json() if known else None,
+            "policies_version": version,
+            "changed": sorted(name for name, pin in pins.items() if now.get(name) != pin),
+        }
+
+    query = {"user_id": user_id, "agent_id": agent_id, "pins": pins}
+    found = await environment.journal.record("identity.resolved", f"dispatch/{key}", query, look)
+    failure = None
+    now = Principals.model_validate(found["principals"]) if found["principals"] is not None else None
+    if now is None or not now.same_as(scope.identity.principals):
+        failure = Failure(code="identity_refused", detail="since the run was admitted the user or the agent changed")
+    elif found["changed"]:
+        detail = f"since the run was admitted `{found['changed'][0]}` changed or was withdrawn"
+        failure = Failure(code="unknown_ref", detail=detail)
+    return PreconditionResult(failure, found["policies_version"])
 
 
 def pinned_quarantine_key(pins: Mapping[str, str], capability: Capability) -> str:
@@ -44,17 +96,28 @@ def pinned_quarantine_key(pins: Mapping[str, str], capability: Capability) -> st
     return quarantine_key(capability.capability_id, capability.definition_digest, code)
 
 
-def pinned_adapters(environment: RunEnvironment, pins: Mapping[str, str]) -> dict[str, Adapter]:
-    """Return the adapters of this process by id. One that is not the pinned code, or has no pin, answers no call."""
-    ports = environment.ports
+@dataclass(frozen=True, slots=True)
+class PinnedAdapters(Mapping[str, Adapter]):
+    """The adapters of this process by id. One that is not the pinned code when it is asked for, or has no pin, answers
+    no call.
+    """
 
-    def unchanged(name: str) -> bool:
-        pinned = pins.get(CODE + name)
-        return pinned is not None and ports.code.get(CODE + name) == pinned
+    environment: RunEnvironment
+    pins: Mapping[str, str]
 
-    return {
-        name: adapter if unchanged(name) else ChangedAdapter(name, adapter) for name, adapter in ports.adapters.items()
-    }
+    def __getitem__(self, name: str) -> Adapter:
+        adapter = self.environment.ports.adapters[name]
+        # Either of both can have begun or ceased to import something.
+        own = (CODE + name, *(one for one in (PACKAGES + name,) if one in self.pins))
+        now = code_now(own, self.environment)
+        unchanged = all(now[one] is not None and now[one] == self.pins.get(one) for one in own)
+        return adapter if unchanged else ChangedAdapter(name, adapter)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.environment.ports.adapters)
+
+    def __len__(self) -> int:
+        return len(self.environment.ports.adapters)
 
 
 @dataclass(frozen=True, slots=True)

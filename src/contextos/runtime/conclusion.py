@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,8 @@ from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure
+from contextos.contracts.journal import Logged
+from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import RunScope
 from contextos.decision import executor, scoring
 from contextos.decision.critic import governing_decisions
@@ -21,11 +23,32 @@ from contextos.runtime.admission import AdmittedRun, bound_ceids
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.memory_policy import permitted_proposals
 from contextos.runtime.wiring import current_record
+from contextos.trust.journal.effects import effects_of, end_contradiction, undone_write
 from contextos.trust.journal.record import Decision, RunOutcome, build_packet
 
 
-def decide_outcome(admitted: AdmittedRun, attempt: Attempt) -> RunOutcome:
-    """Return how the run ends, from its last score, with the outputs that it has."""
+def end_contradictions(
+    end: End, scope: RunScope | None, journal: Journal, made: Set[str] = frozenset()
+) -> tuple[Failure, ...]:
+    """Return why the run cannot end as `end` after what it did, or nothing. `made` are the steps of decisions that were
+    made before and that this end says nothing about.
+    """
+    effects = [one for one in effects_of(journal.run_id, journal.log()) if one["step_id"] not in made]
+    known = scope.tools.capabilities.items() if scope else ()
+    undone = undone_write(journal.log(), {name for name, one in known if one.definition.kind == "write"})
+    why = end_contradiction(end, effects, undone)
+    return (Failure(code="must_escalate", detail=why),) if why else ()
+
+
+def agreed(outcome: RunOutcome, scope: RunScope | None, journal: Journal, made: Set[str] = frozenset()) -> RunOutcome:
+    """Return the outcome that agrees with what the run did: this one, or that a person decides, with what was done."""
+    assert outcome.end is not None, "a run that ends has an end"
+    failures = end_contradictions(outcome.end, scope, journal, made)
+    return replace(outcome, end="escalated", failures=(*outcome.failures, *failures)) if failures else outcome
+
+
+def decide_outcome(admitted: AdmittedRun, attempt: Attempt, journal: Journal) -> RunOutcome:
+    """Return how the run ends, from its last score and what it did, with the outputs that it has."""
     failures = attempt.failures
     accepted = attempt.scorecard["verdict"] == "accept"
     end: End = "completed" if accepted else scoring.end_of(failures) if failures else "escalated"
@@ -35,7 +58,7 @@ def decide_outcome(admitted: AdmittedRun, attempt: Attempt) -> RunOutcome:
     by = admitted.planner if template.chosen_by == "template" else "agent"
     sources = _sources(admitted, attempt)
     values = {name: resolve_binding(binding, sources) for name, binding in template.outputs.items()}
-    return RunOutcome(
+    outcome = RunOutcome(
         end,
         failures,
         {name: value for name, value in values.items() if value is not MISSING},
@@ -45,6 +68,8 @@ def decide_outcome(admitted: AdmittedRun, attempt: Attempt) -> RunOutcome:
         scorecard=attempt.scorecard,
         decision=last_decision(template, attempt.plan),
     )
+    made = [one.steps for one in decisions_of(template, attempt.plan)[:-1] if _is_made(one, attempt, failures)]
+    return agreed(outcome, admitted.scope, journal, frozenset[str]().union(*made))
 
 
 def decisions_of(template: TaskTemplate, plan: Plan | None) -> tuple[Decision, ...]:
@@ -96,15 +121,20 @@ def earlier_outcomes(admitted: AdmittedRun, attempt: Attempt, outcome: RunOutcom
     """Return how each decision before the last one ended. A decision whose steps are all done is made, although another
     step failed after it; every other one ends as the run does.
     """
-    done = {step for step, result in attempt.execution.results.items() if result.status in ("ok", "completed")}
-    failed = {failure.step_id for failure in outcome.failures}
     ended = []
     for decision in decisions_of(admitted.template(attempt.plan), attempt.plan)[:-1]:
-        made = bool(outcome.failures) and decision.steps and decision.steps <= done and not decision.steps & failed
+        made = _is_made(decision, attempt, outcome.failures)
         end: End | None = "completed" if made else outcome.end
         failures = () if made else outcome.failures
         ended.append(replace(outcome, end=end, failures=failures, decision=decision))
     return ended
+
+
+def _is_made(decision: Decision, attempt: Attempt, failures: Sequence[Failure]) -> bool:
+    """Whether a decision before the last one is made although the run failed after it."""
+    done = {step for step, result in attempt.execution.results.items() if result.status in ("ok", "completed")}
+    failed = {failure.step_id for failure in failures}
+    return bool(failures) and bool(decision.steps) and decision.steps <= done and not decision.steps & failed
 
 
 def consolidate(
@@ -156,9 +186,12 @@ async def conclude(
     """Step 15: commit the records, the replay packet and the entry `run.ended` together; return the last record as
     JSON.
 
-    `earlier` are the decisions before the last one; each gets a record of its own.
+    `earlier` are the decisions before the last one; each gets a record of its own. No end passes that disagrees with
+    what the run did.
     """
     journal = environment.journal
+    made = frozenset[str]().union(*(one.decision.steps for one in earlier if one.end == "completed" and one.decision))
+    outcome = agreed(outcome, scope, journal, made)
     for one in earlier:
         assert one.decision is not None, "an earlier decision has a key"
         record = current_record(environment, request, scope, one)
@@ -195,7 +228,8 @@ class Attempt:
     """One plan that was tried: the results of its steps, its failures, its scores, and the controls raised so far.
 
     `template` is the number of its template, and `revision` that of the plan; both count from 0. A session has no plan
-    of its own; `stated` is how its agent ended it, or None.
+    of its own; `stated` is how its agent ended it, or None. `again` is the call of a session whose question is asked
+    again.
     """
 
     plan: Plan | None
@@ -206,6 +240,7 @@ class Attempt:
     revision: int = 0
     template: int = 0
     stated: End | None = None
+    again: Logged | None = None
 
     @property
     def next_template(self) -> int:

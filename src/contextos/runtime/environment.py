@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any
@@ -15,7 +15,7 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.credentials import Credentials
-from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Estimator, Keys
+from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Estimator, Keys, Signer
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import Journal, Knowledge, Memory, ProvedCancels, SlotSteps
 from contextos.contracts.ports.storage import Store
@@ -23,6 +23,7 @@ from contextos.control.catalog import Catalog
 from contextos.decision.planners.foreign import planner_name
 from contextos.decision.planners.template import PLANNER
 from contextos.trust.approvals.cancel_requests import proved_cancels
+from contextos.trust.approvals.gate_approvals import AtQuestion
 from contextos.trust.journal.usage import Usage, UsageMeter
 from contextos.trust.policy.policy_set import PolicySet
 
@@ -43,8 +44,9 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True)
 class RunPorts:
-    """The external systems that a run uses. `adapters` maps adapter ids to adapters, and `code` maps the pins of code
-    (`runtime`, `code:<adapter id>`) to the digests of the code that this process runs. Both are empty in a replay.
+    """The external systems that a run uses. `adapters` maps adapter ids to adapters, `code` the pins of code
+    (`runtime`, `code:<adapter id>`) to the digests of the code that this process runs, and `packages` the pins of what
+    that code imports (`packages:<adapter id>`) to what reads its digest now. All are empty in a replay.
     `credentials` exchanges identities for credentials; None if the deployment has no issuer.
     """
 
@@ -52,8 +54,10 @@ class RunPorts:
     clock: Clock
     keys: Keys
     directory: Directory
+    signer: Signer
     adapters: Mapping[str, Adapter]
     code: Mapping[str, str | None]
+    packages: Mapping[str, Callable[[], str | None]] = field(default_factory=dict)
     credentials: Credentials | None = None
     concurrency: Concurrency = field(default_factory=Sequential)
 
@@ -107,7 +111,9 @@ class RunEnvironment:
     is called.
 
     `planner` is the planner of this process; None means the template planner. `secret_values` are the secret arguments
-    that this process has in memory; None in a replay.
+    that this process has in memory; None in a replay. `at_question` is asked of a question that is open on the journal
+    before the run waits for its answer; None in a run. Without `reads_outside`, evidence of tools that leave the
+    machine counts as unchanged.
     """
 
     journal: Journal
@@ -117,6 +123,8 @@ class RunEnvironment:
     deployment: DeploymentFacts
     planner: Planner | None = None
     secret_values: SecretValues | None = None
+    at_question: AtQuestion | None = None
+    reads_outside: bool = True
 
     @cached_property
     def secrets(self) -> SecretArguments:

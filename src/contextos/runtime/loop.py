@@ -18,6 +18,7 @@ from contextos.contracts.envelopes.identity import IdentityClaim, Principals
 from contextos.contracts.envelopes.plan import TaskTemplate
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.scope import RunScope
 from contextos.decision import intents, scoring
 from contextos.intelligence.retrieval import drop_stale_names as admit_evidence
 from contextos.runtime.admission import (
@@ -37,7 +38,7 @@ from contextos.runtime.environment import RunEnvironment, describe_deployment, l
 from contextos.runtime.inputs.attachments import fetch_attachments
 from contextos.runtime.inputs.slot_steps import fill_slots
 from contextos.runtime.redaction import redacted_items
-from contextos.runtime.reopening import as_reopened, find_reopening
+from contextos.runtime.reopening import as_reopened, find_reopening, is_asked_again, with_limits_of
 from contextos.runtime.wiring import facts_by_name, policy_for_pins
 from contextos.trust.identity.principals import identity_differences
 from contextos.trust.journal.record import RunOutcome
@@ -69,7 +70,13 @@ async def invoke_agent(request: InvokeRequest, fingerprint: str, environment: Ru
     while True:
         decide = agent_session if of_agent else decision_loop
         admitted, attempt = await decide(request, admitted, attempt, environment)  # 7 to 13
-        outcome = decide_outcome(admitted, attempt)
+        if is_asked_again(attempt.failures, attempt.revision, environment.journal):
+            now = await admit(request, environment, f"again/{attempt.revision}", admitted.scope)
+            if not isinstance(now, Failure):
+                admitted = await retrieve_evidence(replace(now, items=attached), environment)
+                continue
+            attempt = replace(attempt, failures=(now,))
+        outcome = decide_outcome(admitted, attempt, environment.journal)
         outcome = consolidate(admitted, attempt, outcome, environment)  # 14
         earlier = earlier_outcomes(admitted, attempt, outcome)
         record = await conclude(request, admitted.scope, outcome, environment, earlier)  # 15
@@ -101,10 +108,16 @@ async def receive(request: InvokeRequest, fingerprint: str, environment: RunEnvi
     return with_recorded_deployment(environment, received["deployment"])
 
 
-async def admit(request: InvokeRequest, environment: RunEnvironment) -> AdmittedRun | Failure:
-    """Steps 3 and 4: look up who acts, pin the artifacts, find the intent, and fix the run's context and budget."""
+async def admit(
+    request: InvokeRequest, environment: RunEnvironment, key: str = "", before: RunScope | None = None
+) -> AdmittedRun | Failure:
+    """Steps 3 and 4: look up who acts, pin the artifacts, find the intent, and fix the run's context and budget.
+
+    `before` is the scope of a run whose question is asked again: its budget, deadline and controls stay, and the rest
+    is as of now.
+    """
     who = await environment.journal.record(
-        "identity.resolved", "", identity_query(request), lambda: identify(request, environment)
+        "identity.resolved", key, identity_query(request), lambda: identify(request, environment)
     )
     if who["principals"] is None:
         return Failure(code="identity_refused", detail="the directory does not know this user and agent in this tenant")
@@ -115,7 +128,7 @@ async def admit(request: InvokeRequest, environment: RunEnvironment) -> Admitted
     if who.get("claim_fault"):
         return Failure(code="identity_refused", detail=who["claim_fault"], facts=("agent.identity_claim",))
     refs = list(request.context_pack_refs)
-    pinned = await environment.journal.record("run.pinned", "", {"refs": refs}, lambda: pin(request, environment))
+    pinned = await environment.journal.record("run.pinned", key, {"refs": refs}, lambda: pin(request, environment))
     if "failure" in pinned:
         return Failure(code=pinned["failure"]["code"], detail=pinned["failure"]["detail"])
     loaded = await environment.artifacts.catalog.load(pinned)
@@ -125,18 +138,11 @@ async def admit(request: InvokeRequest, environment: RunEnvironment) -> Admitted
     scope, shown = build_scope(
         request, principals, IdentityClaim.model_validate(who["claim"]), pinned, loaded, resolved, environment
     )
-    environment.journal.derive("run.context", "", scope.run.to_json())
-    environment.journal.derive(
-        "intent.resolved",
-        "",
-        {
-            "intent_id": resolved.intent.intent_id,
-            "version": resolved.intent.version,
-            "risk_class": resolved.intent.risk_class,
-            "templates": [f"{template.template_id}@{template.version}" for template in resolved.templates],
-            "confidence": 1,
-        },
-    )
+    if before is not None:
+        scope = with_limits_of(scope, before)
+    else:
+        environment.journal.derive("run.context", "", scope.run.to_json())
+        environment.journal.derive("intent.resolved", "", resolved.to_json())
     return AdmittedRun(
         scope,
         loaded,

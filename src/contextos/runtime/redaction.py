@@ -11,12 +11,11 @@ from typing import Any
 
 from contextos.contracts.encoding.codec import JsonValue, parse
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
-from contextos.contracts.envelopes.evidence import EvidenceItem
+from contextos.contracts.envelopes.evidence import EvidenceItem, fact_digest
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.control.catalog import Catalog
 from contextos.errors import InvalidInput, Problem
-from contextos.intelligence.retrieval import fact_digest
 from contextos.trust.redact import find_secrets, redact, scan_unsafe
 
 

@@ -1,4 +1,5 @@
 """An ended run that an operator lets go on: which runs can, and with how much more of the limit that they exhausted.
+And a run whose void question is asked again: it was not at its end, and goes on under what is in force now.
 
 The run goes on from its journal with a new plan. What was sent is not sent again, because its operation is done, and
 every approval is asked anew. Evidence that became too old since the run began satisfies nothing, and context slots are
@@ -8,13 +9,14 @@ Source: docs/adr/0026-an-escalated-run-has-a-way-on.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from contextos.contracts.entries.recorded import ReopenedRun
-from contextos.contracts.envelopes.verdicts import FailureCode
+from contextos.contracts.envelopes.verdicts import Failure, FailureCode
 from contextos.contracts.ports.seams import Journal
-from contextos.contracts.scope import SESSION_LIMIT, RunScope, SessionWindow
+from contextos.contracts.scope import SESSION_LIMIT, Fact, RunScope, SessionWindow
 from contextos.intelligence.retrieval import drop_stale_names
 from contextos.runtime.admission import AdmittedRun
 from contextos.trust.journal.record import RunOutcome
@@ -34,6 +36,29 @@ async def find_reopening(outcome: RunOutcome, journal: Journal) -> ReopenedRun |
         return None
     _, answer = await journal.wait(("run.reopened",), "", wake_at_us=0, on_timeout=None)
     return ReopenedRun.model_validate(answer)
+
+
+def is_asked_again(failures: Sequence[Failure], revision: int, journal: Journal) -> bool:
+    """Return whether a person had the question of this plan asked again, so that the run goes on with another."""
+    reasked = [entry for entry in journal.log() if entry.kind == "approval.reasked"]
+    void = any(failure.code == "approval_void" for failure in failures)
+    return void and bool(reasked) and reasked[-1].key.startswith(f"{revision}/")
+
+
+def unchanged_facts(facts: Sequence[Fact], journal: Journal) -> list[Fact]:
+    """Return the evidence of tools in `facts` without what was found changed when a question was asked again last."""
+    reasked = [entry.body for entry in journal.log() if entry.kind == "approval.reasked"]
+    return [
+        fact
+        for fact in facts
+        if fact.evidence_ref.startswith("tool:") and f"{fact.evidence_ref}#{fact.name}" not in reasked[-1]["changed"]
+    ]
+
+
+def with_limits_of(scope: RunScope, before: RunScope) -> RunScope:
+    """Return the scope of a run that was admitted anew, with the budget, the deadline and the controls that it had."""
+    run = scope.run.model_copy(update={"run_budget": before.run.run_budget})
+    return replace(scope, run=run, session=before.session, controls=before.controls)
 
 
 def as_reopened(admitted: AdmittedRun, reopened: ReopenedRun, now_us: int) -> AdmittedRun:

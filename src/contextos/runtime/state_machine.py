@@ -35,6 +35,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         **_stay(
             "resolved",
             "run.resumed",
+            "run.pinned",
             "intent.resolved",
             "identity.resolved",
             "slot.selected",
@@ -138,6 +139,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
             "record.revised",
             "approval.answered",
             "approval.expired",
+            "approval.reasked",
             "run.cancel_requested",
             "run.cancel_unproved",
             "run.resumed",
@@ -163,6 +165,8 @@ TABLE: Final[dict[str, dict[str, str]]] = {
         **_stay("scoring", "run.cancel_requested", "run.cancel_unproved"),
         "context.compiled": "compiled",
         "policy.decided": "resolved",
+        # A question is asked again: who acts and what is in force is resolved anew.
+        "identity.resolved": "resolved",
         "call.answered": "open",
         **_ENDING,
     },

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from contextos.action.budget import BudgetUsed
 from contextos.action.gateway.deciding import capability_facts
-from contextos.action.gateway.delivery import DispatchPorts, PreconditionResult
+from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.gateway.guarded_call import GuardContext
 from contextos.action.gateway.tool_gateway import Gateway
 from contextos.action.quarantine import has_drifted, incident
@@ -23,13 +23,11 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import last_name, resolve_pointer
 from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
-from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.envelopes.plan import Plan, PlanStep
 from contextos.contracts.envelopes.policy import CapabilityView, PolicyDecision
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
-from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import supplied
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Write
@@ -39,18 +37,24 @@ from contextos.control.catalog import LoadedArtifacts
 from contextos.control.vocabulary import pack_vocabulary
 from contextos.errors import LostReply, Unavailable
 from contextos.intelligence.retrieval import drop_stale_names
-from contextos.runtime.code_pins import ChangedAdapter, code_now, pinned_adapters, pinned_quarantine_key
+from contextos.runtime.code_pins import (
+    ChangedAdapter,
+    PinnedAdapters,
+    code_now,
+    pinned_quarantine_key,
+    recheck_preconditions,
+)
 from contextos.runtime.credentials import claim_token, credentials_for_evidence, exchange_or_failure
 from contextos.runtime.environment import RunEnvironment, cancels_of
 from contextos.runtime.redaction import cleanse_output, cleanse_text, redacted_items
 from contextos.trust.approvals.gate_approvals import Recheck, RunApprovals
 from contextos.trust.approvals.quarantines import open_incidents
 from contextos.trust.approvals.settlement import SettlementCheck
-from contextos.trust.identity.principals import look_up
-from contextos.trust.journal.operation_rows import operation_fault
 from contextos.trust.journal.record import RunOutcome, build_record
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.policy_set import PolicySet, compile_policy
+from contextos.trust.rows.counted_effects import SignedCounter
+from contextos.trust.rows.operations import operation_fault
 
 AUDIENCE: Final = "contextos.tool_gateway"
 MAX_POLICIES: Final = 256
@@ -160,13 +164,18 @@ def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, F
             item.evidence_ref,
             item.subject,
             item.value,
-            item.digest,
+            _with_source(item),
             item.observed_at_us,
             abouts.get(item.name, {}),
         )
         for item in items
         if item.name is not None
     }
+
+
+def _with_source(item: EvidenceItem) -> str:
+    """The digest by which a call is bound to a fact: of what it states, and of the source that states it."""
+    return content_address([item.digest, item.origin, item.integrity])
 
 
 def build_gateway(
@@ -192,11 +201,11 @@ def build_gateway(
 
     # A stand-in counts only where it was allowed when the run began, and still is.
     unsafe = tuple(name for name in environment.deployment.unsafe if name in environment.deployment.unsafe_now)
-    settlements = SettlementCheck(environment.journal, scope, environment.ports.directory, unsafe)
+    settlements = SettlementCheck(environment.journal, scope, environment.ports.signer, unsafe)
     ports = DispatchPorts(
         environment.ports.store,
         environment.ports.clock,
-        pinned_adapters(environment, scope.pinned.pins),
+        PinnedAdapters(environment, scope.pinned.pins),
         headers,
         partial(claim_token, environment, scope),
         partial(cleanse_output, scope.pinned.pack),
@@ -205,6 +214,7 @@ def build_gateway(
         spent,
         settlements.fault,
         partial(operation_fault, environment.ports.store, scope.run.tenant_id, environment.ports.keys),
+        SignedCounter(environment.ports.store, scope.run.tenant_id, environment.ports.keys),
         cancels_of(environment),
         partial(recheck_preconditions, environment, scope),
         partial(exchange_or_failure, environment, scope),
@@ -216,10 +226,12 @@ def build_gateway(
         environment.journal,
         scope,
         environment.ports.directory,
+        environment.ports.signer,
         deferred,
-        lambda action: _recheck(environment, scope, query, action),
+        partial(_recheck, environment, scope, query),
         unsafe,
         cancels_of(environment),
+        environment.at_question,
     )
     return Gateway(
         GuardContext(
@@ -233,34 +245,6 @@ def build_gateway(
             check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
         )
     )
-
-
-async def recheck_preconditions(environment: RunEnvironment, scope: RunScope, key: str) -> PreconditionResult:
-    """Look up both identities and every pin again, as they are right before a write is sent or a session reads."""
-    user_id, agent_id = scope.identity.principals.user.user_id, scope.identity.principals.agent.agent_id
-
-    async def look() -> dict[str, Any]:
-        known = await look_up(environment.ports.directory, scope.received.request, environment.journal.time_us)
-        definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-        # A later version of the policies fails the commit that sends.
-        version, now = await environment.artifacts.catalog.pins_now(tuple(scope.pinned.pins), definitions)
-        now |= code_now(scope.pinned.pins, environment)
-        return {
-            "principals": known.to_json() if known else None,
-            "policies_version": version,
-            "changed": sorted(name for name, pin in scope.pinned.pins.items() if now.get(name) != pin),
-        }
-
-    query = {"user_id": user_id, "agent_id": agent_id, "pins": dict(scope.pinned.pins)}
-    found = await environment.journal.record("identity.resolved", f"dispatch/{key}", query, look)
-    failure = None
-    now = Principals.model_validate(found["principals"]) if found["principals"] is not None else None
-    if now is None or not now.same_as(scope.identity.principals):
-        failure = Failure(code="identity_refused", detail="since the run was admitted the user or the agent changed")
-    elif found["changed"]:
-        detail = f"since the run was admitted `{found['changed'][0]}` changed or was withdrawn"
-        failure = Failure(code="unknown_ref", detail=detail)
-    return PreconditionResult(failure, found["policies_version"])
 
 
 def current_record(
@@ -291,40 +275,42 @@ def _view(tools: ToolAccess, name: str) -> CapabilityView:
     return CapabilityView(name, capability.definition.approval_mode, capability_facts(capability))
 
 
-async def _recheck(
-    environment: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action
-) -> tuple[Recheck, Sequence[Write]]:
+async def _recheck(environment: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action) -> Recheck:
     """Return what looks up everything that an approval was bound to, as it is now: pins, adapters, graph evidence and
-    repeated reads. The list beside it gets the incidents of the changed definitions that it finds.
+    repeated reads.
     """
-    tokens = await credentials_for_evidence(environment, scope, action)
+    tokens = await credentials_for_evidence(environment, scope, action) if environment.at_question is None else {}
     incidents: list[Write] = []
+    values: dict[str, Any] = {}
+    pins = scope.pins_of(action)
 
     async def look() -> dict[str, str | None]:
         definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-        _, now = await environment.artifacts.catalog.pins_now(tuple(scope.pinned.pins), definitions)
-        now |= code_now(scope.pinned.pins, environment)
+        _, now = await environment.artifacts.catalog.pins_now(tuple(pins), definitions)
+        now |= code_now(pins, environment)
         head = query.model_copy(update={"snapshot": await environment.sources.knowledge.snapshot()})
         items = drop_stale_names(
             redacted_items(await environment.sources.knowledge.retrieve(head), scope.pinned.pack),
             head.named,
             environment.journal.time_us,
         )
-        known = {item.name: item.digest for item in items if item.name}
+        known = {item.name: (_with_source(item), item.value) for item in items if item.name}
         for fact in action.evidence:
-            of_tool = fact.evidence_ref.startswith("tool:")
-            now[f"{fact.evidence_ref}#{fact.name}"] = (
-                await _ask_again(environment, scope, fact, tokens, incidents) if of_tool else known.get(fact.name)
+            of_tool, name = fact.evidence_ref.startswith("tool:"), f"{fact.evidence_ref}#{fact.name}"
+            now[name], values[name] = (
+                await _ask_again(environment, scope, fact, tokens, incidents)
+                if of_tool
+                else known.get(fact.name, (None, None))
             )
         return now
 
-    return look, incidents
+    return Recheck(look, incidents, values)
 
 
 async def _ask_again(
     environment: RunEnvironment, scope: RunScope, fact: Fact, tokens: Mapping[str, str], incidents: list[Write]
-) -> str | None:
-    """The digest of what a read returns now, for the arguments of the call that the evidence came from."""
+) -> tuple[str | None, Any]:
+    """The digest of what a read returns now, for the arguments of the call that the evidence came from, and it."""
     call_id = fact.evidence_ref.rsplit(":", 1)[1]
     sent = [
         entry.body
@@ -332,15 +318,21 @@ async def _ask_again(
         if entry.kind == "tool.dispatching" and entry.body["envelope"]["tool_call_id"] == call_id
     ]
     capability = scope.tools.capabilities[fact.subject]
-    adapter = pinned_adapters(environment, scope.pinned.pins).get(capability.adapter.adapter_id)
+    # A look at a question records nothing, so it obtains no credential.
+    looks = environment.at_question is not None
+    if looks and (
+        capability.definition.auth.mode == "exchange" or (capability.leaves and not environment.reads_outside)
+    ):
+        return fact.digest, fact.value
+    adapter = PinnedAdapters(environment, scope.pinned.pins).get(capability.adapter.adapter_id)
     if not sent or adapter is None or isinstance(adapter, ChangedAdapter) or capability.definition.kind != "read":
-        return None
+        return None, None
     quarantined = pinned_quarantine_key(scope.pinned.pins, capability)
     if await open_incidents(environment.ports.store, environment.ports.keys, quarantined):
-        return None
+        return None, None
     token = tokens.get(fact.evidence_ref, "")
     if capability.definition.auth.mode == "exchange" and not token:
-        return None
+        return None, None
     now_us, timeout_ms = environment.ports.clock.now_us(), capability.definition.timeout_s * 1_000
     until_us = now_us + timeout_ms * 1_000
     context = CallContext(
@@ -361,6 +353,6 @@ async def _ask_again(
         envelope = ToolCallEnvelope.model_validate(sent[-1]["envelope"])
         incidents.append(incident(f"{quarantined}recheck.{now_us}.", envelope, now_us))
     if reply.output is None:
-        return None
+        return None, None
     cleaned, _, _ = cleanse_output(scope.pinned.pack, reply.output)
-    return content_address(cleaned)
+    return content_address(cleaned), cleaned

@@ -1,7 +1,8 @@
 """The answers of a gate as MCP results: what was done, what was refused and why, and what a call waits for.
 
 Every one is a result of `tools/call`, never a protocol error, because a model reads results and acts on them. What was
-not done has `isError: true`, so that a client that reads nothing else takes it for not done.
+not done has `isError: true`, so that a client that reads nothing else takes it for not done; a write whose answer is
+withheld was done.
 Source: docs/adr/0041-an-mcp-client-is-governed-as-a-session.md.
 """
 
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed_json
-from contextos.errors import ContextOSError, InvalidInput, Unavailable
+from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, Unavailable
 from contextos.frameworks.offers import answer_text, is_error
 from contextos.operations.gate.gate import CallAnswer, Reason, Refused, Waiting
 
@@ -53,6 +54,9 @@ def call_result(answer: CallAnswer, run_id: str, shown: Sequence[str] = (), link
         return _result(str(answer), refused, meta, failed=True)
     if answer.replayed:
         meta[META_REPLAYED] = "true"
+    if answer.withheld is not None and answer.error is None:
+        made = {"status": "done", "withheld": answer.withheld.to_json()}
+        return _result(answer_text(answer), made, meta, failed=False)
     if answer.error is not None:
         failed = {"status": "failed", "code": answer.error.code, "message": answer.error.message}
         return _result(answer_text(answer), failed, meta, failed=is_error(answer))
@@ -68,14 +72,24 @@ def _for_client(reason: Reason, shown: Sequence[str]) -> Reason:
 
 
 def error_result(error: ContextOSError) -> types.CallToolResult:
-    """Return an error of the runtime as a result: its reasons, and what to do about them."""
+    """Return an error of the runtime as a result: its reasons, and what to do about them.
+
+    After an outage, and where the record does not verify, nobody knows here whether a call was made. So nothing says
+    that it was refused.
+    """
     if isinstance(error, InvalidInput):
         reasons = [{"code": one.code, "detail": one.detail, "remedy": one.remedy} for one in error.problems]
     else:
-        remedy = "make the same call again" if isinstance(error, Unavailable) else "ask the operator of this server"
+        again = isinstance(error, Unavailable | Conflict)
+        remedy = "make exactly the same call again" if again else "ask the operator of this server"
         reasons = [{"code": error.code, "detail": str(error), "remedy": remedy}]
-    text = "refused: " + "; ".join(f"{one['detail']}; {one['remedy']}" for one in reasons)
-    return _result(text, {"status": "refused", "ended": False, "reasons": reasons}, {}, failed=True)
+    text = "; ".join(f"{one['detail']}; {one['remedy']}" for one in reasons)
+    if isinstance(error, Unavailable | Conflict | Integrity):
+        status = {"status": "failed"} if isinstance(error, Integrity) else {"status": "waiting", "waits_for": "engine"}
+        return _result(
+            f"no answer, and a call may have been made: {text}", {**status, "reasons": reasons}, {}, failed=True
+        )
+    return _result(f"refused: {text}", {"status": "refused", "ended": False, "reasons": reasons}, {}, failed=True)
 
 
 def waiting_text(waiting: Waiting, run_id: str, link: str = "") -> str:

@@ -56,12 +56,12 @@ FINISH_SCHEMA: Final[dict[str, Any]] = {
 
 _REFERENCE: Final = re.compile(r'"\$ref":"([^"]*)"')
 
-NOT_DONE_SCHEMA: Final[dict[str, Any]] = {
+STATUS_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
-    "properties": {"status": {"enum": ["waiting", "refused", "failed"]}},
+    "properties": {"status": {"enum": ["waiting", "refused", "failed", "done"]}},
     "required": ["status"],
 }
-"""What a call answers that was not done, or that the tool itself answered with an error."""
+"""What a call answers that was not done, that the tool itself answered with an error, or whose answer is withheld."""
 
 
 def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
@@ -184,7 +184,7 @@ def _output_schema(of_tool: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     own = {name: value for name, value in of_tool.items() if name != "$defs"}
     shared = {"$defs": of_tool["$defs"]} if "$defs" in of_tool else {}
-    return {"type": "object", **shared, "anyOf": [own, NOT_DONE_SCHEMA]}
+    return {"type": "object", **shared, "anyOf": [own, STATUS_SCHEMA]}
 
 
 def _finish_tool() -> types.Tool:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from contextos.errors import InvalidSettings, Problem, Unavailable
+from contextos.contracts.encoding.codec import MAX_DEPTH, MAX_NODES, MAX_PROBLEMS, loads
+from contextos.contracts.encoding.jcs import canonical
+from contextos.errors import InvalidSettings, MalformedJson, Problem, Unavailable
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 PATH: Final = "/mcp"
 MAX_REQUEST_BYTES: Final = 4 << 20
 MIN_TOKEN_CHARS: Final = 20
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+_OF_VALUES: Final = frozenset({"integer_too_large", "lone_surrogate", "number_not_finite", "number_out_of_range"})
 
 
 class Resource(Protocol):
@@ -71,7 +77,7 @@ def _http_app(server: Server[Any], bound: socket.socket, also: Sequence[str] = (
     hosts = [address_of(bound), f"localhost:{bound.getsockname()[1]}", *also]
     origins = [*(f"http://{host}" for host in hosts), *(f"https://{host}" for host in also)]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
-    return server.streamable_http_app(
+    app = server.streamable_http_app(
         streamable_http_path=PATH,
         stateless_http=True,
         json_response=True,
@@ -79,6 +85,74 @@ def _http_app(server: Server[Any], bound: socket.socket, also: Sequence[str] = (
         transport_security=security,
         **auth,
     )
+    app.add_middleware(_OneMeaning)
+    return app
+
+
+def refused_json(raw: bytes) -> dict[str, Any] | None:
+    """Return the JSON-RPC error that answers a message whose text is no JSON, or means one thing to one reader and
+    another to the next, such as a member that is there twice; None for any other.
+
+    The gate names the place of a number or a text that cannot be carried, where it is in the arguments of a call.
+    """
+    try:
+        loads(raw, max_bytes=MAX_REQUEST_BYTES, max_depth=2 * MAX_DEPTH, max_nodes=2 * MAX_NODES)
+    except MalformedJson as error:
+        problem = next((one for one in error.problems if one.code not in _OF_VALUES), None)
+        if problem is None and len(error.problems) < MAX_PROBLEMS:
+            return None
+        problem = problem or error.problems[0]
+        code = PARSE_ERROR if problem.code == "syntax" else INVALID_REQUEST
+        return {"jsonrpc": "2.0", "id": id_of(raw), "error": {"code": code, "message": str(problem)}}
+    return None
+
+
+def id_of(raw: bytes) -> str | int | None:
+    """The id of a message that is refused, where it can be sent back."""
+    try:
+        said = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    asked = said.get("id") if isinstance(said, dict) and "method" in said else None
+    if isinstance(asked, str):
+        # `json` reads half of a surrogate pair, which no answer can be written with.
+        return asked if asked == asked.encode("utf-8", "ignore").decode() else None
+    return asked if isinstance(asked, int) and not isinstance(asked, bool) else None
+
+
+class _OneMeaning:
+    """Answers a request with 400 where `refused_json` refuses its body: the SDK takes the last of two members.
+
+    The body is looked at when the SDK reads it, which is behind the check of the token.
+    """
+
+    def __init__(self, app: Asgi) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
+        refused: list[dict[str, Any]] = []
+        body = bytearray()
+
+        async def read() -> Message:
+            message: Message = await receive()
+            if message["type"] != "http.request":
+                return message
+            body.extend(message.get("body", b"")[: MAX_REQUEST_BYTES + 1 - len(body)])
+            if not message.get("more_body", False) and body.strip() and (error := refused_json(bytes(body))):
+                refused.append(error)
+            # A text of which nothing was refused is read as it came; one that is refused is no message.
+            return {**message, "body": b"\0"} if refused else message
+
+        async def answer(message: Message) -> None:
+            if not refused:
+                await send(message)
+            elif message["type"] == "http.response.start":
+                text = canonical(refused[0])
+                headers = [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]
+                await send({"type": "http.response.start", "status": 400, "headers": headers})
+                await send({"type": "http.response.body", "body": text})
+
+        await self._app(scope, *((read, answer) if scope["type"] == "http" else (receive, send)))
 
 
 class _TryAgain:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.errors import InvalidSettings, Problem
-from contextos.server.serving import MAX_REQUEST_BYTES
+from contextos.server.serving import INVALID_REQUEST, MAX_REQUEST_BYTES, PARSE_ERROR, id_of, refused_json
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 _CHUNK_BYTES: Final = 65_536
-PARSE_ERROR: Final = -32700
-INVALID_REQUEST: Final = -32600
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +186,8 @@ def read_line(line: bytes | None) -> tuple[SessionMessage | None, SessionMessage
     message: Any = None
     with suppress(ValidationError):
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+    if message is not None and (refused := refused_json(line)) is not None:
+        return None, _error(refused["id"], refused["error"]["code"], refused["error"]["message"])
     if message is not None and not isinstance(message, JSONRPCNotification):
         return SessionMessage(message), None
     try:
@@ -197,17 +197,8 @@ def read_line(line: bytes | None) -> tuple[SessionMessage | None, SessionMessage
     # The SDK takes a request with a bad id for a notification, which nobody answers.
     if message is not None and "id" not in said:
         return SessionMessage(message), None
-    asked = said.get("id") if isinstance(said, dict) and "method" in said else None
-    known = asked if _is_id(asked) else None
     detail = "the line is no JSON-RPC 2.0 message, or is nested too deep; send one object with `jsonrpc` and `method`"
-    return None, _error(known, INVALID_REQUEST, detail)
-
-
-def _is_id(asked: Any) -> bool:
-    """Whether an id can be sent back. `json` reads half of a surrogate pair, which no answer can be written with."""
-    if isinstance(asked, str):
-        return asked == asked.encode("utf-8", "ignore").decode()
-    return isinstance(asked, int) and not isinstance(asked, bool)
+    return None, _error(id_of(line), INVALID_REQUEST, detail)
 
 
 def _error(asked: str | int | None, code: int, message: str) -> SessionMessage:

@@ -18,7 +18,7 @@ from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.artifacts import PACK_TYPE
 from contextos.errors import NotFound
 from contextos.operations.acts.act import Actor
-from contextos.sim.payments import ShopOrder
+from contextos.sim.payments import SERVICE_DEFAULTS, ShopOrder
 from contextos.trust.approvals.acts import sign_act
 from contextos.trust.seal import KeyRing, seal
 
@@ -130,7 +130,10 @@ def definitions(strategy: str, scope: str, external: bool) -> dict[str, AdapterD
     payments: AdapterDefinition = shop.payments_adapter("lookup" if strategy == "lookup_weak" else strategy)
     refund = payments.capabilities[0]
     rule = refund.idempotency.model_copy(update={"scope": scope, "honours_not_after": strategy == "lookup"})
-    payments = payments.model_copy(update={"capabilities": (refund.model_copy(update={"idempotency": rule}),)})
+    accepted = refund.input_schema
+    defaults = {name: {"type": "string", "default": value} for name, value in SERVICE_DEFAULTS.items()}
+    changed = {"idempotency": rule, "input_schema": {**accepted, "properties": {**accepted["properties"], **defaults}}}
+    payments = payments.model_copy(update={"capabilities": (refund.model_copy(update=changed),)})
     outward = {"external": external, "egress": (SHOP_ENDPOINT,) if external else ()}
     reads = [one.model_copy(update=outward) for one in (shop.ORDERS_ADAPTER, shop.POLICY_ADAPTER)]
     return {one.adapter_id: one for one in (*reads, payments)}

@@ -206,9 +206,7 @@ class InvariantChecker:
         run.cost_cents += answer["cost_cents"]
         run.unsettled = entry.key if write and answer["outcome"] == "unknown" else None
         run.no_record = answer.get("no_record", False)
-        run.garbled = run.garbled or (
-            answer["envelope"]["status"] == "failed" and bool(answer["envelope"]["mutations"])
-        )
+        run.garbled = run.garbled or ("withheld" in answer["envelope"] and answer["happened"])
 
     def _retried(self, run: RunObservation, _: Entry, __: dict[str, Any]) -> None:
         # Sent again under its key it is the same call.
@@ -229,8 +227,19 @@ class InvariantChecker:
     def _closed(self, run: RunObservation, _: Entry, __: dict[str, Any]) -> None:
         run.open_question = None
 
-    def _revised(self, run: RunObservation, _: Entry, record: dict[str, Any]) -> None:
+    def _revised(self, run: RunObservation, entry: Entry, record: dict[str, Any]) -> None:
         run.record = record
+        # A cancel request is durable before its client has the answer. Such runs are checked once the world is quiet.
+        if entry.key.startswith("uncertain/") and not self._world.scenario.cancels:
+            self.check_needs_somebody(run)
+
+    def check_needs_somebody(self, run: RunObservation) -> None:
+        """Check a run that asks a person what became of a payment: it must not be one that can be sent again."""
+        world = self._world
+        again = run.unsettled and not run.no_record and run.deadline_us is None
+        if again and world.scenario.strategy == "keyed" and not (world.cancelled or world.changed_at_us):
+            detail = f"`{run.run_id}` asks a person about a payment that could be sent again under its key"
+            self.violated("an_outage_needs_nobody", detail)
 
     def paid(self, effect: Effect) -> None:
         """Check a payment: its call was recorded durably before, was allowed and approved where needed, and is the
@@ -325,6 +334,7 @@ _OBSERVERS: Final[dict[str, _Observer]] = {
     "approval.asked": InvariantChecker._asked,
     "approval.answered": InvariantChecker._answered,
     "approval.expired": InvariantChecker._closed,
+    "approval.reasked": InvariantChecker._closed,
     "run.cancel_requested": InvariantChecker._closed,
     "record.revised": InvariantChecker._revised,
 }

@@ -16,17 +16,22 @@ from contextos.action.budget import overrun_limit
 from contextos.action.gateway import deciding, dispatcher, guards, idempotency, result_validation, retries, tool_gateway
 from contextos.audit import verify
 from contextos.audit.acts import VerifiedControl
+from contextos.contracts import bindings
 from contextos.contracts.controls import RunControls
+from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.journal import CONTROL, Batch, Entry, genesis
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.decision import critic
 from contextos.errors import InvalidSettings, Problem
 from contextos.operations import driver, operator
-from contextos.runtime import wiring
-from contextos.trust.approvals.gate_approvals import RunApprovals
+from contextos.runtime import conclusion, wiring
+from contextos.trust.approvals import assertion
+from contextos.trust.approvals.gate_approvals import Recheck, RunApprovals
 from contextos.trust.journal import chain
+from contextos.trust.journal.effects import end_contradiction
 from contextos.trust.journal.ledger import RunJournal
+from contextos.trust.rows import counted_effects
 
 Mutant = Callable[[ExitStack], None]
 
@@ -83,14 +88,13 @@ def _skip_recheck(stack: ExitStack) -> None:
 def _blind_recheck(stack: ExitStack) -> None:
     """The recheck at redemption returns the recorded values instead of the current ones."""
 
-    def recheck(_world: Any, scope: Any, _items: Any, action: Any) -> Any:
-        async def read_pins() -> dict[str, str | None]:
-            return {
-                **scope.pinned.pins,
-                **{f"{fact.evidence_ref}#{fact.name}": fact.digest for fact in action.evidence},
-            }
+    async def recheck(_environment: Any, scope: Any, _query: Any, action: Any) -> Recheck:
+        recorded = {f"{fact.evidence_ref}#{fact.name}": fact for fact in action.evidence}
 
-        return read_pins
+        async def look() -> dict[str, str | None]:
+            return {**scope.pins_of(action), **{name: fact.digest for name, fact in recorded.items()}}
+
+        return Recheck(look, [], {name: fact.value for name, fact in recorded.items()})
 
     stack.enter_context(patch.object(wiring, wiring._recheck.__name__, recheck))
 
@@ -98,6 +102,15 @@ def _blind_recheck(stack: ExitStack) -> None:
 def _take_any_answer(stack: ExitStack) -> None:
     """Any answer to a question is accepted, whatever its signer and signature."""
     stack.enter_context(patch.object(operator, "approval_fault", lambda *_: None))
+
+
+def _believe_the_digest(stack: ExitStack) -> None:
+    """What was signed is compared by its digest of the binding, and the call in clear is not computed again."""
+
+    def same(one: Any, other: Any) -> bool:
+        return one is not None and bool(one["binding_digest"] == other["binding_digest"])
+
+    stack.enter_context(patch.object(assertion, "same_json", same))
 
 
 def _forget_the_key(stack: ExitStack) -> None:
@@ -114,8 +127,8 @@ def _forget_to_wake(stack: ExitStack) -> None:
     """An operator's change to a run is committed, and nothing wakes the run."""
     original = Batch
 
-    def batch(**args: Any) -> Any:
-        return replace(original(**args), wake_at_us=None)
+    def batch(*args: Any, **named: Any) -> Any:
+        return replace(original(*args, **named), wake_at_us=None)
 
     stack.enter_context(patch.object(operator, "Batch", batch))
 
@@ -206,9 +219,24 @@ def _believe_any_row(stack: ExitStack) -> None:
     stack.enter_context(patch.object(idempotency, idempotency.is_proved.__name__, believe))
 
 
+def _any_outcome(stack: ExitStack) -> None:
+    """A run ends as it comes, whatever it did."""
+    stack.enter_context(patch.object(conclusion, end_contradiction.__name__, lambda *_: None))
+
+
+def _sum_from_the_row(stack: ExitStack) -> None:
+    """A sum is believed from its rows, without the chain that their signed end proves."""
+    stack.enter_context(patch.object(counted_effects, counted_effects._fault.__name__, lambda *_: None))
+
+
 def _record_a_call_twice(stack: ExitStack) -> None:
     """A call that an agent asks for again is a new call."""
     stack.enter_context(patch.object(driver, driver._is_recorded.__name__, lambda *_: False))
+
+
+def _fill_defaults_late(stack: ExitStack) -> None:
+    """The defaults of a tool are left to the tool, behind rules, question and record."""
+    stack.enter_context(patch.object(bindings, with_defaults.__name__, lambda _schema, args, *_: dict(args)))
 
 
 MUTANTS: Final[dict[str, Mutant]] = {
@@ -220,6 +248,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "skip_recheck": _skip_recheck,
     "blind_recheck": _blind_recheck,
     "take_any_answer": _take_any_answer,
+    "believe_the_digest": _believe_the_digest,
     "forget_the_key": _forget_the_key,
     "forget_to_wake": _forget_to_wake,
     "look_moves_time": _look_moves_time,
@@ -232,7 +261,10 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "ignore_the_index": _ignore_the_index,
     "believe_any_act": _believe_any_act,
     "believe_any_row": _believe_any_row,
+    "sum_from_the_row": _sum_from_the_row,
     "record_a_call_twice": _record_a_call_twice,
+    "fill_defaults_late": _fill_defaults_late,
+    "any_outcome": _any_outcome,
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
 from contextos.errors import LostReply, Unavailable
@@ -19,6 +19,10 @@ from contextos.sim.scheduler import Scheduler, pause
 REFUNDABLE = ("delivered", "returned")
 DEAR_CENTS = 99
 """Above the 25 cents that the directory allows the example's agent in one run."""
+
+
+SERVICE_DEFAULTS: Final = {"speed": "standard"}
+"""What the simulated payment service takes for an argument that is left out, as its schema says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ class Shop:
             return self.paid(earlier)
         if args["order_id"] not in self.orders or not 0 < args["amount_inr"] <= self.refundable(args["order_id"]):
             return _refused("not_refundable", "the order has not that much left to refund")
-        effect = Effect(len(self.effects) + 1, key, dict(args), context.run_id, context.tool_call_id, self._now_us())
+        args = {**SERVICE_DEFAULTS, **args}
+        effect = Effect(len(self.effects) + 1, key, args, context.run_id, context.tool_call_id, self._now_us())
         self.effects.append(effect)
         self._on_effect(effect)
         return self.paid(effect)

@@ -342,6 +342,9 @@ class SimulatedCode:
     def adapter(self, adapter: Adapter) -> str:
         return content_address(adapter.describe().adapter_id)
 
+    def packages(self, _adapter: Adapter) -> None:
+        """The simulated adapters import nothing."""
+
 
 @dataclass(slots=True)
 class SeededEntropy:

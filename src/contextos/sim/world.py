@@ -41,7 +41,7 @@ from contextos.sim.scheduler import Scheduler, immediately, pause
 from contextos.store.memory.stores import MemoryStores
 from contextos.trust.seal import seal
 
-START_US = 1_777_800_000_000_000
+START_US = 1_777_800_900_000_000
 SIM_UNSAFE = ("unsafe_local_approvals",)
 SIM_LIMITS = AdmissionLimits(breaker_failures_in_a_row=2, breaker_cool_down_ms=20_000)
 

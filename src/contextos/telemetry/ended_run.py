@@ -41,6 +41,7 @@ _READ: Final = frozenset(
         "approval.asked",
         "approval.answered",
         "approval.expired",
+        "approval.reasked",
         "approval.voided",
         "run.scored",
         "run.ended",

@@ -5,10 +5,11 @@ Each names the span to which it belongs. They have ids, names, digests and numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from contextos.contracts.entries.reading import void_answers
 from contextos.contracts.journal import Logged
 from contextos.telemetry import genai
 from contextos.telemetry.ended_run import Attributes, EndedRunEntries, error_type, identifiers
@@ -27,6 +28,7 @@ SEVERITIES: Final[dict[str, Severity]] = {
     "approval.asked": "info",
     "approval.answered": "info",
     "approval.expired": "warn",
+    "approval.reasked": "warn",
     "approval.voided": "warn",
     "tool.refused": "warn",
     "tool.retry_scheduled": "warn",
@@ -50,6 +52,7 @@ class Event:
 def run_events(run: EndedRunEntries) -> Iterator[Event]:
     """Yield the events of a run in the order of its entries; of scores those that failed, and no end that is fine."""
     always = {"contextos.run_id": run.run_id, "contextos.tenant_id": run.tenant_id}
+    void = void_answers(run.log)
     for entry in run.log:
         if entry.kind == "run.scored" and entry.body is not None:
             scored = span_id(run, "run")
@@ -62,7 +65,7 @@ def run_events(run: EndedRunEntries) -> Iterator[Event]:
             severity: Severity = (
                 "error" if entry.kind == "run.ended" and run.end in ("escalated", "exhausted") else known
             )
-            attributes = identifiers(always | _told(entry))
+            attributes = identifiers(always | _told(entry, void))
             yield Event(f"contextos.{entry.kind}", entry.at_us, severity, _span_of(run, entry), attributes)
 
 
@@ -72,7 +75,7 @@ def _span_of(run: EndedRunEntries, entry: Logged) -> str:
     return span_id(run, component_of(entry) or "run")
 
 
-def _told(entry: Logged) -> dict[str, Any]:
+def _told(entry: Logged, void: Container[int]) -> dict[str, Any]:
     """The ids and names of an entry, by the attribute. Reasons, arguments and what was shown are left out."""
     body = entry.body
     if body is None:
@@ -80,14 +83,16 @@ def _told(entry: Logged) -> dict[str, Any]:
     if entry.kind == "tool.refused":
         envelope = body["envelope"]
         told = {genai.TOOL_NAME: envelope["capability_id"], genai.TOOL_CALL_ID: envelope["tool_call_id"]}
-        return told | {genai.ERROR_TYPE: error_type((envelope["error"] or {}).get("code"))}
+        # What was done before is not sent again, and has no error.
+        return told | ({genai.ERROR_TYPE: error_type(envelope["error"].get("code"))} if envelope["error"] else {})
     if entry.kind == "capability.quarantined":
         return {genai.TOOL_NAME: body["capability_id"], "contextos.incidents": body["incidents"]}
     if entry.kind == "approval.asked":
         names = {"approval_id": "approval_id", "gate_id": "gate_id", "required_role": "required_role"}
         return {f"contextos.{name}": body[field] for name, field in names.items()}
     if entry.kind == "approval.answered":
-        return {"contextos.verdict": body["verdict"], "contextos.binding_digest": body["binding_digest"]}
+        verdict = "void" if entry.seq in void else body["verdict"]
+        return {"contextos.verdict": verdict, "contextos.binding_digest": body["binding_digest"]}
     if entry.kind == "effect.settled":
         return {"contextos.effect": body["happened"]}
     if entry.kind == "run.ended":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from contextos.contracts.entries.reading import void_answers
 from contextos.contracts.journal import Logged
 from contextos.telemetry import genai
 from contextos.telemetry.ended_run import EndedRunEntries, Value, error_type, identifiers
@@ -121,8 +122,10 @@ def _calls(run: EndedRunEntries) -> Iterator[Measurement]:
             continue
         envelope = entry.body["envelope"]
         found: dict[str, Value] = {genai.TOOL_NAME: envelope["capability_id"]}
-        if (error := envelope.get("error")) is not None:
+        if (error := envelope.get("error") or envelope.get("withheld")) is not None:
             found[genai.ERROR_TYPE] = error_type(error.get("code"))
+        if entry.kind == "tool.refused" and envelope["metadata"].get("made_by"):
+            continue  # it was done before
         if entry.kind == "tool.refused":
             yield Measurement("contextos.tool.refusals", 1, found)
         elif (dispatched := sent.get(entry.key)) is not None:
@@ -133,10 +136,12 @@ def _calls(run: EndedRunEntries) -> Iterator[Measurement]:
 
 def _approvals(run: EndedRunEntries) -> Iterator[Measurement]:
     asked: dict[str, Logged] = {}
+    void = void_answers(run.of("approval.answered", "approval.voided"))
     for entry in run.of("approval.asked", "approval.answered", "approval.expired"):
         if entry.kind == "approval.asked":
             asked[entry.key] = entry
         elif (question := asked.pop(entry.key, None)) is not None:
             verdict = entry.body["verdict"] if entry.kind == "approval.answered" else "expired"
+            verdict = "void" if entry.seq in void else verdict
             found: dict[str, Value] = {"contextos.gate_id": question.body["gate_id"], "contextos.verdict": verdict}
             yield Measurement("contextos.approval.wait", (entry.at_us - question.at_us) / 1e6, found)

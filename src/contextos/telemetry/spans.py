@@ -66,7 +66,14 @@ COMPONENTS: Final[dict[str, str]] = {
         "action.tool_gateway",
     ),
     **dict.fromkeys(
-        ("approval.asked", "approval.answered", "approval.expired", "approval.voided", "evidence.rechecked"),
+        (
+            "approval.asked",
+            "approval.answered",
+            "approval.expired",
+            "approval.reasked",
+            "approval.voided",
+            "evidence.rechecked",
+        ),
         "trust.approvals",
     ),
     "run.scored": "decision.scoring",
@@ -254,9 +261,10 @@ def _call(
 ) -> Span:
     last, sent = entries[-1], [one for one in entries if one.kind == "tool.dispatching"]
     envelope = last.body["envelope"]
-    error = envelope.get("error") or {}
-    outcome = "refused" if last.kind == "tool.refused" else last.body.get("outcome", "unknown")
-    failed = settlement is None and (outcome != "returned" or bool(error))
+    error = envelope.get("error") or envelope.get("withheld") or {}
+    refused = "replayed" if envelope["metadata"].get("made_by") else "refused"
+    outcome = refused if last.kind == "tool.refused" else last.body.get("outcome", "unknown")
+    failed = settlement is None and (outcome not in ("returned", "replayed") or bool(error))
     name, attributes = genai.tool_span(envelope["capability_id"], tool_call_id)
     found = {
         **attributes,

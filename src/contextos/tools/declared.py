@@ -17,10 +17,19 @@ from pydantic_core import PydanticSerializationError
 
 from contextos.action.registry import Registry
 from contextos.adapters.function.adapter import BusinessError, Function
+from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.evidence import IntegrityLevel
-from contextos.contracts.envelopes.tool import AdapterDefinition, CallContext, CapabilityDefinition, Idempotency
-from contextos.errors import InvalidArtifact, InvalidTool
+from contextos.contracts.envelopes.tool import (
+    AdapterDefinition,
+    AdapterReply,
+    CallContext,
+    CapabilityDefinition,
+    Idempotency,
+    ToolError,
+)
+from contextos.errors import InvalidArtifact, InvalidTool, MalformedJson
+from contextos.tools.exact import refuse_changed
 from contextos.tools.schemas import refuse_tool
 from contextos.tools.signatures import RESULT, Key, ToolSignature, read_signature, resolved_hints
 from contextos.trust.redact import scan_unsafe
@@ -71,20 +80,28 @@ class Tool(Generic[Parameters, Returned]):
         function: Function = self.function
         signature = self.signature
 
+        def answer(returned: Any) -> dict[str, Any] | AdapterReply:
+            """What the function returned. It has run, so a value of another type is no reason to call it again."""
+            try:
+                return output_of(signature, returned)
+            except (TypeError, MalformedJson) as error:
+                withheld = ToolError(code="unsafe_output", message=str(error))
+                return AdapterReply(withheld=withheld, cost_cents=self.definition.cost_cents)
+
         def called_with(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
             return {**_converted(signature, args), **_supplied(signature.dependencies, context)}
 
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
-            async def call_async(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-                return output_of(signature, await function(**called_with(args, context)))
+            async def call_async(args: Mapping[str, Any], context: CallContext) -> dict[str, Any] | AdapterReply:
+                return answer(await function(**called_with(args, context)))
 
             return call_async
 
         @functools.wraps(function)
-        def call(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-            return output_of(signature, function(**called_with(args, context)))
+        def call(args: Mapping[str, Any], context: CallContext) -> dict[str, Any] | AdapterReply:
+            return answer(function(**called_with(args, context)))
 
         return call
 
@@ -185,7 +202,8 @@ def output_of(signature: ToolSignature, returned: Any) -> dict[str, Any]:
     """Return what a function returned as the JSON object that the runtime checks against the output schema.
 
     Raises:
-        TypeError: it is not of the annotated type; after a write nobody knows then what it returned.
+        TypeError: it is not of the annotated type.
+        MalformedJson: it is of the type, and no JSON.
     """
     try:
         value = signature.returned.validate_python(returned, strict=True)
@@ -199,7 +217,10 @@ def output_of(signature: ToolSignature, returned: Any) -> dict[str, Any]:
 
 
 def _converted(signature: ToolSignature, args: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments in their annotated types. A failure is a refusal: the function has not run."""
+    """The arguments in their annotated types. A failure is a refusal: the function has not run.
+
+    The runtime filled in the defaults before it judged the call: one that is missing here would be used unseen.
+    """
     values = {}
     for name, value in args.items():
         argument = signature.arguments.get(name)
@@ -210,6 +231,8 @@ def _converted(signature: ToolSignature, args: Mapping[str, Any]) -> dict[str, A
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             raise BusinessError("invalid_arguments", f"the argument `{name}` is invalid: {first['msg']}") from None
+    refuse_changed(args, with_defaults(signature.input_schema, args))
+    refuse_changed(args, values)
     return values
 
 

@@ -14,13 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
 from pydantic import SecretStr, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.codec import own_copy
+from contextos.contracts.encoding.jcs import canonical, same_json
 from contextos.contracts.envelopes.tool import CallContext
-from contextos.errors import MalformedJson
+from contextos.errors import MalformedJson, Problem
+from contextos.tools.exact import as_json, refuse_inexact
 from contextos.tools.schemas import ARGUMENT_BOUNDS, OUTPUT_BOUNDS, refuse_tool, schema_of
 
 RESULT: Final = "result"
@@ -40,8 +41,8 @@ _DEPENDENCIES: Final = (Key, CallContext)
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument: its type, and its JSON Schema. If not `required`, the function's own default is used. `secret`: its
-    value is recorded nowhere.
+    """One argument: its type, and its JSON Schema. If not `required`, the schema has the default that the runtime fills
+    in. `secret`: its value is recorded nowhere.
     """
 
     adapter: TypeAdapter[Any]
@@ -140,6 +141,7 @@ def _argument(parameter: inspect.Parameter, hint: Any, name: str) -> Argument:
     # The type of a secret says how it is held; in JSON it is a text with the same bounds.
     in_json = adapted(_of_text(hint), name, at) if secret else adapter
     schema = schema_of(in_json, "validation", ARGUMENT_BOUNDS, tool=name, at=("arguments", parameter.name))
+    refuse_inexact(in_json, name, (parameter.name,))
     if default is inspect.Parameter.empty:
         return Argument(adapter, schema, required=True, secret=secret)
     if secret:
@@ -150,8 +152,10 @@ def _argument(parameter: inspect.Parameter, hint: Any, name: str) -> Argument:
         remedy = "use None or a tuple, and make the value in the function"
         refuse_tool(name, "mutable_default", (parameter.name,), f"the default of {at} can change", remedy)
     try:
-        adapter.validate_python(default)
-        written = orjson.loads(canonical(adapter.dump_python(default, mode="json")))
+        written = own_copy(as_json(default))
+        read = adapter.validate_json(canonical(written), strict=True)
+        if not same_json(as_json(read), written):
+            raise MalformedJson(Problem("", "changed", "it is read as another value", "state that one"))
     except (ValidationError, MalformedJson, PydanticUserError):
         remedy = "correct the default, or the type hint"
         refuse_tool(name, "wrong_default", (parameter.name,), f"the default of {at} is not of its type", remedy)

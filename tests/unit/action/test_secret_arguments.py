@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -196,4 +197,5 @@ def test_an_effect_of_another_process_is_found_by_all_but_its_secret(
         Logged(3, "call.answered", "1", 0, "", {"status": status, "step": "3/set", "failures": []}, ""),
         call("2", "me", "ana", mark := here.mark(RUN, TOOL, "password", SECRET)),
     ]
-    assert SecretArguments(log, here).done_elsewhere(TOOL, {"user": "ana", "password": mark}) == found
+    capability: Any = SimpleNamespace(capability_id=TOOL, definition=SimpleNamespace(input_schema={}))
+    assert SecretArguments(log, here).done_elsewhere(capability, {"user": "ana", "password": mark}) == found

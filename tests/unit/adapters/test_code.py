@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import functools
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from contextos.adapters import code as source_code
 from contextos.adapters.code import SourceCode
 from contextos.adapters.function.adapter import FunctionAdapter
 from contextos.adapters.function.loading import load_function_adapters
@@ -77,3 +82,19 @@ def test_a_wrapper_around_a_loaded_adapter_keeps_the_digest_of_what_was_loaded(t
         digests.append(code.adapter(Wrapper(loaded.adapters[0])))
     assert None not in digests
     assert len(set(digests)) == 2
+
+
+def test_threads_that_begin_at_once_read_what_an_adapter_imports_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+    adapter, read_packages = function(), source_code._packages_of
+
+    def slow(modules: Any) -> Any:
+        read.append(modules)
+        time.sleep(0.05)
+        return read_packages(())
+
+    monkeypatch.setattr(source_code, "_packages_of", slow)
+    code = SourceCode()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: code.packages(adapter), range(8)))
+    assert len(read) == 1

@@ -15,7 +15,7 @@ from contextos.store.memory.stores import MemoryStores
 from contextos.trust.seal import KeyRing
 from tests.issuer import NOW_S, TRUSTED, jwks, token
 from tests.unit.adapters.test_signed_directory import KEEPER, TENANTS, write
-from tests.world import TENANT, public_key, run
+from tests.world import TENANT, SystemEntropy, public_key, run
 
 AGENT = "agt_support"
 CLAIMS = ClaimNames(
@@ -54,6 +54,7 @@ def opened(
         claims=claims,
         keys=keys or KeyRing.from_seed(b"k" * 32),
         clock=clock,
+        entropy=SystemEntropy(),
     )
 
 

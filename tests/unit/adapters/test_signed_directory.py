@@ -15,7 +15,8 @@ from contextos.contracts.ports.storage import Stores
 from contextos.errors import InvalidInput, InvalidSettings, Unavailable
 from contextos.store.memory.stores import MemoryStores
 from contextos.store.sqlite.stores import SqliteStores
-from tests.world import TENANT, example, public_key, run
+from contextos.trust.seal import KeyRing
+from tests.world import TENANT, ManualClock, SystemEntropy, example, public_key, run
 
 KEEPER = b"d" * 32
 TENANTS = example("directory.json")
@@ -34,8 +35,12 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def sealing() -> dict[str, Any]:
+    return {"keys": KeyRing.from_seed(b"k" * 32), "clock": ManualClock(), "entropy": SystemEntropy()}
+
+
 def opened(file: Path, stores: Stores | None = None, **options: Any) -> SignedDirectory:
-    return SignedDirectory(file, [public_key(KEEPER)], stores or MemoryStores(), **options)
+    return SignedDirectory(file, [public_key(KEEPER)], stores or MemoryStores(), **sealing(), **options)
 
 
 async def resolved(directory: SignedDirectory, tenant: str = TENANT) -> Any:
@@ -72,7 +77,7 @@ def test_a_version_that_is_taken_up_meanwhile_is_not_that_of_people_who_were_rea
                 await self._now(tenant_id)
             return await super()._user(tenant_id, tenant, user_id)
 
-    directory = Interrupted(file, [public_key(KEEPER)], MemoryStores())
+    directory = Interrupted(file, [public_key(KEEPER)], MemoryStores(), **sealing())
     known = [run(resolved(directory)) for _ in range(2)]
     assert [(one.directory_version, one.user.role) for one in known] == [(3, "support_agent"), (4, "support_lead")]
 

@@ -29,7 +29,7 @@ def test_questions_wait_by_role_in_pages_newest_first(tmp_path: Path) -> None:
         second = await approvals.waiting(TENANT, role="finance_lead", limit=2, cursor=first.cursor)
         assert [one.run_id for one in (*first.items, *second.items)] == asked[::-1]
         assert second.cursor is None
-        await world.answer(asked[1])
+        await world.answer(asked[1], "denied")
         assert [one.run_id for one in (await approvals.waiting(TENANT)).items] == [asked[2], asked[0]]
 
     run(act())

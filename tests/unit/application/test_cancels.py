@@ -20,7 +20,7 @@ def test_a_statement_names_the_run_as_it_is_the_person_and_the_reason(tmp_path: 
         said = await cancels.statement(TENANT, "req_1", OPERATOR, "a double")
         act = json.loads(said.payload)
         length = await world.stores.tenant(TENANT).length(view.run_id)
-        assert act["arguments"] == {"run": view.run_id, "reason": "a double"}
+        assert act["arguments"] == {"run": view.run_id, "request_id": "req_1", "reason": "a double"}
         assert (act["actor"], act["tenant_id"], act["expected"]) == (OPERATOR, TENANT, length)
         assert said.signing_input("kid_1").count(b".") == 1
         with pytest.raises(NotFound):

@@ -297,6 +297,7 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "approvals list",
         "approvals approve",
         "approvals deny",
+        "approvals reask",
         "runs list",
         "runs show",
         "why",

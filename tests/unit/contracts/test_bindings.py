@@ -34,7 +34,7 @@ def test_arguments_come_with_their_provenance_and_the_rest_is_named() -> None:
         "ticket": {"from": "step", "pointer": "/open/ticket"},
         "absent": {"from": "request", "pointer": "/input/nothing"},
     }
-    args, provenance, missing = resolve_params(params, SOURCES)
+    args, provenance, missing = resolve_params(params, SOURCES, {})
     assert args == {"order": "ord_1", "reason": "damaged", "amount": None}, "null is a value"
     assert provenance == {"order": "request:/input/order", "reason": "literal", "amount": "evidence:/amount/value"}
     assert missing == ["absent", "ticket"]

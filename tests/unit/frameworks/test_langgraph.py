@@ -153,6 +153,7 @@ def test_arguments_that_its_model_refuses_do_not_reach_the_function() -> None:
     class Even(BaseModel):
         order: str
 
+    class Checked(Even):
         def model_post_init(self, context: Any) -> None:
             if self.order == "none":
                 raise ValueError("there is no such order")
@@ -162,8 +163,10 @@ def test_arguments_that_its_model_refuses_do_not_reach_the_function() -> None:
         raise AssertionError("it ran")
 
     governed = govern(tool(args_schema=Even)(pay), risk="irreversible", idempotency="none")
-    with pytest.raises(BusinessError, match="there is no such order"):
-        asyncio.run(governed(order="none"))
+    with pytest.raises(BusinessError, match="valid string"):
+        asyncio.run(governed(order=3))
+    with pytest.raises(InvalidTool, match="model_post_init"):
+        govern(tool(args_schema=Checked)(pay), risk="irreversible", idempotency="none")
 
 
 def test_a_tool_that_interrupts_does_not_take_the_answer_that_resumed_the_graph() -> None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.memories import CANDIDATES, review_key
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.evidence import EvidenceItem
+from contextos.contracts.envelopes.evidence import EvidenceItem, fact_digest
 from contextos.contracts.envelopes.memory import MemoryProposal, ReviewRefused
 from contextos.contracts.envelopes.pack import MemoryLayer
 from contextos.contracts.envelopes.plan import MemoryTemplate
@@ -28,7 +28,6 @@ from contextos.intelligence.memory import (
     propose_memories,
     review_proposal,
 )
-from contextos.intelligence.retrieval import fact_digest
 from contextos.store.memory.stores import MemoryStores
 
 T = TypeVar("T")
@@ -108,7 +107,7 @@ def refusal(store: Store, proposal_id: str, verdict: Any = "promote", **changes:
 
 
 async def believed(memories: StoredMemories) -> StoredMemories:
-    """Whether an act covers them is the question of `tests/unit/trust/journal/test_memory_rows.py`."""
+    """Whether an act covers them is the question of `tests/unit/trust/rows/test_memories.py`."""
     return memories
 
 

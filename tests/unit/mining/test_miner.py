@@ -75,6 +75,16 @@ def test_no_wrong_call_is_made(enforced: tuple[Any, World], wrong: dict[str, Any
     assert world.effects == []
 
 
+def test_an_option_at_its_default_is_the_call_that_was_recorded(enforced: tuple[Any, World]) -> None:
+    app, _ = enforced
+    args = {"text": "parcel lost 7", "limit": 10}
+    gate = open_gate(app, "at_its_default")
+    assert isinstance(gate.call("shop.search_tickets", args, call_id="left_out"), Done)
+    assert isinstance(gate.call("shop.search_tickets", {**args, "include_deleted": False}, call_id="stated"), Done)
+    refused = gate.call("shop.search_tickets", {**args, "include_deleted": True}, call_id="other")
+    assert isinstance(refused, Refused)
+
+
 def test_more_than_20_of_them_are_denied_outright() -> None:
     assert sum(one["verdict"] == "deny" for one in WRONG) >= 20
 

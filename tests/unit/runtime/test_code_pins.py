@@ -11,7 +11,7 @@ import pytest
 from contextos.contracts.envelopes.tool import CallContext
 from contextos.errors import Unavailable
 from contextos.runtime import state_machine
-from contextos.runtime.code_pins import code_now, pinned_adapters, with_code
+from contextos.runtime.code_pins import PinnedAdapters, code_now, with_code
 from contextos.runtime.environment import RunEnvironment
 from contextos.trust.journal.ledger import RunJournal
 from tests.world import TENANT, open_world, run
@@ -51,7 +51,7 @@ def test_code_whose_source_cannot_be_read_is_not_pinned(environment: RunEnvironm
 def test_an_adapter_whose_code_changed_is_neither_called_nor_asked(environment: RunEnvironment) -> None:
     pins = with_code(PIN_SET, environment)["pins"]
     args: Any = {"order_id": "ord_881", "amount_inr": 100, "currency": "INR"}
-    swapped = pinned_adapters(other(environment, "code:adp_payments", "sha256:4"), pins)
+    swapped = PinnedAdapters(other(environment, "code:adp_payments", "sha256:4"), pins)
     with pytest.raises(Unavailable, match="its code changed"):
         run(swapped["adp_payments"].call("issue_refund", args, CALL))
     with pytest.raises(Unavailable, match="its code changed"):
@@ -63,4 +63,4 @@ def test_an_adapter_whose_code_changed_is_neither_called_nor_asked(environment: 
 def test_an_adapter_without_a_pin_is_not_called_even_if_its_code_is_not_known(environment: RunEnvironment) -> None:
     unknown = other(environment, "code:adp_payments", None)
     with pytest.raises(Unavailable, match="its code changed"):
-        run(pinned_adapters(unknown, {})["adp_payments"].call("issue_refund", {}, CALL))
+        run(PinnedAdapters(unknown, {})["adp_payments"].call("issue_refund", {}, CALL))

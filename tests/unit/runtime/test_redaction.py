@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextos.contracts.envelopes.evidence import EvidenceItem
-from contextos.intelligence.retrieval import fact_digest
+from contextos.contracts.envelopes.evidence import EvidenceItem, fact_digest
 from contextos.runtime.redaction import cleanse_output, cleanse_text, redacted_items
 from tests.unit.control.example import pack
 

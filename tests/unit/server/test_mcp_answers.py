@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contextos.contracts.envelopes.tool import ToolError
-from contextos.errors import InvalidInput, Problem, Unavailable
+from contextos.errors import Integrity, InvalidInput, Problem, Unavailable
 from contextos.operations.gate.gate import Done, Reason, Refused, Waiting
 from contextos.server.mcp_answers import HOW_IT_ENDS, call_result, error_result, utc_text
 
@@ -54,7 +54,12 @@ def test_a_person_finds_the_question_at_the_link(waits_for: str) -> None:
 
 def test_an_error_of_the_runtime_is_a_result_with_a_remedy() -> None:
     silent = error_result(Unavailable("store", "it does not answer"))
-    assert silent.structured_content["reasons"][0]["remedy"] == "make the same call again"
+    assert silent.structured_content["reasons"][0]["remedy"] == "make exactly the same call again"
+    assert (silent.structured_content["status"], silent.structured_content["waits_for"]) == ("waiting", "engine")
+    broken = error_result(Integrity("the row is not believed"))
+    assert (broken.is_error, broken.structured_content["status"]) == (True, "failed")
+    for unknown in (silent, broken):
+        assert "a call may have been made" in unknown.content[0].text
     wrong = error_result(InvalidInput(Problem("/x", "bad", "it is wrong", "correct it")))
     assert wrong.content[0].text == "refused: it is wrong; correct it"
 

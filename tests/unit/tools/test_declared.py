@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from contextos import CallContext, Key, read, write
 from contextos.contracts.envelopes.tool import AdapterReply, Idempotency
-from contextos.errors import InvalidTool, LostReply, Unavailable
+from contextos.errors import InvalidTool
 from contextos.tools.declared import Tool
 from contextos.tools.toolset import toolset
 
@@ -93,10 +93,10 @@ def test_a_tool_is_still_the_function() -> None:
 
 
 def test_arguments_arrive_in_their_types_and_dependencies_are_supplied() -> None:
-    assert governed(ci_status, {"service": "a"}).output == {"commit": "a", "green": True}
+    assert governed(ci_status, {"service": "a", "build": None}).output == {"commit": "a", "green": True}
     given = {"service": "a", "build": {"commit": "c", "green": False}}
     assert governed(ci_status, given).output == {"commit": "c", "green": False}
-    assert governed(rollback, {"service": "abc", "env": "prod"}).output == {"number": 4}
+    assert governed(rollback, {"service": "abc", "env": "prod", "steps": 1}).output == {"number": 4}
     opened = governed(opens_at, {"window": {"opens": "2026-05-04T09:00:00Z"}})
     assert opened.output == {"result": "2026-05-04T09:00:00Z"}, "what is no object is held as `result`"
     assert governed(pause, {"service": "a"}).output == {}
@@ -131,21 +131,26 @@ def test_what_does_not_convert_is_refused_before_the_function_runs(args: dict[st
     assert reply.error.code == "invalid_arguments"
 
 
-def test_an_output_of_another_type_is_a_fault() -> None:
-    @read()
+@pytest.mark.parametrize(
+    "value", ["text", None, object(), 2**70, "\ud800"], ids=["text", "nothing", "object", "large", "half"]
+)
+def test_an_output_of_another_type_is_an_answer_that_does_not_fit(value: Any) -> None:
+    """The function has run: nobody calls it again, and nobody is asked whether it happened."""
+
+    @read(name="wrong")
     def wrong() -> int:
         """A number."""
-        return "text"  # type: ignore[return-value]
+        return value  # type: ignore[no-any-return]
 
-    @write(risk="reversible", idempotency="none")
+    @write(risk="reversible", idempotency="none", cost_cents=3)
     def wrong_write() -> int:
         """A number."""
-        return "text"  # type: ignore[return-value]
+        return value  # type: ignore[no-any-return]
 
-    with pytest.raises(Unavailable):
-        governed(wrong, {})
-    with pytest.raises(LostReply):
-        governed(wrong_write, {})
+    for tool, cents in ((wrong, 0), (wrong_write, 3)):
+        reply = governed(tool, {})
+        assert (reply.output, reply.error, reply.cost_cents) == (None, None, cents)
+        assert reply.withheld is not None
 
 
 def test_a_lookup_is_asked_with_the_key() -> None:

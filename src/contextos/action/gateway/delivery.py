@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from contextos.action.breaker_adapter import circuit_open_until_us, expect_call
 from contextos.action.budget import BudgetUsed, CallTime, call_time
 from contextos.action.gateway.result_validation import Cleanse
 from contextos.action.quarantine import OpenIncidents, incident
 from contextos.action.secret_arguments import SECRET_LOST, SecretArguments
-from contextos.contracts.documents.operations import OperationDocument
+from contextos.contracts.documents.operations import BucketEnd, CountedEffect, OperationDocument
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
@@ -32,6 +32,23 @@ CIRCUIT_OPEN: Final = Failure(code="tool_failed", detail="the circuit of the too
 
 OperationFault = Callable[[str, OperationDocument], Awaitable[str | None]]
 """(document key, row of the idempotency table) -> why the row is not believed, or None."""
+
+
+class EffectCounter(Protocol):
+    """The effects that a tenant's history buckets count, each proved by what this runtime signed."""
+
+    async def read(self, bucket: str, since_us: int, *, limit: int) -> tuple[BucketEnd, Sequence[CountedEffect] | None]:
+        """Return where a bucket ends, and its effects since then (Unix microseconds); None for more than `limit`.
+
+        Raises `Integrity` if an effect is missing, moved, made up or altered.
+        """
+        ...
+
+    def count(
+        self, bucket: str, end: BucketEnd, operation: str, at_us: int, numbers: Mapping[str, int | float]
+    ) -> tuple[Write, ...]:
+        """Build the writes that count one more effect. They fail the commit if the bucket does not end at `end`."""
+        ...
 
 
 @final_fields
@@ -72,9 +89,9 @@ class DispatchPorts:
     """The ports and functions that are needed to send calls. A replay has no adapters and needs none.
 
     `headers` takes a tool call id and whether the adapter is external. `deferred` builds the decision record of a
-    waiting run, for the reason named. `spent` returns what the run has used so far. `recheck` takes the key of an
-    attempt and checks identities and pinned artifacts again. `exchange` obtains the credential of one attempt.
-    `quarantine_key` is of the version of a capability that the run is pinned to.
+    waiting run, for the reason named. `spent` returns what the run has used so far. `recheck` takes the key and the
+    tool of an attempt, and checks identities and pinned artifacts again. `exchange` obtains the credential of one
+    attempt. `quarantine_key` is of the version of a capability that the run is pinned to.
     """
 
     store: Store
@@ -88,8 +105,9 @@ class DispatchPorts:
     spent: Callable[[], BudgetUsed]
     check_settlement: CheckSettlement
     operation_fault: OperationFault
+    effects: EffectCounter
     proved_cancels: ProvedCancels
-    recheck: Callable[[str], Awaitable[PreconditionResult]]
+    recheck: Callable[[str, Capability], Awaitable[PreconditionResult]]
     exchange: Exchange
     quarantine_key: Callable[[Capability], str]
     open_incidents: OpenIncidents
@@ -100,7 +118,8 @@ class DispatchPorts:
 class ClearedCall:
     """A call that passed every check of the gateway. `operation` is the recorded answer of `look_up_operation`.
 
-    `preconditions` are checks that must still hold in the commit that claims the operation for this run.
+    `preconditions` are checks that must still hold in the commit that claims the operation for this run. `counts` signs
+    the writes that count the call in the history, which a replay does not make.
     """
 
     envelope: ToolCallEnvelope
@@ -110,6 +129,7 @@ class ClearedCall:
     approval: Redeemed | None
     operation: Mapping[str, Any]
     preconditions: Sequence[Write]
+    counts: Callable[[], Sequence[Write]] = tuple
 
     @property
     def redemption(self) -> tuple[Write, ...]:

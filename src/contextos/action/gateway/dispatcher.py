@@ -32,12 +32,12 @@ from contextos.action.registry import Registry
 from contextos.action.secret_arguments import call_with
 from contextos.contracts.envelopes.tool import AdapterReply, Settled, ToolCallEnvelope, ToolError, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.journal import CLOCK_MARGIN_US, Parked, Write
+from contextos.contracts.journal import CLOCK_MARGIN_US, VOID_ANSWER, Parked, Write
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.seams import Journal, RecordRequest
 from contextos.contracts.scope import Capability, RunScope
-from contextos.errors import CircuitOpen, Integrity, LostReply, Unavailable
+from contextos.errors import CircuitOpen, LostReply, Unavailable
 
 
 @final_fields
@@ -203,7 +203,8 @@ class Dispatcher:
             now_us=self.journal.now_us if on_tape else self.ports.clock.now_us(),
         )
         lookup_checks = idempotency.lookup_preconditions(run_id, call.capability, key, call.operation)
-        self.journal.stage(claimed, *call.redemption, *lookup_checks, *call.preconditions)
+        counts = () if on_tape else call.counts()
+        self.journal.stage(claimed, *call.redemption, *lookup_checks, *call.preconditions, *counts)
         return claimed
 
     def _is_budget_spent(self, capability: Capability) -> bool:
@@ -319,16 +320,14 @@ class Dispatcher:
         So a process that can only append to the journal cannot move money. A `keys` document that somebody else
         releases is not believed, because this run does not show it.
 
-        Raises:
-            Integrity: the settlement is refused. The claim is not ended, and the run stays suspended.
+        An entry that is no valid settlement changes nothing: the run goes on waiting for one.
         """
-        self.journal.derive("record.revised", f"uncertain/{key}", self.ports.deferred("effect_uncertain", key))
-        await self.journal.commit(wake_at_us=0)
-        _, answer = await self.journal.wait(("effect.settled",), key, wake_at_us=0, on_timeout=None)
-        where = f"`{self.journal.run_id}` entry {self.journal.log()[-1].seq} (`effect.settled`)"
-        refused = await self.ports.check_settlement(key, envelope, answer)
-        if refused:
-            raise Integrity(f"{where} is refused: {refused}; the run stays suspended until an operator inspects it")
+        while True:
+            self.journal.derive("record.revised", f"uncertain/{key}", self.ports.deferred("effect_uncertain", key))
+            await self.journal.commit(wake_at_us=0)
+            kind, answer = await self.journal.wait(("effect.settled",), key, wake_at_us=0, on_timeout=None)
+            if kind != VOID_ANSWER and await self.ports.check_settlement(key, envelope, answer) is None:
+                break
         result = result_of_settlement(envelope, Settled.model_validate(answer))
         self.journal.stage(idempotency.complete_key(claimed, result, happened=result.status == "completed"))
         await self.journal.commit()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, Final
 
 from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.registry import Registry
@@ -12,7 +12,7 @@ from contextos.action.seen_content import SeenContent
 from contextos.contracts.controls import CheckArgs
 from contextos.contracts.entries.derived import TracedArgument
 from contextos.contracts.envelopes.policy import PolicyDecision
-from contextos.contracts.envelopes.tool import ToolStatus
+from contextos.contracts.envelopes.tool import ToolStatus, Withheld
 from contextos.contracts.journal import Write
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.seams import Approvals, Journal, Policy
@@ -22,8 +22,8 @@ from contextos.contracts.scope import Capability, Fact, Redeemed, RunScope, Step
 @final_fields
 class Refusal:
     """The result of a call that a guard (one check of the gateway) refused: its status, an error code
-    and the reason. `made_by` names the run and the call that did a replayed operation. `facts` names the limit that
-    was exhausted.
+    and the reason. `made_by` names the run and the call that did a replayed operation, and `withheld` why its answer
+    is not here. `facts` names the limit that was exhausted.
     """
 
     status: ToolStatus
@@ -35,6 +35,12 @@ class Refusal:
     decision: PolicyDecision | None = None
     made_by: Mapping[str, str] | None = None
     facts: tuple[str, ...] = ()
+    withheld: Withheld | None = None
+
+
+UNUSABLE: Final = Withheld(
+    code="unsafe_output", detail="the operation was done before, and what was answered then is withheld"
+)
 
 
 @final_fields
@@ -44,7 +50,7 @@ class GuardedCall:
     `key` is `<plan revision>/<step id>`. `evidence` holds the evidence about these arguments, by name; `frozen` is what
     of it is in use. `traced` says where each argument was found; it is empty if the run has seen nothing untrusted.
     `operation` is the recorded answer of `look_up_operation`. `preconditions` are checks that must still hold in the
-    commit that records the call.
+    commit that records the call; `counts` builds the writes that count it in the history.
     """
 
     step_call: StepCall
@@ -59,6 +65,7 @@ class GuardedCall:
     frozen: tuple[Fact, ...] = ()
     approval: Redeemed | None = None
     preconditions: tuple[Write, ...] = ()
+    counts: Callable[[], tuple[Write, ...]] = tuple
     history: Mapping[str, Any] = field(default_factory=dict)
     traced: Mapping[str, TracedArgument] = field(default_factory=dict)
 

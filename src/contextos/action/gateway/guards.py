@@ -14,10 +14,11 @@ from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency
 from contextos.action.gateway.deciding import bounds_on_call, decide_call, decides_otherwise
 from contextos.action.gateway.evidence import permissions_of, reads_evidence
-from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
+from contextos.action.gateway.guarded_call import UNUSABLE, GuardContext, GuardedCall, Refusal
 from contextos.action.quarantine import is_quarantined, quarantine_detail
 from contextos.contracts.controls import required_of
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
+from contextos.contracts.encoding.defaults import without_null_defaults
 from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.encoding.redacted import redacted_places, without_secret_arguments
@@ -88,9 +89,10 @@ async def well_formed(context: GuardContext, call: GuardedCall) -> GuardedCall |
 
 async def consistent_with_request(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
     """Refuse an argument that differs from the value that the request gives for it."""
+    given = without_null_defaults(call.capability.definition.input_schema, call.args)
     for permission in permissions_of(context.scope, call.capability.capability_id):
         for argument, where in permission.agrees_with.items():
-            stated, final = resolve_pointer(context.scope.received.fields, where), call.args.get(argument, MISSING)
+            stated, final = resolve_pointer(context.scope.received.fields, where), given.get(argument, MISSING)
             if final is MISSING:
                 continue
             if stated is MISSING or not same_json(stated, final):
@@ -111,10 +113,16 @@ async def in_session(context: GuardContext, call: GuardedCall) -> GuardedCall | 
     """Refuse a call after the end of the run's time limit (session). Runs before a person is asked and before the
     call.
     """
+    over = session_end(context)
+    return replace(over, decision=call.decision) if over else call
+
+
+def session_end(context: GuardContext) -> Refusal | None:
+    """Return the refusal of every call after the end of the run's time limit, or None before it."""
     session = context.scope.session
-    if session is not None and context.scope.session_over(context.journal.now_us):
-        return Refusal("blocked", "budget_exhausted", session.limit, decision=call.decision, facts=(SESSION_LIMIT,))
-    return call
+    if session is None or not context.scope.session_over(context.journal.now_us):
+        return None
+    return Refusal("blocked", "budget_exhausted", session.limit, facts=(SESSION_LIMIT,))
 
 
 async def policy_allows(
@@ -131,9 +139,8 @@ async def policy_allows(
         code = "policy_eval_error" if decision.reason == "indeterminate" else "policy_denied"
         return Refusal("blocked", code, decision.why_denied, decision=decision)
     # An active gate lifts constraints marked `unless_approved`; the next guards obtain its approval.
-    problems = context.check_args(
-        bounds_on_call(context, call, decision), without_secret_arguments(call.args), bool(decision.gates)
-    )
+    given = without_null_defaults(call.capability.definition.input_schema, without_secret_arguments(call.args))
+    problems = context.check_args(bounds_on_call(context, call, decision), given, bool(decision.gates))
     if problems:
         problem = problems[0]
         return Refusal("rejected", "argument_out_of_bounds", problem.detail, problem.pointer, decision=decision)
@@ -146,7 +153,7 @@ async def idempotency_check(context: GuardContext, call: GuardedCall) -> Guarded
         return call
     definition = call.capability.definition
     key = idempotency.key_for_call(context.scope, definition.idempotency, call.capability.capability_id, call.step_call)
-    if definition.secrets and (earlier := context.ports.secrets.done_elsewhere(call.step_call.step.tool, call.args)):
+    if definition.secrets and (earlier := context.ports.secrets.done_elsewhere(call.capability, call.args)):
         detail = f"the call `{earlier}` did the same but for its secret, which nobody can compare any more"
         return Refusal("rejected", "idempotency_conflict", detail)
     operation = await _look_up(context, call, key, "before")
@@ -156,7 +163,7 @@ async def idempotency_check(context: GuardContext, call: GuardedCall) -> Guarded
         return Refusal("blocked", "approval_denied", "a person denied this operation before; a denial is final")
     if operation["state"] == "other_body":
         return Refusal("rejected", "idempotency_conflict", f"key `{key}` was used with other arguments")
-    if operation["state"] == "completed":
+    if operation["state"] in ("completed", "unusable"):
         return Refusal(
             "completed",
             "replayed",
@@ -164,12 +171,11 @@ async def idempotency_check(context: GuardContext, call: GuardedCall) -> Guarded
             output=operation["output"],
             mutations=tuple(operation["mutations"]),
             made_by=operation["made_by"],
+            withheld=UNUSABLE if operation["state"] == "unusable" else None,
         )
     if operation["state"] == "claimed" and context.scope.session is not None:
         detail = f"another run is doing the operation, and {context.scope.session.limit}"
         return Refusal("blocked", "budget_exhausted", detail, facts=(SESSION_LIMIT,))
-    if operation["state"] == "unusable":
-        return Refusal("blocked", "unsafe_output", "the operation was done before, and its output was refused")
     return replace(call, idempotency_key=key, operation=operation)
 
 
@@ -301,7 +307,7 @@ async def credentialed(context: GuardContext, call: GuardedCall) -> GuardedCall 
         return Refusal("blocked", "identity_refused", "the user's delegation is not live; ask for it again")
     if call.capability.definition.kind == "read":
         return call
-    rechecked = await context.ports.recheck(call.key)
+    rechecked = await context.ports.recheck(call.key, call.capability)
     if rechecked.failure:
         return Refusal("blocked", rechecked.failure.code, rechecked.failure.detail)
     return replace(call, preconditions=(ACTIVE_SETS.check(ACTIVE_SET_KEY, rechecked.policies_version),))

@@ -3,27 +3,27 @@
 Each dispatched effect is counted in one bucket for each declared fact: those of one user, agent, tenant or argument
 value. The count is written in the commit that dispatches the call, with a compare-and-set on the bucket, so two runs
 cannot pass a limit together. An effect counts until its operation is released, which says that it did not happen.
-Source: docs/adr/0023-history-is-read-from-buckets.md.
+Source: docs/adr/0023-history-is-read-from-buckets.md, docs/adr/0061-a-sum-is-read-from-a-signed-chain.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, Final
 
 from contextos.action.gateway import guards, idempotency
 from contextos.action.gateway.deciding import decides_otherwise
-from contextos.action.gateway.delivery import DispatchPorts
+from contextos.action.gateway.delivery import DispatchPorts, EffectCounter
 from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
 from contextos.action.gateway.observing import is_from_above
 from contextos.contracts.documents.collection import find_documents
 from contextos.contracts.documents.operations import (
-    COUNTED_EFFECTS,
-    HISTORY_BUCKETS,
     OPERATIONS,
+    BucketEnd,
     CountedEffect,
-    HistoryBucket,
+    counted_numbers,
     operation_key,
 )
 from contextos.contracts.encoding.jcs import content_address
@@ -73,16 +73,16 @@ async def read_history(
 
     async def look() -> dict[str, Any]:
         now_us = journal.time_us
-        found = await find_documents(ports.store, *(HISTORY_BUCKETS.place(bucket) for bucket in set(buckets.values())))
-        # The versions are read first: an effect that is counted meanwhile fails the commit that relies on them.
-        documents = {bucket: found.one(HISTORY_BUCKETS, bucket) for bucket in sorted(set(buckets.values()))}
+        ends: dict[str, BucketEnd] = {}
         values = {}
+        # An effect that is counted meanwhile fails the commit that relies on where a bucket ended. Of two facts that
+        # read one bucket at different moments, the earlier end counts.
         for name, bucket in buckets.items():
-            value = await _aggregate(ports, facts[name], bucket, operation, now_us)
+            value, end = await _aggregate(ports, facts[name], bucket, operation, now_us)
             if value is not None:
                 values[name] = value
-        versions = {bucket: document.version if document else 0 for bucket, document in documents.items()}
-        return {"facts": values, "at_us": now_us, "buckets": versions}
+            ends.setdefault(bucket, end)
+        return {"facts": values, "at_us": now_us, "buckets": {bucket: asdict(ends[bucket]) for bucket in sorted(ends)}}
 
     answer: dict[str, Any] = await journal.record("history.read", key, {"buckets": dict(buckets)}, look)
     return answer
@@ -90,18 +90,22 @@ async def read_history(
 
 async def _aggregate(
     ports: DispatchPorts, fact: HistoryFact, bucket: str, operation: str, now_us: int
+) -> tuple[int | float | None, BucketEnd]:
+    """The value of one fact, and where its bucket ended. None if there is too much to add up, or an effect whose number
+    is missing or below 0.
+    """
+    since_us = max(0, now_us - fact.window_s * 1_000_000)
+    end, counted = await ports.effects.read(bucket, since_us, limit=MAX_COUNTED)
+    if counted is None:
+        return None, end
+    # A later effect of an operation replaces an earlier one, which was released in between.
+    effects = {one.operation: one for one in counted if one.operation != operation}
+    return await _added_up(ports, fact, effects), end
+
+
+async def _added_up(
+    ports: DispatchPorts, fact: HistoryFact, effects: Mapping[str, CountedEffect]
 ) -> int | float | None:
-    """The value of one fact; None if there is too much to add up, or an effect whose number is missing or below 0."""
-    effects: dict[str, CountedEffect] = {}
-    after = f"{bucket}/{max(0, now_us - fact.window_s * 1_000_000):020d}"
-    while page := await COUNTED_EFFECTS.page(ports.store, prefix=f"{bucket}/", after=after):
-        # A later entry of an operation replaces an earlier one, which was released in between.
-        effects |= {one.body.operation: one.body for one in page if one.body.operation != operation}
-        after = page[-1].key
-        if len(effects) > MAX_COUNTED:
-            return None
-    if not effects:
-        return 0
     operations = await find_documents(ports.store, *(OPERATIONS.place(name) for name in effects))
     counted = []
     for name, effect in effects.items():
@@ -118,21 +122,16 @@ async def _aggregate(
 
 
 def reservation(
-    capability_id: str, idempotency_key: str, args: Mapping[str, Any], answer: Mapping[str, Any]
+    counter: EffectCounter, operation: str, args: Mapping[str, Any], answer: Mapping[str, Any]
 ) -> tuple[Write, ...]:
     """Build the writes that count this call in every bucket of the recorded `answer`.
 
     They fail the commit if another effect was counted since the answer was read.
     """
-    numbers = {
-        name: value for name, value in args.items() if isinstance(value, int | float) and not isinstance(value, bool)
-    }
-    effect = CountedEffect(operation_key(capability_id, idempotency_key), answer["at_us"], numbers)
-    writes = []
-    for bucket, version in answer["buckets"].items():
-        writes.append(HISTORY_BUCKETS.write(bucket, version, HistoryBucket(capability_id)))
-        writes.append(COUNTED_EFFECTS.write(f"{bucket}/{answer['at_us']:020d}/{idempotency_key}", 0, effect))
-    return tuple(writes)
+    numbers = counted_numbers(args)
+    ends = {bucket: BucketEnd(**end) for bucket, end in answer["buckets"].items()}
+    counts = [counter.count(bucket, end, operation, answer["at_us"], numbers) for bucket, end in ends.items()]
+    return tuple(write for writes in counts for write in writes)
 
 
 async def history_known(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
@@ -161,9 +160,8 @@ async def reserved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
                 return again
         elif again.decision is None or decides_otherwise(context, before.decision, again.decision):
             return Refusal("blocked", "approval_void", "what happened meanwhile needs another approval")
-    key = _operation_of(context, call)
-    counts = reservation(call.capability.capability_id, key, call.args, call.history)
-    return replace(call, preconditions=(*call.preconditions, *counts))
+    operation = operation_key(call.capability.capability_id, _operation_of(context, call))
+    return replace(call, counts=partial(reservation, context.ports.effects, operation, call.args, call.history))
 
 
 def _buckets(context: GuardContext, call: GuardedCall) -> dict[str, str]:

@@ -74,9 +74,9 @@ async def look_up_operation(
     """Read the state of an operation (by its idempotency key), and record it as one answer.
 
     `state` is `free`, `completed` (with the stored output, and in `made_by` the run and the call that did it),
-    `unusable` (done, but its output was refused), `other_body` (the key belongs to other arguments) or `claimed` (by
-    another run). `claimed` is returned only when an approval is used or after the session's end; otherwise the run is
-    suspended and reads again later.
+    `unusable` (as `completed`, but its answer is withheld), `other_body` (the key belongs to other arguments) or
+    `claimed` (by another run). `claimed` is returned only when an approval is used or after the session's end;
+    otherwise the run is suspended and reads again later.
 
     Raises:
         Integrity: the signed journal of the run that the stored row names does not show what the row states.
@@ -111,12 +111,11 @@ async def look_up_operation(
                 break
         if known.body.fingerprint != fingerprint:
             return {**answer, "state": "other_body"}
-        if known.body.state == "completed":
-            output, mutations = known.body.output, list(known.body.mutations)
+        if known.body.state in ("completed", "unusable"):
             made_by = {"run_id": known.body.run_id, "tool_call_id": known.body.tool_call_id}
-            return {**answer, "state": "completed", "output": output, "mutations": mutations, "made_by": made_by}
-        if known.body.state == "unusable":
-            return {**answer, "state": "unusable"}
+            output = known.body.output if known.body.state == "completed" else None
+            done = {"output": output, "mutations": list(known.body.mutations), "made_by": made_by}
+            return {**answer, "state": known.body.state, **done}
         if known.body.state == "released":
             return {**answer, "version": known.version}
         now_us = ports.clock.now_us()
@@ -254,7 +253,8 @@ def complete_key(
     """
     ((_, claim),) = OPERATIONS.written((claimed,))
     if happened:
-        state: Literal["completed", "unusable"] = "completed" if result.status == "completed" else "unusable"
+        good = result.status == "completed" and result.withheld is None
+        state: Literal["completed", "unusable"] = "completed" if good else "unusable"
         ended = replace(claim, state=state, output=result.output, mutations=result.mutations)
     else:
         ended = replace(claim, state="released")

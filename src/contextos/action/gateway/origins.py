@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
+from contextos.contracts.encoding.defaults import is_default
 from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.entries.derived import TracedArguments
 
@@ -15,7 +16,12 @@ async def traced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refu
     asked = context.ports.secrets.asked(call.args) if definition.secrets else None
     # A client can read elsewhere what the gateway never sees, so a stated destination is always looked for.
     always = context.policy.reads_origins or asked is not None or bool(definition.destinations)
-    found = context.seen.trace(call.key, without_secret_arguments(call.args), context.scope, always=always) or {}
+    args = without_secret_arguments(call.args)
+    if call.capability.adapter.type == "function":
+        # The author of the code chose its defaults; those of a foreign server are content like any other.
+        schema = definition.input_schema
+        args = {name: one for name, one in args.items() if not is_default(schema, name, one)}
+    found = context.seen.trace(call.key, args, context.scope, always=always) or {}
     if asked is not None:
         # Their values were looked for when the agent sent them.
         found = dict(sorted({**found, **asked.traced}.items()))

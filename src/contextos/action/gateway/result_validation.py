@@ -1,7 +1,8 @@
 """Check an adapter's reply and turn it into the status, output and error of a result envelope.
 
-Refuses output that is too large, does not satisfy the capability's schema, or contains unsafe text. Of such output only
-the reason is kept. Output that differs from what was asked is refused and kept, because it says what happened.
+Withholds output that is too large, does not satisfy the capability's schema, or contains unsafe text: only the reason,
+the digest and the size are kept. Output that differs from what was asked is withheld from the agent and kept, because
+it says what happened. A write whose output is withheld was made; a read has failed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from contextos.contracts.envelopes.tool import (
     ToolError,
     ToolResultEnvelope,
     ToolStatus,
+    Withheld,
 )
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter, Clock
@@ -35,6 +37,20 @@ Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
 """output -> (redacted output, redaction rules applied, problems with unsafe text)."""
 
 
+@final_fields
+class CheckedReply:
+    """What an adapter's reply comes to: the members of a result envelope, and the redaction rules that applied.
+
+    Of a write whose answer is withheld the status is `completed`: the call was made.
+    """
+
+    status: ToolStatus
+    output: Any = None
+    error: ToolError | None = None
+    withheld: Withheld | None = None
+    redacted: tuple[str, ...] = ()
+
+
 def validate_reply(
     registry: Registry,
     cleanse: Cleanse,
@@ -44,50 +60,78 @@ def validate_reply(
     outcome: str,
     why: str,
     code: str,
-) -> tuple[ToolStatus, Any, ToolError | None, tuple[str, ...]]:
-    """Check an adapter's reply. Returns (status, output, error, names of the redaction rules that applied).
+) -> CheckedReply:
+    """Check an adapter's reply.
 
-    `args` are the arguments of the call: an output that does not repeat them as declared fails, and is kept. Without a
-    reply, `outcome` is `unknown` or `not_sent`, and `code` and `why` say what stopped the call.
+    `args` are the arguments of the call: an output that does not repeat them as declared is kept, and withheld. Without
+    a reply, `outcome` is `unknown` or `not_sent`, and `code` and `why` say what stopped the call.
     """
     if reply is None:
         status: ToolStatus = "paused" if outcome == "unknown" else "failed"
         code = "effect_uncertain" if outcome == "unknown" else code
         said, applied, unsafe = cleanse(why)
         message = f"the reason cannot be kept: {unsafe[0].detail}" if unsafe else said
-        return status, None, ToolError(code=code, message=message, retryable=True), applied
+        return CheckedReply(status, error=ToolError(code=code, message=message, retryable=True), redacted=applied)
     if reply.error is not None:
         kept, applied, unsafe = cleanse(reply.error.to_json())
         if unsafe:
             message = f"the adapter's error cannot be kept: {unsafe[0].detail}"
-            return "failed", None, ToolError(code="unsafe_output", message=message), applied
-        return "error", None, ToolError.model_validate(kept), applied
+            return CheckedReply("failed", error=ToolError(code="unsafe_output", message=message), redacted=applied)
+        return CheckedReply("error", error=ToolError.model_validate(kept), redacted=applied)
+    output, withheld, pointer, applied = _checked_output(registry, cleanse, capability, args, reply)
+    writes = capability.definition.kind == "write"
+    if withheld is None or writes:
+        # No answer is a reason to say that a write was not made.
+        return CheckedReply("completed" if writes else "ok", output, None, withheld, applied)
+    error = ToolError(code=withheld.code, message=withheld.detail, pointer=pointer)
+    return CheckedReply("failed", output, error, withheld, applied)
+
+
+def _checked_output(
+    registry: Registry, cleanse: Cleanse, capability: Capability, args: Mapping[str, Any], reply: AdapterReply
+) -> tuple[Any, Withheld | None, str | None, tuple[str, ...]]:
+    """Returns (what is kept of an output, why it is withheld or None, a pointer to the fault, redaction rules)."""
+    if reply.withheld is not None:
+        why, applied = _kept_reason(cleanse, reply.withheld)
+        return None, _withheld(why.message), why.pointer, applied
+    if (output := reply.output) is None:
+        return None, _withheld("there is no output"), None, ()
     try:
-        fits = reply.output is not None and len(canonical(reply.output)) <= MAX_OUTPUT_BYTES
+        size = len(canonical(output))
     except InvalidInput as invalid:
-        return "failed", None, ToolError(code="unsafe_output", message=f"the output is not JSON: {invalid}"), ()
-    if not fits:
-        return "failed", None, ToolError(code="unsafe_output", message="the output is absent or too large"), ()
-    problem = registry.check(capability, "output", reply.output)
-    if problem:
+        return None, _withheld(f"the output is not JSON: {invalid}"), None, ()
+    if size > MAX_OUTPUT_BYTES:
+        return None, _withheld(f"the output has more than {MAX_OUTPUT_BYTES} bytes", size=size), None, ()
+    kept, applied, unsafe = cleanse(output)
+    # A digest of a secret could be inverted.
+    known = (
+        {"size": size}
+        if any(one.code == "secret" for one in unsafe)
+        else {"size": size, "digest": content_address(kept)}
+    )
+    if problem := registry.check(capability, "output", output):
         # The pointer has names of members, which can be secret: it is that of the redacted output.
-        kept, applied, unsafe = cleanse(reply.output)
         again = None if unsafe else registry.check(capability, "output", kept)
-        message = f"{problem.detail} at `{again.pointer}`" if again else problem.detail
-        return "failed", None, ToolError(code="unsafe_output", message=message), applied
-    output, applied, unsafe = cleanse(reply.output)
+        detail = f"{problem.detail} at `{again.pointer}`" if again else problem.detail
+        return None, _withheld(detail, **known), None, applied
     if unsafe:
-        unsafe_output = ToolError(code="unsafe_output", message=unsafe[0].detail, pointer=unsafe[0].pointer)
-        return "failed", None, unsafe_output, applied
-    differs = disagreement(capability, args, reply.output)
-    if differs:
-        return (
-            "failed",
-            output,
-            ToolError(code="output_disagrees", message=differs.detail, pointer=differs.pointer),
-            applied,
-        )
-    return ("completed" if capability.definition.kind == "write" else "ok"), output, None, applied
+        return None, _withheld(unsafe[0].detail, **known), unsafe[0].pointer, applied
+    if differs := disagreement(capability, args, output):
+        withheld = Withheld(code="output_disagrees", detail=differs.detail, **known)
+        return kept, withheld, differs.pointer, applied
+    return kept, None, None, applied
+
+
+def _withheld(detail: str, **known: Any) -> Withheld:
+    return Withheld(code="unsafe_output", detail=detail, **known)
+
+
+def _kept_reason(cleanse: Cleanse, withheld: ToolError) -> tuple[ToolError, tuple[str, ...]]:
+    """Returns (why an adapter withholds an answer, redaction rules). Its place has names that the server chose."""
+    kept, applied, unsafe = cleanse(withheld.to_json())
+    if unsafe:
+        kept = {"code": withheld.code, "message": "the answer cannot be taken, and its fault has an unsafe place"}
+    return ToolError.model_validate(kept), applied
 
 
 def disagreement(capability: Capability, args: Mapping[str, Any], output: Any) -> Problem | None:
@@ -136,13 +180,12 @@ class AttemptOutcome:
             InvalidInput: the reply forms no valid envelope. Nothing of it is recorded.
         """
         envelope, approval = self.envelope, self.approval
-        status, output, error, redacted = validate_reply(
-            self.registry, self.cleanse, self.capability, envelope.args, reply, outcome, why, code
-        )
+        checked = validate_reply(self.registry, self.cleanse, self.capability, envelope.args, reply, outcome, why, code)
         effect = self.capability.definition.kind == "write"
         # Time between the reply and the run's next turn counts neither for the call nor for the run.
         waited_us = self.adapter.yielded_turn.waited_us if isinstance(self.adapter, BreakerAdapter) else 0
-        cited = [tool_ref(envelope.capability_id, envelope.tool_call_id)] if status in ("ok", "completed") else []
+        used = checked.status in ("ok", "completed") and checked.withheld is None
+        cited = [tool_ref(envelope.capability_id, envelope.tool_call_id)] if used else []
         wire = {
             "envelope_version": "contextos.tool_result.v1",
             "tool_call_id": envelope.tool_call_id,
@@ -150,9 +193,10 @@ class AttemptOutcome:
             "trace_id": envelope.trace_id,
             "session_id": envelope.session_id,
             "capability_id": envelope.capability_id,
-            "status": status,
-            "output": output,
-            "error": error.to_json() if error else None,
+            "status": checked.status,
+            "output": checked.output,
+            "error": checked.error.to_json() if checked.error else None,
+            **({"withheld": checked.withheld.to_json()} if checked.withheld else {}),
             "artifacts": [],
             "citations": [{"evidence_ref": ref} for ref in cited],
             "mutations": self.cleanse_text(reply.mutations) if reply else [],
@@ -160,7 +204,7 @@ class AttemptOutcome:
             "policy_decision_id": envelope.policy_decision_id,
             "latency_ms": max(0, self.clock.now_us() - self.began_us - waited_us) / 1_000,
             "metadata": {
-                "redaction_applied": bool(redacted),
+                "redaction_applied": bool(checked.redacted),
                 "retries": self.retries,
                 "cost_cents": reply.cost_cents if reply else 0,
                 **(
@@ -175,9 +219,9 @@ class AttemptOutcome:
         return {
             "outcome": outcome,
             "envelope": wire,
-            "output_digest": content_address(output),
+            "output_digest": content_address(checked.output),
             "cost_cents": cost,
-            # A refused output is still an effect; only an error that the adapter reports means that there was none.
+            # Only an error that the adapter reports means that there was no effect.
             "happened": effect and reply is not None and (reply.error is None or bool(reply.mutations)),
             **({"waited_us": waited_us} if waited_us else {}),
         }

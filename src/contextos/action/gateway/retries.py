@@ -112,7 +112,7 @@ async def _recheck(journal: Journal, ports: DispatchPorts, delivery: Delivery) -
         return Failure(code="cancelled", detail="the run was cancelled; nothing more was sent")
     if operation["denied"]:
         return Failure(code="approval_denied", detail="a person denied this operation meanwhile")
-    rechecked = await ports.recheck(delivery.key)
+    rechecked = await ports.recheck(delivery.key, call.capability)
     lookup_checks = idempotency.lookup_preconditions(journal.run_id, call.capability, key, operation)
     delivery.checks = (*lookup_checks, ACTIVE_SETS.check(ACTIVE_SET_KEY, rechecked.policies_version))
     return rechecked.failure

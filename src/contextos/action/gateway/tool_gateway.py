@@ -86,6 +86,9 @@ class Gateway:
                 refused.append(passed)
                 break
             cleared.append(passed)
+        if cleared and (over := guards.session_end(self.context)):
+            # It ended while the later calls were checked.
+            return [self._refused_after(calls[0], cleared[0], over)]
         sent = await self._dispatcher().deliver_all(cleared)
         results = [self._result(*one) for one in zip(calls, cleared, sent, strict=False)]
         return results if sent and isinstance(sent[-1], Failure) else [*results, *refused]
@@ -136,16 +139,18 @@ class Gateway:
             approval=guarded.approval,
             operation=guarded.operation,
             preconditions=guarded.preconditions,
+            counts=guarded.counts,
         )
 
     def _result(self, call: StepCall, cleared: ClearedCall, result: ToolResultEnvelope | Failure) -> ToolResultEnvelope:
         """The result of a call, or of the refusal of the issuer of its credential."""
         if isinstance(result, ToolResultEnvelope):
             return result
-        refusal = Refusal("blocked", result.code, result.detail)
-        return self._refused(
-            call, cleared.envelope.tool_call_id, cleared.key, cleared.envelope.policy_decision_id, refusal
-        )
+        return self._refused_after(call, cleared, Refusal("blocked", result.code, result.detail))
+
+    def _refused_after(self, call: StepCall, cleared: ClearedCall, refusal: Refusal) -> ToolResultEnvelope:
+        envelope = cleared.envelope
+        return self._refused(call, envelope.tool_call_id, cleared.key, envelope.policy_decision_id, refusal)
 
     def envelope(self, guarded: GuardedCall) -> ToolCallEnvelope:
         """Build the envelope of a call: the object that is recorded and sent."""
@@ -198,12 +203,15 @@ class Gateway:
             output=refusal.output,
             error=_error_of(refusal),
             artifacts=(),
-            citations=(Citation(evidence_ref=tool_ref(call.step.tool, made_by["tool_call_id"])),) if made_by else (),
+            citations=(Citation(evidence_ref=tool_ref(call.step.tool, made_by["tool_call_id"])),)
+            if made_by and not refusal.withheld
+            else (),
             mutations=refusal.mutations,
             risk_tags=(),
             policy_decision_id=decision_id,
             latency_ms=0,
             metadata={"idempotent_replayed": True, "made_by": dict(made_by)} if made_by else {},
+            **({"withheld": refusal.withheld} if refusal.withheld else {}),
         )
         self.context.journal.derive("tool.refused", key, {"envelope": result.to_json()})
         return result

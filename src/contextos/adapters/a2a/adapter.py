@@ -24,9 +24,9 @@ from uuid import uuid4
 from contextos.action.foreign_code import LOOKUP_PASSES, ForeignFaults
 from contextos.action.secret_redactor import SecretRedactor
 from contextos.adapters.a2a.definitions import A2aConnection, SkillOperation, is_pinned, skill_misfit
-from contextos.adapters.a2a.tasks import ACTIVE, AgentAnswer, AgentRefusal, BadAnswer, reply_of
+from contextos.adapters.a2a.tasks import ACTIVE, AgentAnswer, AgentRefusal, BadAnswer, UnreadableTask, reply_of
 from contextos.adapters.foreign.adapter_file import with_auth
-from contextos.adapters.foreign.replies import stated_error
+from contextos.adapters.foreign.replies import stated_error, unreadable_answer
 from contextos.adapters.foreign.server_adapter import ServerAdapter
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, CapabilityDefinition
@@ -78,6 +78,9 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
                 faults.uncertain(f"its task did not end in {context.timeout_ms} ms")
             except BadAnswer as bad:
                 faults.uncertain(str(bad))
+            except UnreadableTask as fault:
+                final = fault.done if declared.kind == "write" else fault.whole
+                reply = unreadable_answer(fault.problem, declared, self._redactor(context).redact, final=final)
             except LostReply:
                 if declared.kind == "write":
                     raise

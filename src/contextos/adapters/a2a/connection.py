@@ -30,11 +30,25 @@ from a2a.types import (
 from a2a.utils.constants import PROTOCOL_VERSION_1_0, TransportProtocol
 
 from contextos.adapters.a2a.definitions import A2aConnection, SkillOperation
-from contextos.adapters.a2a.tasks import REFUSED_CALLERS, AgentAnswer, AgentRefusal, BadAnswer
-from contextos.adapters.outbound import UNSENT_HEADERS, OutboundClient, OutboundRequest, OutboundResponse
+from contextos.adapters.a2a.tasks import (
+    REFUSED_CALLERS,
+    AgentAnswer,
+    AgentRefusal,
+    BadAnswer,
+    UnreadableTask,
+    says_done,
+)
+from contextos.adapters.foreign.refused_json import is_whole, read_refused, says_twice
+from contextos.adapters.outbound import (
+    UNSENT_HEADERS,
+    AnswerTooLarge,
+    OutboundClient,
+    OutboundRequest,
+    OutboundResponse,
+)
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
-from contextos.errors import InvalidInput, LostReply, Unavailable
+from contextos.errors import InvalidInput, LostReply, MalformedJson, Problem, Unavailable
 
 AGENT_TIMEOUT_S: Final = 120
 MAX_SKILLS: Final = 1_000
@@ -151,10 +165,19 @@ class _Bridge(httpx.AsyncBaseTransport):
         asked = loads(await request.aread())
         headers = {name: value for name, value in request.headers.items() if name not in UNSENT_HEADERS}
         # A number of protobuf is a double: the canonical form writes 4200 and not 4200.0.
-        answer = await self.exchange(OutboundRequest("POST", str(request.url), headers, canonical(asked)))
+        try:
+            answer = await self.exchange(OutboundRequest("POST", str(request.url), headers, canonical(asked)))
+        except AnswerTooLarge as large:
+            raise UnreadableTask(Problem("", "too_large", "it has more bytes than are read")) from large
         if answer.status in REFUSED_CALLERS:
             raise AgentRefusal(answer.status, over_http=True)
-        body = loads(answer.body) if answer.status == 200 else None
+        try:
+            body = loads(answer.body) if answer.status == 200 else None
+        except MalformedJson as malformed:
+            said = read_refused(answer.body)
+            own = isinstance(said, dict) and said.get("id") == asked["id"] and not says_twice(malformed.problems, 4)
+            done = own and says_done(said.get("result"))
+            raise UnreadableTask(malformed.problems[0], done=done, whole=is_whole(answer.body)) from None
         if not isinstance(body, dict) or (body.get("jsonrpc"), body.get("id")) != ("2.0", asked["id"]):
             raise BadAnswer("the agent did not answer this request")
         if (error := body.get("error")) is not None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from contextos.adapters.a2a.definitions import SkillOperation
 from contextos.adapters.foreign.replies import stated_error
 from contextos.contracts.envelopes.tool import AdapterReply, CapabilityDefinition
-from contextos.errors import LostReply
+from contextos.errors import LostReply, Problem
 
 ACTIVE: Final = frozenset({"submitted", "working"})
 REFUSING: Final = frozenset({"failed", "rejected"})
@@ -46,6 +46,25 @@ class AgentRefusal(Exception):
 
 class BadAnswer(Exception):
     """An answer that is none. The text is ours."""
+
+
+class UnreadableTask(Exception):
+    """An answer that cannot be taken: `problem` says why and where. `done`: it says that its task was completed, and
+    `whole` that another attempt would get the same one.
+    """
+
+    def __init__(self, problem: Problem, *, done: bool = False, whole: bool = True) -> None:
+        super().__init__(problem.code)
+        self.problem, self.done, self.whole = problem, done, whole
+
+
+def says_done(result: Any) -> bool:
+    """Return whether the result of a request holds a task that was completed, or a message, which is done."""
+    found = result.get("task", result) if isinstance(result, Mapping) else None
+    if not isinstance(found, Mapping):
+        return False
+    status = found.get("status")
+    return "message" in found or (isinstance(status, Mapping) and status.get("state") == "TASK_STATE_COMPLETED")
 
 
 @dataclass(frozen=True, slots=True)

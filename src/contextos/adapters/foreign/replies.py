@@ -1,4 +1,5 @@
-"""The errors that end a call of a foreign server: what it states itself, and that its definition changed.
+"""The errors that end a call of a foreign server: what it states itself, that its definition changed, and that its
+answer cannot be taken.
 
 The text of a server is bounded, and can be written as UTF-8.
 """
@@ -6,13 +7,17 @@ The text of a server is bounded, and can be written as UTF-8.
 from __future__ import annotations
 
 import logging
-from typing import Final
+import re
+from collections.abc import Callable
+from typing import Any, Final
 
 from contextos.contracts.encoding.secret_shapes import shortened
 from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, CapabilityDefinition, ToolError
+from contextos.errors import LostReply, Problem, Unavailable
 
 MAX_SAID_CHARS: Final = 2_000
 
+_LITERAL: Final = re.compile(r"^`[^`]*` ")
 _LOG: Final = logging.getLogger("contextos.adapters")
 
 
@@ -34,3 +39,25 @@ def definition_drift(capability_id: str, kind: str) -> AdapterReply:
         remedy=f"draft the adapter again with `contextos adapters add {kind}`, review the change, and publish it",
     )
     return AdapterReply(error=error, cost_cents=0)
+
+
+def unreadable_answer(
+    problem: Problem, declared: CapabilityDefinition, redact: Callable[[Any], Any], *, final: bool
+) -> AdapterReply:
+    """Return the reply of a call that was answered, and whose answer cannot be taken. `problem` says why, and where in
+    the answer. `final`: a write was done, whatever else the answer says; another attempt of a read gets no other.
+
+    Raises:
+        LostReply: it is a write, and may have happened.
+        Unavailable: it is a read, and another attempt can get a whole answer.
+    """
+    if not final and declared.kind == "write":
+        why = f"its answer cannot be read ({problem.code}); look before it is sent again"
+        raise LostReply(f"`{declared.name}` may have happened: {why}")
+    if not final:
+        raise Unavailable(declared.name, f"its answer cannot be read ({problem.code})")
+    # Without the value itself, which could be what a pack declares secret.
+    detail, place = _LITERAL.sub("the value ", problem.detail), redact(problem.pointer)
+    why = f"the answer cannot be taken: {detail}{place and f' at `{place}`'}"
+    withheld = ToolError(code="unsafe_output", message=shortened(why, MAX_SAID_CHARS), pointer=place or None)
+    return AdapterReply(withheld=withheld, cost_cents=declared.cost_cents)

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn
 
+from contextos.adapters.function.imports import Imports
+from contextos.adapters.function.packages import PackageFiles
 from contextos.adapters.function.sources import SourceFiles, tree_digest
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.jcs import digest as digest_of
@@ -33,15 +35,16 @@ _METHODS: Final = ("describe", "call", "lookup")
 class LoadedAdapters:
     """The adapters of one entry, and the digest of the code that they were loaded from.
 
-    The digest covers the bytes of the entry and of its helpers, and the versions of the installed packages that they
-    import. For an installed entry it covers every file of its package. `made` says that a function of the entry made
-    the adapters for this deployment. An entry that is an adapter itself is one object for all deployments of the
-    process, so none of them closes it.
+    The digest covers the bytes of the entry and of its helpers. For an installed entry it covers every file of its
+    package. `packages` are the other files that the code can run, as they were before it ran. `made` says that a
+    function of the entry made the adapters for this deployment. An entry that is an adapter itself is one object for
+    all deployments of the process, so none of them closes it.
     """
 
     adapters: tuple[Adapter, ...]
     code_digest: str
     made: bool
+    packages: PackageFiles | None = None
 
 
 def load_function_adapters(
@@ -69,6 +72,7 @@ def load_function_adapters(
     by_function = False
     with _Loading(path):
         sources.check_imports()
+        packages = PackageFiles(_imports(module, sources), sources.root)
         found: Any = getattr(sources.load(), attribute, None)
         if callable(found) and not _is_adapter(found):
             found, by_function = found(workspace or root), True
@@ -78,7 +82,7 @@ def load_function_adapters(
     if not adapters:
         remedy = "make it an adapter, or a function of the workspace that returns adapters"
         _refuse(path, "no_adapter", f"`{attribute}` is no adapter and makes none", remedy)
-    return LoadedAdapters(adapters, _code_digest(module, sources), by_function)
+    return LoadedAdapters(adapters, _code_digest(module, sources), by_function, packages)
 
 
 def source_digest(path: str, *, root: Path) -> str:
@@ -115,14 +119,16 @@ def _pinned(path: str, file: Path, digest: str | None) -> bytes:
 
 
 def _code_digest(module: str, sources: SourceFiles) -> str:
-    code: dict[str, Any] = {
-        "files": {name: digest_of(source) for name, source in sources.code.items()},
-        "packages": sources.packages(),
-    }
+    code: dict[str, Any] = {"files": {name: digest_of(source) for name, source in sources.code.items()}}
     package = importlib.util.find_spec(module.partition(".")[0]) if not module.endswith(".py") else None
     if package is not None and package.submodule_search_locations:
         code["package"] = [tree_digest(Path(place)) for place in sorted(package.submodule_search_locations)]
     return content_address(code)
+
+
+def _imports(module: str, sources: SourceFiles) -> Imports:
+    """What an entry imports; an installed one also the rest of its package."""
+    return sources.imports() | Imports(frozenset() if module.endswith(".py") else frozenset({module}))
 
 
 def _file(path: str, module: str, root: Path) -> Path:

@@ -7,31 +7,26 @@ of any other file of the workspace is refused: by reading the code before it run
 
 from __future__ import annotations
 
-import ast
 import builtins
 import importlib
 import importlib.util
 import os
 import sys
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib import metadata
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from contextos.adapters.function.imports import Imports, read_imports
+from contextos.adapters.function.packages import INSTALLED_FOLDERS
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.jcs import digest as digest_of
 
 PACKAGE_PREFIX: Final = "contextos_function_"
-INSTALLED_FOLDERS: Final = ("site-packages", "dist-packages")
-
-_PARSING: Final = threading.Lock()
-"""`ast.parse` keeps its depth in one counter of the interpreter, and fails if two threads parse at once (gh-106905)."""
 
 
 class UnlistedImport(ImportError):
@@ -102,8 +97,8 @@ class SourceFiles:
             UnlistedImport: one names a file of the workspace that is not listed.
             SyntaxError: a file is not Python.
         """
-        for module, source in self.code.items():
-            for name in self._imports(module, source):
+        for module in self.code:
+            for name in sorted(self._imports(module).names):
                 self.refuse_unlisted(name)
 
     def load(self) -> ModuleType:
@@ -126,28 +121,18 @@ class SourceFiles:
             on_failure.pop_all()
         return module
 
-    def packages(self) -> dict[str, str]:
-        """Return the version of each installed package that the files import, by its import name."""
-        names: set[str] = set()
-        for module, source in self.code.items():
-            names |= {name.partition(".")[0] for name in self._imports(module, source)}
-        foreign = {name for name in names if name not in sys.stdlib_module_names and not self.holds(name)}
-        return {name: _version(name) for name in sorted(foreign - {"", "contextos"})}
+    def imports(self) -> Imports:
+        """Return what the files import that is not one of them."""
+        found = Imports()
+        for module in self.code:
+            found |= self._imports(module)
+        return Imports(
+            frozenset(one for one in found.names if not self.holds(one.partition(".")[0])), found.runs_others
+        )
 
-    def _imports(self, module: str, source: bytes) -> Iterator[str]:
-        """Yield the absolute dotted name of everything that a file imports by a statement."""
-        parents = module.split(".") if self.is_package(module) else module.split(".")[:-1]
-        with _PARSING:
-            tree = ast.parse(source, str(self.paths[module]))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                origin = parents[: len(parents) + 1 - node.level] if node.level else []
-                origin += [node.module] if node.module else []
-                yield ".".join(origin)
-                # Each name can be an attribute or a file of its own.
-                yield from (".".join([*origin, alias.name]) for alias in node.names)
+    def _imports(self, module: str) -> Imports:
+        file = str(self.paths[module])
+        return read_imports(self.code[module], module, is_package=self.is_package(module), file=file)
 
     def _is_beside(self, name: str) -> bool:
         if name.partition(".")[0] in sys.stdlib_module_names:
@@ -246,14 +231,6 @@ def _is_module(place: Path) -> bool:
 
 def _is_init(file: Path | None) -> bool:
     return file is not None and file.name == "__init__.py"
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except (metadata.PackageNotFoundError, ValueError):
-        owners = metadata.packages_distributions().get(name, ())
-        return ", ".join(f"{owner} {metadata.version(owner)}" for owner in sorted(set(owners)))
 
 
 def tree_digest(folder: Path) -> str:

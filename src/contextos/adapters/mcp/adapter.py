@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from contextos.action.secret_redactor import SecretRedactor
 from contextos.adapters.foreign.adapter_file import with_auth
-from contextos.adapters.foreign.replies import stated_error
+from contextos.adapters.foreign.replies import stated_error, unreadable_answer
 from contextos.adapters.foreign.server_adapter import ServerAdapter
 from contextos.adapters.loop_thread import LoopThread
 from contextos.adapters.mcp.definitions import (
@@ -194,6 +194,8 @@ class McpAdapter(ServerAdapter[Operation]):
     ) -> AdapterReply:
         from mcp import MCPError
 
+        from contextos.adapters.mcp.messages import CUT_SHORT, UnreadableAnswer
+
         redact = SecretRedactor([*self._named.secrets(os.environ), context.access_token]).redact
         try:
             if isinstance(operation, ResourceOperation):
@@ -201,6 +203,9 @@ class McpAdapter(ServerAdapter[Operation]):
             if operation.key_argument is not None and context.idempotency_key is not None:
                 args[operation.key_argument] = context.idempotency_key
             return _reply(await session.call_tool(operation.tool, args, trace), operation, declared, redact)
+        except UnreadableAnswer as fault:
+            final = fault.succeeded if declared.kind == "write" else fault.problem.code not in CUT_SHORT
+            return unreadable_answer(fault.problem, declared, redact, final=final)
         except MCPError as error:
             if error.code != BAD_ARGUMENTS or declared.kind == "write":
                 raise
@@ -307,8 +312,10 @@ def _reply(
         return AdapterReply(
             output={"texts": texts, "omitted": len(answer.content) - len(texts)}, cost_cents=declared.cost_cents
         )
-    output = redact(answer.structured) if isinstance(answer.structured, dict) else None
-    return AdapterReply(output=output, cost_cents=declared.cost_cents)
+    if not isinstance(answer.structured, dict):
+        absent = Problem("/structuredContent", "no_object", "the structured content is absent, or is not an object")
+        return unreadable_answer(absent, declared, redact, final=True)
+    return AdapterReply(output=redact(answer.structured), cost_cents=declared.cost_cents)
 
 
 def _contents(answer: ResourceAnswer, uri: str, declared: CapabilityDefinition, redact: Redact) -> AdapterReply:

@@ -30,11 +30,13 @@ from mcp.types import (
 )
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.mcp.early_lists import EarlyLists
+from contextos.adapters.mcp.messages import UnreadableAnswer, is_success
 from contextos.adapters.mcp.transports import HttpTransport, StdioTransport
+from contextos.contracts.encoding.codec import problems_of
 from contextos.errors import Unavailable
 
 SESSION_TIMEOUT_S: Final = 30.0
@@ -66,6 +68,13 @@ class ListedTools(BaseModel):
     model_config = ConfigDict(extra="ignore")
     tools: list[dict[str, Any]]
     next_cursor: str | None = Field(default=None, alias="nextCursor")
+
+
+class WrappedAnswer(BaseModel):
+    """The answer to `tools/call` as `MessageReader` wraps it: `said` is the result as the server sent it."""
+
+    model_config = ConfigDict(extra="ignore")
+    meta: dict[str, Any] = Field(alias="_meta")
 
 
 class ToolAnswer(BaseModel):
@@ -114,6 +123,8 @@ class McpSession:
                 raise ConnectionError("the server did not open a session")
             return await self._opened.result().send_request(request, kind)
         except MCPError as error:
+            if fault := self.transport.reader.fault_of(error):
+                raise fault from None
             self._retired = self._retired or error.code == CONNECTION_CLOSED
             raise
         finally:
@@ -142,14 +153,24 @@ class McpSession:
         raise Unavailable("the server", detail, remedy="use one that offers only what is needed")
 
     async def call_tool(self, tool: str, arguments: dict[str, Any], trace: Mapping[str, str] = NO_TRACE) -> ToolAnswer:
+        """Call a tool. Raises `UnreadableAnswer`, or whatever the SDK raises."""
         params = CallToolRequestParams(name=tool, arguments=arguments, _meta=_meta(trace))
         with _only_in(trace):
-            return await self.ask(CallToolRequest(params=params), ToolAnswer)
+            wrapped = await self.ask(CallToolRequest(params=params), WrappedAnswer)
+        result = wrapped.meta["said"]
+        try:
+            return ToolAnswer.model_validate(result, by_name=False)
+        except ValidationError as error:
+            raise UnreadableAnswer(problems_of(error, result)[0], succeeded=is_success(result)) from None
 
     async def read_resource(self, uri: str, trace: Mapping[str, str] = NO_TRACE) -> ResourceAnswer:
+        """Read a resource. Raises `UnreadableAnswer`, or whatever the SDK raises."""
         params = ReadResourceRequestParams(uri=uri, _meta=_meta(trace))
-        with _only_in(trace):
-            return await self.ask(ReadResourceRequest(params=params), ResourceAnswer)
+        try:
+            with _only_in(trace):
+                return await self.ask(ReadResourceRequest(params=params), ResourceAnswer)
+        except ValidationError as error:
+            raise UnreadableAnswer(problems_of(error)[0], succeeded=True) from None
 
     def retire(self) -> None:
         """End the session when the requests that others wait for are answered. Does not wait."""

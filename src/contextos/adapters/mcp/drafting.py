@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contextos.action.schema_profile import without_misfit_defaults
 from contextos.adapters.foreign.drafting import (
     TEXT_OUTPUT,
     DraftRow,
@@ -92,11 +93,16 @@ def _add_tool(draft: FileDraft, tool: Mapping[str, Any], names: list[str], *, re
         if not capability or capability in draft.capabilities or names.count(name) > 1:
             raise InvalidInput(Problem("", "duplicate", "its name is empty, or another tool has it", "rename it"))
         output, output_schema = _output_of(tool)
+        input_schema, misfits = without_misfit_defaults(_closed(tool.get("inputSchema")))
+        if misfits:
+            why += f"; its default at `{misfits[0][:80]}` does not fit its schema, and is left out"
+        if output == "structured" and output_schema.get("additionalProperties") is True:
+            why += "; its answers can have more than their schema names, which is recorded too"
         declared = drafted_capability(
             capability,
             reads=reads,
             leaves=draft.external or annotations.get("openWorldHint") is True,
-            input_schema=_closed(tool.get("inputSchema")),
+            input_schema=input_schema,
             output_schema=output_schema,
             description=str(tool.get("description") or tool.get("title") or ""),
         )
@@ -134,7 +140,7 @@ def _output_of(tool: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the form of the output and its schema: the server's own, where all of it can be enforced."""
     if isinstance(tool.get("outputSchema"), dict):
         try:
-            schema = _closed(tool["outputSchema"])
+            schema = _as_stated(tool["outputSchema"])
             check_drafted({**_PROBE, "output_schema": schema})
         except InvalidInput:
             return "text", dict(TEXT_OUTPUT)
@@ -150,6 +156,18 @@ _PROBE: Final[Mapping[str, Any]] = {
     "input_schema": {"type": "object", "additionalProperties": False},
     "idempotency": {"strategy": "none"},
 }
+
+
+def _as_stated(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of an output. Closed, it would refuse answers of calls that were made; so it says that it is
+    open where the server does not say otherwise, as JSON Schema does.
+    """
+    made = {name: value for name, value in schema.items() if name not in DROPPED_KEYWORDS}
+    return (
+        made
+        if {"additionalProperties", "unevaluatedProperties"} & made.keys()
+        else {**made, "additionalProperties": True}
+    )
 
 
 def _closed(schema: Any, depth: int = 0) -> dict[str, Any]:

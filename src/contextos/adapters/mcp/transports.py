@@ -1,15 +1,18 @@
 """The two transports of an MCP client, bounded: what a server sends is counted before the SDK parses it.
 
-The SDK's own stdio transport reads a line of any length, and its HTTP transport a body of any length. Here a server
-that sends more than `MAX_MCP_BYTES` in one message, or without being asked, loses its connection. So does one that
-writes to stdout what is no message. No stream for unasked messages is opened, no redirect is followed, no proxy of the
-environment is used, and a compressed body is refused, because its size is not known before it is read.
+The SDK's own stdio transport reads a line of any length, and its HTTP transport a body of any length. Here a message of
+more than `MAX_MCP_BYTES` is not kept, and the call that it answers fails. A server that sends more than that without
+being asked, or a line of more than `MAX_STDOUT_LINE_BYTES`, whose end is not waited for, loses its connection. A line
+that is not a message is left out, so that a fault stays with the call whose answer it is. No stream for unasked
+messages is opened, no redirect is followed, no proxy of the environment is used, and a compressed body is refused,
+because its size is not known before it is read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
@@ -21,10 +24,11 @@ import anyio.lowlevel
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCRequest, jsonrpc_message_adapter
+from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 
 from contextos.adapters.mcp.definitions import McpConnection
-from contextos.adapters.outbound import UNSENT_HEADERS, OutboundClient, OutboundRequest
+from contextos.adapters.mcp.messages import MAX_MCP_BYTES, SCANNED_BYTES, TOO_LARGE, MessageReader
+from contextos.adapters.outbound import UNSENT_HEADERS, AnswerTooLarge, OutboundClient, OutboundRequest
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput
@@ -33,13 +37,14 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.client._transport import TransportStreams
 
-MAX_MCP_BYTES: Final = 2 << 20
+MAX_STDOUT_LINE_BYTES: Final = 4 * MAX_MCP_BYTES
 MAX_STDERR_BYTES: Final = 4096
 MAX_WROTE_CHARS: Final = 300
 CHUNK_BYTES: Final = 65_536
 EXIT_GRACE_S: Final = 1.0
 EXIT_POLL_S: Final = 0.005
 REQUEST_TIMEOUT_S: Final = 120
+_EVENT_LINES: Final = re.compile(rb"\r\n|\n|\r")
 KEPT_HEADERS: Final = frozenset({"content-type", "mcp-session-id"})
 
 
@@ -52,6 +57,7 @@ class StdioTransport:
     def __init__(self, command: Sequence[str], env: Mapping[str, str], folder: Path) -> None:
         self.received_bytes = 0
         self.stderr_tail = b""
+        self.reader = MessageReader()
         self._command, self._env, self._folder = command, env, folder
         self._unasked = 0
         self._pid: int | None = None
@@ -114,7 +120,7 @@ class StdioTransport:
         over: asyncio.Event,
     ) -> None:
         assert process.stdout is not None, "it was started with a pipe"
-        line = bytearray()
+        line = _Line()
         # The session learns of an end, of whatever kind, by the end of this stream.
         async with AsyncExitStack() as on_exit:
             await on_exit.enter_async_context(to_session)
@@ -122,17 +128,27 @@ class StdioTransport:
             with suppress(ValueError, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                 while chunk := await process.stdout.read(CHUNK_BYTES):
                     self.received_bytes += len(chunk)
-                    self._unasked += len(chunk)
-                    if self._unasked > MAX_MCP_BYTES:
-                        return
                     *ended, rest = chunk.split(b"\n")
                     for one in ended:
-                        line += one
-                        if line.strip():
-                            message = jsonrpc_message_adapter.validate_python(_parsed(bytes(line)), by_name=False)
+                        line.add(one)
+                        for message in self._messages(line):
                             await to_session.send(SessionMessage(message))
-                        line.clear()
-                    line += rest
+                        line = _Line()
+                    line.add(rest)
+                    if line.is_endless or self._unasked > MAX_MCP_BYTES:
+                        return
+
+    def _messages(self, line: _Line) -> list[JSONRPCMessage]:
+        """The messages of a line. Whatever answers nobody's request counts as sent without being asked."""
+        if not line.size:
+            return []
+        if line.size > MAX_MCP_BYTES:
+            messages = self.reader.failed(bytes(line.head), bytes(line.tail), TOO_LARGE)
+        else:
+            messages = self.reader.read(bytes(line.head))
+        if not any(isinstance(one, JSONRPCResponse | JSONRPCError) for one in messages):
+            self._unasked += line.size
+        return messages
 
     async def _write(
         self, process: asyncio.subprocess.Process, from_session: MemoryObjectReceiveStream[SessionMessage]
@@ -144,6 +160,7 @@ class StdioTransport:
                     # An answer to a question of the server asks it for nothing.
                     if isinstance(sent.message, JSONRPCRequest):
                         self._unasked = 0
+                    self.reader.sent(sent.message)
                     process.stdin.write(
                         sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
                     )
@@ -154,6 +171,26 @@ class StdioTransport:
         while chunk := await process.stderr.read(CHUNK_BYTES):
             self.stderr_tail = (self.stderr_tail + chunk)[-MAX_STDERR_BYTES:]
         watched.set()
+
+
+class _Line:
+    """A line of a process. Of one that is too large only the begin and the end are kept."""
+
+    def __init__(self) -> None:
+        self.head, self.tail, self.size = bytearray(), bytearray(), 0
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether its end is not waited for. What does not begin as a message gets no more room than one."""
+        return self.size > (MAX_STDOUT_LINE_BYTES if self.head.lstrip()[:1] == b"{" else MAX_MCP_BYTES)
+
+    def add(self, part: bytes) -> None:
+        self.size += len(part)
+        if self.size <= MAX_MCP_BYTES:
+            self.head += part
+        else:
+            self.tail = (self.tail or self.head[-SCANNED_BYTES:]) + part
+            del self.head[SCANNED_BYTES:], self.tail[:-SCANNED_BYTES]
 
 
 class HttpTransport:
@@ -167,6 +204,10 @@ class HttpTransport:
     def received_bytes(self) -> int:
         return self._bridge.received_bytes
 
+    @property
+    def reader(self) -> MessageReader:
+        return self._bridge.reader
+
     @asynccontextmanager
     async def open(self, _over: asyncio.Event) -> AsyncGenerator[TransportStreams, None]:
         """Yield the streams of a new client."""
@@ -174,7 +215,7 @@ class HttpTransport:
         client = httpx2.AsyncClient(transport=self._bridge, trust_env=False, headers=headers, timeout=REQUEST_TIMEOUT_S)
         async with (
             client,
-            streamable_http_client(self._url, http_client=client, max_sse_event_size=MAX_MCP_BYTES) as streams,
+            streamable_http_client(self._url, http_client=client, max_sse_event_size=2 * MAX_MCP_BYTES) as streams,
         ):
             yield streams
 
@@ -199,6 +240,7 @@ class _Bridge(httpx2.AsyncBaseTransport):
 
     def __init__(self, named: McpConnection) -> None:
         self.received_bytes = 0
+        self.reader = MessageReader()
         self.last_status = 0
         self._endpoint = named.endpoint()
         internal = [self._endpoint] if named.internal else []
@@ -208,33 +250,58 @@ class _Bridge(httpx2.AsyncBaseTransport):
         if request.method == "GET":
             return httpx2.Response(405)
         headers = {name: value for name, value in request.headers.items() if name not in UNSENT_HEADERS}
-        sent = OutboundRequest(request.method, str(request.url), headers, await request.aread() or None)
-        answer = await self._client.send(sent, egress=[self._endpoint], timeout_s=REQUEST_TIMEOUT_S)
+        body = await request.aread()
+        asked = jsonrpc_message_adapter.validate_json(body, by_name=False) if body else None
+        # The answer to this request is the only one that this body can hold.
+        reader = MessageReader(self.reader)
+        try:
+            sent = OutboundRequest(request.method, str(request.url), headers, body or None)
+            answer = await self._client.send(sent, egress=[self._endpoint], timeout_s=REQUEST_TIMEOUT_S)
+        except AnswerTooLarge as large:
+            if not isinstance(asked, JSONRPCRequest) or not 200 <= large.status < 300:
+                raise
+            return _for_sdk([reader.fault(asked.id, TOO_LARGE)], {})
         self.received_bytes += len(answer.body)
         self.last_status = answer.status
-        kind = answer.headers.get("content-type", "")
-        if 300 <= answer.status < 400 or not _is_json(kind, answer.body):
-            return httpx2.Response(502)
+        kind = answer.headers.get("content-type", "").lower()
         kept = {name: value for name, value in answer.headers.items() if name in KEPT_HEADERS}
-        return httpx2.Response(answer.status, headers=kept, content=answer.body)
+        if 300 <= answer.status < 400 or (answer.status >= 400 and not _is_json(kind, answer.body)):
+            return httpx2.Response(502)
+        if answer.status >= 400 or not isinstance(asked, JSONRPCRequest):
+            return httpx2.Response(answer.status, headers=kept, content=answer.body)
+        reader.sent(asked)
+        messages = [message for event in _events(kind, answer.body) for message in reader.read(event)]
+        return _for_sdk([*messages, *reader.unanswered()], kept)
 
 
 def _is_json(kind: str, body: bytes) -> bool:
-    """Whether a body of a type that the SDK parses holds I-JSON only, as a line on stdio has to."""
-    events = [body] if kind.lower().startswith("application/json") and body else []
-    if kind.lower().startswith("text/event-stream"):
-        lines = body.splitlines()
-        events = [line.removeprefix(b"data:").strip() for line in lines if line.startswith(b"data:")]
+    """Whether the body of a refusal, if it is said to be JSON, is I-JSON."""
     try:
-        for event in filter(None, events):
-            _parsed(event)
+        return not (kind.startswith("application/json") and body) or loads(body, max_bytes=MAX_MCP_BYTES) is not None
     except InvalidInput:
         return False
-    return True
 
 
-def _parsed(line: bytes) -> object:
-    return loads(line, max_bytes=MAX_MCP_BYTES)
+def _events(kind: str, body: bytes) -> list[bytes]:
+    """The messages of a body, which is one of them or a stream of events (HTML, "Server-sent events")."""
+    if kind.startswith("application/json"):
+        return [body]
+    if not kind.startswith("text/event-stream"):
+        return []
+    events, lines = list[bytes](), list[bytes]()
+    for line in [*_EVENT_LINES.split(body), b""]:
+        if line.startswith(b"data:"):
+            lines.append(line.removeprefix(b"data:").removeprefix(b" "))
+        elif not line and lines:
+            events.append(b"\n".join(lines))
+            lines.clear()
+    return [event for event in events if event.strip()]
+
+
+def _for_sdk(messages: Sequence[JSONRPCMessage], headers: Mapping[str, str]) -> httpx2.Response:
+    said = [message.model_dump_json(by_alias=True, exclude_unset=True) for message in messages]
+    content = "".join(f"data: {one}\n\n" for one in said).encode()
+    return httpx2.Response(200, headers={**headers, "content-type": "text/event-stream"}, content=content)
 
 
 async def _end(process: asyncio.subprocess.Process, watched: anyio.Event) -> None:

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from contextos.adapters.foreign.adapter_file import unlisted_member, with_auth
+from contextos.adapters.foreign.refused_json import is_whole
+from contextos.adapters.foreign.replies import unreadable_answer
 from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation
 from contextos.adapters.openapi.keywords import plain_text
 from contextos.adapters.openapi.requests import build_request
 from contextos.adapters.openapi.secrets import ConnectionSecrets
-from contextos.adapters.outbound import OutboundClient, OutboundResponse, destination
+from contextos.adapters.outbound import AnswerTooLarge, OutboundClient, OutboundResponse, destination
 from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.secret_shapes import shortened
@@ -35,6 +37,8 @@ from contextos.errors import InvalidInput, InvalidSettings, LostReply, Overloade
 MAX_ERROR_CHARS: Final = 2_000
 MAX_RETRY_AFTER_S: Final = 3_600
 _OWN_HEADERS: Final = frozenset(("accept", "authorization", "content-type", "cookie", "traceparent", "tracestate"))
+_TOO_LARGE: Final = Problem("", "too_large", "it has more bytes than are read")
+_NO_OBJECT: Final = Problem("", "no_object", "it is not an object")
 _SECONDS: Final = re.compile(r"[0-9]{1,6}")
 
 
@@ -98,6 +102,10 @@ class OpenApiAdapter:
             problem = refused.problems[0]
             error = ToolError(code=problem.code, message=problem.detail, pointer=problem.pointer, remedy=problem.remedy)
             return AdapterReply(error=error)
+        except AnswerTooLarge as large:
+            if _answer_kind(operation, large.status) is None:
+                return self._reply(declared, operation, OutboundResponse(large.status, {}, b""), credentials.redact)
+            return unreadable_answer(_TOO_LARGE, declared, credentials.redact, final=True)
         except LostReply as lost:
             raise self._uncertain(declared, str(lost)) from None
         return self._reply(declared, operation, response, credentials.redact)
@@ -122,8 +130,7 @@ class OpenApiAdapter:
             seconds = min(int(wait), MAX_RETRY_AFTER_S) if _SECONDS.fullmatch(wait) else 1
             detail = f"`{declared.name}` was answered with {status}, before it did anything"
             raise Unavailable(self._definition.adapter_id, detail, retry_after_ms=max(seconds, 1) * 1000)
-        wanted = {answer.status: answer.body for answer in operation.answers}
-        kind = wanted.get(str(status)) or (wanted.get("2XX") if 200 <= status < 300 else None)
+        kind = _answer_kind(operation, status)
         if kind is None:
             raise self._uncertain(declared, f"`{declared.name}` was answered with {status}, which is not declared")
         output: dict[str, Any] = {"status": status}
@@ -131,12 +138,13 @@ class OpenApiAdapter:
             try:
                 output["body"] = redact(_body(kind, response))
             except InvalidInput as error:
-                why = f"`{declared.name}` was answered with a body that is no {kind} ({error.problems[0].code})"
-                raise self._uncertain(declared, why) from None
+                # Something between can answer with a page of its own, or cut the answer short.
+                came = error.problems[0].code != "media_type" and (kind != "json" or is_whole(response.body))
+                return unreadable_answer(error.problems[0], declared, redact, final=came)
         if operation.output == "body":
             output = output.get("body")  # type: ignore[assignment]
             if not isinstance(output, dict):
-                raise self._uncertain(declared, f"`{declared.name}` was answered with a body that is no object")
+                return unreadable_answer(_NO_OBJECT, declared, redact, final=True)
         return AdapterReply(output=output, cost_cents=declared.cost_cents)
 
     def _uncertain(self, declared: CapabilityDefinition, why: str) -> Unavailable | LostReply:
@@ -160,6 +168,12 @@ def openapi_adapter(
     calls = {name: parse(OpenApiOperation, dict(one)) for name, one in operations.items()}
     credentials = ConnectionSecrets(reached.credentials, os.environ, folder)
     return OpenApiAdapter(reached, definition, calls, credentials)
+
+
+def _answer_kind(operation: OpenApiOperation, status: int) -> str | None:
+    """What the body of an answer of success is, as declared; None for a status that is not declared."""
+    wanted = {answer.status: answer.body for answer in operation.answers}
+    return wanted.get(str(status)) or (wanted.get("2XX") if 200 <= status < 300 else None)
 
 
 def _business_error(response: OutboundResponse, redact: Callable[[Any], Any]) -> ToolError:

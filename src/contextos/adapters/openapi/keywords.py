@@ -95,7 +95,9 @@ class Keywords:
                 raise Inconvertible(f"`{keyword}` is not supported")
         reference = schema.get("$ref")
         if isinstance(reference, str) and (self._is_3_0 or not _constrains(schema)):
-            return self._refer(reference, side)
+            referred = self._refer(reference, side)
+            # In version 3.0 nothing beside a reference counts.
+            return referred if self._is_3_0 else referred | _default(schema, side)
         inner: Side = side if side == "output" or _is_alternative(schema) else "open"
         made: dict[str, Any] = {}
         self._type(schema, side, made)
@@ -138,7 +140,7 @@ class Keywords:
                 made |= {"minimum": -(2**31), "maximum": 2**31 - 1}
 
     def _values(self, schema: Mapping[str, Any], side: Side, made: dict[str, Any]) -> None:
-        made |= {keyword: schema[keyword] for keyword in _SIMPLE & schema.keys()}
+        made |= {keyword: schema[keyword] for keyword in _SIMPLE & schema.keys()} | _default(schema, side)
         if "required" in made and not isinstance(made["required"], list):
             # Drafts before 4 wrote `required` at the property.
             del made["required"]
@@ -289,6 +291,11 @@ def is_linear(pattern: Any) -> bool:
     except (ValueError, TypeError):
         return False
     return isinstance(pattern, str)
+
+
+def _default(schema: Mapping[str, Any], side: Side) -> dict[str, Any]:
+    """The default of an argument, which the runtime fills in. One that is null says that nothing is sent."""
+    return {} if side == "output" or schema.get("default") is None else {"default": schema["default"]}
 
 
 def _is_number(value: Any) -> bool:

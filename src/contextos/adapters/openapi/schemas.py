@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from contextos.action.schema_profile import MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS
+from contextos.action.schema_profile import MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, without_misfit_defaults
 from contextos.adapters.openapi.document import OpenApiDocument
 from contextos.adapters.openapi.keywords import NOTHING, Inconvertible, Keywords, Side
 from contextos.contracts.encoding.jcs import canonical
@@ -78,13 +78,19 @@ class Schemas:
                 del schema["$defs"]
             if not self._fits(root, names):
                 continue
+            notes = set(whole.notes)
             try:
+                if side != "output":
+                    schema, misfits = without_misfit_defaults(schema)
+                    notes |= {
+                        f"the default at `{one[:100]}` does not fit its schema, and is left out" for one in misfits
+                    }
                 _check(schema)
             except (InvalidInput, ValueError) as error:
                 raise Inconvertible(f"the schema is not valid: {str(error).splitlines()[0][:200]}") from None
             if side != "output" and _refuses_all(schema, schema.get("$defs", {})):
                 raise Inconvertible("; ".join(sorted(whole.notes)[:3]) or "no arguments satisfy its schema")
-            return MadeSchema(schema, tuple(sorted(whole.notes)))
+            return MadeSchema(schema, tuple(sorted(notes)))
         raise Inconvertible("its schema is larger than the profile")
 
     def _fits(self, root: Mapping[str, Any], names: set[str]) -> bool:

@@ -78,12 +78,20 @@ class Notice:
 
 
 def notice_of(
-    subscriber: str, event: RunEvent, entries: Sequence[Entry], link: str, *, reminder: bool = False
+    subscriber: str,
+    event: RunEvent,
+    entries: Sequence[Entry],
+    link: str,
+    *,
+    upto: int | None = None,
+    reminder: bool = False,
 ) -> Notice:
-    """Return the notice of an event. `entries` are those of its run up to the one that the event is about, and `link`
-    has `{run}` in it. What was erased is left out.
+    """Return the notice of an event. `entries` are those of its run, of which it is about the one with the number
+    `upto` (None: the last). `link` has `{run}` in it. What was erased is left out.
     """
-    told, kind = _told(event, entries)
+    told, kind = _told(event, entries[:upto])
+    if event.event == "approval.answered" and _is_void(entries[:upto], entries[upto or len(entries) :]):
+        told = {name: value for name, value in told.items() if name != "by"} | {"verdict": "void"}
     if reminder:
         kind = "question.reminded"
     named = f"{event.tenant_id}\n{subscriber}\n{event.cursor}\n{kind}".encode()
@@ -113,6 +121,12 @@ def _trace(entries: Sequence[Entry], span_id: str) -> dict[str, str]:
 
 def _iso(at_us: int) -> str:
     return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _is_void(upto: Sequence[Entry], later: Sequence[Entry]) -> bool:
+    """Whether the run found the answer void with which `upto` ends."""
+    about = (one for one in later if one.kind in ("approval.asked", "approval.voided") and one.key == upto[-1].key)
+    return next((one.kind for one in about), "") == "approval.voided"
 
 
 def _told(event: RunEvent, entries: Sequence[Entry]) -> tuple[dict[str, Any], NoticeType]:

@@ -90,7 +90,7 @@ class Outbox:
         line = await line_at(self._store, self.tenant_id, event.cursor)
         run = await read_checked(self._store, self.tenant_id, self.deployment.ports.keys, event.run_id)
         assert line is not None, "an event has a cursor"
-        notice = notice_of(self.name, event, run.entries[: read_body(line)["entries"]], self.link)
+        notice = notice_of(self.name, event, run.entries, self.link, upto=read_body(line)["entries"])
         if notice.type in self.types:
             await self.send(notice)
 

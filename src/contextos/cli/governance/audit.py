@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,21 +23,39 @@ from contextos.cli.command_context import (
     with_read_context,
 )
 from contextos.cli.terminal import print_result
+from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput, Problem
 from contextos.files import NewFiles
 
 if TYPE_CHECKING:
-    pass
+    from contextos.audit.exported import Export
+    from contextos.contracts.ports.outside import Keys
+    from contextos.trust.approvals.signers import Persons
+    from contextos.trust.seal import KeyRing
 
 TrustedKeyOption = Annotated[
     list[str] | None,
-    typer.Option("--trusted-key", metavar="HEX", help="Trust this public key instead of the workspace's."),
+    typer.Option(
+        "--trusted-key",
+        metavar="[PURPOSE=]HEX",
+        help="Trust this public key instead of the workspace's, for `export` or the purpose named. Repeat it.",
+    ),
+]
+
+PersonOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--person",
+        metavar="ID=HEX",
+        help="Count signatures of this person by this public key alone, in an export. Repeat it.",
+    ),
 ]
 
 
 def replay_command(
     run: Annotated[str, typer.Argument(metavar="RUN|EXPORT", help="A run id, a request id, or an export file.")],
     trusted_key: TrustedKeyOption = None,
+    person: PersonOption = None,
     workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
@@ -48,13 +67,16 @@ def replay_command(
     if run == "-" or os.path.isfile(run):
         import asyncio
 
-        from contextos.audit.export import replay_export
+        from contextos.audit.exported import replay_export
 
-        replayed = asyncio.run(replay_export(exported(Path(run), trusted_key or [], workspace, tenant)))
-    elif trusted_key:
-        raise InvalidInput(Problem("", "usage", f"there is no export `{run[:200]}`", "--trusted-key is for a file"))
+        export, persons = exported(Path(run), trusted_key or [], person or [], workspace, tenant)
+        replayed = asyncio.run(replay_export(export))
+        proved, said = proof_document(export, persons), proof_lines(export, persons)
+    elif trusted_key or person:
+        option = "--trusted-key" if trusted_key else "--person"
+        raise InvalidInput(Problem("", "usage", f"there is no export `{run[:200]}`", f"{option} is for a file"))
     else:
-        replayed = with_read_context(workspace, tenant, partial(_replayed, run))
+        replayed, proved, said = with_read_context(workspace, tenant, partial(_replayed, run)), {}, []
     documents = [
         {
             "run_id": one.run_id,
@@ -67,7 +89,7 @@ def replay_command(
         for one in replayed
     ]
     lines = [f"{one.run_id} equal: {one.compared} entries, {one.status}, {one.record_hash}" for one in replayed]
-    print_result({"replayed": documents}, lines, as_json=as_json)
+    print_result({"replayed": documents} | proved, [*lines, *said], as_json=as_json)
     return 0
 
 
@@ -91,6 +113,7 @@ def export_command(
 
     async def operation(context: CommandContext) -> Any:
         from contextos.audit.export import record_export, signed_exports
+        from contextos.audit.exported import public_keys
 
         run_ids = [await context.run_id(run) for run in dict.fromkeys(runs)]
         exported = await signed_exports(context.deployment, context.tenant_id, run_ids)
@@ -100,19 +123,17 @@ def export_command(
                 _write(new, path, one.raw)
             await record_export(context.deployment, context.tenant_id, exported, by=actor)
             new.publish()
-        kid = context.app.keys.kids("export")[0]
-        public = context.app.keys.public_key("export", kid)
-        assert public is not None, "the key that signs is trusted"
-        return files, public.hex()
+        return files, public_keys(context.app.keys)
 
     if os.path.lexists(out):
         raise _exists(out)
-    files, public_key = with_context(workspace, tenant, operation)
+    files, public = with_context(workspace, tenant, operation)
     documents = [{"file": str(path), "runs": list(one.runs), "bytes": len(one.raw)} for path, one in files]
     lines = [f"{path}: {len(one.runs)} runs, {len(one.raw)} bytes" for path, one in files]
+    trusted = "".join(f" --trusted-key {purpose}={key}" for purpose, keys in public.items() for key in keys)
     for path, _ in files:
-        lines += [f"next: contextos {command} {path} --trusted-key {public_key}" for command in ("verify", "replay")]
-    print_result({"files": documents, "public_key": public_key}, lines, as_json=as_json)
+        lines += [f"next: contextos {command} {path}{trusted}" for command in ("verify", "replay")]
+    print_result({"files": documents, "public_keys": public}, lines, as_json=as_json)
     return 0
 
 
@@ -157,31 +178,80 @@ async def _replayed(run: str, context: CommandContext) -> Any:
     return [await replay(context.deployment, context.tenant_id, await context.run_id(run))]
 
 
-def exported(file: Path, trusted: list[str], workspace: Path | None, tenant: str) -> Any:
-    """Return the verified export, by the given public keys or by the workspace's. Raises as `read_export`."""
-    from contextos.audit.export import read_export
+def exported(
+    file: Path, trusted: list[str], person: list[str], workspace: Path | None, tenant: str
+) -> tuple[Export, Persons]:
+    """Return the verified export, by the given public keys or by the workspace's, and the keys given of people. Raises
+    as `read_export`; and `InvalidInput` for that of another tenant than the one named.
+    """
+    from contextos.audit.exported import read_export
 
-    raw = read_file(file)
-    if trusted:
-        ring = _ring(trusted)
+    raw, persons = read_file(file), _persons(person)
+
+    def read(keys: Keys) -> Export:
         with about(file):
-            return read_export(raw, ring)
+            export = read_export(raw, keys, persons=persons)
+            if stranger := next((one for one in persons if one not in export.signers), None):
+                # A key by which nothing is checked is a slip, and the output would not show it.
+                detail = f"nobody with the id `{displayed(stranger[:80])}` signs in this export"
+                raise InvalidInput(Problem("", "no_such_person", detail, f"name one of {', '.join(export.signers)}"))
+            if tenant and export.tenant != tenant:
+                detail = f"the export is of the tenant `{export.tenant}`"
+                raise InvalidInput(Problem("", "other_tenant", detail, "name that tenant, or none"))
+            return export
 
-    async def operation(context: CommandContext) -> Any:
-        with about(file):
-            return read_export(raw, context.app.keys)
+    async def operation(context: CommandContext) -> Export:
+        return read(context.app.keys)
 
-    return with_read_context(workspace, tenant, operation)
+    return read(_ring(trusted)) if trusted else with_read_context(workspace, None, operation), persons
 
 
-def _ring(trusted: list[str]) -> Any:
+def proof_document(export: Export, persons: Persons) -> dict[str, Any]:
+    """Return what an export does not prove by signatures that were checked, as JSON."""
+    given = [one for one in export.signers if one in persons]
+    listed = [one for one in export.signers if one not in persons]
+    signers = {"keys_given": given, "keys_from_operator": listed}
+    return {"unproved": list(export.unproved), "unsigned": list(export.unsigned), "signers": signers}
+
+
+def proof_lines(export: Export, persons: Persons) -> list[str]:
+    """Return what an export does not prove by signatures that were checked, as lines of text."""
+    lines = []
+    if export.unproved:
+        names = ", ".join(export.unproved)
+        lines.append(f"not checked: the signatures of the keys for {names}; what they prove rests on the export's key")
+        lines.append(f"give these keys with --trusted-key, as in `--trusted-key {export.unproved[0]}=HEX`")
+    if listed := [displayed(one) for one in export.signers if one not in persons]:
+        lines.append(f"the operator states the keys of {', '.join(listed)}; give others with --person ID=HEX")
+    return lines + [f"no key of a person signed {displayed(one)}" for one in export.unsigned]
+
+
+def _persons(given: list[str]) -> Persons:
+    persons: dict[str, set[str]] = {}
+    for one in given:
+        person, _, key = one.rpartition("=")
+        if not person or not re.fullmatch("[0-9a-fA-F]{64}", key):
+            detail = "a key of a person is their id, `=` and 64 hex digits"
+            raise InvalidInput(Problem("", "not_a_key", detail, "write it like `user_1=HEX`"))
+        persons.setdefault(person, set()).add(key.lower())
+    return persons
+
+
+def _ring(trusted: list[str]) -> KeyRing:
+    from contextos.audit.exported import PROVING
     from contextos.trust.seal import KeyRing
 
-    try:
-        return KeyRing({}, {"export": [bytes.fromhex(one) for one in trusted]})
-    except ValueError:
-        problem = Problem("", "not_a_key", "a trusted key is 64 hex digits", "take it from `contextos runs export`")
-        raise InvalidInput(problem) from None
+    given: dict[str, list[bytes]] = {}
+    for one in trusted:
+        purpose, _, key = one.rpartition("=")
+        if (purpose or "export") not in ("export", *PROVING) or not re.fullmatch("[0-9a-fA-F]{64}", key):
+            detail = "a trusted key is 64 hex digits, behind its purpose and `=` if it is not for exports"
+            raise InvalidInput(Problem("", "not_a_key", detail, "take it from `contextos runs export`"))
+        given.setdefault(purpose or "export", []).append(bytes.fromhex(key))
+    if "export" not in given:
+        detail = "no key for exports is given, so nothing can be verified"
+        raise InvalidInput(Problem("", "usage", detail, "add it with `--trusted-key HEX`"))
+    return KeyRing({}, given)
 
 
 def _exists(path: Path) -> InvalidInput:

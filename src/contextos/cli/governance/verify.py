@@ -22,7 +22,7 @@ from contextos.cli.command_context import (
     read_file,
     with_read_context,
 )
-from contextos.cli.governance.audit import TrustedKeyOption, exported
+from contextos.cli.governance.audit import PersonOption, TrustedKeyOption, exported, proof_document, proof_lines
 from contextos.cli.terminal import print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput, Problem
@@ -31,6 +31,7 @@ from contextos.files import replace_file
 if TYPE_CHECKING:
     from contextos.app.verification import Compared
     from contextos.audit.checkpoint import Checkpoint
+    from contextos.audit.exported import Export
     from contextos.audit.verify import RunNumbers, Verification, VerifiedStream
     from contextos.operations.witness import Restoration
 
@@ -59,6 +60,7 @@ def verify_command(
         Path | None, typer.Argument(metavar="[EXPORT]", help="An export file. Without it, the tenant is verified.")
     ] = None,
     trusted_key: TrustedKeyOption = None,
+    person: PersonOption = None,
     witness: Annotated[
         str, typer.Option(metavar="FILE|URL", help="A copy of the witness to use instead of the one in the settings.")
     ] = "",
@@ -82,13 +84,17 @@ def verify_command(
     The output names it, or says that a cut cannot be excluded, and what was not read.
     """
     part = Part(runs, tuple(since or ()), checkpoint)
-    _refuse_misuse(file, trusted_key or [], witness, part)
+    _refuse_misuse(file, trusted_key or [], person or [], witness, part)
     if file is not None:
-        found = _Found.of(_covered(file, trusted_key or [], workspace, tenant))
+        export, persons = exported(file, trusted_key or [], person or [], workspace, tenant)
+        found = _Found.of(_covered(export))
+        document = {"tenant": export.tenant, "acts": len(export.acts)} | proof_document(export, persons)
+        found.say(document, *proof_lines(export, persons))
     else:
         found = with_read_context(workspace, tenant, partial(_stored, witness, part), ask_witness=False)
     lines = [
-        f"{one['stream']:<20}  {one['entries']:>5} entries  {one['head'][:19]}{_erased(one)}" for one in found.listed
+        f"{one['stream']:<20}  {one['entries']:>5} entries  {one['head'][:19]}{_erased(one)}{_open(one)}"
+        for one in found.listed
     ]
     if found.streams > len(found.listed):
         lines.append(f"... and {found.streams - len(found.listed)} more streams")
@@ -123,7 +129,7 @@ class _Found:
         """Count a stream. The tenant's own are always listed, and `index` first."""
         self.streams += 1
         self.entries += stream.entries - stream.unread
-        own = stream.stream in ("index", "control")
+        own = _is_own(stream.stream)
         if own or len(self.listed) < MAX_LISTED:
             names = ("stream", "entries", "head", "erased", "ended")
             row = {name: getattr(stream, name) for name in names} | {"erased": list(stream.erased)}
@@ -263,12 +269,16 @@ def _numbers(runs: str) -> RunNumbers:
     return RunNumbers(first, last)
 
 
-def _refuse_misuse(file: Path | None, trusted_key: Sequence[str], witness: str, part: Part) -> None:
+def _refuse_misuse(
+    file: Path | None, trusted_key: Sequence[str], person: Sequence[str], witness: str, part: Part
+) -> None:
     """Refuse options that do not fit each other."""
     from contextos.port_settings.witness import check_witness
 
     if file is None and trusted_key:
         raise InvalidInput(Problem("", "usage", "--trusted-key is for an export", "name the export's file"))
+    if file is None and person:
+        raise InvalidInput(Problem("", "usage", "--person is for an export", "name the export's file"))
     if file is not None and witness:
         raise InvalidInput(Problem("", "usage", "--witness is for a tenant", "leave out the export's file"))
     if file is not None and part != Part():
@@ -283,17 +293,29 @@ def _refuse_misuse(file: Path | None, trusted_key: Sequence[str], witness: str, 
         check_witness(witness)
 
 
-def _covered(file: Path, trusted: list[str], workspace: Path | None, tenant: str) -> list[dict[str, Any]]:
+def _covered(export: Export) -> list[dict[str, Any]]:
     return [
         {
             "stream": name,
             "entries": len(entries),
-            "head": entries[-1].hash if entries else "",
+            "head": entries[-1].hash,
             "erased": [one.seq for one in entries if one.body is None],
-            "ended": bool(entries) and entries[-1].kind == "run.ended",
+            "ended": entries[-1].kind == "run.ended",
         }
-        for name, entries in exported(file, trusted, workspace, tenant).streams.items()
+        for name, entries in export.streams.items()
     ]
+
+
+def _is_own(stream: str) -> bool:
+    """Return whether a stream is the tenant's own, and not a run."""
+    from contextos.contracts.journal import SHARED_STREAMS
+
+    return stream in SHARED_STREAMS
+
+
+def _open(stream: dict[str, Any]) -> str:
+    own = _is_own(stream["stream"])
+    return "" if own or stream["ended"] else "  has not ended"
 
 
 def _erased(stream: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`approvals approve` and `deny`, `runs settle` and `cancel`: answers of people to a run.
+"""`approvals approve`, `deny` and `reask`, `runs settle` and `cancel`: answers of people to a run.
 
 An approver sees the whole question before anything is signed, and names the digest of its binding or says yes to it.
 """
@@ -134,7 +134,7 @@ def settle_command(
 
         run_id = await context.run_id(run)
         said = SettlementInput(happened, as_id, evidence, stated, tuple(mutation or ()))
-        await settle_effect(context.deployment, context.tenant_id, run_id, said, vouch=vouch)
+        await settle_effect(context.deployment, context.tenant_id, run_id, said, vouch=_shown(vouch, as_json))
         return await context.drive_on(run_id)
 
     view = with_context(workspace, tenant, operation)
@@ -169,6 +169,33 @@ def cancel_command(
     return 0 if view.state == "cancelled" else exit_code_of(view)
 
 
+def reask_command(
+    run: RunArgument,
+    by: ByOption,
+    key: ActKeyOption = None,
+    reason: ReasonOption = "",
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Have a void question asked again, under the packs, policies and code of now.
+
+    The requester, the agent's owner and operators can. No answer to the old question counts.
+    """
+    actor = named_actor(by, key)
+
+    async def operation(context: CommandContext) -> Any:
+        from contextos.application.reasks import reask_question
+
+        run_id = await context.run_id(run)
+        await reask_question(context.deployment, context.tenant_id, run_id, by=actor, reason=reason)
+        return await context.drive_on(run_id)
+
+    view = with_context(workspace, tenant, operation)
+    print_result(document_of(view), outcome_lines(view), as_json=as_json)
+    return exit_code_of(view)
+
+
 def signed_by(key: Path, *, of: Literal["answer", "settlement"] = "answer") -> Any:
     """Return the function that signs an answer or a settlement with the private key in the file `key`."""
     from contextos.operations.signing import answer_signer, settlement_signer
@@ -187,6 +214,17 @@ def _vouch(key: Path | None, unsafe_local: bool, *, of: Literal["answer", "settl
     return unsigned
 
 
+def _shown(vouch: Any, as_json: bool) -> Any:
+    """Return `vouch` after it printed the settlement to stderr: all that is signed."""
+    from contextos.contracts.statements.settlements import settlement_text
+
+    def show(statement: Any) -> Any:
+        print_note(json.dumps({"settlement": statement}) if as_json else "\n".join(settlement_text(statement)))
+        return vouch(statement)
+
+    return show
+
+
 def _answer(
     run: str,
     as_id: str,
@@ -199,11 +237,14 @@ def _answer(
     as_json: bool,
 ) -> int:
     async def operation(context: CommandContext) -> Any:
-        from contextos.operations.operator import answer_approval, open_question
+        from contextos.operations.operator import answer_approval, open_question, refuse_void
 
         run_id = await context.run_id(run)
         question = await open_question(context.deployment, context.tenant_id, run_id)
         _show(question, as_json)
+        if verdict == "approved":
+            # Before anybody says yes to it.
+            await refuse_void(context.deployment, context.tenant_id, question)
         if not binding:
             _confirm(verdict, question.binding_digest, as_json)
         await answer_approval(

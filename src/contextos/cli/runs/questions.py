@@ -29,7 +29,7 @@ def approvals_list_command(
     """List the questions that wait for people, newest first.
 
     One call reads at most 1,000 runs. A run that does not verify is marked, and the exit code is 3: nobody should
-    answer it.
+    answer it. A question to which no approval would count any more says what changed.
     """
 
     async def operation(context: CommandContext) -> tuple[Page[Question], list[str]]:
@@ -45,6 +45,8 @@ def approvals_list_command(
         until = moment(one.deadline_us)
         start = f"{one.run_id:<20}  {displayed(one.required_role):<16}  {until:<20}  {displayed(one.capability_id)}"
         lines += [start, *folded("  ", args)]
+        if one.void:
+            lines += folded("  ", f"void: {one.void}; have it asked again: contextos approvals reask {one.run_id}")
     for altered in page.unverified:
         lines += [altered.run_id, *fault_lines(altered.fault)]
     if not page.items and not page.unverified:
@@ -82,4 +84,5 @@ def _document(one: Question) -> dict[str, Any]:
         "requester": list(one.requester),
         "untrusted": {each.name: each.value for each in one.untrusted},
         "secrets": {each.name: each.value for each in one.secrets},
+        "void": one.void,
     }

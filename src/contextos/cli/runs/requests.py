@@ -22,7 +22,6 @@ from contextos.cli.layout import chopped
 from contextos.cli.terminal import DEFECT, REFUSED, print_result
 from contextos.contracts.encoding.display_escape import an, displayed, displayed_json
 from contextos.errors import ContextOSError, InvalidInput, Problem
-from contextos.queries.question_text import question_text
 
 QUESTION_INDENT: Final = 15
 
@@ -136,6 +135,8 @@ def outcome_lines(view: Any) -> list[str]:
 
 def question_lines(shown: dict[str, Any], binding_digest: str) -> list[str]:
     """Return the whole question to an approver as lines for a terminal, with the digest that an answer names."""
+    from contextos.contracts.statements.question_text import question_text
+
     *told, binding = question_text(shown, binding_digest)
     return [*(line for one in told for line in chopped(one, QUESTION_INDENT)), binding]
 

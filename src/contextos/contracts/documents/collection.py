@@ -122,6 +122,10 @@ class FoundDocuments:
     def __init__(self, found: Mapping[tuple[str, str], Document]) -> None:
         self._found = found
 
+    def same_as(self, other: FoundDocuments) -> bool:
+        """Return whether the same documents were found, in the same versions and with the same bodies."""
+        return self._found == other._found
+
     def one(self, collection: Collection[BodyT], key: str) -> StoredDocument[BodyT] | None:
         """The document of `collection` with this key, or None. Raises `Integrity`."""
         document = self._found.get(collection.place(key))

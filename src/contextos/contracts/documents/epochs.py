@@ -1,5 +1,5 @@
-"""Documents about the store itself: its epoch (the period since the last restore from a backup), its database, what
-was published of it to a witness, and the newest version of the directory that was used with it.
+"""Documents about the store itself: its epoch (the period since the last restore from a backup), its database, and what
+was published of it to a witness.
 """
 
 from __future__ import annotations
@@ -42,14 +42,6 @@ class DatabasePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class DirectoryVersion:
-    """The newest version of a signed directory that was used for a tenant, and the digest of its content."""
-
-    version: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
 class PublishedHeads:
     """By the name of a stream at a witness, the last entry whose head (length and last hash) was published there."""
 
@@ -66,15 +58,6 @@ PUBLISHED_HEADS: Final[Collection[PublishedHeads]] = Collection(
     "published", orjson.dumps, strict_decoder(PublishedHeads)
 )
 """Key: the name of the witness."""
-
-
-NEWEST_KEY: Final = "newest"
-"""The key of the one document of `DIRECTORY_VERSIONS`."""
-
-DIRECTORY_VERSIONS: Final[Collection[DirectoryVersion]] = Collection(
-    "directory", orjson.dumps, strict_decoder(DirectoryVersion)
-)
-"""The one document `NEWEST_KEY`."""
 
 
 def is_epoch_write(write: Write) -> bool:

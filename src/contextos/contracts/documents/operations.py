@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final, Literal
 
 import orjson
@@ -19,7 +20,7 @@ _WITH_OUTPUT: Final = ("completed", "unusable")
 @final_fields
 class OperationDocument:
     """The state of one operation, identified by its idempotency key: claimed by one call, released (no effect
-    happened), completed, or unusable (done, but its output was refused).
+    happened), completed, or unusable (done, but its answer is withheld or an error).
 
     `output` and `mutations` (the side effects) are set in the states `completed` and `unusable`.
     """
@@ -88,21 +89,44 @@ class DriftIncident:
 
 
 @final_fields
-class HistoryBucket:
-    """The fence of one history bucket: each effect that is counted in it raises the version of this document."""
+class BucketEnd:
+    """Where the chain of a history bucket ends: how many effects it counts, and the time (Unix microseconds) and digest
+    of the last one.
+    """
 
-    capability_id: str
+    number: int = 0
+    at_us: int = 0
+    digest: str = ""
+
+
+@final_fields
+class HistoryBucket:
+    """The fence of one history bucket. Each effect that is counted in it replaces this document, whose version is
+    `end.number`. The key `kid` of the runtime signed the end (`signature`, hex).
+    """
+
+    end: BucketEnd
+    kid: str
+    signature: str
 
 
 @final_fields
 class CountedEffect:
     """One effect in a history bucket: the operation (`operation_key`), when it was dispatched (Unix microseconds), and
     its numeric arguments. It counts while its operation is not released.
+
+    `number` is its place in the bucket, from 1, and `before` where the bucket ended until then.
     """
 
     operation: str
     at_us: int
     numbers: dict[str, int | float]
+    number: int
+    before: BucketEnd
+
+    def end(self) -> BucketEnd:
+        """Return where the bucket ends with this effect."""
+        return BucketEnd(self.number, self.at_us, content_address(asdict(self)))
 
 
 def args_fingerprint(args: Mapping[str, Any]) -> str:
@@ -122,6 +146,18 @@ def denial_key(capability_id: str, definition_digest: str, idempotency_key: str 
     The key contains the digest of the capability's definition, so a changed capability is asked about again.
     """
     return f"{capability_id}/{definition_digest}/{idempotency_key}"
+
+
+def counted_key(bucket: str, effect: CountedEffect) -> str:
+    """Return the document key of an effect in a history bucket, by which the effects of a bucket are in their order."""
+    return f"{bucket}/{effect.at_us:020d}/{effect.number:012d}"
+
+
+def counted_numbers(args: Mapping[str, Any]) -> dict[str, int | float]:
+    """Return the arguments of a call that a history fact can add up."""
+    return {
+        name: value for name, value in args.items() if isinstance(value, int | float) and not isinstance(value, bool)
+    }
 
 
 def circuit_key(adapter_id: str, capability: str) -> str:
@@ -186,7 +222,7 @@ HISTORY_BUCKETS: Final[Collection[HistoryBucket]] = Collection(
 COUNTED_EFFECTS: Final[Collection[CountedEffect]] = Collection(
     "counted_effects", orjson.dumps, strict_decoder(CountedEffect)
 )
-"""By `<bucket>/<time, 20 digits>/<idempotency key>`."""
+"""By `counted_key`."""
 
 BREAKERS: Final[Collection[CircuitDocument]] = Collection("breakers", orjson.dumps, strict_decoder(CircuitDocument))
 """By `circuit_key`."""

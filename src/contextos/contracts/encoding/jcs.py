@@ -8,6 +8,7 @@ Source: docs/design/contracts.md, "Wire and hashing"; RFC 8785; docs/design/stan
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from math import isfinite
 from operator import itemgetter
@@ -62,6 +63,39 @@ def canonical(value: Any) -> bytes:
     return out if _is_plain(value) else _exact(value)
 
 
+def read_canonical(raw: bytes) -> Any:
+    """Return the JSON value whose canonical form is exactly `raw`. So no member stands twice, and no text, number or
+    order of members has a second spelling.
+
+    Raises:
+        MalformedJson: `raw` is not the canonical form of a value.
+    """
+    try:
+        value = orjson.loads(raw)
+        try:
+            again = canonical(value)
+        except MalformedJson as error:
+            if error.problems[0].code != "integer_too_large":
+                raise
+            # The canonical form of a large double has neither a point nor an exponent.
+            value = json.loads(raw, parse_int=_large_as_double)
+            again = canonical(value)
+    except orjson.JSONDecodeError:
+        raise _refusal((), "not_canonical", "these bytes are not JSON", "write the value with `canonical`") from None
+    if again != raw:
+        raise _refusal((), "not_canonical", "this JSON is not in canonical form", "write the value with `canonical`")
+    return value
+
+
+def is_canonical(raw: bytes) -> bool:
+    """Return whether `raw` is the canonical form of a JSON value."""
+    try:
+        read_canonical(raw)
+    except MalformedJson:
+        return False
+    return True
+
+
 def same_json(one: Any, other: Any) -> bool:
     """Return whether two JSON values have the same canonical form."""
     if type(one) is type(other) and type(one) in _LEAVES:
@@ -77,6 +111,11 @@ def content_address(value: Any) -> str:
 def digest(raw: bytes) -> str:
     """Return `sha256:` and the hex digest of `raw`."""
     return "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+def _large_as_double(literal: str) -> int | float:
+    number = int(literal) if len(literal) <= len(str(-MAX_INT)) else MAX_INT + 1
+    return number if -MAX_INT <= number <= MAX_INT else float(literal)
 
 
 def _is_finite(value: Any) -> bool:

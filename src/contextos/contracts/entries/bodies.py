@@ -12,7 +12,8 @@ from typing import Any, Final
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from contextos.contracts.acts import RecordedAct
+from contextos.contracts.acts import ListedPerson, RecordedAct, UsedDirectory
+from contextos.contracts.encoding.jcs import is_canonical
 from contextos.contracts.entries import derived, recorded, shared
 from contextos.contracts.envelopes.artifacts import Artifact, ExtensionManifest, NewAssertion
 from contextos.contracts.envelopes.compiled import CompiledContext
@@ -24,7 +25,7 @@ from contextos.contracts.envelopes.record import DecisionRecord, ReplayPacket, S
 from contextos.contracts.envelopes.run import RunContext
 from contextos.contracts.envelopes.slots import SlotQuestion
 from contextos.contracts.envelopes.tool import Answered, Settled
-from contextos.contracts.journal import CONTROL, INDEX, KINDS
+from contextos.contracts.journal import CONTROL, DIRECTORY_USED, INDEX, KINDS, PERSON_LISTED, UNSIGNED_KINDS
 
 BODIES: Final[dict[str, Any]] = {
     "run.received": recorded.ReceivedRun,
@@ -71,6 +72,7 @@ BODIES: Final[dict[str, Any]] = {
     "approval.asked": derived.AskedApproval,
     "approval.answered": Answered,
     "approval.expired": recorded.ExpiredApproval,
+    "approval.reasked": recorded.ReaskedApproval,
     "approval.voided": derived.VoidedApproval,
     "call.answered": derived.AnsweredCall,
     "session.finished": recorded.FinishedSession,
@@ -97,6 +99,7 @@ INDEX_BODIES: Final[dict[str, Any]] = {
 ACT_ARGUMENTS: Final[dict[str, Any]] = {
     "store.restored": shared.RestoredStore,
     "run.cancelled": shared.CancelledRun,
+    "approval.reasked": shared.ReaskedQuestion,
     "run.retried": shared.RetriedRun,
     "capability.released": shared.ReleasedCapability,
     "run.reopened": shared.ReopenedByOperator,
@@ -122,10 +125,14 @@ ACT_ARGUMENTS: Final[dict[str, Any]] = {
 }
 """The type of the arguments of each kind of operator act."""
 
+LISTED_BODIES: Final[dict[str, Any]] = {PERSON_LISTED: ListedPerson, DIRECTORY_USED: UsedDirectory}
+"""The type of the body for each kind of `control` that states, sealed, what the directory says."""
+
 CONTROL_BODIES: Final[dict[str, Any]] = {
     "effect.settled": shared.SettledEffect,
     "witness.begun": shared.BegunWitness,
     "clock.went_back": shared.SteppedClock,
+    **LISTED_BODIES,
     **dict.fromkeys(ACT_ARGUMENTS, RecordedAct),
 }
 """The type of the body for each kind of the `control` stream."""
@@ -140,6 +147,8 @@ def body_fault(stream: str, kind: str, raw: bytes) -> str | None:
         return f"`{kind}` is no kind of the stream `{stream}`"
     try:
         body = orjson.loads(raw)
+        if types is BODIES and kind in UNSIGNED_KINDS and not is_canonical(raw):
+            return "it is not canonical JSON"
         if types is BODIES and KINDS[kind].recorded:
             if not isinstance(body, dict) or body.keys() != {"request_digest", "answer"}:
                 return "it is no `request_digest` with an `answer`"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from contextos.contracts.envelopes.evidence import Classification
+from contextos.contracts.envelopes.identity import Principal
 from contextos.contracts.envelopes.memory import MemoryProposal
 from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
@@ -170,11 +171,49 @@ class FrozenEvidence(Model):
     snapshot_hash: Name
 
 
+class AskedEvidence(Model):
+    """Evidence for a call that a person is asked about. `digest` is that of the statement that the run froze."""
+
+    name: Name
+    subject: Name
+    value: Any
+    ref: Name
+    digest: Name
+
+
+class ApprovalBinding(Model):
+    """What an approval is bound to: one call, for whom it is made, its deadline, and by whom.
+
+    `untrusted` names the arguments that nothing trusted has, and `secrets` those whose value nobody is shown, each with
+    where it was found, or `planner` if nowhere. `nonce` is the head of the run's journal when the question was asked.
+    """
+
+    tenant_id: Name
+    run_id: Name
+    tool_call_id: Name
+    capability_id: Name
+    mode: ApprovalMode
+    definition_digest: Name
+    args_digest: Name
+    evidence_snapshot_hash: Name
+    policy_decision_id: Name
+    pins_digest: Name
+    requester_chain: Seq[Principal]
+    untrusted: Map[Seq[Name]]
+    secrets: Map[Seq[Name]]
+    gate_id: Name
+    required_role: Name
+    idempotency_key: Name
+    nonce: Name
+    deadline_us: Count
+
+
 class AskedApproval(Model):
     """Body of `approval.asked`: a question to an approver about one call.
 
     An approval is valid for exactly what `binding` describes, which holds the digests of `args` (the final arguments)
-    and of `shown` (the text that the approver sees). The people in `barred` are not allowed to approve.
+    and of `evidence`. The text that the approver sees (`shown`) is derived from these three. The people in `barred` are
+    not allowed to approve.
     """
 
     approval_id: Name
@@ -182,11 +221,11 @@ class AskedApproval(Model):
     required_role: Name
     deadline_us: Count
     evidence_snapshot_hash: Name
-    binding: OpenObject
+    binding: ApprovalBinding
     binding_digest: Name
     args: OpenObject
+    evidence: Seq[AskedEvidence]
     shown: OpenObject
-    shown_digest: Name
     barred: Seq[Name]
     approval_mode_effective: ApprovalMode
     denial_key: Text

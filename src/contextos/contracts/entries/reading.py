@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 import orjson
 
-from contextos.contracts.journal import CONTROL, INDEX, KINDS, Entry
+from contextos.contracts.entries.bodies import body_fault
+from contextos.contracts.journal import CONTROL, INDEX, KINDS, UNSIGNED_KINDS, Entry
 from contextos.errors import Integrity
 
 
 def read_body(entry: Entry) -> Any:
-    """Return the parsed body of an entry, or its answer if the kind is recorded; None if it was erased.
+    """Return the parsed body of an entry, or its answer if the kind is recorded; None if it was erased, and if it is a
+    malformed one that any process with store access could append: it states nothing.
 
     The value has the type that `bodies` lists for the kind. It is not validated, because folds read every entry.
 
@@ -19,6 +22,8 @@ def read_body(entry: Entry) -> Any:
         Integrity: a recorded entry holds no answer.
     """
     if entry.body is None:
+        return None
+    if entry.kind in UNSIGNED_KINDS and body_fault(entry.run, entry.kind, entry.body):
         return None
     body = orjson.loads(entry.body)
     if entry.run in (INDEX, CONTROL) or entry.kind not in KINDS or not KINDS[entry.kind].recorded:
@@ -28,3 +33,33 @@ def read_body(entry: Entry) -> Any:
             f"entry {entry.seq} of `{entry.run}` (`{entry.kind}`) holds no answer; find out which process wrote it"
         )
     return body["answer"]
+
+
+class Said(Protocol):
+    """An entry with its parsed body, or with the answer if its kind is recorded; None if it was erased."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def body(self) -> Any: ...
+
+
+def void_answers(log: Iterable[Said]) -> dict[int, str]:
+    """Return by the number of its entry each answer to an approval that its run found void, with the reason.
+
+    Such an answer is nobody's approval and nobody's denial: a process that can append to the run can have made it up.
+    """
+    answered, void = dict[str, int](), dict[int, str]()
+    for entry in log:
+        if entry.kind == "approval.asked":
+            answered.pop(entry.key, None)
+        elif entry.kind == "approval.answered":
+            answered[entry.key] = entry.seq
+        elif entry.kind == "approval.voided" and entry.key in answered:
+            body = read_body(entry) if isinstance(entry, Entry) else entry.body
+            void[answered[entry.key]] = body["reason"] if body else "its reason was erased"
+    return void

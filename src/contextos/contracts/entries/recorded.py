@@ -14,7 +14,7 @@ from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.slots import SelectionAct
 from contextos.contracts.envelopes.tool import AuthRef, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure, SessionOutcome
-from contextos.contracts.ids import RunId, ToolCallId
+from contextos.contracts.ids import Digest, RunId, ToolCallId
 from contextos.contracts.model import Amount, Count, Map, Model, Name, NonEmpty, Number, OpenObject, Positive, Seq, Text
 from contextos.contracts.refs import EvidenceRef
 
@@ -146,10 +146,11 @@ def _exactly_one(body: BodyT, *names: str) -> BodyT:
 
 class PinnedRun(Model):
     """Body of `run.pinned`: the exact reference and content digest of everything that the run uses, or why pinning
-    failed.
+    failed. `snapshot_line` is the entry of `control` that wrote the snapshot of the graph; 0 for an empty graph.
     """
 
     snapshot: Name
+    snapshot_line: Count = 0
     semantics: Positive
     runtime_version: Name
     profile: Name
@@ -249,14 +250,22 @@ class OperationLookup(Model):
     unproved_cancel: Count | None = None
 
 
+class CountedUpto(Model):
+    """Where a history bucket ended: how many effects it counts, and time and digest of the last one."""
+
+    number: Count
+    at_us: Count
+    digest: Digest | Literal[""]
+
+
 class HistoryRead(Model):
     """Body of `history.read`: the history facts about one call, the time for which they are true (Unix microseconds),
-    and the version of each bucket that they were read from.
+    and where each bucket ended that they were read from.
     """
 
     facts: Map[Number]
     at_us: Count
-    buckets: Map[Count]
+    buckets: Map[CountedUpto]
 
 
 class AnsweredPlanner(Model):
@@ -270,7 +279,7 @@ class AnsweredPlanner(Model):
 
     @model_validator(mode="after")
     def _is_proposed_or_not(self) -> AnsweredPlanner:
-        return _exactly_one(self, "proposal", "refused")
+        return _exactly_one(self, "proposal", "refused", "late")
 
 
 class AskedSecrets(Model):
@@ -372,6 +381,16 @@ class DueRetry(Model):
     """Body of `tool.retry_due`: the wait before the next attempt of a call is over."""
 
     expired: Literal[True]
+
+
+class ReaskedApproval(Model):
+    """Body of `approval.reasked`: a person had a void question asked again. `changed` names the pins and the evidence
+    (`<reference>#<name>`) that were found changed; such evidence is not used again.
+    """
+
+    by: Name
+    reason: Text
+    changed: Seq[Name]
 
 
 class ExpiredApproval(Model):

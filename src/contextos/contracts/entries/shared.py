@@ -65,10 +65,12 @@ class ReopenedLine(Model):
 
 class RestoredStore(Model):
     """Body of `store.restored`: an operator recorded a restore from a backup. `left` maps each of the tenant's own
-    streams to its length at that time. `epoch` is the epoch that begins, or goes on if it `lost_nothing`.
+    streams to its length at that time. `epoch` is the epoch that begins at `at_us` (Unix microseconds), or goes on if
+    it `lost_nothing`.
     """
 
     epoch: Name
+    at_us: Count
     left: Map[Count]
     lost_nothing: bool = False
 
@@ -83,9 +85,18 @@ class SettledEffect(Model):
 
 
 class CancelledRun(Model):
-    """Body of `run.cancelled`: a person asked to cancel a run."""
+    """Body of `run.cancelled`: a person asked to cancel a run, which the request `request_id` made."""
 
     run: Name
+    request_id: Name | None
+    reason: Text
+
+
+class ReaskedQuestion(Model):
+    """Arguments of `approval.reasked`: a person has the question with this digest asked again under the pins of now."""
+
+    run: Name
+    binding_digest: Name
     reason: Text
 
 
@@ -209,9 +220,12 @@ class WrittenFacts(Model):
 
 
 class WithdrawnFact(Model):
-    """Body of `graph.withdrawn`: an edge that a commit withdrew from the graph, and the evidence for that."""
+    """Body of `graph.withdrawn`: an edge that a commit withdrew from the graph, the digest of what it said, and the
+    evidence for that.
+    """
 
     edge_id: Name
+    fact_digest: Digest
     commit: Positive
     evidence_ref: Name
 
@@ -234,13 +248,14 @@ class PinnedPacks(PackPin):
 
 
 class RevisedArtifact(Model):
-    """Arguments of `slots.artifact_revised`: the digest of the content that was appended to an artifact. Its text is in
-    the store of artifacts alone.
+    """Arguments of `slots.artifact_revised`: the digest of the content that was appended to an artifact, and when. Its
+    text is in the store of artifacts alone.
     """
 
     org_id: Name
     artifact_id: Name
     digest: Name
+    created_at_us: Count
 
 
 class ArchivedAssertion(Model):

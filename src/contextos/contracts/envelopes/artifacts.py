@@ -8,7 +8,8 @@ Source: docs/design/contracts.md, "Context slots"; the specification's context s
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -132,6 +133,17 @@ class Assertion(Model):
     eligibility: Eligibility
     asserted_at_us: Count
     archived_at_us: Count | None = None
+
+
+class StoredLibrary(NamedTuple):
+    """Every row of a tenant's artifacts, in order: the installed types, each artifact and whether it was deleted, each
+    revision (organisation, artifact, number, digest, author, time) without its text, and each assertion.
+    """
+
+    extensions: Sequence[ExtensionManifest]
+    artifacts: Sequence[tuple[Artifact, bool]]
+    revisions: Sequence[tuple[str, str, int, str, str, int]]
+    assertions: Sequence[Assertion]
 
 
 class Outranked(Model):

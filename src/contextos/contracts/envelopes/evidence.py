@@ -44,14 +44,16 @@ class EvidenceItem(Model):
 
 @dataclass(frozen=True, slots=True)
 class GraphCommit:
-    """What a commit would change in a graph: the digests of the edges that it appends, and the evidence for each edge
-    that it withdraws; both by edge id. `changes` is false if the graph already contains all of it.
+    """What a commit would change in a graph, by edge id: the digests of the edges that it appends, and for each edge
+    that it withdraws the evidence and (`ended`) the digest of what it said. `changes` is false if the graph contains
+    all of it already.
     """
 
     number: int
     appended: Mapping[str, str]
     withdrawn: Mapping[str, str]
     changes: bool
+    ended: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,16 @@ _READ_WITH_AN_EDGE: Final = ("hop", "commit")
 def edge_digest(edge: Mapping[str, Any]) -> str:
     """Return the content address of an edge of a graph: its statement and its id, as its writer signs them."""
     return content_address({name: value for name, value in edge.items() if name not in _READ_WITH_AN_EDGE})
+
+
+def value_of_edge(edge: Mapping[str, Any]) -> Any:
+    """Return what an edge of a graph says of its subject: its value, or the entity at which it ends."""
+    return edge["value"] if "value" in edge else edge["dst"]
+
+
+def fact_digest(subject: str, predicate: str, value: Any) -> str:
+    """Return the digest of a statement about an entity. Equal statements have equal digests."""
+    return content_address({"subject": subject, "predicate": predicate, "value": value})
 
 
 def commit_key(number: int) -> str:

@@ -16,6 +16,8 @@ from contextos.contracts.ids import AgentUrn, Digest, RunId, SessionId, SpiffeId
 from contextos.contracts.model import Cents, Count, ListOnly, Map, Model, Name, Positive, Seq
 
 MAX_TOKEN_CHARS: Final = 16_384
+MAX_SIGNED_CHARS: Final = 1_400_000
+"""The longest token of a statement that a person signs. It has the call in clear: 1 MiB of JSON, in Base64url."""
 """The longest compact JWS that is read."""
 
 Base64Url = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=4_096)]
@@ -175,13 +177,13 @@ class KnownAgent(DirectoryLimits):
 
 class KnownDelegation(Model):
     """A delegation that is in force, as the issuer of its token knows it: by whom (`subject`), for which agent and
-    scopes. `expires_at` is Unix time in seconds.
+    scopes. `expires_at` is Unix time in seconds, of the years to 9999: one in milliseconds would never end.
     """
 
     subject: Name
     agent_id: Name
     scopes: Seq[Name] = ()
-    expires_at: Count
+    expires_at: Annotated[int, Field(ge=0, lt=253_402_300_800)]
 
 
 class Principals(Model):
@@ -252,7 +254,7 @@ class SignerAssertion(Model):
     """The proof that a person made a statement: a compact JWS by their key, or `unsafe_local`, which proves nothing."""
 
     kind: Literal["jws", "unsafe_local"]
-    token: str | None = Field(default=None, max_length=MAX_TOKEN_CHARS)
+    token: str | None = Field(default=None, max_length=MAX_SIGNED_CHARS)
 
     @model_validator(mode="after")
     def _token_of_its_kind(self) -> Self:
@@ -290,7 +292,7 @@ class AnswerAssertion(Model):
     """
 
     kind: Literal["webauthn", "jws", "oidc", "unsafe_local"]
-    token: str | None = Field(default=None, max_length=MAX_TOKEN_CHARS)
+    token: str | None = Field(default=None, max_length=MAX_SIGNED_CHARS)
     login: LoginProof | None = None
     passkey: PasskeyProof | None = None
 

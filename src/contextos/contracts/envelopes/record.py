@@ -63,22 +63,22 @@ class PolicyDecisionRef(Model):
 
 
 class ApprovalReceipt(Model):
-    """An approval that was granted, denied or expired, with the digests of the action and evidence it covers."""
+    """A question to an approver that was answered or expired, with the digests of the action and evidence it covers."""
 
     gate_id: GateId
     """The gate at which a person was asked."""
     approver: Name
-    """The id of the person who answered."""
+    """The id of the person who answered; `nobody` if the question expired, or an answer was void."""
     approval_mode_effective: ApprovalMode
     """The approval mode of the call."""
     evidence_snapshot_hash: Digest
     """The digest of the evidence that the approval covers."""
     decided_at: Timestamp | None = None
     """When the question was answered, in UTC."""
-    verdict: Literal["approved", "denied", "expired"] | None = None
-    """The answer."""
+    verdict: Literal["approved", "denied", "expired", "void"] | None = None
+    """The answer; `void` if one came that did not count, because it was not proved or something changed."""
     reason: Text | None = None
-    """What the person gave as the reason."""
+    """What the person gave as the reason, or why there is no answer that counts."""
     binding_digest: Digest | None = None
     """The digest of everything that the approval is bound to."""
     assertion: Literal["webauthn", "jws", "oidc", "unsafe_local"] | None = None

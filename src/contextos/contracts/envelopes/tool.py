@@ -32,6 +32,7 @@ from contextos.contracts.model import (
     MAX_NAME_CHARS,
     Amount,
     Cents,
+    Count,
     ListOnly,
     Map,
     Model,
@@ -189,6 +190,8 @@ class CapabilityDefinition(Model):
         for argument in self.secrets:
             if self.input_schema.get("properties", {}).get(argument, {}).get("type") != "string":
                 raise ValueError(f"`secrets` names `{argument}`, which is no argument of type `string`; correct it")
+            if "default" in self.input_schema["properties"][argument]:
+                raise ValueError(f"`{argument}` is one of `secrets` and has a default, which anybody reads; remove it")
             if argument in (self.destinations or ()) or argument in self.output_repeats:
                 raise ValueError(f"`{argument}` is one of `secrets`, and something else reads it; remove it there")
         return self
@@ -252,13 +255,15 @@ class ToolError(Model):
 
 
 class AdapterReply(Model):
-    """The answer of an adapter: an output, or a business error.
+    """The answer of an adapter: an output, or a business error, or why its output is withheld: the call was done, and
+    what was answered cannot be taken. `withheld.pointer` is the place in the answer.
 
     `mutations` names the side effects. `cost_cents` is the cost in US cents.
     """
 
     output: OpenObject | None = None
     error: ToolError | None = None
+    withheld: ToolError | None = None
     mutations: Seq[Name] = ()
     cost_cents: Cents = 0
 
@@ -346,6 +351,25 @@ class ToolCallEnvelope(Model):
             )
 
 
+WithheldCode = Literal["unsafe_output", "output_disagrees", "erased"]
+
+
+class Withheld(Model):
+    """Why what a tool answered reaches nobody. Of an unsafe answer nothing else is kept.
+
+    `digest` and `size` (bytes) are those of the answer as canonical JSON, after redaction; null where it is not JSON.
+    """
+
+    code: WithheldCode
+    """A stable code for programs."""
+    detail: Text
+    """What was wrong with the answer, for people and models."""
+    digest: Digest | None = None
+    """The digest of the answer, to compare it with the other system's records."""
+    size: Count | None = None
+    """The size of the answer in bytes."""
+
+
 class Citation(Model):
     """A citable source of a result."""
 
@@ -378,6 +402,8 @@ class ToolResultEnvelope(Model):
     """What the tool returned, checked against its output schema; null without a result."""
     error: ToolError | None = None
     """Why the call has no output; absent for `ok` and `completed`."""
+    withheld: Withheld | None = None
+    """Why nobody reads what the tool answered; of a `completed` call, that it was made and its answer is withheld."""
     artifacts: Annotated[tuple[OpenObject, ...], Strict(False), Field(max_length=0), ListOnly()] = ()
     """Always empty in this version."""
     citations: Seq[Citation] = ()
@@ -399,6 +425,8 @@ class ToolResultEnvelope(Model):
         """
         if self.status == "ok" and self.mutations:
             yield "mutations", "status `ok` says that there was no side effect; use `completed`"
+        if self.status == "ok" and self.withheld is not None:
+            yield "withheld", "status `ok` has an answer; use `failed`"
         if self.status in ("ok", "completed") and self.error is not None:
             yield "error", f"status `{self.status}` has no error; use `error` or `failed`"
         if self.status in ("blocked", "rejected", "failed", "error") and self.error is None:

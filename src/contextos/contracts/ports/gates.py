@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.tool import ToolError
+from contextos.contracts.envelopes.tool import ToolError, Withheld
 from contextos.errors import InvalidInput, MalformedJson, Problem
 
 MAX_ARGS_BYTES: Final = 262_144
@@ -38,7 +38,10 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The tool answered: with an output, or with an error of its own.
+    """The call was made. The tool answered: with an output, or with an error of its own.
+
+    `withheld` says why nobody reads the answer. Without an `error` the write was made all the same; a read whose answer
+    is withheld, and a call whose answer was erased, have an `error` too.
 
     `replayed`: this call had no effect of its own. An earlier call of the session, under another call id, did the same
     operation, and this is its answer.
@@ -48,6 +51,7 @@ class Done:
     output: Mapping[str, Any] | None
     error: ToolError | None = None
     replayed: bool = False
+    withheld: Withheld | None = None
 
 
 @dataclass(frozen=True, slots=True)

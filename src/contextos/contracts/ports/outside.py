@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -167,7 +167,9 @@ class Attachments(Protocol):
 
 
 class Code(Protocol):
-    """The digests of the code that this process runs. Each is taken when the code is loaded and does not change."""
+    """The digests of the code that this process runs. Those of the runtime and of adapters are taken when the code is
+    loaded and do not change.
+    """
 
     def runtime(self) -> str:
         """Return the digest of the runtime's own build."""
@@ -176,6 +178,16 @@ class Code(Protocol):
     def adapter(self, adapter: Adapter) -> str | None:
         """Return the digest of an adapter's code, or None if its source cannot be read."""
         ...
+
+    def packages(self, adapter: Adapter) -> Callable[[], str | None] | None:
+        """Return what reads from the disk the digest of everything else that an adapter's code imports; None if it
+        imports nothing. The answer is None once that is not what this process loaded.
+        """
+        ...
+
+
+Signer = Callable[[str], Awaitable[Approver | None]]
+"""Returns a person who signs, by id, as the directory lists them now; None for nobody. `control` states it before."""
 
 
 class Keys(Protocol):

@@ -16,6 +16,7 @@ from contextos.contracts.envelopes.artifacts import (
     Outranked,
     PinnedContent,
     Revision,
+    StoredLibrary,
 )
 from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
 from contextos.contracts.envelopes.slots import Candidate, CandidateQuery, SelectionAct
@@ -239,6 +240,10 @@ class Curation(Protocol):
 
 class ArtifactStore(Artifacts, Curation, Protocol):
     """One tenant's artifacts (texts with a type, which context slots select), for reading and for maintaining them."""
+
+    async def stored(self) -> StoredLibrary:
+        """Return every row. Raises `Integrity` for one that contradicts another, or whose id is not its own."""
+        ...
 
 
 class Stores(Protocol):

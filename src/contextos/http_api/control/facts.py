@@ -16,8 +16,9 @@ from contextos.contracts.refs import EvidenceRef
 from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
+from contextos.http_api.documents import ActDocument
 from contextos.http_api.shared.pages import Limit, LongCursor, opened_cursor, sealed_cursor
-from contextos.http_api.shared.signing import ActDocument, Signed, act_document, signing_actor
+from contextos.http_api.shared.signing import Signed, act_document, signing_actor
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.facts import write_facts
 from contextos.trust.approvals.acts import AUDITOR_ROLE, KNOWLEDGE_WRITER_ROLE

@@ -16,9 +16,10 @@ from contextos.contracts.model import Model
 from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
+from contextos.http_api.documents import ActDocument
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.shared.pages import Limit, LongCursor, opened_cursor, sealed_cursor
-from contextos.http_api.shared.signing import ActDocument, Signed, StatedAt, act_document, signing_actor
+from contextos.http_api.shared.signing import Signed, StatedAt, act_document, signing_actor
 from contextos.intelligence.memory import list_candidates
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.checks import MAX_REASON_CHARS, refuse_reason

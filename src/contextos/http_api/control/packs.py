@@ -18,9 +18,10 @@ from contextos.errors import SignatureInvalid
 from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
+from contextos.http_api.documents import ActDocument
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.shared.pages import Limit, LongCursor, is_unchanged, unchanged
-from contextos.http_api.shared.signing import ActDocument, Signed, act_document, signing_actor
+from contextos.http_api.shared.signing import Signed, act_document, signing_actor
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.checks import MAX_REASON_CHARS, refuse_reason
 from contextos.operations.acts.governance import publish_artifact, withdraw_artifact

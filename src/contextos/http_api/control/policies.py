@@ -15,8 +15,9 @@ from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.control.packs import PACK_READERS, ActiveVersion
+from contextos.http_api.documents import ActDocument
 from contextos.http_api.shared.pages import Limit, LongCursor, page_of
-from contextos.http_api.shared.signing import ActDocument, Signed, act_document, signing_actor
+from contextos.http_api.shared.signing import Signed, act_document, signing_actor
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import activate_policies
 from contextos.trust.approvals.acts import POLICY_ADMIN_ROLE

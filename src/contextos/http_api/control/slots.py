@@ -22,9 +22,10 @@ from contextos.http_api.access import RolesHere, RunName, readable_run, require_
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.control.packs import PACK_READERS
+from contextos.http_api.documents import ActDocument
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.shared.pages import Limit, LongCursor, page_of
-from contextos.http_api.shared.signing import ActDocument, Signed, StatedAt, act_document, signing_actor
+from contextos.http_api.shared.signing import Signed, StatedAt, act_document, signing_actor
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.checks import verified_run
 from contextos.operations.slot_answers import answer_slot, read_offer

@@ -5,7 +5,6 @@ An export is an act of an auditor, which is on record before the file is sent. T
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Response
@@ -14,6 +13,7 @@ from pydantic import Field
 from contextos.app import App
 from contextos.application.acts import signed_with, statement_of
 from contextos.audit.export import export_runs
+from contextos.audit.exported import public_keys
 from contextos.contracts.model import Model, NonEmpty
 from contextos.errors import InvalidEnvelope, NotFound, Problem
 from contextos.http_api.access import RolesHere, require_role
@@ -50,9 +50,11 @@ class SignedExportDraft(ExportDraft):
 
 
 class ExportKeys(Model):
-    """The public keys (hex) with which the exports of this deployment verify, by key id."""
+    """The public keys (hex) with which the exports of this deployment verify, by purpose: the one that signs an export,
+    and those that prove what is in it.
+    """
 
-    keys: dict[str, str]
+    keys: dict[str, list[str]]
 
 
 ExportBody = Annotated[ExportDraft, json_of(ExportDraft)]
@@ -62,8 +64,7 @@ SignedExportBody = Annotated[SignedExportDraft, json_of(SignedExportDraft)]
 @export_routes.get("/exports/keys", response_model_exclude_unset=True)
 async def get_export_keys(app: AppHere, _caller: CallerHere) -> ExportKeys:
     """Read the keys that a reader of an export trusts. Give them to the reader in another way than the export."""
-    found: Mapping[str, bytes | None] = {kid: app.keys.public_key("export", kid) for kid in app.keys.kids("export")}
-    return ExportKeys(keys={kid: key.hex() for kid, key in found.items() if key is not None})
+    return ExportKeys(keys=public_keys(app.keys))
 
 
 @export_routes.post("/exports/statement", response_model_exclude_unset=True, openapi_extra=body_of(ExportDraft))

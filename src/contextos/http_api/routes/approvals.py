@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from contextos.contracts.encoding.codec import loads
-from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
+from contextos.contracts.envelopes.identity import MAX_SIGNED_CHARS, MAX_TOKEN_CHARS
 from contextos.contracts.model import Model, OpenObject
 from contextos.errors import ApprovalRefused, InvalidEnvelope, Problem
 from contextos.http_api.access import RolesHere, RunName, askable_question, reads_every_run
@@ -50,7 +50,7 @@ class SignedAnswer(Model):
     the statement; each of these two needs `answer`, the verdict and the reason that it is for.
     """
 
-    token: str | None = Field(default=None, max_length=MAX_TOKEN_CHARS)
+    token: str | None = Field(default=None, max_length=MAX_SIGNED_CHARS)
     passkey: OpenObject | None = None
     login_token: str | None = Field(default=None, max_length=MAX_TOKEN_CHARS)
     answer: AnswerDraft | None = None
@@ -76,7 +76,7 @@ async def get_questions(
     with lists.place(caller.tenant_id):
         page = await app.approvals.waiting(caller.tenant_id, role=role, roles=roles, limit=limit, cursor=cursor)
     return QuestionPage(
-        items=[QuestionDocument.of_question(one) for one in page.items],
+        items=[QuestionDocument.of_content(one.content, one.void) for one in page.items],
         cursor=page.cursor,
         unverified=[
             UnverifiedDocument(run_id=one.run_id, fault=one.fault) for one in page.unverified if reads_every_run(roles)
@@ -87,7 +87,8 @@ async def get_questions(
 @approval_routes.get("/approvals/{run}", response_model_exclude_unset=True)
 async def get_question(app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName) -> QuestionDocument:
     """Read the question on which a run waits."""
-    return QuestionDocument.of_question(await askable_question(app, caller, roles, name))
+    question = await askable_question(app, caller, roles, name)
+    return QuestionDocument.of_content(question.content, question.void)
 
 
 @approval_routes.post(

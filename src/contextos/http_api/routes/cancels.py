@@ -1,4 +1,6 @@
-"""Stop a run: what the caller signs, and the request to stop it. A bearer token alone stops nothing."""
+"""Stop a run, and have a void question asked again: what the caller signs, and the request. A bearer token alone does
+neither.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,15 @@ cancel_routes: Final = APIRouter(tags=["runs"])
 
 
 class CancelDraft(Model):
-    """The reason for which a run is to stop."""
+    """The reason for which a run is to stop, or for which its question is to be asked again."""
 
     reason: str = Field(default="", max_length=MAX_REASON_CHARS)
 
 
 class SignedCancel(CancelDraft):
-    """The request to stop a run, with the compact JWS of its statement by the caller's key."""
+    """The request to stop a run or to have its question asked again, with the compact JWS of its statement by the
+    caller's key.
+    """
 
     token: ActToken
 
@@ -55,5 +59,30 @@ async def post_cancel(
     """Request that a run stops. An effect that was sent is not interrupted."""
     run = await readable_run(app, caller, roles, name)
     view = await app.cancels.request(run.tenant_id, run.run_id, caller.subject, signed.token, signed.reason)
+    app.engine.submit(run.tenant_id, run.run_id)
+    return RequestOutcome.of_view(view)
+
+
+@cancel_routes.post(
+    "/runs/{run}/reask/statement", response_model_exclude_unset=True, openapi_extra=body_of(CancelDraft)
+)
+async def post_reask_statement(
+    app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName, draft: CancelDraftBody
+) -> StatedAct:
+    """Return what the caller signs to have the void question of a run asked again. Nothing is recorded."""
+    run = await readable_run(app, caller, roles, name)
+    said = await app.approvals.reask_statement(run.tenant_id, run.run_id, caller.subject, draft.reason)
+    return await to_sign(app, caller, said)
+
+
+@cancel_routes.post(
+    "/runs/{run}/reask", status_code=202, response_model_exclude_unset=True, openapi_extra=body_of(SignedCancel)
+)
+async def post_reask(
+    app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName, signed: SignedCancelBody
+) -> RequestOutcome:
+    """Have the void question of a run asked again, under what is in force now."""
+    run = await readable_run(app, caller, roles, name)
+    view = await app.approvals.reask(run.tenant_id, run.run_id, caller.subject, signed.token, signed.reason)
     app.engine.submit(run.tenant_id, run.run_id)
     return RequestOutcome.of_view(view)

@@ -215,6 +215,7 @@ def _answered(answer: CallAnswer) -> CallDocument:
             "status": "done" if error is None else "failed",
             "output": None if answer.output is None else dict(answer.output),
             "error": None if error is None else error.to_json(),
+            "withheld": answer.withheld,
             "replayed": answer.replayed,
         }
     return CallDocument(**made)

@@ -12,13 +12,13 @@ from pydantic import Field
 
 from contextos.app import App
 from contextos.application.acts import ActStatement, signed_elsewhere, statements_of
-from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
+from contextos.contracts.envelopes.identity import MAX_SIGNED_CHARS
 from contextos.contracts.model import MAX_COUNT, Model, Seq
-from contextos.http_api.documents import StatedAct
+from contextos.http_api.documents import ActDocument, StatedAct
 from contextos.operations.acts.act import Actor
 from contextos.trust.identity.callers import Caller
 
-ActToken = Annotated[str, Field(max_length=MAX_TOKEN_CHARS)]
+ActToken = Annotated[str, Field(max_length=MAX_SIGNED_CHARS)]
 """The compact JWS of a statement by the caller's key."""
 
 
@@ -26,12 +26,6 @@ class Signed(Model):
     """The fields of an act with its proof: a compact JWS by the caller's key for each statement, in any order."""
 
     tokens: Seq[ActToken]
-
-
-class ActDocument(Model):
-    """What the caller signs to do an act as things are now, most often one statement. Nothing to sign: it is done."""
-
-    statements: list[StatedAct]
 
 
 StatedAt = Annotated[int, Field(ge=0, le=MAX_COUNT)]

@@ -64,7 +64,7 @@ async def add_revision(app: Deployment, tenant_id: str, fields: Mapping[str, Any
     """
     new = parse(NewRevision, {**fields, "created_by": by.id, "created_at_us": app.ports.clock.now_us()})
     digest = content_address([new.mime, new.content])
-    said = {"org_id": new.org_id, "artifact_id": new.artifact_id, "digest": digest}
+    said = {"org_id": new.org_id, "artifact_id": new.artifact_id, "digest": digest, "created_at_us": new.created_at_us}
     return await (
         await _shelf(app, tenant_id, ProposedAct("slots.artifact_revised", new.artifact_id, said), by)
     ).revise(new)

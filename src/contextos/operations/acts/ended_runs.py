@@ -32,8 +32,9 @@ from contextos.queries.run_view import RunView, run_principals, run_view
 from contextos.runtime.reopening import ASKED_AGAIN, RAISABLE
 from contextos.trust.approvals.settlement import barred_settlers
 from contextos.trust.journal.chain import append
-from contextos.trust.journal.recorded_time import recorded_now_us
+from contextos.trust.journal.effects import end_contradiction
 from contextos.trust.journal.signed_heads import head_payload
+from contextos.trust.recorded_time import recorded_now_us
 
 ResolvedStatus = Literal["DECIDED", "REJECTED"]
 
@@ -48,11 +49,17 @@ async def resolve_escalation(
     Raises:
         ApprovalRefused: as `prove_act`; the actor is the requester (`self_settlement`); or the decision is not
             `ESCALATED` (`not_waiting`).
-        InvalidInput: there is no reason, or it is too long or contains unsafe text.
+        InvalidInput: there is no reason, or it is too long or contains unsafe text; or `REJECTED` disagrees with what
+            the run did (`outcome_disagrees`).
         NotFound: no such run in this tenant.
         Conflict: another operator acted on the run at the same moment; look at it again.
     """
     ended = await _ended(app, tenant_id, run_id, by, reason, of=("ESCALATED",))
+    assert ended.view.record is not None, "a decision has a record"
+    why = end_contradiction("rejected", ended.view.record["effects"], None) if status == "REJECTED" else None
+    if why is not None:
+        detail = f"`{run_id}` cannot be rejected: {why}"
+        raise InvalidInput(Problem("/status", "outcome_disagrees", detail, "resolve it as DECIDED, or close it"))
     arguments = {**_about(ended.view), "status": status, "reason": reason}
     await commit_act(app.ports, app.config, tenant_id, ended.act("decision.resolved", arguments), by)
 

@@ -6,14 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from contextos.contracts.acts import ProposedAct
+from contextos.contracts.encoding.instants import unix_us
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.evidence import commit_key
 from contextos.errors import Conflict, InvalidInput, Problem
 from contextos.operations.acts.act import Actor, prove_acts
 from contextos.operations.deployment import Deployment
+from contextos.trust.recorded_time import recorded_now_us
 
 MAX_WITHDRAWN: Final = 100
 """Edges that one call withdraws at most: each of them is an act of its own, under the id of the edge."""
+MAX_WRITER_AHEAD_US: Final = 300_000_000
+"""How far the clock of a writer can be ahead of the record."""
 _MAX_STATED_CHARS: Final = 8_000
 """Ids and digests of the edges in one act. Its signature is a token that contains them, in base64."""
 
@@ -33,12 +37,15 @@ async def write_facts(
     is the newest commit on which the caller decided what to write; None where that does not matter.
 
     Raises:
-        InvalidInput: a node or an edge is malformed, has no evidence or withdraws what is not valid; or too many are
-            withdrawn at once.
+        InvalidInput: a node or an edge is malformed, has no evidence or withdraws what is not valid; was observed
+            later than now; or too many are withdrawn at once.
         ApprovalRefused: as `prove_act`; the role is `knowledge_writer`.
+        Integrity: the newest commit of the graph is not the last one that an act made.
         Conflict: another process wrote to the graph at the same moment; write again.
     """
+    _refuse_later(edges, await recorded_now_us(app.ports, tenant_id) + MAX_WRITER_AHEAD_US)
     graph = app.ports.stores.graph(tenant_id)
+    await app.graph(tenant_id).head()
     planned = await graph.plan(nodes, edges)
     if expect not in (None, planned.number - 1):
         raise Conflict("graph")
@@ -53,13 +60,22 @@ async def write_facts(
         for edges in _stated_together(planned.appended)
     ]
     proposed += [
-        ProposedAct(
-            "graph.withdrawn", edge_id, {"edge_id": edge_id, "commit": planned.number, "evidence_ref": ref}, before
-        )
+        ProposedAct("graph.withdrawn", edge_id, {**said, "edge_id": edge_id, "evidence_ref": ref}, before)
         for edge_id, ref in planned.withdrawn.items()
+        for said in [{"commit": planned.number, "fact_digest": planned.ended[edge_id]}]
     ]
     acts = await prove_acts(app.ports, app.config, tenant_id, proposed, by)
     return await graph.put(nodes, edges, acts=acts, expect=before)
+
+
+def _refuse_later(edges: Sequence[Mapping[str, Any]], latest_us: int) -> None:
+    """Refuse an observation that nobody can have made yet: no limit on age would let it count until then."""
+    for at, edge in enumerate(edges):
+        observed = edge.get("observed_at")
+        observed_us = unix_us(observed) if isinstance(observed, str) else observed
+        if isinstance(observed_us, int) and observed_us > latest_us:
+            remedy = "write the time at which it was observed; a number is in microseconds since 1970"
+            raise InvalidInput(Problem(f"/edges/{at}/observed_at", "not_yet", "the time lies ahead", remedy))
 
 
 def _stated_together(appended: Mapping[str, str]) -> Iterator[dict[str, str]]:

@@ -20,7 +20,7 @@ from contextos.contracts.ports.outside import Keys
 from contextos.errors import Conflict, InvalidInput, Problem
 from contextos.operations.acts.act import Actor, prove_act
 from contextos.operations.deployment import Deployment
-from contextos.trust.journal.recorded_time import behind_us
+from contextos.trust.recorded_time import behind_us
 
 OVERLAP_US: Final = 3_600_000_000
 """One hour: how long what an old key signs still counts after a new one signs, and how long other machines have before

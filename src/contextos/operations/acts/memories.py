@@ -12,7 +12,7 @@ from contextos.operations.acts.act import Actor, commit_act
 from contextos.operations.deployment import Deployment
 from contextos.queries.run_view import run_principals
 from contextos.trust.approvals.settlement import barred_settlers
-from contextos.trust.journal.memory_rows import require_proposed
+from contextos.trust.rows.memories import require_proposed
 
 
 async def review_memory(

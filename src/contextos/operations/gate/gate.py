@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, get_args
 from contextos.contracts.encoding.secret_shapes import SECRET_MARK
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.entries.recorded import AskedSecrets
-from contextos.contracts.envelopes.tool import CapabilityDefinition, ToolError
+from contextos.contracts.envelopes.tool import CapabilityDefinition, ToolError, Withheld
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode, SessionOutcome
 from contextos.contracts.facts import tool_remedy
 from contextos.contracts.journal import AgentMessage, Entry
@@ -37,6 +37,7 @@ from contextos.operations.driver import DrivenState
 from contextos.queries.rationales import DECIDED, denying_rules, pinned_artifacts, rule_rationales
 from contextos.queries.run_view import RunView
 from contextos.runtime.attempts.agent_session import ASKED, FINISHED
+from contextos.runtime.inputs.request_conflicts import conflict, differences
 from contextos.runtime.redaction import cleanse_text
 
 __all__ = [
@@ -83,8 +84,8 @@ REMEDIES: Final[Mapping[FailureCode | Literal["session_ended", "erased"], str]] 
     "identity_refused": "the user has to sign in or delegate again",
     "budget_exhausted": "the session is over; an operator can reopen it with more",
     "must_escalate": "the session is over; a person decides",
-    "unsafe_output": "the session is over; a person looks at what the tool answered",
-    "output_disagrees": "the session is over; a person looks at what the tool answered",
+    "unsafe_output": "a person looks at what the tool answered",
+    "output_disagrees": "a person looks at what the tool answered",
     "effect_uncertain": "make the same call again once a person has settled what happened",
     "tool_failed": "the tool failed; take another way, or finish the session",
     "cancelled": "the session is over; a person stopped it",
@@ -92,6 +93,7 @@ REMEDIES: Final[Mapping[FailureCode | Literal["session_ended", "erased"], str]] 
     "erased": "read the record of the session",
 }
 """What an agent can do about a refusal, by its code."""
+WITHHELD_READ: Final = "read something else, or go on without it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +130,9 @@ class Gate:
     async def finish(self, outcome: SessionOutcome, reason: str = "") -> RunView:
         """End the session with the agent's outcome, and return the run with its DecisionRecord.
 
-        The run is escalated where the journal says otherwise: `approved` needs a write that was done, or, if the
-        decision governs no write, all evidence that it requires; `denied` needs that nothing was done. Finishing an
-        ended session again returns its record.
+        The run is escalated where the journal says otherwise: `approved` needs a write that was done and no write that
+        was asked for last and not done, or, if the decision governs no write, all evidence that it requires; `denied`
+        needs that nothing was done. Finishing an ended session again returns its record.
 
         Raises:
             InvalidInput: the outcome is none of the three, the session waits for an answer about a call, or it was
@@ -183,15 +185,19 @@ class Gate:
         asked = {**asked, "args": {**asked["args"], **masked}}
         loaded = await pinned_artifacts(self.deployment.catalog(self.tenant_id), entries)
         # What is recorded is without what the pack redacts.
-        if loaded is None or cleanse_text(loaded.pack, dict(asked)) != before:
-            detail = f"the call id `{recorded.key}` was used for another call"
-            raise ConflictingRequest(Problem("/call_id", "conflicting_call", detail, "use a new call id"))
+        now = cleanse_text(loaded.pack, dict(asked)) if loaded is not None else None
+        if now != before:
+            found = differences(before, now) if now is not None else []
+            said = f"the call id `{recorded.key}` was used for another call"
+            raise conflict("/call_id", said, found, "use a new call id", code="conflicting_call")
 
     async def _answer(self, call_id: str, tool: str, state: DrivenState) -> CallAnswer:
         answered = _find(state.entries, ANSWERED, call_id)
         body = read_body(answered) if answered else None
+        if body is None and not answered and not state.view.ended:
+            return _waiting(call_id, state)
         if body is None:
-            return _erased(call_id, state) if answered or state.view.ended else _waiting(call_id, state)
+            return _erased(call_id, state)
         failures = [Failure.model_validate(one) for one in body["failures"]]
         if body["status"] == "refused":
             rules = [_rules_behind(one, body["step"], state.entries) for one in failures]
@@ -206,6 +212,10 @@ class Gate:
             return _erased(call_id, state)
         envelope, replayed = result
         error = ToolError.model_validate(envelope["error"]) if envelope.get("error") else None
+        withheld = Withheld.model_validate(envelope["withheld"]) if envelope.get("withheld") else None
+        if withheld is not None:
+            error = error and error.model_copy(update={"remedy": WITHHELD_READ})
+            return Done(call_id, None, error, replayed, withheld)
         if body["status"] == "failed" and error is None:
             # A person settled that the effect did not happen; the result says nothing of that.
             error = ToolError(code=failures[0].code, message=failures[0].detail)
@@ -247,9 +257,24 @@ def _not_asked(call_id: str, state: DrivenState) -> CallAnswer:
     return _waiting(call_id, state)
 
 
-def _erased(call_id: str, state: DrivenState) -> Refused:
-    erased = Reason("erased", "the answer was erased, or the session ended before it", REMEDIES["erased"])
-    return Refused(call_id, (erased,), state.view.ended)
+def _erased(call_id: str, state: DrivenState) -> Done | Refused:
+    """The answer that is not on record any more. Of a call that was sent nobody says that it was not made."""
+    detail = "the answer was erased, or the session ended before it"
+    if _was_sent(state.entries, call_id):
+        withheld = Withheld(code="erased", detail="the call was sent, and its answer was erased")
+        error = ToolError(code=withheld.code, message=withheld.detail, remedy=REMEDIES["erased"])
+        return Done(call_id, None, error, withheld=withheld)
+    return Refused(call_id, (Reason("erased", detail, REMEDIES["erased"]),), state.view.ended)
+
+
+def _was_sent(entries: Sequence[Entry], call_id: str) -> bool:
+    """Whether a call of a session was sent: its entries are those up to the next call. The kinds are never erased."""
+    own = False
+    for entry in entries:
+        own = entry.key == call_id if entry.kind == ASKED else own
+        if own and entry.kind == "tool.dispatching":
+            return True
+    return False
 
 
 def _waiting(call_id: str, state: DrivenState) -> Waiting:

@@ -7,7 +7,7 @@ Source: docs/design/sessions.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.encoding.codec import parse
@@ -26,6 +26,17 @@ from contextos.operations.deployment import Deployment
 from contextos.operations.gate.gate import MAX_CALL_ID_CHARS, NO_TOOLS, REMEDIES, Gate
 from contextos.operations.preview import preview
 from contextos.queries.run_view import RunView
+from contextos.runtime.inputs.request_conflicts import conflict
+
+_ARGUMENTS: Final = {
+    "/user/user_id": "/user",
+    "/agent/agent_id": "/agent",
+    "/context_pack_refs/0": "/pack",
+    "/input": "",
+    "/runtime/tools": "/tools",
+    "/runtime": "/hints",
+}
+"""The members of a session's request that the caller states as an argument of another name."""
 
 
 async def open_session(
@@ -75,9 +86,8 @@ async def open_session(
     try:
         view = await deployment.invoke(request)
     except ConflictingRequest:
-        detail = f"`{session}` is a session of another user, agent, intent, pack or context"
-        problem = Problem("/session", "conflicting_request", detail, "open one of another name")
-        raise ConflictingRequest(problem) from None
+        said, remedy = f"the session `{session}` was opened", "open it with that, or open one of another name"
+        raise conflict("/session", said, await deployment.differing(request), remedy, named=_argument) from None
     entries = await deployment.ports.stores.tenant(tenant_id).read(view.run_id)
     opened = _opened_tools(entries)
     if opened is None:
@@ -156,8 +166,9 @@ async def _tools_of(
 ) -> tuple[str, ...]:
     """The tools with which an open session of these was opened."""
     if (known.user.user_id, known.agent.agent_id) != who:
-        detail = f"the session `{session}` is one of another user or agent"
-        raise ConflictingRequest(Problem("/session", "conflicting_request", detail, "open one of another name"))
+        differs = "user" if known.user.user_id != who[0] else "agent"
+        detail = f"the session `{session}` is one of another user or agent: the {differs} was another one"
+        raise ConflictingRequest(Problem(f"/{differs}", "conflicting_request", detail, "open one of another name"))
     store = deployment.ports.stores.tenant(tenant_id)
     claim = await REQUESTS.one(store, session)
     tools = _opened_tools(await store.read(claim.body.run_id)) if claim else None
@@ -276,6 +287,14 @@ async def _agent(
         )
         raise InvalidInput(Problem("/agent", "unknown_identity", detail, "add both to the directory, or correct them"))
     return AgentIdentity(agent_id=agent, workload_identity=known.agent.workload_identity)
+
+
+def _argument(place: str) -> str:
+    """The place of a member of the request in the arguments of `open_session`."""
+    for member, argument in _ARGUMENTS.items():
+        if place == member or place.startswith(f"{member}/"):
+            return argument + place.removeprefix(member)
+    return place
 
 
 def _not_a_session(view: RunView, intent: str) -> InvalidInput:

@@ -105,7 +105,8 @@ def _dispatched(body: Mapping[str, Any]) -> Iterator[Told]:
 
 def _returned(entry: Entry, body: Mapping[str, Any]) -> Told:
     envelope = body["envelope"]
-    content = {"error": envelope["error"]} if envelope.get("error") else envelope.get("output")
+    unread = {name: envelope[name] for name in ("error", "withheld") if envelope.get(name)}
+    content = unread or envelope.get("output")
     return Told(
         "TOOL_CALL_RESULT",
         {
@@ -149,7 +150,10 @@ def _count(body: Any) -> Mapping[str, Any]:
 
 
 def _tool_refused(body: Any) -> Mapping[str, Any]:
-    return _picked("tool_call_id", "capability_id", "status", "error")(body["envelope"])
+    envelope = body["envelope"]
+    return _picked("tool_call_id", "capability_id", "status", "error", "withheld", "made_by")(
+        {**envelope, **envelope["metadata"]}
+    )
 
 
 def _asked(body: Any) -> Mapping[str, Any]:
@@ -203,6 +207,7 @@ _CUSTOM: Final[dict[str, _Value]] = {
         "assertion": body["assertion"]["kind"],
     },
     "approval.expired": _picked(),
+    "approval.reasked": _picked("by", "reason", "changed"),
     "approval.voided": _picked("approval_id", "reason"),
     "call.answered": _picked("status", "step", "failures"),
     "session.finished": _picked("outcome", "reason"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from contextos.contracts.encoding.display_escape import an, displayed, displayed_json
-from contextos.contracts.entries.reading import read_body
+from contextos.contracts.entries.reading import read_body, void_answers
 from contextos.contracts.facts import nearest_name
 from contextos.errors import InvalidInput, Problem
 from contextos.queries.timeline import NO_RATIONALES, ReadEntry
@@ -61,7 +61,11 @@ def explain(entries: Sequence[Entry], rules: PinnedRules = NO_RULES, tool: str |
         InvalidInput: no entry of the run is about this tool (`unknown_tool`).
     """
     log = [ReadEntry(one.seq, one.kind, one.key, one.at_us, one.by, read_body(one), NO_RATIONALES) for one in entries]
-    found = [reason for entry in log if entry.body for reason in _reasons(entry, log, rules)]
+    void = set(void_answers(log))
+    # The answer and the look-up behind it say who it was that approved, and nobody did.
+    names = {("identity.resolved", f"redeem/{log[seq - 1].key}") for seq in void}
+    void |= {one.seq for one in log if (one.kind, one.key) in names}
+    found = [reason for one in log if one.body and one.seq not in void for reason in _reasons(one, log, rules)]
     if tool is None:
         return tuple(found)
     known = sorted({one.tool for one in found if one.tool is not None})
@@ -227,6 +231,12 @@ def _failures(what: str) -> Callable[[ReadEntry], _Sentences]:
     return told
 
 
+def _answered_call(entry: ReadEntry) -> _Sentences:
+    """A call that was made is never called refused, whatever followed from its answer."""
+    what = {"done": "the call was made", "failed": "the call failed"}.get(entry.body["status"], "the call was refused")
+    yield from _failures(what)(entry)
+
+
 def _opened(entry: ReadEntry) -> _Sentences:
     for tool in entry.body["tools"]:
         yield "shown", tool, f"the agent of the session could call `{displayed(tool)}`"
@@ -273,10 +283,13 @@ _TELLS: Final[Mapping[str, Callable[[ReadEntry], _Sentences]]] = {
     "call.asked": _asked_call,
     "plan.verified": _failures("the plan was not accepted"),
     "call.observed": _observed,
-    "call.answered": _failures("the call was refused"),
+    "call.answered": _answered_call,
     "approval.asked": _asked,
     "approval.answered": _answered,
     "approval.expired": _one("authority", lambda _: "nobody answered in time"),
+    "approval.reasked": _one(
+        "authority", lambda body: f"{displayed(body['by'])} had it asked again: {displayed(body['reason'])}"
+    ),
     "approval.voided": _one("authority", lambda body: f"the approval did not hold: {displayed(body['reason'])}"),
     "effect.settled": _one(
         "authority",

@@ -8,7 +8,7 @@ Source: docs/design/sessions.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -29,10 +29,12 @@ from contextos.errors import ReplayMismatch
 from contextos.intelligence.retrieval import drop_stale_names
 from contextos.runtime.admission import AdmittedRun
 from contextos.runtime.attempts.one_plan import Surface, compile_surface, go_on, has_acted, score_attempt, try_plan
-from contextos.runtime.conclusion import Attempt
+from contextos.runtime.code_pins import recheck_preconditions
+from contextos.runtime.conclusion import Attempt, end_contradictions
 from contextos.runtime.environment import RunEnvironment, look_for_cancel
 from contextos.runtime.redaction import cleanse_text
-from contextos.runtime.wiring import facts_by_name, recheck_preconditions
+from contextos.runtime.reopening import is_asked_again, unchanged_facts
+from contextos.runtime.wiring import facts_by_name
 
 ASKED: Final = "call.asked"
 FINISHED: Final = "session.finished"
@@ -47,9 +49,11 @@ Calls that are refused cost no budget, and an agent could repeat them for ever.
 """
 
 ENDING: Final[frozenset[FailureCode]] = frozenset(
-    {"cancelled", "must_escalate", "budget_exhausted", "approval_timeout", "unsafe_output", "output_disagrees"}
+    {"cancelled", "must_escalate", "budget_exhausted", "approval_timeout"}
 )
-"""The failures after which the agent cannot go on."""
+"""The failures after which the agent cannot go on. A write whose answer differs from what was asked is one more."""
+OF_TOOL: Final[frozenset[FailureCode]] = frozenset({"tool_failed", "unsafe_output", "output_disagrees"})
+"""The failures of a call that the tool answered, or could not answer."""
 
 END_OF_OUTCOME: Final[Mapping[SessionOutcome, End]] = {
     "approved": "completed",
@@ -78,20 +82,27 @@ async def agent_session(
     was done.
 
     `before` is the session as it ended before an operator reopened it: its results still count, and its agent reads the
-    evidence again.
+    evidence again. Or it is the session up to a question that is asked again: then its call is judged anew first, with
+    the evidence that did not change.
     """
     template, progress, revision = admitted.templates[0], _Progress(), 0
+    again = before.again if before else None
     if before:
         progress, revision = _Progress(dict(before.execution.results)), before.revision + 1
+        if again is not None:
+            progress.facts += unchanged_facts(before.execution.facts, environment.journal)
+            revision = before.revision
         admitted = await go_on(request, admitted, before, template, revision, environment)
     if admitted.not_chosen:
         return admitted, await _scored(admitted, progress, (admitted.not_chosen,), revision, environment)
     surface = compile_surface(request, admitted, template, revision, environment)  # 7, 8
     if isinstance(surface.compiled, Failure):
         return admitted, await _scored(admitted, progress, (surface.compiled,), revision, environment)
-    _opened(admitted, surface, revision, environment)
+    if again is None:
+        _opened(admitted, surface, revision, environment)
     while True:
-        said = await _next_message(admitted, environment)
+        said = again or await _next_message(admitted, environment)
+        again = None
         failures: tuple[Failure, ...] = ()
         if isinstance(said, Failure):
             failures = (said,)
@@ -100,8 +111,12 @@ async def agent_session(
         else:
             revision += 1
             failures = await _call(request, admitted, surface, progress, said, revision, environment)  # 9 to 12
-        if any(failure.code in ENDING for failure in failures):
+        if any(failure.code in ENDING for failure in failures) or _differs(progress, failures):
             return admitted, await _scored(admitted, progress, failures, revision, environment)
+        if is_asked_again(failures, revision, environment.journal):
+            assert isinstance(said, Logged), "only a call has a question"
+            stopped = await _scored(admitted, progress, failures, revision, environment)
+            return admitted, replace(stopped, again=said)
 
 
 def _opened(admitted: AdmittedRun, surface: Surface, revision: int, environment: RunEnvironment) -> None:
@@ -177,12 +192,14 @@ async def _call(
     known_tool = admitted.scope.tools.capabilities.get(step.tool)
     if known_tool is None or known_tool.definition.kind != "write":
         # The gateway does so for each write.
-        now = await recheck_preconditions(environment, admitted.scope, f"{revision}/{step.id}")
+        now = await recheck_preconditions(environment, admitted.scope, f"{revision}/{step.id}", known_tool)
         if now.failure:
             return _answered(asked, "refused", None, (now.failure,), environment)
     known = progress.known(_fresh(admitted, environment), admitted.scope)
     execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)
     progress.facts += execution.facts[len(known) :]
+    if is_asked_again(failures, revision, environment.journal):
+        return failures
     result = execution.results.get(step.id)
     if result is None:
         return _answered(asked, "refused", None, failures, environment)
@@ -190,7 +207,7 @@ async def _call(
     if result.status in ("ok", "completed"):
         progress.results[step.id] = result
         return _answered(asked, "done", key, failures, environment)
-    of_tool = result.status == "error" or any(failure.code == "tool_failed" for failure in failures)
+    of_tool = result.status == "error" or any(failure.code in OF_TOOL for failure in failures)
     return _answered(asked, "failed" if of_tool else "refused", key, failures, environment)
 
 
@@ -243,6 +260,8 @@ async def _finished(
     if admitted.scope.observes:
         observe_failures(failures, str(revision), "finish", environment.journal)
         failures = ()
+    # A pack that observes stops nothing, and its record is true all the same.
+    failures = (*end_contradictions(END_OF_OUTCOME[outcome], admitted.scope, environment.journal), *failures)
     stated = None if failures else END_OF_OUTCOME[outcome]
     return await _scored(admitted, progress, failures, revision, environment, stated)
 
@@ -250,41 +269,33 @@ async def _finished(
 def _contradictions(
     admitted: AdmittedRun, progress: _Progress, outcome: SessionOutcome, environment: RunEnvironment
 ) -> tuple[Failure, ...]:
-    """Why the session did not end as its agent states.
+    """Why the session did not end as its agent states, beside the rule of every end (`end_contradictions`).
 
-    What is denied had no effect. Where the decision governs writes, what is approved was done, and a person did not
-    deny the last write; where it governs none, all evidence that it requires is known.
+    Where the decision governs writes, what is approved was done; where it governs none, all evidence that it requires
+    is known.
     """
-    if outcome == "denied" and has_acted(progress.results, environment):
-        return (Failure(code="must_escalate", detail="the agent denies, and a call of the session had an effect"),)
-    template = admitted.templates[0]
+    template, scope = admitted.templates[0], admitted.scope
     if outcome != "approved" or not template.decision_checkpoints:
         return ()
-    if writes := {step.id for step in template.steps if step.approval_mode != "read_only"}:
-        last = last_write(environment.journal.log(), writes)
-        if last is None or last["status"] != "done":
-            what = "a person denied its last write" if last else "no write of the session was made"
-            return (Failure(code="must_escalate", detail=f"the agent approves, and {what}"),)
-        return ()
-    known = {fact.name for fact in progress.known(_fresh(admitted, environment), admitted.scope)}
+    tools = [scope.tools.capabilities[step.tool] for step in template.steps if step.tool in scope.tools.capabilities]
+    if any(one.definition.kind == "write" for one in tools):
+        if has_acted(environment):
+            return ()
+        return (Failure(code="must_escalate", detail="the agent approves, and no write of the session was made"),)
+    known = {fact.name for fact in progress.known(_fresh(admitted, environment), scope)}
     failures = []
     for point in template.decision_checkpoints:
-        if missing := sorted(set(admitted.scope.pinned.specs[point.decision_id].required_evidence) - known):
+        if missing := sorted(set(scope.pinned.specs[point.decision_id].required_evidence) - known):
             names = ", ".join(f"`{name}`" for name in missing)
             detail = f"`{point.decision_id}` requires {names}, and the session has no such evidence"
             failures.append(Failure(code="missing_evidence", detail=detail))
     return tuple(failures)
 
 
-def last_write(log: Sequence[Logged], writes: Set[str]) -> Mapping[str, Any] | None:
-    """Return the last answer to a call of one of the steps `writes` that was done, or that a person denied."""
-    for entry in reversed(log):
-        answer: Mapping[str, Any] | None = entry.body if entry.kind == "call.answered" and entry.body["step"] else None
-        if answer is None or answer["step"].split("/")[1] not in writes:
-            continue
-        if answer["status"] == "done" or any(failure["code"] == "approval_denied" for failure in answer["failures"]):
-            return answer
-    return None
+def _differs(progress: _Progress, failures: Sequence[Failure]) -> bool:
+    """Whether a write was made whose answer is not what was asked: a person looks before anything else is done."""
+    made = {one.capability_id for one in progress.results.values() if one.withheld}
+    return any(one.code == "output_disagrees" and one.capability_id in made for one in failures)
 
 
 def _fresh(admitted: AdmittedRun, environment: RunEnvironment) -> Sequence[EvidenceItem]:

@@ -12,22 +12,24 @@ from typing import Any
 
 from contextos.context.compiler import compile_context
 from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
+from contextos.contracts.bindings import plan_with_defaults
 from contextos.contracts.controls import RunControls
 from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.scope import Fact, RunScope
 from contextos.decision import critic, executor, scoring
 from contextos.decision.executor import Execution
 from contextos.decision.observing import observe_plan
+from contextos.errors import InvalidInput
 from contextos.runtime.admission import AdmittedRun, within_token_budget
 from contextos.runtime.checkpoints import checkpoint
 from contextos.runtime.conclusion import Attempt, waiting_record
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.inputs.slot_steps import fill_slots
 from contextos.runtime.wiring import build_gateway, decide_exposure, decide_plan_steps
+from contextos.trust.journal.effects import effects_of
 from contextos.trust.policy.constraints import check_args
 
 NOTHING_DONE = Execution({}, (), None)
@@ -116,6 +118,10 @@ async def try_plan(
     `facts` is the evidence that there is, the oldest first. Returns what was done, and the failures.
     """
     journal, policy, revision = environment.journal, admitted.policy, plan.revision or 0
+    try:
+        plan = plan_with_defaults(plan, admitted.scope.tools.capabilities)
+    except InvalidInput as error:
+        return Execution({}, facts, None), (Failure(code="schema_mismatch", detail=str(error.problems[0])),)
     known = {fact.name: fact for fact in facts}
     sources = {
         "request": admitted.scope.received.fields,
@@ -174,7 +180,7 @@ async def score_attempt(
         steps=steps,
         done=done,
         failures=failures,
-        acted=has_acted(execution.results, environment),
+        acted=has_acted(environment),
     )
     environment.journal.derive("run.scored", str(revision), card)
     await checkpoint(admitted.scope, plan, card["verdict"], execution.results, environment)
@@ -206,7 +212,6 @@ def _verify(
     )
 
 
-def has_acted(results: Mapping[str, ToolResultEnvelope], environment: RunEnvironment) -> bool:
-    """Return whether any effect of this run happened, whatever an adapter lists as its mutations."""
-    happened = any(entry.kind == "tool.returned" and entry.body["happened"] for entry in environment.journal.log())
-    return happened or any(result.status == "completed" for result in results.values())
+def has_acted(environment: RunEnvironment) -> bool:
+    """Return whether any effect of this run happened, or can have, whatever an adapter lists as its mutations."""
+    return bool(effects_of(environment.journal.run_id, environment.journal.log()))

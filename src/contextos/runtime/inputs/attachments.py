@@ -6,12 +6,11 @@ from functools import partial
 from typing import Any, Final
 
 from contextos.action.attachments import failed, fetch_attachment
-from contextos.contracts.envelopes.evidence import Classification, EvidenceItem
+from contextos.contracts.envelopes.evidence import Classification, EvidenceItem, fact_digest
 from contextos.contracts.envelopes.run import Attachment, InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import SHA256
 from contextos.contracts.ports.seams import RecordRequest
-from contextos.intelligence.retrieval import fact_digest
 from contextos.runtime.admission import AdmittedRun
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.redaction import cleanse_output

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from contextos.contracts.acts import OperatorAct
 from contextos.contracts.bindings import resolve_binding
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.recorded import AnsweredSlot
@@ -38,6 +37,7 @@ from contextos.contracts.envelopes.slots import (
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import supplied
 from contextos.contracts.ids import derive
+from contextos.contracts.journal import VOID_ANSWER
 from contextos.contracts.ports.seams import SlotSteps
 from contextos.contracts.refs import artifact_ref
 from contextos.contracts.scope import RunScope
@@ -47,7 +47,7 @@ from contextos.runtime.conclusion import last_decision
 from contextos.runtime.environment import RunEnvironment, cancels_of
 from contextos.runtime.wiring import current_record
 from contextos.slots.select import selection_fits
-from contextos.trust.approvals.acts import SLOT_ANSWER, UNSAFE_LOCAL_OPERATORS, slot_answer_fault
+from contextos.trust.approvals.acts import SLOT_ANSWER, UNSAFE_LOCAL_OPERATORS, slot_answer_act, slot_answer_fault
 from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL, is_unproved
 from contextos.trust.identity.principals import identity_differences, look_up
 from contextos.trust.journal.record import RunOutcome
@@ -206,7 +206,7 @@ async def _people_now(
         principals = known.to_json() if known else None
         if not interactive:
             return {"principals": principals}
-        person = await directory.approver(request.tenant_id, request.user.user_id)
+        person = await environment.ports.signer(request.user.user_id)
         return {
             "principals": principals,
             "approver": person.to_json() if person else None,
@@ -219,11 +219,6 @@ async def _people_now(
     return found
 
 
-def slot_answer_arguments(run_id: str, selection: SelectionAct) -> dict[str, Any]:
-    """Return the arguments of the act with which a run's user answers its slot. They fit this selection only."""
-    return {"run_id": run_id, "selection_digest": content_address(selection.to_json())}
-
-
 def _signed_selection(
     said: Mapping[str, Any], question: SlotQuestion, scope: RunScope, answered_at: int, people: Mapping[str, Any]
 ) -> SelectionAct | str:
@@ -233,13 +228,7 @@ def _signed_selection(
     except ValidationError:
         return "the answer holds no signed selection"
     selection, run = answer.selection, scope.run
-    expected = OperatorAct(
-        tenant_id=run.tenant_id,
-        kind=SLOT_ANSWER,
-        actor=question.origin.principal_id,
-        arguments=slot_answer_arguments(run.run_id, selection),
-        expected=answered_at - 1,
-    )
+    expected = slot_answer_act(run.tenant_id, run.run_id, question.origin.principal_id, selection, answered_at)
     person = Approver.model_validate(people["approver"]) if people["approver"] else None
     if fault := slot_answer_fault(person, answer.act, answer.assertion, expected, unsafe_local=people["unsafe_local"]):
         return fault
@@ -305,8 +294,9 @@ async def _answered(
     kind, found = await environment.journal.wait(kinds, key, wake_at_us=0, on_timeout=None)
     if kind == SLOT_ANSWER:
         return dict(found)
-    if await is_unproved(environment.journal, key, found, cancels_of(environment)):
-        return _unfilled(question.slot.slot_id, f"{UNPROVED_CANCEL} ended the wait for an answer")
+    if kind == VOID_ANSWER or await is_unproved(environment.journal, key, found, cancels_of(environment)):
+        said = found if kind == VOID_ANSWER else f"{UNPROVED_CANCEL} ended the wait for an answer"
+        return _unfilled(question.slot.slot_id, said)
     return Failure(code="cancelled", detail=f"the run was cancelled while slot `{question.slot.slot_id}` waited")
 
 

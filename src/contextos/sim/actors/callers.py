@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.run import RuntimeHints
@@ -78,7 +79,8 @@ async def agent(world: SimulatedWorld, planned: PlannedRequest) -> None:
             if _recorded(again) != _recorded(answers["look"]):
                 detail = f"`{planned.request_id}` was answered {answers['look']} and then {again}"
                 world.checker.violated("same_call_same_answer", detail)
-            await call_process(world, "finish", partial(_finish, planned, "approved" if paid else "escalated"))
+            outcome = _stated(world.seed, planned.request_id, "approved" if paid else "escalated")
+            await call_process(world, "finish", partial(_finish, planned, outcome))
             world.exercised["sessions finished by agents"] += 1
             return
         except InvalidInput:
@@ -89,6 +91,12 @@ async def agent(world: SimulatedWorld, planned: PlannedRequest) -> None:
             await pause(world.rng.randint(1_000, 40_000_000))
         except outcome_unknown(world):
             await pause(world.rng.randint(1_000, 40_000_000))
+
+
+def _stated(seed: int, request_id: str, outcome: SessionOutcome) -> SessionOutcome:
+    """How an agent says that its session ends: some lie. It draws nothing, so that seeds stay the worlds they are."""
+    lies: dict[int, SessionOutcome] = {0: "denied", 1: "approved"}
+    return lies.get(crc32(f"{seed}/{request_id}".encode()) % 5, outcome)
 
 
 def _recorded(answer: CallAnswer) -> CallAnswer:

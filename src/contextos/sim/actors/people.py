@@ -131,7 +131,12 @@ async def _bad_answer(world: SimulatedWorld, run_id: str, question: Mapping[str,
 
     def sign(statement: Mapping[str, Any]) -> Mapping[str, Any]:
         key = example.approver_key("somebody else" if flaw == "forged" else approver_id)
-        signed = {**statement, "binding_digest": "sha256:" + "0" * 64} if flaw == "moved" else statement
+        # Of another question by its digest, or, half of the time, with other arguments under the same digest.
+        by_digest = int(question["binding_digest"][-1], 16) % 2
+        other = (
+            {"binding_digest": "sha256:" + "0" * 64} if by_digest else {"args": {**statement["args"], "amount_inr": 1}}
+        )
+        signed = {**statement, **other} if flaw == "moved" else statement
         return {"kind": "jws", "token": sign_approval(key, f"key_{approver_id}", signed)}
 
     try:

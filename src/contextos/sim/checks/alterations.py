@@ -5,12 +5,17 @@ Each alteration is a copy of some streams as the owner would leave them; the sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from random import Random
 from typing import Any, Final
 
-from contextos.contracts.entries.bodies import ACT_ARGUMENTS
+import orjson
+
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.entries.bodies import ACT_ARGUMENTS, body_fault
 from contextos.contracts.journal import CONTROL, INDEX, Draft, Entry, SignedHead, StoredRun, genesis, link
 from contextos.contracts.ports.storage import Store
 from contextos.sim.scheduler import immediately
@@ -53,11 +58,9 @@ Alteration = Callable[[Random, Store, str], AlteredStore | None]
 
 
 def _body_changed(rng: Random, store: Store, run: str) -> AlteredStore | None:
-    def change(entry: Entry) -> Entry:
-        assert entry.body is not None, "nothing is erased in a simulation"
-        return entry._replace(body=entry.body + b" ")
-
-    return _with_entry(rng, store, rng.choice((run, INDEX, CONTROL)), change)
+    """An entry says something else, in a body that the runtime could have written there."""
+    stream = rng.choice((run, INDEX, CONTROL))
+    return _with_entry(rng, store, stream, lambda entry: entry._replace(body=_other_body(rng, entry)))
 
 
 def _salt_moved(rng: Random, store: Store, run: str) -> AlteredStore | None:
@@ -92,9 +95,10 @@ def _run_cut(rng: Random, store: Store, run: str) -> AlteredStore | None:
 
 
 def _chain_forged(rng: Random, store: Store, run: str) -> AlteredStore | None:
-    """A body of the run is replaced, and its chain and the index are computed again."""
+    """An entry of the run says something else, and its chain and the index are computed again."""
     entries, index = _read(store, run), _read(store, INDEX)
-    forged = _relinked(entries, rng.choice(entries), lambda body: body + b" ")
+    at = rng.choice(entries)
+    forged = _relinked(entries, at, lambda _: _other_body(rng, at))
     hashes = {old.hash.encode(): new.hash.encode() for old, new in zip(entries, forged, strict=True)}
     for line in [line for line in index if line.key == run]:
         index = _relinked(index, index[line.seq - 1], lambda body: _replaced(body, hashes))
@@ -102,10 +106,10 @@ def _chain_forged(rng: Random, store: Store, run: str) -> AlteredStore | None:
 
 
 def _act_forged(rng: Random, store: Store, _: str) -> AlteredStore | None:
-    """The body of an operator's act is replaced, and the chain computed again."""
+    """An operator's act says something else, and the chain is computed again."""
     entries = _read(store, CONTROL)
     act = rng.choice([entry for entry in entries if entry.kind in ACT_ARGUMENTS])
-    forged = _relinked(entries, act, lambda body: body.replace(b'"arguments":{', b'"arguments":{"x":1,', 1))
+    forged = _relinked(entries, act, lambda _: _other_body(rng, act))
     return AlteredStore(store, {CONTROL: forged}, {})
 
 
@@ -142,6 +146,40 @@ def _relinked(entries: Sequence[Entry], at: Entry, change: Callable[[bytes], byt
         draft = Draft(entry.kind, entry.key, entry.at_us, entry.by, body, entry.salt)
         made.append(link(at.tenant, at.run, entry.seq, head, draft))
     return made
+
+
+def _other_body(rng: Random, entry: Entry) -> bytes:
+    """The body of an entry with one other value, in a form that is canonical and of its kind. So no check of the form
+    finds it. With a space behind it if no value of it can be another one.
+    """
+    assert entry.body is not None, "nothing is erased in a simulation"
+    places = list(_values(orjson.loads(entry.body)))
+    for place in rng.sample(places, len(places)):
+        body = canonical(_changed(orjson.loads(entry.body), place))
+        if body_fault(entry.run, entry.kind, body) is None:
+            return body
+    return entry.body + b" "
+
+
+def _values(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of the texts, numbers and truth values in a body, each by its names and numbers from outside in."""
+    if isinstance(value, dict | list):
+        for name, one in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _values(one, (*place, name))
+    elif value is not None and place:
+        yield place
+
+
+def _changed(body: Any, place: Sequence[Any]) -> Any:
+    within = reduce(getitem, place[:-1], body)
+    value = within[place[-1]]
+    if isinstance(value, bool):
+        within[place[-1]] = not value
+    elif isinstance(value, str):
+        within[place[-1]] = value[:-1] + ("1" if value.endswith("0") else "0")
+    else:
+        within[place[-1]] = value + 1
+    return body
 
 
 def _replaced(body: bytes, hashes: Mapping[bytes, bytes]) -> bytes:

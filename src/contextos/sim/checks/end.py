@@ -15,7 +15,9 @@ from contextos.contracts.journal import INDEX
 from contextos.errors import ContextOSError
 from contextos.sim import example
 from contextos.sim.checks.alterations import ALTERATIONS
+from contextos.sim.checks.sums import altered_sum
 from contextos.sim.scheduler import immediately
+from contextos.store.memory.stores import MemoryStores
 
 if TYPE_CHECKING:
     from contextos.sim.invariants import RunObservation
@@ -40,10 +42,8 @@ def check_quiet(world: SimulatedWorld) -> None:
             continue
         world.checker.violated("nobody_is_lost", f"`{run.run_id}` is `{run.state}`, and nothing will ever wake it")
     for run in world.checker.runs.values():
-        bothers = run.unsettled and not run.no_record and run.state == "waiting" and run.deadline_us is None
-        if bothers and world.scenario.strategy == "keyed" and not (world.cancelled or world.changed_at_us):
-            detail = f"`{run.run_id}` asks a person about a payment that could be sent again under its key"
-            world.checker.violated("an_outage_needs_nobody", detail)
+        if run.state == "waiting":
+            world.checker.check_needs_somebody(run)
     for run in world.checker.runs.values():
         if run.open_question and not run.ended:
             found = immediately(APPROVALS.one(store, run.open_question))
@@ -106,6 +106,10 @@ def _check_alterations(world: SimulatedWorld) -> None:
         except ContextOSError:
             continue
         world.checker.violated("verify_passes_nothing_altered", f"the auditor did not find: {name}")
+    world.exercised["altered: sum"] += 1
+    empty = MemoryStores().tenant(example.EXAMPLE_TENANT)
+    if (said := altered_sum(rng, empty, example.EXAMPLE_TENANT, example.keys())) is not None:
+        world.checker.violated("sum_is_proved", f"effects of which one was set to 0 add up to {said}")
 
 
 def _check_checkpoints(world: SimulatedWorld, run: RunObservation) -> None:
@@ -123,6 +127,9 @@ def _check_record(world: SimulatedWorld, run: RunObservation) -> None:
     if (record.get("status"), record.get("end")) != (STATUS[run.state], run.state):
         detail = f"`{run.run_id}` ended as `{run.state}`, its record says {record.get('status')}"
         world.checker.violated("record_has_the_status", detail)
+    if record.get("outcome") == "denied" and own_effects:
+        detail = f"`{run.run_id}` ended as `{run.state}`, which denies, and paid {own_effects[0].output}"
+        world.checker.violated("outcome_agrees_with_effects", detail)
     if run.state == "completed" and run.cost_cents > run.max_cost_cents:
         detail = f"`{run.run_id}` is DECIDED and cost {run.cost_cents} cents, its limit is {run.max_cost_cents}"
         world.checker.violated("budget_after_a_call", detail)

@@ -16,6 +16,7 @@ from contextos.contracts.envelopes.artifacts import (
     PinnedContent,
     Revision,
     SourceScope,
+    StoredLibrary,
 )
 from contextos.contracts.envelopes.slots import SCOPES, Candidate, CandidateQuery, SelectionAct
 from contextos.contracts.journal import CONTROL, Draft, Entry, genesis, link
@@ -155,6 +156,19 @@ class MemoryArtifacts:
     def selections_of(self, run_id: str) -> list[SelectionAct]:
         """Return the selections of a run, of every organisation."""
         return [act for act in self._acts.values() if act.origin.parent_run_id == run_id]
+
+    async def stored(self) -> StoredLibrary:
+        revisions = [
+            (*place, one.revision, one.digest, one.created_by, one.created_at_us)
+            for place, found in sorted(self._revisions.items())
+            for one in found
+        ]
+        return StoredLibrary(
+            await self.extensions(),
+            [(one, place in self._deleted) for place, one in sorted(self._artifacts.items())],
+            revisions,
+            [one for _, found in sorted(self._assertions.items()) for one in found],
+        )
 
     async def pinned_sizes(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[int]:
         return [pinned.size_bytes for pinned in await self.pinned(org_id, refs)]

@@ -21,6 +21,7 @@ from contextos.contracts.envelopes.artifacts import (
     Outranked,
     PinnedContent,
     Revision,
+    StoredLibrary,
 )
 from contextos.contracts.envelopes.slots import Candidate, CandidateQuery, SelectionAct
 from contextos.contracts.journal import Draft
@@ -205,9 +206,7 @@ class PostgresArtifacts:
     async def extensions(self) -> Sequence[ExtensionManifest]:
         async with self._connections().transaction(self._tenant) as connection:
             found = await connection.fetch(_EXTENSIONS, self._tenant)
-        return [
-            ExtensionManifest(extension=name, satisfies=tuple(orjson.loads(satisfies))) for name, satisfies in found
-        ]
+        return [rows.manifest(name, satisfies) for name, satisfies in found]
 
     async def add(self, artifact: Artifact) -> None:
         refuse_unseen(artifact)
@@ -302,15 +301,17 @@ class PostgresArtifacts:
         async with self._connections().transaction(self._tenant) as connection:
             return await postgres_selections(connection, self._tenant, run_id, org_id)
 
+    async def stored(self) -> StoredLibrary:
+        async with self._connections().transaction(self._tenant) as connection:
+            found = [await connection.fetch(query, self._tenant) for query in rows.library_queries("contextos.", "$1")]
+        return rows.library(self._tenant, await self.extensions(), *found)
+
     async def pinned_sizes(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[int]:
         return [row["size"] for row in await self._pinned(_SIZES, org_id, refs)]
 
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
         found = await self._pinned(_PINNED, org_id, refs)
-        return [
-            PinnedContent(ref=ref, title=row["title"], revision=rows.revision(tuple(row)[1:]))
-            for ref, row in zip(refs, found, strict=True)
-        ]
+        return rows.pinned(refs, found)
 
     async def _pinned(self, statement: str, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[Any]:
         """One row for each ref. The last column of a ref without its revision is NULL."""

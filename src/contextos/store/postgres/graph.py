@@ -27,6 +27,7 @@ from contextos.store.shared.graph_validation import (
     plan_change,
     planned_commit,
     refuse_other_head,
+    stored_statement,
     validate_edges,
     validate_nodes,
 )
@@ -150,13 +151,13 @@ class PostgresGraph:
                 rows = await connection.fetch(_STEP_OF_ANY, *asked)
             else:
                 rows = await connection.fetch(_STEP, *asked, predicate)
-        return [{**orjson.loads(body), "edge_id": edge_id, "commit": commit} for edge_id, body, commit in rows]
+        return [{**stored_statement(edge_id, body), "commit": commit} for edge_id, body, commit in rows]
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
         async with self._connections().transaction(self._tenant) as connection:
             rows = await connection.fetch(_ROWS, self._tenant, after, max(limit, 0))
         return [
-            EdgeRow(edge_id, src, predicate, dst, {**orjson.loads(body), "edge_id": edge_id}, *ends)
+            EdgeRow(edge_id, src, predicate, dst, stored_statement(edge_id, body), *ends)
             for edge_id, src, predicate, dst, body, *ends in rows
         ]
 

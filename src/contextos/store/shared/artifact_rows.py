@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
+import orjson
 from pydantic import ValidationError
 
-from contextos.contracts.envelopes.artifacts import Artifact, ArtifactRef, Assertion, Revision
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.envelopes.artifacts import (
+    Artifact,
+    ArtifactRef,
+    Assertion,
+    ExtensionManifest,
+    PinnedContent,
+    Revision,
+    StoredLibrary,
+)
 from contextos.contracts.envelopes.slots import SCOPES, Candidate, SelectionAct, SelectionOrigin
 from contextos.contracts.model import Model
 from contextos.errors import Integrity
-from contextos.store.shared.artifact_rules import ARTIFACT_TYPE, selection_fingerprint
+from contextos.store.shared.artifact_rules import ARTIFACT_TYPE, assertion_id, revision_id, selection_fingerprint
 
 ArtifactRow = Sequence[Any]
 
@@ -111,6 +122,55 @@ FAULT: Final = (
 """SQL for the fault of one pick, a key of `FAULT_EXPLANATIONS`; NULL for a coherent pick."""
 
 
+def library_queries(schema: str, mark: str) -> tuple[str, str, str]:
+    """Return the statements that read every artifact, revision and assertion of a tenant, for `library`."""
+    by = f"WHERE s.tenant = {mark} ORDER BY s.org_id, s.artifact_id"
+    artifacts = ", ".join(f"s.{name}" for name in (*ARTIFACT_COLUMNS[1:], "deleted_at_us"))
+    assertions = ", ".join(f"s.{name}" for name in ASSERTION_COLUMNS[1:])
+    revisions = "s.org_id, s.artifact_id, s.revision, s.digest, s.created_by, s.created_at_us, s.revision_id"
+    of = "a.tenant = s.tenant AND a.org_id = s.org_id AND a.artifact_id = s.artifact_id"
+    joined = f"{schema}semantic_assertions AS s LEFT JOIN {schema}artifacts AS a ON {of}"
+    return (
+        f"SELECT {artifacts} FROM {schema}artifacts AS s {by}",  # noqa: S608
+        f"SELECT {revisions} FROM {schema}representations AS s {by}, s.revision",  # noqa: S608
+        f"SELECT {assertions}, {COPIED_COLUMNS} FROM {joined} {by}, s.extension, s.assertion_id",  # noqa: S608
+    )
+
+
+def library(
+    tenant: str,
+    extensions: Sequence[ExtensionManifest],
+    artifacts: Sequence[ArtifactRow],
+    revisions: Sequence[ArtifactRow],
+    assertions: Sequence[ArtifactRow],
+) -> StoredLibrary:
+    """Convert the rows that `library_queries` found. Raises `Integrity` for a row that contradicts another, or whose id
+    is not derived from what it is.
+    """
+    made = []
+    try:
+        for *columns, deleted_at_us in map(tuple, artifacts):
+            values = dict(zip(ARTIFACT_COLUMNS[1:], columns, strict=True))
+            if values.pop("type") != ARTIFACT_TYPE:
+                raise Integrity(f"the artifact `{values['artifact_id']}` was altered; inform an operator")
+            made.append((Artifact(**values), deleted_at_us is not None))
+        for row in revisions:
+            if row[-1] != revision_id(tenant, row[0], row[1], row[2]):
+                raise Integrity(f"a revision of `{row[1]}` was altered; inform an operator")
+        found = [assertion(tuple(row)[:-1]) for row in assertions]
+    except ValidationError:
+        raise Integrity("an artifact or its type was altered; inform an operator") from None
+    numbers = defaultdict[tuple[str, str, str], list[str]](list)
+    for one, row in zip(found, assertions, strict=True):
+        numbers[one.org_id, one.artifact_id, one.extension].append(one.assertion_id)
+        if not tuple(row)[-1]:
+            raise Integrity(f"a type of `{one.artifact_id}` contradicts the artifact; inform an operator")
+    for place, ids in numbers.items():
+        if set(ids) != {assertion_id(tenant, *place, number) for number in range(1, len(ids) + 1)}:
+            raise Integrity(f"a type of `{place[1]}` was altered; inform an operator")
+    return StoredLibrary(extensions, made, [tuple(row)[:-1] for row in revisions], found)
+
+
 def insert(table: str, columns: Sequence[str], mark: str, *, first: int = 1) -> str:
     """Return an INSERT statement for one row. `mark` is the database's placeholder, with `{}` for its number, from
     `first`.
@@ -193,13 +253,32 @@ def ref(row: ArtifactRow) -> ArtifactRef:
 
 
 def revision(row: ArtifactRow) -> Revision:
-    """Convert a row of the table `representations`, without its tenant, to a `Revision`."""
-    return Revision(**dict(zip(REVISION_COLUMNS[1:], row, strict=True)))
+    """Convert a row of the table `representations`, without its tenant, to a `Revision`. Raises `Integrity` if its
+    digest is that of another text.
+    """
+    found = Revision(**dict(zip(REVISION_COLUMNS[1:], row, strict=True)))
+    if content_address([found.mime, found.content]) != found.digest:
+        raise Integrity(f"revision {found.revision} of `{found.artifact_id}` was altered; inform an operator")
+    return found
+
+
+def pinned(refs: Sequence[ArtifactRef], found: Sequence[ArtifactRow]) -> list[PinnedContent]:
+    """Convert the rows of these refs, each a title and a revision. Raises as `revision`."""
+    read = [(row[0], revision(tuple(row)[1:])) for row in found]
+    return [PinnedContent(ref=ref, title=title, revision=of) for ref, (title, of) in zip(refs, read, strict=True)]
 
 
 def assertion(row: ArtifactRow) -> Assertion:
     """Convert a row of the table `semantic_assertions`, without its tenant, to an `Assertion`."""
     return Assertion(**dict(zip(ASSERTION_COLUMNS[1:], row, strict=True)))
+
+
+def manifest(extension: str, satisfies: str) -> ExtensionManifest:
+    """Convert a row of the table `extensions` to an `ExtensionManifest`. Raises `Integrity` if it was altered."""
+    try:
+        return ExtensionManifest(extension=extension, satisfies=tuple(orjson.loads(satisfies)))
+    except (orjson.JSONDecodeError, TypeError, ValidationError):
+        raise Integrity(f"the type `{extension[:80]}` was altered; inform an operator") from None
 
 
 def selection_act(head: ArtifactRow, refs: Sequence[ArtifactRow]) -> SelectionAct:

@@ -30,10 +30,20 @@ SCOPES_WITHOUT_PROJECT: Final = SCOPES[1:]
 _DIGEST_CHARS: Final = 16
 
 
+def revision_id(tenant: str, org_id: str, artifact_id: str, number: int) -> str:
+    """Return the id of the revision with this number."""
+    return _derived("rev_", tenant, org_id, artifact_id, number)
+
+
+def assertion_id(tenant: str, org_id: str, artifact_id: str, extension: str, number: int) -> str:
+    """Return the id of the assertion with this number among those that an artifact is of one type."""
+    return _derived("asr_", tenant, org_id, artifact_id, extension, number)
+
+
 def revision_of(tenant: str, new: NewRevision, number: int) -> Revision:
     """Return the stored form of a new revision of an artifact. Its id is derived from its content."""
     return Revision(
-        revision_id=_derived("rev_", tenant, new.org_id, new.artifact_id, number),
+        revision_id=revision_id(tenant, new.org_id, new.artifact_id, number),
         revision=number,
         artifact_id=new.artifact_id,
         org_id=new.org_id,
@@ -51,7 +61,7 @@ def assertion_of(tenant: str, new: NewAssertion, number: int) -> Assertion:
     `number` tells this assertion from earlier ones that state the same.
     """
     return Assertion(
-        assertion_id=_derived("asr_", tenant, new.org_id, new.artifact_id, new.extension, number),
+        assertion_id=assertion_id(tenant, new.org_id, new.artifact_id, new.extension, number),
         artifact_id=new.artifact_id,
         org_id=new.org_id,
         extension=new.extension,

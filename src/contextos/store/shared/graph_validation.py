@@ -1,7 +1,8 @@
 """Validation of nodes, edges and withdrawals before they are appended to a graph, the same for every store.
 
 A statement that the graph already contains is not appended again, so an import can be repeated. An edge is withdrawn
-by an edge that `retracts` it, or by `{"retracts", "evidence_ref"}` alone.
+by an edge that `retracts` it, or by `{"retracts", "evidence_ref"}` alone. A time that is text is kept in UTC, so that
+the same observation is the same statement.
 """
 
 from __future__ import annotations
@@ -14,9 +15,18 @@ from typing import Any, Final, get_args
 
 import orjson
 
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.contracts.encoding.instants import TIME_FORM, utc_time
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.evidence import Classification, GraphCommit, IntegrityLevel, edge_digest
-from contextos.errors import Conflict, InvalidInput, MalformedJson, Problem
+from contextos.contracts.envelopes.evidence import (
+    Classification,
+    GraphCommit,
+    IntegrityLevel,
+    edge_digest,
+    fact_digest,
+    value_of_edge,
+)
+from contextos.errors import Conflict, Integrity, InvalidInput, MalformedJson, Problem
 from contextos.store.shared.batch import TOO_LONG, is_too_long
 
 MAX_PUT: Final = 10_000
@@ -64,12 +74,13 @@ class StoredEdge:
 
 @dataclass(slots=True)
 class GraphChange:
-    """What one `put` changes in a graph: statements to append, and the evidence for each withdrawal;
-    both by edge id.
+    """What one `put` changes in a graph, by edge id: statements to append, and for each withdrawal its evidence and the
+    digest of the fact that it ends.
     """
 
     appended: dict[str, Edge] = field(default_factory=dict)
     withdrawn: dict[str, str] = field(default_factory=dict)
+    ended: dict[str, str] = field(default_factory=dict)
 
 
 def validate_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Node]:
@@ -120,6 +131,8 @@ def plan_change(edges: Sequence[Edge], lookup: Callable[[str], StoredEdge | None
                 detail = f"`{edge.retracts}` is not valid, so it cannot be withdrawn"
                 raise InvalidInput(Problem(f"/edges/{at}/retracts", "not_valid", detail, "name an edge that is"))
             change.withdrawn[edge.retracts] = edge.evidence_ref
+            said = orjson.loads(stored.body)
+            change.ended[edge.retracts] = fact_digest(said["src"], said["predicate"], value_of_edge(said))
     return change
 
 
@@ -130,7 +143,7 @@ def planned_commit(head: int, nodes: Sequence[Node], change: GraphChange) -> Gra
         for edge_id, edge in change.appended.items()
     }
     changes = bool(nodes or change.appended or change.withdrawn)
-    return GraphCommit(head + 1, appended, dict(change.withdrawn), changes)
+    return GraphCommit(head + 1, appended, dict(change.withdrawn), changes, dict(change.ended))
 
 
 def refuse_other_head(expect: int | None, head: int) -> None:
@@ -163,7 +176,10 @@ def derived_edge_id(body: bytes, ordinal: int) -> str:
 
 
 def _edge(where: str, edge: Mapping[str, Any]) -> Edge:
-    body = _body(where, {name: value for name, value in edge.items() if name != "edge_id"})
+    stated = {name: value for name, value in edge.items() if name != "edge_id"}
+    if isinstance(stated.get("observed_at"), str):
+        stated["observed_at"] = utc_time(stated["observed_at"])
+    body = _body(where, stated)
     src, predicate, dst, evidence_ref = (edge.get(name, "") for name in _NAMES)
     return Edge(edge.get("edge_id"), src, predicate, dst, evidence_ref, edge.get("retracts"), body)
 
@@ -180,8 +196,11 @@ def _edge_problems(where: str, edge: Mapping[str, Any]) -> list[Problem]:
         if name in edge and edge[name] not in allowed:
             problems.append(Problem(f"{where}/{name}", "unknown_value", f"it is one of {', '.join(allowed)}"))
     observed = edge.get("observed_at", 0)
-    if observed == "" or isinstance(observed, bool) or not isinstance(observed, str | int):
-        problems.append(Problem(f"{where}/observed_at", "not_a_time", "it is a time: text, or microseconds"))
+    if isinstance(observed, bool) or not isinstance(observed, str | int):
+        problems.append(Problem(f"{where}/observed_at", "not_a_time", "it is a time: text, or microseconds", TIME_FORM))
+    elif isinstance(observed, str) and utc_time(observed) is None:
+        detail = f"`{displayed(observed[:40])}` is not a time"
+        problems.append(Problem(f"{where}/observed_at", "not_a_time", detail, TIME_FORM))
     return problems
 
 
@@ -228,3 +247,13 @@ def _check_count(where: str, items: Sequence[Mapping[str, Any]]) -> None:
 def _raise_problems(problems: Sequence[Problem]) -> None:
     if problems:
         raise InvalidInput(*problems)
+
+
+def stored_statement(edge_id: str, body: bytes) -> dict[str, Any]:
+    """Return what a stored edge states, with its id. Raises `Integrity` if its body was altered so that it is no JSON
+    object.
+    """
+    try:
+        return {**orjson.loads(body), "edge_id": edge_id}
+    except (orjson.JSONDecodeError, TypeError):
+        raise Integrity(f"the edge `{edge_id[:80]}` of the graph is no JSON object; find out who wrote it") from None

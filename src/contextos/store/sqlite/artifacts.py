@@ -23,6 +23,7 @@ from contextos.contracts.envelopes.artifacts import (
     Outranked,
     PinnedContent,
     Revision,
+    StoredLibrary,
 )
 from contextos.contracts.envelopes.slots import SCOPES, Candidate, CandidateQuery, SelectionAct
 from contextos.contracts.journal import CONTROL, Draft
@@ -60,6 +61,7 @@ _REGISTER: Final = (
     " ON CONFLICT (tenant, extension) DO UPDATE SET satisfies = excluded.satisfies"
 )
 _EXTENSIONS: Final = "SELECT extension, satisfies FROM extensions WHERE tenant = ? ORDER BY extension"
+_LIBRARY: Final = rows.library_queries("", "?")
 _INSTALLED: Final = "SELECT 1 FROM extensions WHERE tenant = ? AND extension = ?"
 _EXISTS: Final = "SELECT 1 FROM artifacts WHERE tenant = ? AND org_id = ? AND artifact_id = ?"
 _LIVE: Final = f"{_EXISTS} AND deleted_at_us IS NULL"
@@ -183,9 +185,7 @@ class SqliteArtifacts:
 
     async def extensions(self) -> Sequence[ExtensionManifest]:
         found = self._fetch(_EXTENSIONS, self._tenant)
-        return [
-            ExtensionManifest(extension=name, satisfies=tuple(orjson.loads(satisfies))) for name, satisfies in found
-        ]
+        return [rows.manifest(name, satisfies) for name, satisfies in found]
 
     async def add(self, artifact: Artifact) -> None:
         refuse_unseen(artifact)
@@ -244,15 +244,19 @@ class SqliteArtifacts:
         with self._readers.connection() as connection:
             return sqlite_selections(connection, self._tenant, run_id, org_id)
 
+    async def stored(self) -> StoredLibrary:
+        with self._readers.connection() as connection:
+            connection.execute("BEGIN")
+            found = [connection.execute(query, (self._tenant,)).fetchall() for query in _LIBRARY]
+            connection.execute("COMMIT")
+        return rows.library(self._tenant, await self.extensions(), *found)
+
     async def pinned_sizes(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[int]:
         return [size for (size,) in self._pinned(_SIZES, org_id, refs)]
 
     async def pinned(self, org_id: str, refs: Sequence[ArtifactRef]) -> Sequence[PinnedContent]:
         found = self._pinned(_PINNED, org_id, refs)
-        return [
-            PinnedContent(ref=ref, title=row[0], revision=rows.revision(row[1:]))
-            for ref, row in zip(refs, found, strict=True)
-        ]
+        return rows.pinned(refs, found)
 
     def _pinned(self, statement: str, org_id: str, refs: Sequence[ArtifactRef]) -> list[Any]:
         found = []

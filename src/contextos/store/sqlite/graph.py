@@ -25,6 +25,7 @@ from contextos.store.shared.graph_validation import (
     plan_change,
     planned_commit,
     refuse_other_head,
+    stored_statement,
     validate_edges,
     validate_nodes,
 )
@@ -138,13 +139,13 @@ class SqliteGraph:
                 rows = connection.execute(_STEP_OF_ANY, asked).fetchall()
             else:
                 rows = connection.execute(_STEP, asked | {"predicate": predicate}).fetchall()
-        return [{**orjson.loads(body), "edge_id": edge_id, "commit": commit} for edge_id, body, commit in rows]
+        return [{**stored_statement(edge_id, body), "commit": commit} for edge_id, body, commit in rows]
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
         with self._readers.connection() as connection:
             rows = connection.execute(_ROWS, (self._tenant, after, max(limit, 0))).fetchall()
         return [
-            EdgeRow(edge_id, src, predicate, dst, {**orjson.loads(body), "edge_id": edge_id}, *ends)
+            EdgeRow(edge_id, src, predicate, dst, stored_statement(edge_id, body), *ends)
             for edge_id, src, predicate, dst, body, *ends in rows
         ]
 

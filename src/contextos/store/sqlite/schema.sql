@@ -146,7 +146,7 @@ BEGIN SELECT RAISE(IGNORE); END;
 CREATE TRIGGER IF NOT EXISTS documents_step BEFORE UPDATE ON documents
 WHEN NEW.rowid IS NOT OLD.rowid OR NEW.version IS NOT OLD.version + 1 OR NEW.tenant IS NOT OLD.tenant
   OR NEW.collection IS NOT OLD.collection
-  OR NEW.key IS NOT OLD.key OR OLD.collection IN ('artifacts', 'cancels', 'denials', 'pins', 'requests')
+  OR NEW.key IS NOT OLD.key OR OLD.collection IN ('artifacts', 'cancels', 'counted_effects', 'denials', 'pins', 'requests')
 BEGIN SELECT RAISE(ABORT, 'a document is replaced by its next version'); END;
 
 CREATE TABLE IF NOT EXISTS runs (

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
-from contextos.contracts.acts import ActSeal, OperatorAct, RecordedAct
+from contextos.contracts.acts import ActSeal, ListedPerson, OperatorAct, RecordedAct, UsedDirectory
 from contextos.contracts.encoding.codec import parse
-from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.jcs import canonical, same_json
 from contextos.contracts.envelopes.identity import Approver, ApproverKey, SignerAssertion
+from contextos.contracts.envelopes.slots import SelectionAct
 from contextos.contracts.journal import CONTROL, Draft, Entry, body_digest, header_hash
 from contextos.contracts.ports.outside import Keys
 from contextos.errors import ApprovalRefused, ChainBroken, InvalidInput
 from contextos.trust.approvals.assertion import OPERATOR_ROLE, grant_fault
 from contextos.trust.identity.jws import sign_compact, verify_compact
+
+SealedT = TypeVar("SealedT", RecordedAct, ListedPerson, UsedDirectory)
 
 ACT_TYP: Final = "contextos-act+jws"
 POLICY_ADMIN_ROLE: Final = "policy_admin"
@@ -42,6 +45,7 @@ ACT_ROLES: Final[Mapping[str, str]] = {
     "memory.reviewed": MEMORY_REVIEWER_ROLE,
     "runs.exported": AUDITOR_ROLE,
     "run.cancelled": OPERATOR_ROLE,
+    "approval.reasked": OPERATOR_ROLE,
     "run.retried": OPERATOR_ROLE,
     "capability.released": OPERATOR_ROLE,
     "run.reopened": OPERATOR_ROLE,
@@ -62,8 +66,8 @@ ACT_ROLES: Final[Mapping[str, str]] = {
 SLOT_ANSWER: Final = "slot.answered"
 """The act with which the run's user selects for a context slot. It is recorded in the run, not in `control`."""
 
-OWN_RUN_ACTS: Final = frozenset({"run.cancelled", SLOT_ANSWER})
-"""The acts that need no role: the run's user may do them, and cancelling also the agent's owner."""
+OWN_RUN_ACTS: Final = frozenset({"run.cancelled", "approval.reasked", SLOT_ANSWER})
+"""The acts that need no role: the run's user may do them, and cancelling and asking again also the agent's owner."""
 
 UNSAFE_LOCAL_OPERATORS: Final = "unsafe_local_operators"
 """The setting under which an actor is named and not proved."""
@@ -102,6 +106,17 @@ def act_fault(
     return ApprovalRefused("assertion_invalid", f"no key of `{act.actor}` signed this act; sign it with their key")
 
 
+def slot_answer_arguments(run_id: str, selection: SelectionAct) -> dict[str, Any]:
+    """Return the arguments of the act with which a run's user answers its slot. They fit this selection only."""
+    return {"run_id": run_id, "selection": selection.to_json()}
+
+
+def slot_answer_act(tenant_id: str, run_id: str, actor: str, selection: SelectionAct, seq: int) -> OperatorAct:
+    """Return the act that the run's user signs for the selection that becomes the entry `seq` of the run."""
+    arguments = slot_answer_arguments(run_id, selection)
+    return OperatorAct(tenant_id=tenant_id, kind=SLOT_ANSWER, actor=actor, arguments=arguments, expected=seq - 1)
+
+
 def slot_answer_fault(
     person: Approver | None, act: OperatorAct, assertion: SignerAssertion, expected: OperatorAct, *, unsafe_local: bool
 ) -> str | None:
@@ -110,7 +125,7 @@ def slot_answer_fault(
     `person` is the directory's entry for the run's user now. `expected` is the act that the run asked for. Any process
     with store access can append an answer, so nothing of it is believed that the user's key did not sign.
     """
-    if act != expected:
+    if not same_json(act.to_json(), expected.to_json()):
         return "it answers another question, or somebody else answered"
     refused = act_fault(person, act, None, assertion, unsafe_local=unsafe_local)
     return str(refused) if refused else None
@@ -124,7 +139,8 @@ def act_key(person: Approver | None, act: OperatorAct, assertion: SignerAssertio
 
 
 def sealed_act(tenant_id: str, draft: Draft, unsealed: Mapping[str, Any], keys: Keys) -> Draft:
-    """Return `draft` with a body: the fields `unsealed` of a `RecordedAct`, and the runtime's seal.
+    """Return `draft` with a body: the fields `unsealed` of a `RecordedAct`, `ListedPerson` or `UsedDirectory`, and the
+    runtime's seal.
 
     The salt of `draft` is random, so every seal differs.
     """
@@ -138,27 +154,39 @@ def read_act(entry: Entry, keys: Keys) -> RecordedAct:
     Raises:
         ChainBroken: the entry is no act, or not the one that the runtime wrote there.
     """
+    recorded = read_sealed(entry, RecordedAct, keys)
+    if fault := _act_fault(entry, recorded):
+        raise ChainBroken(CONTROL, entry.seq, f"is a `{entry.kind}` that does not count: {fault}")
+    return recorded
+
+
+def read_sealed(entry: Entry, contract: type[SealedT], keys: Keys) -> SealedT:
+    """Return the body of an entry of `control`, which the runtime sealed there.
+
+    Raises:
+        ChainBroken: the entry is not the one that the runtime wrote there.
+    """
     if entry.body is None or entry.salt is None or header_hash(entry) != entry.hash:
         raise ChainBroken(CONTROL, entry.seq, "is not the entry that was written there")
     if body_digest(entry.salt, entry.body) != entry.body_digest:
         raise ChainBroken(CONTROL, entry.seq, "has a body that its digest does not cover")
     try:
         body = orjson.loads(entry.body)
-        recorded = parse(RecordedAct, body)
+        read = parse(contract, body)
     except (InvalidInput, orjson.JSONDecodeError) as error:
-        raise ChainBroken(CONTROL, entry.seq, f"is no operator act: {error}") from None
+        raise ChainBroken(CONTROL, entry.seq, f"is not a `{entry.kind}` as the runtime writes it: {error}") from None
     draft = Draft(entry.kind, entry.key, entry.at_us, entry.by, entry.body, entry.salt)
     payload = _payload(entry.tenant, draft, {name: value for name, value in body.items() if name != "seal"})
-    if fault := _act_fault(entry.tenant, draft, recorded) or _seal_fault(recorded.seal, payload, entry.at_us, keys):
-        raise ChainBroken(CONTROL, entry.seq, f"is an act that does not count: {fault}")
-    return recorded
+    if fault := _seal_fault(read.seal, payload, entry.at_us, keys):
+        raise ChainBroken(CONTROL, entry.seq, f"is a `{entry.kind}` that does not count: {fault}")
+    return read
 
 
-def _act_fault(tenant_id: str, draft: Draft, recorded: RecordedAct) -> str | None:
+def _act_fault(entry: Entry, recorded: RecordedAct) -> str | None:
     act, assertion = recorded.act, recorded.assertion
-    if (act.tenant_id, act.kind, act.actor) != (tenant_id, draft.kind, draft.by):
+    if (act.tenant_id, act.kind, act.actor) != (entry.tenant, entry.kind, entry.by):
         return "it holds the act of somebody else, of another kind or of another tenant"
-    if recorded.role != ACT_ROLES.get(draft.kind, "") and not (draft.kind in OWN_RUN_ACTS and recorded.role is None):
+    if recorded.role != ACT_ROLES.get(entry.kind, "") and not (entry.kind in OWN_RUN_ACTS and recorded.role is None):
         return "its actor had no role for it"
     if assertion.token is not None and (recorded.key is None or not _signed(recorded.key, act, assertion.token)):
         return "its actor did not sign this act"
@@ -180,6 +208,6 @@ def _payload(tenant_id: str, draft: Draft, unsealed: Mapping[str, Any]) -> bytes
 
 
 def _signed(key: ApproverKey, act: OperatorAct, token: str | None) -> bool:
-    return (
-        token is not None and verify_compact(token, {key.kid: bytes.fromhex(key.public_key)}, ACT_TYP) == act.to_json()
+    return token is not None and same_json(
+        verify_compact(token, {key.kid: bytes.fromhex(key.public_key)}, ACT_TYP), act.to_json()
     )

@@ -1,8 +1,8 @@
-"""The statement that an approver signs, and every reason to refuse an approver's answer.
+"""The signature of an approver, and every reason to refuse an approver's answer.
 
-The approver signs a compact JWS (alg `Ed25519`) over the digests of the call, of its evidence and of the text that was
-displayed. `unsafe_local` is an answer without a key, for development: the settings must allow it, and the decision
-record names it.
+The approver signs a compact JWS (alg `Ed25519`) over the call in clear: its binding, arguments and evidence.
+`unsafe_local` is an answer without a key, for development: the settings must allow it, and the decision record names
+it.
 Source: docs/design/contracts.md, "Approval modes"; docs/design/standards.md, "JWS and Ed25519" and "Approvals".
 """
 
@@ -14,8 +14,9 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from contextos.contracts.encoding.codec import problems_of
-from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.envelopes.identity import AnswerAssertion, Approver, LoginProof, SignerAssertion
+from contextos.contracts.statements.questions import approval_statement
 from contextos.errors import ApprovalRefused, SignatureInvalid
 from contextos.trust.approvals.passkeys import passkey_fault
 from contextos.trust.identity.jws import sign_compact, verify_compact
@@ -25,22 +26,6 @@ APPROVAL_TYP: Final = "contextos-approval+jws"
 
 OPERATOR_ROLE: Final = "operator"
 """The role of a person who settles uncertain effects and stops other people's runs. It does not answer any gate."""
-
-
-def approval_statement(question: Mapping[str, Any], approver_id: str, verdict: str, reason: str) -> dict[str, Any]:
-    """Build the statement that the approver's key signs. It fits one question, one person and one verdict only.
-
-    `question` is the body of `approval.asked`.
-    """
-    return {
-        "approval_id": question["approval_id"],
-        "approver": approver_id,
-        "binding_digest": question["binding_digest"],
-        "evidence_snapshot_hash": question["evidence_snapshot_hash"],
-        "shown_digest": question["shown_digest"],
-        "verdict": verdict,
-        "reason": reason,
-    }
 
 
 def sign_approval(private_key: bytes, kid: str, statement: Mapping[str, Any]) -> str:
@@ -119,7 +104,7 @@ def approval_fault(
         return None
     keys = {key.kid: bytes.fromhex(key.public_key) for key in approver.keys}
     signed = verify_compact(assertion.token, keys, APPROVAL_TYP)
-    if signed != statement:
+    if not same_json(signed, statement):
         detail = "the approver's key did not sign this answer to this question"
         return ApprovalRefused("assertion_invalid", detail)
     return None

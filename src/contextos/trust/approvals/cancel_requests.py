@@ -24,7 +24,7 @@ async def proved_cancels(store: Store, keys: Keys, run_id: str) -> Sequence[dict
     """Return the cancel requests of a run that a sealed act proves (`by`, `reason`). An act that is not sealed proves
     nothing.
     """
-    found = _requests(await store.lines(CONTROL, run_id), keys)
+    found = requests_in(await store.lines(CONTROL, run_id), keys)
     return [{"by": request.by, "reason": request.reason} for _, request in found]
 
 
@@ -57,8 +57,8 @@ async def verify_cancels(store: Store, upto: int, keys: Keys) -> None:
         stored += page
     stated = set[tuple[str, CancelRequest]]()
     async for entries in stream_pages(store, CONTROL, upto=upto):
-        stated.update(_requests(entries, keys))
-    known = stated.union(_requests(await store.read(CONTROL, after=upto), keys))
+        stated.update(requests_in(entries, keys))
+    known = stated.union(requests_in(await store.read(CONTROL, after=upto), keys))
     for one in stored:
         if (one.key, one.body) not in known:
             detail = f"is the last, and no sealed act states the stored cancel request of `{one.key[:64]}`"
@@ -67,8 +67,8 @@ async def verify_cancels(store: Store, upto: int, keys: Keys) -> None:
         raise ChainBroken(CONTROL, upto, f"is the last, and the cancel request of `{run_id[:64]}` is gone")
 
 
-def _requests(control: Iterable[Entry], keys: Keys) -> list[tuple[str, CancelRequest]]:
-    """The runs that sealed acts in these entries cancel, each with the request."""
+def requests_in(control: Iterable[Entry], keys: Keys) -> list[tuple[str, CancelRequest]]:
+    """Return the runs that sealed acts in these entries of `control` cancel, each with the request."""
     found = []
     for entry in control:
         if entry.kind != "run.cancelled":

@@ -8,30 +8,82 @@ Source: docs/design/contracts.md, "Approval modes"; docs/design/standards.md, "A
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from pydantic import ValidationError
-
 from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument, denial_key
-from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.encoding.display_escape import displayed, displayed_json
+from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.envelopes.identity import Approver, Principals
 from contextos.contracts.envelopes.tool import Answered
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
-from contextos.contracts.journal import Timeout, Write
-from contextos.contracts.ports.outside import Directory
+from contextos.contracts.journal import VOID_ANSWER, Timeout, Write
+from contextos.contracts.ports.outside import Directory, Signer
 from contextos.contracts.ports.seams import Journal, ProvedCancels
 from contextos.contracts.scope import SESSION_LIMIT, Action, Redeemed, RunScope
-from contextos.errors import Integrity
+from contextos.contracts.statements.questions import shown_text
+from contextos.errors import ApprovalRefused
 from contextos.trust.approvals.assertion import approval_fault
 from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL, is_unproved
-from contextos.trust.approvals.question import shown_text
 from contextos.trust.identity.principals import look_up
 
-Recheck = Callable[[], Awaitable[Mapping[str, str | None]]]
-"""Returns the current content address of each thing that an approval is bound to; None for a withdrawn one."""
+
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    """How everything that an approval is bound to is looked up again.
+
+    `look` returns the current content address of each thing; None for a withdrawn one. Meanwhile `incidents` gets the
+    incidents of changed definitions that it finds, and `values` the evidence as it is now, by the name of its address.
+    """
+
+    look: Callable[[], Awaitable[Mapping[str, str | None]]]
+    incidents: list[Write]
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class VoidQuestion:
+    """Why an answer to an open question would not count. `name` is what changed, if it is a pin or evidence; `before`
+    and `now` are the values of evidence, or the digests of a pin; None for what is gone. `changed` are the names of all
+    pins and evidence (`<reference>#<name>`) that changed.
+    """
+
+    reason: str
+    name: str = ""
+    before: Any = None
+    now: Any = None
+    changed: tuple[str, ...] = ()
+
+    @property
+    def detail(self) -> str:
+        """Return the reason in one line, with each old and new value, escaped for display."""
+        differing = [
+            f"{displayed(name)} was {displayed_json(before, 200)} and is {displayed_json(now, 200)}"
+            for name, before, now in _differences(self.name, self.before, self.now)
+        ]
+        return f"{self.reason}: {'; '.join(differing[:8])}" if differing else self.reason
+
+    def refusal(self, run_id: str) -> ApprovalRefused:
+        """Return the refusal of an approval of this question."""
+        remedy = f"nothing was recorded; have the question asked again: `contextos approvals reask {run_id}`"
+        return ApprovalRefused("approval_void", f"the question is void: {self.detail}; {remedy}")
+
+
+AtQuestion = Callable[[Callable[[], Awaitable[VoidQuestion | None]]], Awaitable[None]]
+"""Given what looks whether the open question still holds."""
+
+
+def _differences(name: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
+    """The leaves in which two JSON values differ: (place, old, new), None for what is not there."""
+    if same_json(before, now):
+        return []
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        names = [one for one in {**before, **now} if one not in before or one not in now or before[one] != now[one]]
+        return [leaf for one in names for leaf in _differences(f"{name}.{one}", before.get(one), now.get(one))]
+    return [(name, before, now)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +97,12 @@ class RunApprovals:
     journal: Journal
     scope: RunScope
     directory: Directory
+    signer: Signer
     deferred: Callable[[str, str], dict[str, Any]]
-    recheck: Callable[[Action], Awaitable[tuple[Recheck, Sequence[Write]]]]
+    recheck: Callable[[Action], Awaitable[Recheck]]
     unsafe: tuple[str, ...]
     proved_cancels: ProvedCancels
+    at_question: AtQuestion | None = None
 
     async def obtain(self, action: Action) -> Redeemed | Failure:
         """Ask a person to approve this call and wait for the answer. Returns a valid approval, or the failure."""
@@ -68,36 +122,38 @@ class RunApprovals:
         self.journal.stage(APPROVALS.write(approval_id, 0, document))
         self.journal.derive("record.revised", f"approval/{action.key}", self.deferred("approval", action.key))
         await self.journal.commit(wake_at_us=question["deadline_us"])
+        if self.at_question is not None and not self.journal.on_tape:
+            await self.at_question(partial(self._void_question, action, question))
         expired = APPROVALS.write(
             approval_id, 1, replace(document, state="expired"), not_before_us=document.deadline_us
         )
         kind, answer = await self.journal.wait(
-            ("approval.answered", "approval.expired", "run.cancel_requested"),
+            ("approval.answered", "approval.expired", "approval.reasked", "run.cancel_requested"),
             action.key,
             wake_at_us=question["deadline_us"],
             on_timeout=Timeout("approval.expired", (expired,)),
         )
+        if kind == VOID_ANSWER:
+            return self._void(action, approval_id, answer)
         if kind == "approval.expired" and self.scope.session_over(question["deadline_us"]):
             detail = "nobody answered before the session ended"
             return self._failure("budget_exhausted", action, detail, facts=(SESSION_LIMIT,))
         if kind == "approval.expired":
             code = "approval_denied" if action.gate.on_timeout == "deny" else "approval_timeout"
             return self._failure(code, action, f"nobody answered `{action.gate.gate_id}` in {action.gate.timeout_s} s")
+        if kind == "approval.reasked":
+            # A driver goes on only if a sealed act proves the entry.
+            return self._void(action, approval_id, "it is asked again")
         if kind == "run.cancel_requested":
             if await is_unproved(self.journal, action.key, answer, self.proved_cancels):
                 return self._void(action, approval_id, f"{UNPROVED_CANCEL} ended the wait for an answer")
             return self._failure("cancelled", action, "the run was cancelled while it waited")
-        try:
-            answer = Answered.model_validate(answer).to_json()
-        except ValidationError:
-            raise Integrity(
-                f"`{self.journal.run_id}` holds a malformed approval answer; an operator must inspect it"
-            ) from None
-        if answer["verdict"] != "approved":
-            return self._failure("approval_denied", action, f"`{answer['approver']}` denied: {answer['reason']}")
+        answer = Answered.model_validate(answer).to_json()
         void = await self._void_reason(action, question, answer)
         if void:
             return self._void(action, approval_id, void)
+        if answer["verdict"] != "approved":
+            return self._failure("approval_denied", action, f"`{answer['approver']}` denied: {answer['reason']}")
         consumed = replace(document, state="consumed", approver=answer["approver"])
         return Redeemed(
             approval_id,
@@ -108,35 +164,27 @@ class RunApprovals:
         )
 
     def _question(self, action: Action) -> dict[str, Any]:
-        """Build the question: the binding, its digest, and the display text, which no model takes part in writing."""
+        """Build the question: the call in clear, its digests, and the text that is derived from them."""
         scope = self.scope
         deadline_us = scope.within_session(self.journal.now_us + action.gate.timeout_s * 1_000_000)
-        evidence = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in action.evidence]
-        requesters = [principal.to_json() for principal in scope.identity.chain]
-        shown = shown_text(
-            capability=action.capability.capability_id,
-            mode=action.mode,
-            gate=action.gate.gate_id,
-            args=action.args,
-            evidence=[
-                {"name": f.name, "subject": f.subject, "value": f.value, "ref": f.evidence_ref} for f in action.evidence
-            ],
-            requester=requesters,
-            untrusted=action.untrusted,
-            secrets=action.secrets,
-        )
+        evidence = [
+            {"name": f.name, "subject": f.subject, "value": f.value, "ref": f.evidence_ref, "digest": f.digest}
+            for f in action.evidence
+        ]
         binding = {
             "tenant_id": scope.run.tenant_id,
             "run_id": scope.run.run_id,
             "tool_call_id": action.tool_call_id,
             "capability_id": action.capability.capability_id,
+            "mode": action.mode,
             "definition_digest": action.capability.definition_digest,
             "args_digest": content_address(dict(action.args)),
             "evidence_snapshot_hash": content_address(evidence),
             "policy_decision_id": action.decision.policy_decision_id,
-            "pins_digest": content_address(dict(scope.pinned.pins)),
-            "requester_chain": requesters,
-            "shown_digest": content_address(shown),
+            "pins_digest": content_address({"pins": scope.pins_of(action), "semantics": scope.pinned.semantics}),
+            "requester_chain": [principal.to_json() for principal in scope.identity.chain],
+            "untrusted": {name: list(found) for name, found in action.untrusted.items()},
+            "secrets": {name: list(found) for name, found in action.secrets.items()},
             "gate_id": action.gate.gate_id,
             "required_role": action.gate.required_approver_role,
             "idempotency_key": action.idempotency_key,
@@ -152,8 +200,8 @@ class RunApprovals:
             "binding": binding,
             "binding_digest": content_address(binding),
             "args": dict(action.args),
-            "shown": shown,
-            "shown_digest": binding["shown_digest"],
+            "evidence": evidence,
+            "shown": shown_text(binding, action.args, evidence),
             "barred": self._barred(),
             "approval_mode_effective": action.mode,
             "denial_key": denial_key(
@@ -168,18 +216,36 @@ class RunApprovals:
         issuer = self.scope.pinned.pack.contract_meta.issuer
         return sorted(chain.union(self.scope.pinned.publishers, {agent.agent_id, agent.owner, issuer}))
 
-    async def _void_reason(self, action: Action, question: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
-        """Return the first thing that changed since the approver answered, or None."""
-        request, scope = self.scope.received.request, self.scope
-        approver_id = answer["approver"]
+    async def _void_question(self, action: Action, question: Mapping[str, Any]) -> VoidQuestion | None:
+        """Return why the question is void for every answer, or None. One that has expired is not called void."""
+        people, now, values = await self._look_again(action, question, "")
+        if people.get("late") or self.journal.now_us > question["deadline_us"]:
+            return None
+        reason, changed = self._changed(action, question, people, now)
+        if not changed:
+            return VoidQuestion(reason) if reason else None
+        name = changed[0]
+        facts = {fact.evidence_ref + "#" + fact.name: fact for fact in action.evidence}
+        if name in facts:
+            return VoidQuestion(reason, facts[name].name, facts[name].value, values.get(name), changed)
+        return VoidQuestion(reason, name, self.scope.pinned.pins[name], now.get(name), changed)
+
+    async def _look_again(
+        self, action: Action, question: Mapping[str, Any], approver_id: str, *, denied: bool = False
+    ) -> tuple[Mapping[str, Any], Mapping[str, str | None], Mapping[str, Any]]:
+        """Look up again the people and everything else that the question is bound to, and record it.
+
+        A denial rests on no fact and on no requester, so it counts if its approver gave it in time.
+        """
+        request, answered_us = self.scope.received.request, self.journal.now_us
 
         async def look_up_people() -> dict[str, Any]:
             # Past the deadline nothing is looked up, so a port that is down cannot delay the refusal.
-            now_us = self.journal.time_us
+            now_us = answered_us if denied else self.journal.time_us
             if now_us > question["deadline_us"] or self.scope.session_over(now_us):
                 return {"principals": None, "approver": None, "unsafe_local": False, "late": True}
-            principals = await look_up(self.directory, request, now_us)
-            approver = await self.directory.approver(request.tenant_id, approver_id)
+            principals = None if denied else await look_up(self.directory, request, now_us)
+            approver = await self.signer(approver_id)
             return {
                 "principals": principals.to_json() if principals else None,
                 "approver": approver.to_json() if approver else None,
@@ -189,33 +255,58 @@ class RunApprovals:
         people = await self.journal.record(
             "identity.resolved", f"redeem/{action.key}", {"approver": approver_id}, look_up_people
         )
+        if denied or people.get("late"):
+            return people, {}, {}
+        again = await self.recheck(action)
+        now = await self.journal.record(
+            "evidence.rechecked", action.key, {"binding_digest": question["binding_digest"]}, again.look
+        )
+        self.journal.stage(*again.incidents)
+        return people, now, again.values
+
+    def _changed(
+        self, action: Action, question: Mapping[str, Any], people: Mapping[str, Any], now: Mapping[str, str | None]
+    ) -> tuple[str, tuple[str, ...]]:
+        """Return why the question is void for every answer ("": it is not), and which pins and evidence changed."""
+        if people.get("late") or self.journal.now_us > question["deadline_us"]:
+            return "its deadline has passed", ()
+        known = Principals.model_validate(people["principals"]) if people["principals"] is not None else None
+        if known is None or not known.same_as(self.scope.identity.principals):
+            return "the requester or the agent changed", ()
+        expected = {
+            **self.scope.pins_of(action),
+            **{fact.evidence_ref + "#" + fact.name: fact.digest for fact in action.evidence},
+        }
+        changed = sorted(name for name, digest in expected.items() if now.get(name) != digest)
+        return (f"`{changed[0]}` changed or was withdrawn" if changed else ""), tuple(changed)
+
+    async def _void_reason(self, action: Action, question: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
+        """Return why the answer does not count, or the first thing that changed since the approver gave it, or None."""
+        denied = answer["verdict"] != "approved"
+        people, now, _ = await self._look_again(action, question, answer["approver"], denied=denied)
         if people.get("late"):
             return "its deadline has passed"
-        look, incidents = await self.recheck(action)
-        now = await self.journal.record(
-            "evidence.rechecked", action.key, {"binding_digest": question["binding_digest"]}, look
-        )
-        self.journal.stage(*incidents)
-        if answer["binding_digest"] != question["binding_digest"]:
-            return "the answer is bound to another call"
+        if denied:
+            return self._unproved(question, answer, people)
+        changed, _ = self._changed(action, question, people, now)
         if content_address(dict(action.args)) != question["binding"]["args_digest"]:
             return "the arguments differ from those that the approver saw"
-        if self.journal.now_us > question["deadline_us"]:
-            return "its deadline has passed"
-        known = Principals.model_validate(people["principals"]) if people["principals"] is not None else None
-        if known is None or not known.same_as(scope.identity.principals):
-            return "the requester or the agent changed"
+        return self._unproved(question, answer, people) or changed or None
+
+    @staticmethod
+    def _unproved(question: Mapping[str, Any], answer: Mapping[str, Any], people: Mapping[str, Any]) -> str | None:
+        """Return why nothing proves that the approver gave this answer to this question, or None.
+
+        Any process with store access can append an answer without passing the operator's checks.
+        """
+        if answer["binding_digest"] != question["binding_digest"]:
+            return "the answer is bound to another call"
         if people["approver"] is None:
             return "the approver is no longer known"
-        # Any process with store access can append an answer without passing the operator's checks.
         if answer["assertion"]["kind"] == "unsafe_local" and not people["unsafe_local"]:
             return "this deployment does not accept answers without the approver's key"
         refused = approval_fault(Approver.model_validate(people["approver"]), question, answer)
-        if refused:
-            return str(refused)
-        expected = {**scope.pinned.pins, **{f.evidence_ref + "#" + f.name: f.digest for f in action.evidence}}
-        changed = sorted(name for name, digest in expected.items() if now.get(name) != digest)
-        return f"`{changed[0]}` changed or was withdrawn" if changed else None
+        return str(refused) if refused else None
 
     def _void(self, action: Action, approval_id: str, reason: str) -> Failure:
         self.journal.derive("approval.voided", action.key, {"approval_id": approval_id, "reason": reason})

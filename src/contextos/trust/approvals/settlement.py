@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import parse
-from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.encoding.jcs import canonical, same_json
 from contextos.contracts.envelopes.identity import Approver, Principals, SignerAssertion
 from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
-from contextos.contracts.ports.outside import Directory
+from contextos.contracts.journal import CONTROL, Draft
+from contextos.contracts.ports.outside import Signer
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import RunScope
+from contextos.contracts.statements.settlements import settlement_statement
 from contextos.errors import ApprovalRefused, InvalidInput
 from contextos.trust.approvals.assertion import OPERATOR_ROLE, grant_fault
 from contextos.trust.identity.jws import sign_compact, verify_compact
@@ -26,22 +28,10 @@ from contextos.trust.identity.jws import sign_compact, verify_compact
 SETTLEMENT_TYP: Final = "contextos-settlement+jws"
 
 
-def settlement_statement(sent: ToolCallEnvelope, settled: Settled) -> dict[str, Any]:
-    """Build the statement that an operator signs to settle an effect of unknown outcome.
-
-    It is valid for one call, one outcome and one person only. `sent` is the call as it was dispatched; the digest of
-    its arguments is computed here.
-    """
-    return {
-        "run_id": sent.run_id,
-        "tool_call_id": sent.tool_call_id,
-        "args_digest": content_address(dict(sent.args)),
-        "happened": settled.happened,
-        "output_digest": content_address(settled.output),
-        "mutations": list(settled.mutations),
-        "evidence_ref": settled.evidence_ref,
-        "by": settled.by,
-    }
+def settled_line(run_id: str, settled: Settled, at_us: int, salt: bytes) -> tuple[str, Draft]:
+    """Return the entry of `control` about a settlement, whose signature is in the journal of the run."""
+    said = {"run": run_id, "by": settled.by, "happened": settled.happened, "evidence_ref": settled.evidence_ref}
+    return CONTROL, Draft("effect.settled", run_id, at_us, settled.by, canonical(said), salt)
 
 
 def sign_settlement(private_key: bytes, kid: str, statement: Mapping[str, Any]) -> str:
@@ -95,7 +85,7 @@ def settlement_fault(
         detail = "this deployment does not accept settlements without the operator's key"
         return None if unsafe_local else ApprovalRefused("unsafe_not_allowed", detail)
     keys = {key.kid: bytes.fromhex(key.public_key) for key in person.keys}
-    if verify_compact(assertion.token, keys, SETTLEMENT_TYP) != statement:
+    if not same_json(verify_compact(assertion.token, keys, SETTLEMENT_TYP), dict(statement)):
         return ApprovalRefused("assertion_invalid", "the operator's key did not sign this settlement")
     return None
 
@@ -111,7 +101,7 @@ class SettlementCheck:
 
     journal: Journal
     scope: RunScope
-    directory: Directory
+    signer: Signer
     unsafe: tuple[str, ...]
 
     async def fault(self, key: str, sent: ToolCallEnvelope, answer: Mapping[str, Any]) -> str | None:
@@ -125,7 +115,7 @@ class SettlementCheck:
             return f"it is not a settlement: {error}"
 
         async def look_up_operator() -> dict[str, Any]:
-            person = await self.directory.approver(self.scope.run.tenant_id, settled.by)
+            person = await self.signer(settled.by)
             return {
                 "operator": person.to_json() if person else None,
                 "unsafe_local": "unsafe_local_approvals" in self.unsafe,
@@ -135,7 +125,7 @@ class SettlementCheck:
             "identity.resolved", f"settle/{key}", {"operator": settled.by}, look_up_operator
         )
         person = Approver.model_validate(answered["operator"]) if answered["operator"] else None
-        statement = settlement_statement(sent, settled)
+        statement = settlement_statement(self.scope.run.tenant_id, sent, settled)
         refused = settlement_fault(
             person,
             barred_settlers(self.scope.identity.principals),

@@ -12,12 +12,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.codec import MAX_BYTES, MAX_DEPTH, loads
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
+from contextos.contracts.envelopes.identity import MAX_SIGNED_CHARS
 from contextos.errors import InvalidInput, SignatureInvalid
 from contextos.trust.seal import decode_base64, verify_signature
 
+MAX_STATED_DEPTH: Final = MAX_DEPTH + 16
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){2}")
 
 
@@ -37,10 +38,10 @@ def signing_input(kid: str, typ: str, payload: Mapping[str, Any]) -> bytes:
 
 def unverified_payload(token: str) -> dict[str, Any] | None:
     """Return what a compact JWS states, or None if it is none. Nothing is verified: it says only what to verify."""
-    if not isinstance(token, str) or len(token) > MAX_TOKEN_CHARS or not _COMPACT.fullmatch(token):
+    if not isinstance(token, str) or len(token) > MAX_SIGNED_CHARS or not _COMPACT.fullmatch(token):
         return None
     try:
-        payload = loads(decode_base64(token.split(".")[1]))
+        payload = _read(token.split(".")[1])
     except (InvalidInput, SignatureInvalid):
         return None
     return payload if isinstance(payload, dict) else None
@@ -52,11 +53,11 @@ def verify_compact(token: str, keys: Mapping[str, bytes], typ: str) -> dict[str,
     `keys` maps key ids to raw public keys. `typ` is the token type that the header must state.
     """
     # With padding or the other alphabet allowed, one assertion could be spelled in several ways.
-    if len(token) > MAX_TOKEN_CHARS or not _COMPACT.fullmatch(token):
+    if len(token) > MAX_SIGNED_CHARS or not _COMPACT.fullmatch(token):
         return None
     parts = token.split(".")
     try:
-        header, payload = loads(decode_base64(parts[0])), loads(decode_base64(parts[1]))
+        header, payload = loads(decode_base64(parts[0])), _read(parts[1])
         signature = decode_base64(parts[2])
     except (InvalidInput, SignatureInvalid):
         return None
@@ -65,6 +66,11 @@ def verify_compact(token: str, keys: Mapping[str, bytes], typ: str) -> dict[str,
     if header != {"alg": "Ed25519", "kid": header["kid"], "typ": typ} or header["kid"] not in keys:
         return None
     return payload if verify_signature(keys[header["kid"]], f"{parts[0]}.{parts[1]}".encode(), signature) else None
+
+
+def _read(segment: str) -> Any:
+    """What a segment states: arguments of a call, which nest deep, within a statement."""
+    return loads(decode_base64(segment), max_depth=MAX_STATED_DEPTH, max_nodes=MAX_BYTES)
 
 
 def _segment(value: Mapping[str, Any]) -> str:

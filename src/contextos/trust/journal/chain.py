@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.encoding.jcs import canonical, content_address, is_canonical
 from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import (
     KNOWN_SEMANTICS,
     SALT_BYTES,
     SHARED_STREAMS,
+    UNSIGNED_KINDS,
     Draft,
     Entry,
     body_digest,
@@ -64,12 +65,14 @@ def verify_chain(tenant: str, stream: str, entries: Sequence[Entry], *, after: E
             raise ChainBroken(stream, number, "has no body, and this stream is never erased")
         if entry.salt is not None and len(entry.salt) != SALT_BYTES:
             raise ChainBroken(stream, number, f"has a salt of {len(entry.salt)} bytes and not of {SALT_BYTES}")
-        if (
-            entry.body is not None
-            and entry.salt is not None
-            and body_digest(entry.salt, entry.body) != entry.body_digest
-        ):
-            raise ChainBroken(stream, number, "has a body that its digest does not cover")
+        if entry.body is not None and entry.salt is not None:
+            if body_digest(entry.salt, entry.body) != entry.body_digest:
+                raise ChainBroken(stream, number, "has a body that its digest does not cover")
+            # Two readers could read another spelling differently, such as one with a member twice. What any process can
+            # append to a run is judged where it is read, so that it stops no run.
+            appended = entry.kind in UNSIGNED_KINDS and stream not in SHARED_STREAMS
+            if not appended and not is_canonical(entry.body):
+                raise ChainBroken(stream, number, "has a body that is not canonical JSON")
         head = entry.hash
     return head
 

@@ -17,6 +17,7 @@ import orjson
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import (
     KINDS,
+    VOID_ANSWER,
     AgentMessage,
     Batch,
     Draft,
@@ -33,7 +34,7 @@ from contextos.contracts.ports.seams import Ask, RecordRequest
 from contextos.errors import ChainBroken, ContextOSError, ReplayMismatch
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.live_driver import LiveDriver
-from contextos.trust.journal.signed_heads import head_payload, index_lines, is_unsigned
+from contextos.trust.journal.signed_heads import head_payload, index_lines, is_unsigned, void_fault
 from contextos.trust.journal.tape import Tape, Transition, tape_end
 
 MAX_ENTRIES: Final = 10_000
@@ -242,6 +243,8 @@ class RunJournal(Tape):
     ) -> tuple[str, Any]:
         """Wait for the entry that another process appends for `key`. Returns (kind, answer).
 
+        An entry that any process could append and that does not fit is (`VOID_ANSWER`, why): it states nothing.
+
         After `wake_at_us` (Unix microseconds) `on_timeout` is appended. A driver that keeps no suspended runs gets
         `Parked`.
         """
@@ -254,6 +257,9 @@ class RunJournal(Tape):
                 raise Parked(wake_at_us)
             await Rest(wake_at_us)
         entry = self._next()
+        if fault := void_fault(entry, kinds, key):
+            self._pass_over(entry)
+            return VOID_ANSWER, fault
         if entry.kind not in kinds:
             raise ReplayMismatch(entry.seq, entry.kind, f"the loop waits for one of {sorted(kinds)}")
         if entry.kind != "run.cancel_requested" and entry.key != key:

@@ -13,12 +13,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.reading import void_answers
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure, RecordStatus
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import CONTEXT, DECISION, EFFECT, KINDS, Logged
 from contextos.contracts.model import final_fields
 from contextos.contracts.scope import PinnedInputs, RunIdentity, RunScope
+from contextos.trust.journal.effects import effects_of
 from contextos.trust.journal.usage import usage
 
 ADMISSION: Final = ("runtime.admission", "1.0.0")
@@ -115,7 +117,7 @@ def build_record(
         "subject_ids": list(outcome.subject_ids),
         "inputs_refs": _inputs(request),
         "outputs": dict(outcome.outputs),
-        "effects": _effects(run_id, decision.steps if decision else None, log),
+        "effects": [one for one in effects_of(run_id, log) if decision is None or one["step_id"] in decision.steps],
         "evidence_refs": _evidence(log),
         "policy_decisions": _policy(log),
         "approvals": approvals,
@@ -184,38 +186,6 @@ def build_packet(record: Mapping[str, Any], request: InvokeRequest) -> dict[str,
     }
 
 
-def _effects(run_id: str, steps: frozenset[str] | None, log: Sequence[Logged]) -> list[dict[str, Any]]:
-    """The effects of these steps, or of all if None, in the order of the calls. The last word about a call counts."""
-    found: dict[str, dict[str, Any]] = {}
-    for entry in log:
-        call = "/".join(entry.key.split("/")[:2])
-        if entry.kind == "effect.settled" and call in found:
-            settled = {"state": "happened", "mutations": list(entry.body["mutations"])}
-            found = found | {call: found[call] | settled} if entry.body["happened"] else _without(found, call)
-        elif entry.kind in ("tool.returned", "tool.refused"):
-            envelope = entry.body["envelope"]
-            made_by = envelope["metadata"].get("made_by")
-            happened = made_by is not None or bool(entry.body.get("happened"))
-            if not happened and entry.body.get("outcome") != "unknown":
-                found = _without(found, call) if entry.kind == "tool.returned" else found
-                continue
-            if made_by and any(one["tool_call_id"] == made_by["tool_call_id"] for one in found.values()):
-                continue  # the run itself did it, before it was reopened
-            found[call] = {
-                "step_id": call.partition("/")[2],
-                "capability_id": envelope["capability_id"],
-                "tool_call_id": made_by["tool_call_id"] if made_by else envelope["tool_call_id"],
-                "state": "happened" if happened else "unknown",
-                "made_by": made_by["run_id"] if made_by else run_id,
-                "mutations": list(envelope["mutations"]),
-            }
-    return [one for one in found.values() if steps is None or one["step_id"] in steps]
-
-
-def _without(found: Mapping[str, dict[str, Any]], call: str) -> dict[str, dict[str, Any]]:
-    return {name: one for name, one in found.items() if name != call}
-
-
 def _inputs(request: InvokeRequest) -> dict[str, str]:
     return {"request": request.request_id} | ({"session": request.session_id} if request.session_id else {})
 
@@ -254,12 +224,12 @@ def _decisions(log: Sequence[Logged]) -> Iterator[Mapping[str, Any]]:
 
 def _approvals(log: Sequence[Logged]) -> list[dict[str, Any]]:
     asked = {entry.key: entry.body for entry in log if entry.kind == "approval.asked"}
-    receipts = []
+    receipts, void = [], void_answers(log)
     for entry in log:
         if entry.kind not in ("approval.answered", "approval.expired"):
             continue
         question = asked[entry.key]
-        answered = entry.kind == "approval.answered"
+        answered = entry.kind == "approval.answered" and entry.seq not in void
         receipts.append(
             {
                 "gate_id": question["gate_id"],
@@ -267,8 +237,8 @@ def _approvals(log: Sequence[Logged]) -> list[dict[str, Any]]:
                 "approval_mode_effective": question["approval_mode_effective"],
                 "evidence_snapshot_hash": question["evidence_snapshot_hash"],
                 "decided_at": rfc3339(entry.at_us),
-                "verdict": entry.body["verdict"] if answered else "expired",
-                "reason": entry.body["reason"] if answered else "the gate's deadline passed",
+                "verdict": entry.body["verdict"] if answered else "void" if entry.seq in void else "expired",
+                "reason": entry.body["reason"] if answered else void.get(entry.seq, "the gate's deadline passed"),
                 "binding_digest": question["binding_digest"],
                 **({"assertion": entry.body["assertion"]["kind"]} if answered else {}),
             }

@@ -11,19 +11,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.entries.bodies import INDEX_BODIES
+from contextos.contracts.entries.bodies import INDEX_BODIES, body_fault
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.journal import INDEX, Draft, Entry, SignedHead, body_digest
+from contextos.contracts.journal import INDEX, UNSIGNED_KINDS, Draft, Entry, SignedHead, body_digest
 from contextos.contracts.ports.outside import Entropy, Keys
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken, Integrity
 from contextos.trust.journal.chain import verify_chain
 
-UNSIGNED_KINDS: Final = frozenset({"approval.answered", "run.cancel_requested", "effect.settled", "slot.answered"})
-"""Entries that are appended outside the loop, until the loop's next commit signs over them. Approval answers,
-settlements and selections for slots are signed by a person's key, and a cancel request counts with its sealed act.
-"""
-
+_AWAITED: Final = {
+    "approval.answered": "approval",
+    "approval.reasked": "approval",
+    "slot.answered": "slot",
+    "effect.settled": "uncertain",
+}
+"""By the kind of an answer: the first part of the key of the deferred record that it follows."""
 _WAITS_FOR: Final = {"approval": "approval", "slot": "slot", "uncertain": "settlement"}
 """By the first part of the key of a deferred record: what its run waits for."""
 _STATES_HEAD: Final = frozenset(INDEX_BODIES) - {"run.indexed"}
@@ -83,6 +85,34 @@ def is_unsigned(entry: Entry) -> bool:
     except (Integrity, ValueError, LookupError, TypeError):
         # It was erased or is no answer, which is found where it is used.
         return True
+
+
+def void_fault(entry: Entry, kinds: Sequence[str], key: str) -> str | None:
+    """Return why an entry that any process with store access could append does not answer a run that waits for `key`
+    with one of `kinds`; None for one that fits, and for one that only a driver can append.
+    """
+    if entry.kind not in UNSIGNED_KINDS or entry.body is None:
+        return None
+    if entry.kind not in kinds or (entry.kind in _AWAITED and entry.key != key):
+        return f"somebody appended `{entry.kind}` of `{entry.key[:64]}`, which does not answer it"
+    fault = body_fault(entry.run, entry.kind, entry.body)
+    return f"somebody appended a malformed `{entry.kind}`: {fault}" if fault else None
+
+
+def verify_answers(run: str, entries: Sequence[Entry]) -> None:
+    """Check that every answer of a person in a run is well formed, and that the run waited for it.
+
+    Raises:
+        ChainBroken: an entry is malformed, or follows no question that it answers.
+    """
+    asked = ""
+    for entry in entries:
+        of = _AWAITED.get(entry.kind)
+        waits = of is None or asked == f"{of}/{entry.key}"
+        if fault := void_fault(entry, (entry.kind,) if waits else (), entry.key):
+            raise ChainBroken(run, entry.seq, f"is no answer: {fault}; the run takes it as void")
+        if entry.kind != "run.resumed":
+            asked = entry.key if entry.kind == "record.revised" else ""
 
 
 def index_lines(pending: Sequence[Entry], entropy: Entropy) -> tuple[tuple[str, Draft], ...]:

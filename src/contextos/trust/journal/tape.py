@@ -15,7 +15,6 @@ from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import KINDS, Entry, Logged, genesis
 from contextos.errors import ReplayMismatch
-from contextos.trust.journal.difference import first_difference
 from contextos.trust.journal.live_driver import LiveDriver
 
 Transition = Callable[[str, str, Mapping[str, Any]], str | None]
@@ -144,6 +143,11 @@ class Tape:
             )
         return entry
 
+    def _pass_over(self, entry: Entry) -> None:
+        """Go on behind an entry that states nothing."""
+        self._at += 1
+        self._head, self._seq, self._now_us = entry.hash, entry.seq, entry.at_us
+
     def _push(self, entry: Entry, body: Any) -> None:
         seen = body["answer"] if KINDS[entry.kind].recorded else body
         state = self._step(self.state, entry.kind, seen)
@@ -161,3 +165,16 @@ def tape_end(tape: Sequence[Entry]) -> int:
     while end and tape[end - 1].kind == "run.resumed":
         end -= 1
     return end
+
+
+def first_difference(recorded: Any, derived: Any, where: str = "") -> str:
+    """Return a sentence that names the first place (JSON Pointer) where two JSON values differ, keys in order."""
+    if isinstance(recorded, dict) and isinstance(derived, dict):
+        for name in sorted(recorded.keys() | derived.keys()):
+            if recorded.get(name) != derived.get(name):
+                return first_difference(recorded.get(name), derived.get(name), f"{where}/{name}")
+    if isinstance(recorded, list) and isinstance(derived, (list, tuple)) and len(recorded) == len(derived):
+        for index, (one, other) in enumerate(zip(recorded, derived, strict=True)):
+            if one != other:
+                return first_difference(one, other, f"{where}/{index}")
+    return f"differs from what was recorded at `{where or '/'}`"

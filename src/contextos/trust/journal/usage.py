@@ -17,6 +17,7 @@ _WAKING: Final = frozenset(
     {
         "approval.answered",
         "approval.expired",
+        "approval.reasked",
         "effect.settled",
         "slot.answered",
         "run.cancel_requested",

@@ -1,4 +1,4 @@
-"""Output that is absent, too large, unsafe or outside of its schema is refused, and only the reason is kept."""
+"""Output that is absent, too large, unsafe or of another form is withheld: its reason, size and digest are kept."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from contextos.action.gateway.result_validation import MAX_OUTPUT_BYTES, validate_reply
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import AdapterReply, ToolError
 from contextos.errors import Problem
 
@@ -32,13 +33,33 @@ def validated(reply: AdapterReply | None, capability: Any = WRITE, outcome: str 
     return validate_reply(registry, clean, capability, {}, reply, outcome, "the line was cut", "tool_failed")
 
 
-@pytest.mark.parametrize(
-    "output", [None, {}, {"id": "x" * MAX_OUTPUT_BYTES}, {"id": "SECRET"}, {"id": float("nan")}, {"id": object()}]
-)
-def test_refused_output_is_not_kept(output: Any) -> None:
-    status, kept, error, _ = validated(AdapterReply.model_construct(output=output, error=None))
-    assert (status, kept, error.code) == ("failed", None, "unsafe_output")
-    assert "SECRET" not in error.message
+BAD = [None, {}, {"id": "x" * MAX_OUTPUT_BYTES}, {"id": "SECRET"}, {"id": float("nan")}, {"id": object()}]
+
+
+@pytest.mark.parametrize("output", BAD)
+def test_a_write_whose_output_is_withheld_is_completed_and_its_output_not_kept(output: Any) -> None:
+    made = validated(AdapterReply.model_construct(output=output, error=None))
+    assert (made.status, made.output, made.error) == ("completed", None, None)
+    assert made.withheld.code == "unsafe_output"
+    assert "SECRET" not in made.withheld.detail
+
+
+@pytest.mark.parametrize("output", BAD)
+def test_a_read_whose_output_is_withheld_fails_and_its_output_is_not_kept(output: Any) -> None:
+    made = validated(AdapterReply.model_construct(output=output, error=None), READ)
+    assert (made.status, made.output, made.error.code) == ("failed", None, "unsafe_output")
+    assert made.error.message == made.withheld.detail
+    assert "SECRET" not in made.error.message
+
+
+def test_of_a_withheld_output_size_and_digest_are_known_unless_a_digest_tells_a_secret() -> None:
+    def said(output: Any) -> Any:
+        return validated(AdapterReply.model_construct(output=output, error=None)).withheld
+
+    assert (said({"x": 1}).size, said({"x": 1}).digest) == (7, content_address({"x": 1}))
+    assert (said({"id": "SECRET"}).size, said({"id": "SECRET"}).digest) == (15, None)
+    assert said({"id": "x" * MAX_OUTPUT_BYTES}).size > MAX_OUTPUT_BYTES
+    assert (said(None).size, said(None).digest) == (None, None)
 
 
 def test_where_an_output_does_not_fit_is_said_without_the_names_of_secrets() -> None:
@@ -52,31 +73,32 @@ def test_where_an_output_does_not_fit_is_said_without_the_names_of_secrets() -> 
     )
     reply = AdapterReply.model_construct(output={"SECRET": 1}, error=None)
     refused = validate_reply(registry, redacted, WRITE, {}, reply, "done", "", "tool_failed")
-    assert refused[2] is not None
-    assert refused[2].message == "is no text at `/[redacted:secret]`"
+    assert refused.withheld is not None
+    assert refused.withheld.detail == "is no text at `/[redacted:secret]`"
     refused = validate_reply(registry, lambda value: ({}, (), ()), WRITE, {}, reply, "done", "", "tool_failed")
-    assert refused[2] is not None
-    assert refused[2].message == "is no text"
+    assert refused.withheld is not None
+    assert refused.withheld.detail == "is no text"
     refused = validate_reply(registry, clean, WRITE, {}, reply, "done", "", "tool_failed")
-    assert refused[2] is not None
-    assert refused[2].message == "is no text"
+    assert refused.withheld is not None
+    assert refused.withheld.detail == "is no text"
 
 
 def test_a_good_output_completes_a_write_and_answers_a_read() -> None:
     reply = AdapterReply.model_construct(output={"id": 1}, error=None)
-    assert validated(reply)[:2] == ("completed", {"id": 1})
-    assert validated(reply, READ)[:2] == ("ok", {"id": 1})
+    for capability, status in ((WRITE, "completed"), (READ, "ok")):
+        made = validated(reply, capability)
+        assert (made.status, made.output, made.error, made.withheld) == (status, {"id": 1}, None, None)
 
 
 def test_an_unknown_outcome_pauses_and_a_call_that_was_not_sent_fails() -> None:
     paused, failed = validated(None, outcome="unknown"), validated(None, outcome="not_sent")
-    assert (paused[0], paused[2].code) == ("paused", "effect_uncertain")
-    assert (failed[0], failed[2].code) == ("failed", "tool_failed")
+    assert (paused.status, paused.error.code) == ("paused", "effect_uncertain")
+    assert (failed.status, failed.error.code) == ("failed", "tool_failed")
 
 
 @pytest.mark.parametrize(("message", "status"), [("sold out", "error"), ("SECRET", "failed")])
 def test_an_adapters_error_is_kept_only_if_it_is_safe(message: str, status: str) -> None:
     error = ToolError(code="sold_out", message=message, retryable=False)
     made = validated(AdapterReply.model_construct(output=None, error=error))
-    assert made[0] == status
-    assert "SECRET" not in made[2].message
+    assert made.status == status
+    assert "SECRET" not in made.error.message

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from contextos.action.gateway import guards
 from contextos.action.gateway.delivery import ClearedCall
 from contextos.action.gateway.tool_gateway import Gateway
 from contextos.contracts.envelopes.verdicts import Failure
@@ -30,6 +31,7 @@ def group(monkeypatch: pytest.MonkeyPatch, sent: list[Any]) -> list[Any]:
     monkeypatch.setattr(Gateway, "_clear", clear)
     monkeypatch.setattr(Gateway, "_dispatcher", lambda _self: SimpleNamespace(deliver_all=deliver_all))
     monkeypatch.setattr(Gateway, "_result", lambda _self, _call, _cleared, result: result)
+    monkeypatch.setattr(guards, "session_end", lambda _context: None)
     return asyncio.run(Gateway(no).call_all([no, no, no]))
 
 

@@ -13,8 +13,9 @@ from contextos.adapters.a2a import adapter as a2a
 from contextos.adapters.a2a.adapter import A2aAdapter
 from contextos.contracts.envelopes.tool import AdapterReply, CallContext
 from contextos.errors import InvalidInput, LostReply, Overloaded, Unavailable
-from tests.servers.adapters import agent_adapter, agent_at, call_context, drafted_agent, hostile_skill
+from tests.servers.adapters import agent_adapter, agent_at, call_context, drafted_agent
 from tests.servers.hostile_agent import SECRET, hostile_agent
+from tests.servers.processes import hostile_skill
 
 TEXT = {"text": "hello"}
 KEY = "key_1"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from examples.support_refund import shop
-from tests.servers.adapters import agent_adapter, agent_connection, reviewed_agent
+from tests.servers.adapters import agent_adapter, reviewed_agent
+from tests.servers.processes import agent_connection
 from tests.suites.adapter_suite import AdapterSuite, AdapterWorld
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from contextos.adapters.a2a.connection import AgentConnection, message_of
 from contextos.adapters.a2a.definitions import A2aConnection, SkillOperation
-from contextos.adapters.a2a.tasks import AgentRefusal, BadAnswer
-from contextos.errors import InvalidInput, LostReply, Unavailable
+from contextos.adapters.a2a.tasks import AgentRefusal, BadAnswer, UnreadableTask
+from contextos.errors import Unavailable
 from tests.servers.adapters import agent_at
 from tests.servers.hostile_agent import SECRET, HostileAgent, hostile_agent
 from tests.unit.adapters.a2a.test_definitions import OPERATION
@@ -71,8 +71,8 @@ def test_a_message_and_every_question_go_to_the_tenant_of_the_interface() -> Non
         ("no_version", BadAnswer),
         ("http_500", BadAnswer),
         ("redirects", BadAnswer),
-        ("twice_the_same_member", InvalidInput),
-        ("gigabytes", LostReply),
+        ("twice_the_same_member", UnreadableTask),
+        ("gigabytes", UnreadableTask),
     ],
 )
 def test_what_is_no_answer_to_the_request_is_refused_without_its_text(mode: str, error: type[Exception]) -> None:

@@ -29,13 +29,13 @@ def test_a_tool_is_called_and_its_texts_are_the_output(tmp_path: Path) -> None:
     assert calls(tmp_path) == ['{"text": "hello"}'] * 2
 
 
-@pytest.mark.parametrize("mode", ["exits", "not_utf8", "not_json", "deep", "wide", "wrong_id", "rpc_error"])
+@pytest.mark.parametrize("mode", ["exits", "not_json", "deep", "wide", "wrong_id", "rpc_error"])
 def test_a_fault_after_a_write_was_sent_is_a_lost_reply_and_of_a_read_nothing_happened(
     mode: str, tmp_path: Path
 ) -> None:
     for read, expected in ((False, LostReply), (True, Unavailable)):
         with against(mode, tmp_path, read=read) as adapter, pytest.raises(expected) as error:
-            asyncio.run(adapter.call("say", TEXT, call_context()))
+            asyncio.run(adapter.call("say", TEXT, call_context(2_000)))
         assert "IGNORE" not in str(error.value)
     assert len(calls(tmp_path)) == 2
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from examples.support_refund import shop
-from tests.servers.adapters import adapter_of, call_context, drafted, mcp_connection, opened, reviewed_mcp
+from tests.servers.adapters import adapter_of, call_context, drafted, opened, reviewed_mcp
+from tests.servers.processes import mcp_connection
 from tests.suites.adapter_suite import AdapterSuite, AdapterWorld
 
 

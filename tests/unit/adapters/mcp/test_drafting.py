@@ -57,9 +57,35 @@ def test_names_that_become_the_same_are_left_out_with_a_reason() -> None:
 
 def test_an_output_that_can_be_enforced_is_the_output(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
-    file, _ = draft(tool(outputSchema=schema), tool("other", outputSchema={"type": "object", "x-a": 1}))
+    file, rows = draft(tool(outputSchema=schema), tool("other", outputSchema={"type": "object", "x-a": 1}))
     assert [one["output"] for one in file["operations"].values()] == ["structured", "text"]
-    assert file["definition"]["capabilities"][0]["output_schema"] == {**schema, "additionalProperties": False}
+    # JSON Schema leaves it open, and a call that was made is not undone by what its answer has more.
+    assert file["definition"]["capabilities"][0]["output_schema"] == {**schema, "additionalProperties": True}
+    assert "can have more" in rows[0].why
+    adapter_of(file, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"additionalProperties": False},
+        {"additionalProperties": True},
+        {"additionalProperties": {"type": "string"}},
+        {"unevaluatedProperties": False},
+    ],
+)
+def test_an_output_schema_is_open_or_closed_as_its_server_says_at_every_depth(
+    stated: dict[str, Any], tmp_path: Path
+) -> None:
+    inner = {"type": "object", "properties": {"a": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {"inner": inner, "list": {"type": "array", "items": inner}, "one": {"$ref": "#/$defs/One"}},
+        "$defs": {"One": inner},
+        **stated,
+    }
+    file, _ = draft(tool(outputSchema=schema))
+    assert file["definition"]["capabilities"][0]["output_schema"] == schema
     adapter_of(file, tmp_path)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from contextos.adapters.openapi.adapter import OpenApiAdapter, openapi_adapter
 from contextos.adapters.openapi.draft import draft_openapi
+from contextos.adapters.outbound import MAX_RESPONSE_BYTES
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, LostReply, Overloaded, Unavailable
 from tests.loopback import Answer, Asked, serving
@@ -142,13 +143,32 @@ def test_a_proxy_that_says_come_back_later_may_have_passed_a_write_on() -> None:
         (200, b"\xff\xfe", JSON),
         (200, b"", JSON),
         (200, b"<html>", {"Content-Type": "text/html"}),
-        (200, b'{"a": 1, "a": 2}', JSON),
         (200, b"[" * 5000, JSON),
     ],
 )
 def test_after_any_other_answer_a_write_can_have_happened(answer: Answer) -> None:
     assert isinstance(called(WRITE, answer), LostReply)
     assert isinstance(called(READ, answer), Unavailable)
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        (b'{"a": 1, "a": 2}', "/a"),
+        (b'{"a": [1234567890123456789]}', "/a/0"),
+        (b'{"a": 1e400}', "/a"),
+        (b'{"a": NaN}', "/a"),
+        (b'{"a": "\\ud800"}', "/a"),
+        (b"[" * 70 + b"]" * 70, None),
+        (b"[" * 5000 + b"]" * 5000, None),
+        (b'"' + b"x" * MAX_RESPONSE_BYTES + b'"', None),
+    ],
+)
+def test_an_answer_of_success_that_cannot_be_taken_is_withheld_with_its_place(body: bytes, place: str | None) -> None:
+    for call in (READ, WRITE):
+        reply = called(call, (200, body, JSON))
+        assert (reply.output, reply.error) == (None, None)
+        assert reply.withheld.pointer == place
 
 
 def test_arguments_that_cannot_be_sent_are_an_answer_and_nothing_is_sent() -> None:
@@ -184,7 +204,7 @@ def test_the_body_alone_can_be_the_output_and_the_arguments_the_body() -> None:
 
     call = ("pay", {"amount": 5})
     assert called(call, lambda asked: (200, asked.body, JSON), edit) == AdapterReply(output={"amount": 5})
-    assert isinstance(called(call, (200, b"[]", JSON), edit), LostReply)
+    assert called(call, (200, b"[]", JSON), edit).withheld.message.endswith("it is not an object")
 
 
 def test_a_key_is_sent_in_the_header_that_the_file_states() -> None:

@@ -14,7 +14,7 @@ def test_yaml_is_read_as_version_1_2_reads_it() -> None:
     raw = b"""
 openapi: "3.0.3"
 info: {version: 1.0, date: 2024-01-02, no: no, on: off}
-list: [1, -2, 0x10, 1.5e3, .5, ~, null, true, "1", 'null', 12:30]
+list: [1, -2, 0x10, 0o17, 010, 1_000, 0b1, 1.5e3, 1e3, .5, ~, null, true, "1", 'null', 12:30]
 codes: {200: ok, true: x}
 text: |
   two
@@ -23,7 +23,7 @@ text: |
     assert read_openapi(raw) == {
         "openapi": "3.0.3",
         "info": {"version": 1.0, "date": "2024-01-02", "no": "no", "on": "off"},
-        "list": [1, -2, "0x10", 1500.0, 0.5, None, None, True, "1", "null", "12:30"],
+        "list": [1, -2, 16, 15, 10, "1_000", "0b1", 1500.0, 1000.0, 0.5, None, None, True, "1", "null", "12:30"],
         "codes": {"200": "ok", "true": "x"},
         "text": "two\nlines\n",
     }
@@ -50,7 +50,7 @@ def test_an_alias_means_what_its_anchor_holds() -> None:
         (b"a: &x [*x]\n", "alias"),
         (b"a: *x\n", "alias"),
         (b"a: 1\na: 2\n", "duplicate_key"),
-        (b"a: &x {b: 1}\nc:\n  <<: *x\n", "duplicate_key"),
+        (b"a: &x {b: 1}\nc:\n  <<: *x\n", "merge_key"),
         (b"? [a]\n: 1\n", "not_text"),
         (b'{"a": 1, "a": 2}', "duplicate_key"),
         (b'{"a": NaN}', "number_not_finite"),

@@ -67,15 +67,22 @@ def test_an_export_verifies_with_nothing_but_its_key(shop, tmp_path: Path) -> No
     exported = shop.say("runs", "export", "req_small", "req_large", "--out", str(out), *shop.by, "--json").json
     assert shop.say("replay", str(out)).code == 0
     shutil.rmtree(shop.path)
-    said = shop.say("verify", str(out), "--trusted-key", exported["public_key"], "--json")
+    trusted = [
+        word
+        for purpose, keys in exported["public_keys"].items()
+        for key in keys
+        for word in ("--trusted-key", f"{purpose}={key}")
+    ]
+    said = shop.say("verify", str(out), *trusted, "--json")
     assert said.code == 0
     assert [one["stream"] for one in said.json["verified"]] == exported["files"][0]["runs"]
+    assert (said.json["unproved"], said.json["unsigned"]) == ([], [])
     assert shop.say("verify", str(out), "--trusted-key", "ab" * 32).code == 3
-    replayed = shop.say("replay", str(out), "--trusted-key", exported["public_key"], "--json")
+    replayed = shop.say("replay", str(out), *trusted, "--json")
     assert replayed.code == 0
     assert [one["run_id"] for one in replayed.json["replayed"]] == exported["files"][0]["runs"]
     assert shop.say("replay", str(out), "--trusted-key", "ab" * 32).code == 3
-    assert shop.say("replay", "req_large", "--trusted-key", exported["public_key"]).code == 2
+    assert shop.say("replay", "req_large", *trusted).code == 2
 
 
 @pytest.mark.parametrize("change", ["a dropped line", "a changed line", "a line twice", "lines swapped"])
@@ -103,7 +110,7 @@ def test_an_export_never_replaces_a_file(shop, tmp_path: Path) -> None:
     assert shop.say("runs", "export", "req_small", "--out", str(out), *shop.by).code == 2
     assert out.read_text() == "mine"
     verified = {one["stream"]: one["entries"] for one in shop.say("verify", "--json").json["verified"]}
-    assert verified["control"] == 5, "what did not leave is not on record as if it had"
+    assert verified["control"] == 7, "what did not leave is not on record as if it had"
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
 
@@ -115,7 +122,7 @@ def test_verify_lists_unprovable_claims_and_finds_a_removed_run_against_a_witnes
     assert shop.say("verify", "--json").json["witnessed"] == {}
     settings.write_text(f'witness = "{tmp_path / "witness.jsonl"}"\n' + without)
     assert shop.say("runs", "resume").code == 0
-    assert shop.say("verify", "--json").json["witnessed"] == {"control": 5, "index": 8}
+    assert shop.say("verify", "--json").json["witnessed"] == {"control": 7, "index": 8}
     tamper(
         shop.path,
         "DELETE FROM journal WHERE run LIKE 'run_%' OR run = 'index'",

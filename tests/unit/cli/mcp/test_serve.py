@@ -78,4 +78,5 @@ def test_a_name_that_another_session_has_is_refused_by_its_name(
     assert run_command_line([*words, *HTTP]) == 0
     assert run_command_line([*words, *HTTP, "--message", "Another task."]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert "`s1` is a session of another user, agent, intent, pack or context; open one of another name" in said
+    assert "`/message` was " in said
+    assert "when the session `s1` was opened; open it with that, or open one of another name" in said

@@ -20,7 +20,7 @@ def act(kind: str, **arguments: object) -> dict[str, object]:
 
 
 def test_the_arguments_of_an_act_are_checked_too() -> None:
-    raw = orjson.dumps(act("run.cancelled", run="run_1", reason="", more=1))
+    raw = orjson.dumps(act("run.cancelled", run="run_1", request_id="req_1", reason="", more=1))
     assert "more" in (body_fault(CONTROL, "run.cancelled", raw) or "")
 
 
@@ -38,9 +38,9 @@ def test_every_kind_has_a_type_and_no_type_is_without_a_kind() -> None:
         (INDEX, "run.indexed", {"run": "run_1"}),
         (INDEX, "run.closed", {"run": "run_1", "entries": 7, "head": "sha256:aa"}),
         (INDEX, "run.dispatched", {"run": "run_1", "entries": 5, "head": "sha256:aa"}),
-        (CONTROL, "run.cancelled", act("run.cancelled", run="run_1", reason="")),
+        (CONTROL, "run.cancelled", act("run.cancelled", run="run_1", request_id=None, reason="")),
         (CONTROL, "effect.settled", {"run": "run_1", "by": "op", "happened": False, "evidence_ref": "bank:1"}),
-        (CONTROL, "store.restored", act("store.restored", epoch="ab", left={"index": 3, "control": 0})),
+        (CONTROL, "store.restored", act("store.restored", epoch="ab", at_us=7, left={"index": 3, "control": 0})),
         (
             CONTROL,
             "policies.activated",

@@ -91,6 +91,10 @@ def test_a_graph_is_loaded_in_one_commit(face: HttpFace) -> None:
     assert {one["snapshot"] for one in listed(face) if one["predicate"].startswith("loaded_")} == {
         done.json()["snapshot"]
     }
+    for observed in ("2026-05-03T09:30:00", "9999-01-01T00:00:00Z"):
+        wrong = {"nodes": [], "edges": [{**edges[0], "observed_at": observed}]}
+        refused = face.send("POST", "/v1/facts/load/statement", by=OPERATOR, json=wrong)
+        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/edges/0/observed_at")
     for wrong in ({"nodes": [], "edges": [{}]}, {"nodes": [1], "edges": []}, {"nodes": []}, {"edges": [], "nodes": {}}):
         assert face.send("POST", "/v1/facts/load/statement", by=OPERATOR, json=wrong).status_code == 422
 

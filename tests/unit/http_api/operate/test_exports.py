@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from contextos.audit.export import read_export, replay_export
+from contextos.audit.exported import read_export, replay_export
 from contextos.contracts.journal import CONTROL
 from contextos.trust.seal import KeyRing
 from tests.http_face import LEAD, OPERATOR, REQUESTER, TENANT, HttpFace
@@ -39,8 +39,9 @@ def test_what_is_exported_verifies_and_replays_with_the_published_key_alone(face
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/jsonl"), answer.text
     assert acts(face) == before + 1
     published = face.send("GET", "/v1/exports/keys").json()["keys"]
-    ring = KeyRing({}, {"export": [bytes.fromhex(key) for key in published.values()]})
+    ring = KeyRing({}, {purpose: [bytes.fromhex(key) for key in keys] for purpose, keys in published.items()})
     read = read_export(answer.content, ring)
+    assert (read.tenant, read.unproved, read.unsigned) == (TENANT, (), ())
     assert set(read.streams) == {one["run_id"], two["run_id"]}
     replayed = asyncio.run(replay_export(read))
     assert {found.record_hash for found in replayed} == {made["record"]["record_hash"] for made in (one, two)}

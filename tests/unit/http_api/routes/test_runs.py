@@ -27,6 +27,9 @@ def test_the_same_request_is_the_same_run_and_another_body_is_refused(face: Http
     body["input"]["message"] = "another"
     other = face.send("POST", "/v1/runs", json=body)
     assert (other.status_code, other.json()["code"]) == (422, "conflicting_request")
+    (part,) = other.json()["errors"]
+    assert part["pointer"] == "/input/message"
+    assert part["detail"].startswith("`/input/message` was `")
 
 
 def test_the_idempotency_key_names_a_request_that_has_no_id(face: HttpFace) -> None:

@@ -101,6 +101,17 @@ def test_a_session_is_found_again_with_its_tools_and_a_tool_of_nobody_is_refused
     assert (conflicting.status_code, conflicting.json()["code"]) == (422, "conflicting_request")
 
 
+def test_a_session_that_is_opened_otherwise_names_what_differs_as_the_body_names_it(deploys: HttpFace) -> None:
+    opened(deploys, "s9")
+    body = {"session": "s9", "agent": "agt_deploy", "delegation": "tok_ana", "message": "m", "context": {"a/b": 1}}
+    refused = deploys.send("POST", "/v1/sessions", json=body, **ACME)
+    assert (refused.status_code, refused.json()["code"]) == (422, "conflicting_request")
+    assert [(one["pointer"], "absent" in one["detail"]) for one in refused.json()["errors"]] == [
+        ("/context/a~1b", True),
+        ("/message", False),
+    ]
+
+
 def test_the_session_of_somebody_else_is_not_there(deploys: HttpFace) -> None:
     opened(deploys, "s4")
     for who in (OLGA, {"by": "otto", "tenant": "acme"}):

@@ -10,10 +10,11 @@ import orjson
 import pytest
 
 from contextos.audit.verify import verify_facts
+from contextos.contracts.envelopes.evidence import fact_digest, value_of_edge
 from contextos.contracts.journal import CONTROL
 from contextos.errors import ApprovalRefused, InvalidInput
 from contextos.operations.acts.facts import MAX_WITHDRAWN, write_facts
-from contextos.trust.journal.graph_rows import ProvedGraph
+from contextos.trust.rows.edges import ProvedGraph
 from tests.world import APPROVER, APPROVER_KEY, OPERATOR, TENANT, TestWorld, open_world, run
 
 
@@ -45,7 +46,9 @@ def test_a_commit_has_an_act_with_the_digest_of_each_edge_and_one_for_each_withd
         assert (kind, by, said["commit"], sorted(said["edges"])) == ("graph.written", OPERATOR, first, ["e1", "e2"])
         [(kind, by, said)] = await acts(world, "e1")
         assert (kind, by) == ("graph.withdrawn", OPERATOR)
-        assert said == {"edge_id": "e1", "commit": second, "evidence_ref": "artifact:a#rev_1"}
+        ended = fact("e1")
+        digest = fact_digest(ended["src"], ended["predicate"], value_of_edge(ended))
+        assert said == {"edge_id": "e1", "commit": second, "evidence_ref": "artifact:a#rev_1", "fact_digest": digest}
         length = len(await world.stores.tenant(TENANT).read(CONTROL))
         assert await world.put_facts([fact("e2")]) == second
         assert len(await world.stores.tenant(TENANT).read(CONTROL)) == length, "nothing new is nobody's act"

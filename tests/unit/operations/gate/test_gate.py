@@ -218,17 +218,26 @@ def test_a_session_that_ended_its_drivers_is_unavailable_and_does_not_wait(tmp_p
     in_world(tmp_path, play)
 
 
-def test_an_answer_that_was_erased_is_refused_as_such(tmp_path: Path) -> None:
+@pytest.mark.parametrize("erased", ["tool.returned", "call.answered"])
+def test_an_answer_that_was_erased_is_of_a_call_that_was_sent(erased: str, tmp_path: Path) -> None:
     async def play(world: TestWorld) -> None:
         gate = await refund_session(world, "ses_erased")
+        refused = await gate.call("adp_payments.drain", {}, call_id="first")
+        assert isinstance(refused, Refused)
         await read_first(gate)
         await gate.finish("escalated")
         kinds = await world.kinds(gate.run_id)
-        seq = kinds.index("tool.returned") + 1
-        await erase_entry(world.deployment, TENANT, gate.run_id, seq, by=world.actor(), reason="a customer asked")
+        of_look = kinds.index("tool.dispatching")
+        for seq in (kinds.index(erased, of_look) + 1, kinds.index("call.answered") + 1):
+            await erase_entry(world.deployment, TENANT, gate.run_id, seq, by=world.actor(), reason="a customer asked")
+        unsent = await gate.call("adp_payments.drain", {}, call_id="first")
+        assert isinstance(unsent, Refused)
+        assert [reason.code for reason in unsent.reasons] == ["erased"]
         answer = await gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="look")
-        assert isinstance(answer, Refused)
-        assert [reason.code for reason in answer.reasons] == ["erased"]
+        assert isinstance(answer, Done), answer
+        assert answer.error is not None
+        assert answer.withheld is not None
+        assert (answer.error.code, answer.withheld.code) == ("erased", "erased")
 
     in_world(tmp_path, play)
 

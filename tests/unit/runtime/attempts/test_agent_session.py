@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from contextos.contracts.envelopes.verdicts import SessionOutcome
-from contextos.contracts.journal import Logged
 from contextos.operations.acts.ended_runs import reopen_run
 from contextos.operations.gate.gate import Done, Gate, Refused, Waiting
-from contextos.runtime.attempts.agent_session import last_write
 from tests.sessions import (
     LOOKUP,
     REFUND,
@@ -92,23 +90,10 @@ def test_an_agent_cannot_approve_what_a_person_denied_last(tmp_path: Path) -> No
         gate = await refund_session(world, "ses_after", 4200)
         await read_first(gate, 4200)
         await denied(world, gate)
-        await is_escalated(gate, "approved", "a person denied its last write")
+        await is_escalated(gate, "approved", "the last call of `adp_payments.issue_refund` was not done")
         await assert_replays(world, gate.run_id)
 
     in_world(tmp_path, play)
-
-
-def test_what_an_agent_did_after_a_denial_can_be_approved() -> None:
-    def answer(step: str, status: str, *codes: str) -> Logged:
-        body = {"step": step, "status": status, "failures": [{"code": code} for code in codes]}
-        return Logged(1, "call.answered", "c", 0, "runtime", body, "")
-
-    denied, done = answer("1/pay", "refused", "approval_denied"), answer("2/scale", "done")
-    refused, read = answer("3/pay", "refused", "policy_denied"), answer("4/look", "done")
-    writes = {"pay", "scale"}
-    assert last_write([denied, done, refused, read], writes) == done.body
-    assert last_write([done, denied, refused, read], writes) == denied.body
-    assert last_write([refused, read], writes) is None
 
 
 def test_evidence_that_grew_too_old_in_a_session_allows_no_write(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from random import Random
 import pytest
 
 from contextos.audit.verify import verify_tenant
+from contextos.contracts.encoding.jcs import is_canonical
+from contextos.contracts.entries.bodies import body_fault
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken
 from contextos.sim import example
@@ -49,3 +51,19 @@ def test_verify_finds_each_alteration_wherever_it_is(name: str, paid: tuple[Stor
         with pytest.raises(ChainBroken):
             verified(altered)
     assert verified(store) == 3, "the store itself is as it was"
+
+
+def test_what_an_altered_entry_says_is_in_a_form_that_the_runtime_writes(paid: tuple[Store, str]) -> None:
+    store, run = paid
+    fitting = 0
+    for seed in range(30):
+        altered = ALTERATIONS["body changed"](Random(seed), store, run)
+        assert altered is not None
+        ((stream, entries),) = altered.streams.items()
+        ((before, after),) = [
+            (old, new) for old, new in zip(immediately(store.read(stream)), entries, strict=True) if old != new
+        ]
+        assert before.body is not None
+        assert after.body is not None
+        fitting += is_canonical(after.body) and body_fault(stream, after.kind, after.body) is None
+    assert fitting > 25, "otherwise a check of the form finds it, and a missing check of the digest is not seen"

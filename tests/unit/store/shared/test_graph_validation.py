@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ EDGE = {
     "integrity": "trusted",
     "classification": "INTERNAL",
 }
+
+BODY = json.dumps(EDGE).encode()
 
 
 def code_of(act: Any, *arguments: Any) -> str:
@@ -78,10 +81,10 @@ def test_an_id_is_never_reused_for_another_statement() -> None:
     assert code_of(plan_change, [edge], stored.get) == "taken"
 
 
-@pytest.mark.parametrize("stored", [{}, {"e1": StoredEdge(b"{}", withdrawn=True)}], ids=["absent", "withdrawn"])
+@pytest.mark.parametrize("stored", [{}, {"e1": StoredEdge(BODY, withdrawn=True)}], ids=["absent", "withdrawn"])
 def test_only_a_valid_edge_is_withdrawn_and_only_once(stored: dict[str, StoredEdge]) -> None:
     [withdrawal] = validate_edges([{"retracts": "e1", "evidence_ref": "kg:x"}])
     assert code_of(plan_change, [withdrawal], stored.get) == "not_valid"
-    valid = {"e1": StoredEdge(b"{}", withdrawn=False)}
+    valid = {"e1": StoredEdge(BODY, withdrawn=False)}
     assert plan_change([withdrawal], valid.get).withdrawn == {"e1": "kg:x"}
     assert code_of(plan_change, [withdrawal, withdrawal], valid.get) == "not_valid"

@@ -6,23 +6,19 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS, Approver
+from contextos.contracts.envelopes.identity import MAX_SIGNED_CHARS, Approver
+from contextos.contracts.statements.questions import approval_statement
 from contextos.errors import ApprovalRefused
-from contextos.trust.approvals.assertion import (
-    approval_fault,
-    approval_statement,
-    grant_fault,
-    read_assertion,
-    sign_approval,
-)
+from contextos.trust.approvals.assertion import approval_fault, grant_fault, read_assertion, sign_approval
 from contextos.trust.seal import kid_of
 from tests.world import APPROVER_KEY, OPERATOR_KEY, public_key
 
 QUESTION = {
     "approval_id": "appr_1",
+    "binding": {"gate_id": "GATE", "deadline_us": 1},
     "binding_digest": "sha256:b",
-    "evidence_snapshot_hash": "sha256:e",
-    "shown_digest": "sha256:s",
+    "args": {"amount_inr": 42},
+    "evidence": [],
     "required_role": "finance_lead",
     "barred": ["usr_requester"],
 }
@@ -75,11 +71,17 @@ def test_each_flaw_of_an_answer_is_refused(person: Approver, given: dict[str, An
     assert refused.reason == reason
 
 
-@pytest.mark.parametrize("field", ["approval_id", "binding_digest", "evidence_snapshot_hash", "shown_digest"])
+@pytest.mark.parametrize("field", ["approval_id", "binding", "binding_digest", "args", "evidence"])
 def test_a_signature_of_another_question_does_not_count(field: str) -> None:
     refused = approval_fault(approver(), QUESTION, answer(question={**QUESTION, field: "another"}))
     assert refused is not None
     assert refused.reason == "assertion_invalid"
+
+
+def test_true_is_not_one_and_an_added_member_does_not_count() -> None:
+    for other in ({**QUESTION, "args": {"amount_inr": True}}, {**QUESTION, "args": {"amount_inr": 42, "to": "eve"}}):
+        one = {**QUESTION, "args": {"amount_inr": 1}} if other["args"]["amount_inr"] is True else QUESTION
+        assert approval_fault(approver(), one, answer(question=other)) is not None
 
 
 def test_the_requester_never_approves_and_a_grant_needs_another_person() -> None:
@@ -100,7 +102,7 @@ def test_the_requester_never_approves_and_a_grant_needs_another_person() -> None
         {"kind": "jws", "token": 7},
         {"kind": "jws", "token": "x", "alg": "none"},
         {"kind": "unsafe_local", "token": "x"},
-        {"kind": "jws", "token": "x" * (MAX_TOKEN_CHARS + 1)},
+        {"kind": "jws", "token": "x" * (MAX_SIGNED_CHARS + 1)},
     ],
 )
 def test_an_assertion_of_another_kind_or_shape_is_refused(given: Any) -> None:

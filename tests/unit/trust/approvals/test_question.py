@@ -11,7 +11,8 @@ import pytest
 
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import Entry
-from contextos.trust.approvals.question import escape_all, question_fault, shown_text
+from contextos.contracts.statements.questions import shown_text
+from contextos.trust.approvals.question import question_fault
 from tests.world import TENANT, open_world, request, run
 
 
@@ -39,17 +40,15 @@ def fault_after(asked: tuple[str, Sequence[Entry]], change: Callable[[dict[str, 
 
 
 def bind_again(body: dict[str, Any]) -> None:
-    body["shown_digest"] = body["binding"]["shown_digest"] = content_address(body["shown"])
-    body["binding_digest"] = content_address(body["binding"])
+    binding = body["binding"]
+    binding["args_digest"] = content_address(body["args"])
+    binding["evidence_snapshot_hash"] = body["evidence_snapshot_hash"] = content_address(body["evidence"])
+    body["binding_digest"] = content_address(binding)
+    body["shown"] = shown_text(binding, body["args"], body["evidence"])
 
 
 def cheaper_text(body: dict[str, Any]) -> None:
     body["shown"]["args"]["amount_inr"] = 5
-
-
-def cheaper_text_bound_again(body: dict[str, Any]) -> None:
-    cheaper_text(body)
-    bind_again(body)
 
 
 def other_arguments(body: dict[str, Any]) -> None:
@@ -57,12 +56,21 @@ def other_arguments(body: dict[str, Any]) -> None:
 
 
 def other_evidence(body: dict[str, Any]) -> None:
-    body["binding"]["evidence_snapshot_hash"] = body["evidence_snapshot_hash"] = content_address([])
+    body["evidence"][0]["value"] = "another"
+
+
+def other_source(body: dict[str, Any]) -> None:
+    body["evidence"][0]["ref"] = "artifact:mine#rev_1"
     bind_again(body)
 
 
 def evidence_left_out(body: dict[str, Any]) -> None:
-    body["shown"]["evidence"].pop()
+    body["evidence"].pop()
+    bind_again(body)
+
+
+def other_origin(body: dict[str, Any]) -> None:
+    body["binding"]["untrusted"] = {"amount_inr": ["planner"]}
     bind_again(body)
 
 
@@ -86,11 +94,12 @@ def test_the_question_that_the_runtime_asked_has_no_fault(asked: tuple[str, Sequ
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (cheaper_text, "it is bound to"),
-        (cheaper_text_bound_again, "does not describe the call"),
+        (cheaper_text, "does not describe the call"),
         (other_arguments, "arguments have another digest"),
-        (other_evidence, "not what the run froze"),
-        (evidence_left_out, "evidence that is shown"),
+        (other_evidence, "evidence has another digest"),
+        (other_source, "not what the run froze"),
+        (evidence_left_out, "not what the run froze"),
+        (other_origin, "what the run did not find"),
         (other_run, "another run"),
         (other_role, "differs from its binding"),
         (other_binding, "binding has another digest"),
@@ -100,23 +109,3 @@ def test_a_question_with_one_change_has_the_fault_that_names_it(
     asked: tuple[str, Sequence[Entry]], change: Callable[[dict[str, Any]], None], fault: str
 ) -> None:
     assert fault in (fault_after(asked, change) or "")
-
-
-def test_every_string_that_is_shown_is_escaped() -> None:
-    hostile = "pay\u202eyap"
-    shown = shown_text(
-        capability="adp.pay",
-        mode="destructive",
-        gate="GATE",
-        args={hostile: hostile},
-        evidence=[{"name": hostile, "subject": hostile, "value": {"x": hostile}, "ref": hostile}],
-        requester=[{"kind": "user", "id": "usr_1"}],
-        untrusted={hostile: [hostile]},
-        secrets={hostile: [hostile]},
-    )
-    assert "\u202e" not in canonical(shown).decode()
-
-
-def test_every_string_is_escaped_keys_included_and_other_values_are_kept() -> None:
-    hostile = {"na\u202eme": ["a\u200bb", {"x": ("\x1b[2J", 7, None, True)}]}
-    assert escape_all(hostile) == {"na\\u202eme": ["a\\u200bb", {"x": ["\\u001b[2J", 7, None, True]}]}

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.envelopes.identity import Approver, SignerAssertion
+from contextos.contracts.envelopes.identity import Approver, Principal, SignerAssertion
 from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
+from contextos.contracts.statements.settlements import settlement_statement
 from contextos.trust.approvals.assertion import sign_approval
-from contextos.trust.approvals.settlement import operator_fault, settlement_fault, settlement_statement, sign_settlement
+from contextos.trust.approvals.settlement import operator_fault, settlement_fault, sign_settlement
 from contextos.trust.seal import kid_of
 from tests.world import APPROVER_KEY, OPERATOR_KEY, public_key
 
@@ -21,14 +22,22 @@ def settled(**changes: Any) -> Settled:
     return Settled.model_validate({**fields, "by": "olga", "assertion": {"kind": "jws", "token": "x"}, **changes})
 
 
-def sent(run_id: str, tool_call_id: str, amount: int = 5) -> ToolCallEnvelope:
+def sent(run_id: str, tool_call_id: str, amount: int = 5, asks: str = "ana") -> ToolCallEnvelope:
     """The parts of a dispatched call that a settlement is about."""
     return ToolCallEnvelope.construct_trusted(
-        {"run_id": run_id, "tool_call_id": tool_call_id, "args": {"amount": amount}}
+        {
+            "run_id": run_id,
+            "tool_call_id": tool_call_id,
+            "capability_id": "adp.pay",
+            "args": {"amount": amount},
+            "principal_chain": (Principal(kind="user", id=asks),),
+            "approval_mode_effective": "destructive",
+            "idempotency_key": "key",
+        }
     )
 
 
-STATEMENT = settlement_statement(sent("run_1", "tool_1"), settled())
+STATEMENT = settlement_statement("t", sent("run_1", "tool_1"), settled())
 
 
 def operator(**changes: Any) -> Approver:
@@ -85,12 +94,14 @@ def test_the_people_behind_the_run_do_not_settle_it() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        settlement_statement(sent("run_2", "tool_1"), settled()),
-        settlement_statement(sent("run_1", "tool_2"), settled()),
-        settlement_statement(sent("run_1", "tool_1", amount=6), settled()),
-        settlement_statement(sent("run_1", "tool_1"), settled(happened=False, output=None)),
-        settlement_statement(sent("run_1", "tool_1"), settled(output={"id": 2})),
-        settlement_statement(sent("run_1", "tool_1"), settled(evidence_ref="artifact:books#rev_2")),
+        settlement_statement("other", sent("run_1", "tool_1"), settled()),
+        settlement_statement("t", sent("run_1", "tool_1", asks="eve"), settled()),
+        settlement_statement("t", sent("run_2", "tool_1"), settled()),
+        settlement_statement("t", sent("run_1", "tool_2"), settled()),
+        settlement_statement("t", sent("run_1", "tool_1", amount=6), settled()),
+        settlement_statement("t", sent("run_1", "tool_1"), settled(happened=False, output=None)),
+        settlement_statement("t", sent("run_1", "tool_1"), settled(output={"id": 2})),
+        settlement_statement("t", sent("run_1", "tool_1"), settled(evidence_ref="artifact:books#rev_2")),
     ],
 )
 def test_a_signature_fits_one_call_and_one_outcome(other: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from contextos.contracts.encoding.jcs import canonical, content_address
@@ -9,7 +11,7 @@ from contextos.contracts.journal import Draft, Entry, Timeout, genesis, link
 from contextos.errors import ReplayMismatch
 from contextos.runtime.state_machine import transition
 from contextos.trust.journal.ledger import RunJournal
-from contextos.trust.journal.tape import tape_end
+from contextos.trust.journal.tape import first_difference, tape_end
 from tests.world import TENANT, run
 
 RUN = "run_00000000000000ab"
@@ -71,3 +73,18 @@ def test_an_entry_that_the_run_table_does_not_allow_is_refused() -> None:
                 ("call.asked",), clean=lambda said: said, wake_at_us=0, on_timeout=Timeout("session.expired")
             )
         )
+
+
+@pytest.mark.parametrize(
+    ("recorded", "derived", "where"),
+    [
+        (1, 2, "`/`"),
+        ({"a": 1, "b": 2}, {"a": 1, "b": 3}, "`/b`"),
+        ({"a": {"z": 1, "y": 1}}, {"a": {"z": 2, "y": 2}}, "`/a/y`"),
+        ({"a": 1}, {"a": 1, "b": 2}, "`/b`"),
+        ([1, [2, 3]], [1, [2, 4]], "`/1/1`"),
+        ([1], [1, 2], "`/`"),
+    ],
+)
+def test_the_first_place_that_differs_is_named(recorded: Any, derived: Any, where: str) -> None:
+    assert first_difference(recorded, derived).endswith(where)

@@ -287,7 +287,7 @@ CREATE FUNCTION contextos.next_version_only() RETURNS trigger LANGUAGE plpgsql A
 BEGIN
   IF NEW.version <> OLD.version + 1
     OR (NEW.tenant, NEW.collection, NEW.key) IS DISTINCT FROM (OLD.tenant, OLD.collection, OLD.key)
-    OR OLD.collection IN ('artifacts', 'cancels', 'denials', 'pins', 'requests')
+    OR OLD.collection IN ('artifacts', 'cancels', 'counted_effects', 'denials', 'pins', 'requests')
   THEN
     RAISE EXCEPTION 'a document is replaced by its next version' USING ERRCODE = 'integrity_constraint_violation';
   END IF;

@@ -1,0 +1,33 @@
+"""What an answer says that is JSON, and is not I-JSON within the limits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from contextos.contracts.encoding.pointer import MISSING
+from contextos.errors import Problem
+
+MAX_DIGITS: Final = 17
+_DECODER: Final = json.JSONDecoder(parse_int=lambda text: int(text) if len(text) <= MAX_DIGITS else float("inf"))
+
+
+def read_refused(raw: bytes) -> Any:
+    """Return what a text says whose values cannot all be taken, to find whose answer it is; `MISSING` for one that
+    cannot be read.
+    """
+    try:
+        return _DECODER.decode(raw.decode("utf-8-sig", "replace"))
+    except (ValueError, RecursionError):
+        return MISSING
+
+
+def is_whole(raw: bytes) -> bool:
+    """Return whether a text that `loads` refuses is JSON from its begin to its end, as far as can be seen."""
+    return read_refused(raw) is not MISSING or (raw.lstrip()[:1] in b"[{" and raw.rstrip()[-1:] in (b"]", b"}"))
+
+
+def says_twice(problems: Sequence[Problem], depth: int) -> bool:
+    """Return whether a member of the outer `depth` levels is there twice, so that nobody knows what is said."""
+    return any(one.code == "duplicate_key" and one.pointer.count("/") <= depth for one in problems)

@@ -1,0 +1,177 @@
+"""What an MCP server sends, read one message at a time: a fault stays with the call whose answer it is.
+
+The SDK gets only what it can take. An answer that is not I-JSON within the limits, or not JSON-RPC 2.0, becomes an
+error of that one request, which says where the fault is; whatever answers nobody's request is left out. An answer to
+`tools/call` reaches the SDK wrapped, since the SDK drops the whole answer where one member is not as its revision of
+MCP has it.
+Source: JSON-RPC 2.0; RFC 7493 (I-JSON); MCP 2025-11-25, "Transports".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from secrets import token_hex
+from typing import Any, Final
+
+from mcp import MCPError
+from mcp.types import (
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
+
+from contextos.adapters.foreign.refused_json import read_refused, says_twice
+from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.pointer import MISSING
+from contextos.errors import MalformedJson, Problem
+
+MAX_MCP_BYTES: Final = 2 << 20
+SCANNED_BYTES: Final = 65_536
+"""How much of the begin and of the end of a line that cannot be parsed is searched for its id."""
+CUT_SHORT: Final = frozenset({"syntax", "unanswered"})
+"""The codes of faults that a read can be free of when it is sent again."""
+_CALL: Final = "tools/call"
+_TOKEN: Final = re.compile(rb'"((?:[^"\\]|\\.)*+)"|([{}\[\]])|(-?[0-9]++)')
+_LAST_ID: Final = re.compile(rb',\s*"id"\s*:\s*(?:"([^"\\]{1,64})"|([0-9]{1,18}))\s*\}\s*$')
+
+
+class UnreadableAnswer(Exception):
+    """An answer came, and cannot be taken: `problem` says why and where. `succeeded`: whatever else it says, it says
+    that the request was done.
+    """
+
+    def __init__(self, problem: Problem, *, succeeded: bool) -> None:
+        super().__init__(problem.code)
+        self.problem, self.succeeded = problem, succeeded
+
+
+class MessageReader:
+    """Reads what one server sends. It gets every message to the server too, so it knows which answers are due.
+
+    With `of`, that reader knows its faults.
+    """
+
+    def __init__(self, of: MessageReader | None = None) -> None:
+        self._token: str = of._token if of is not None else token_hex(16)
+        self._due: dict[str, tuple[int | str, str]] = {}
+
+    def sent(self, message: JSONRPCMessage) -> None:
+        """Note a request, whose answer is due now, or that one is given up."""
+        if isinstance(message, JSONRPCRequest):
+            self._due[str(message.id)] = (message.id, message.method)
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._due.pop(str((message.params or {}).get("requestId")), None)
+
+    def read(self, raw: bytes) -> list[JSONRPCMessage]:
+        """Return the messages for the SDK; an answer that cannot be taken is an error of its request."""
+        problem, said = _parsed(raw)
+        if said is MISSING:
+            return self.failed(raw[:SCANNED_BYTES], raw[-SCANNED_BYTES:], problem)
+        if isinstance(said, list):
+            problem = problem or Problem("", "batch", "the answer is in a batch, which MCP does not have")
+        messages = list[JSONRPCMessage]()
+        for one in said if isinstance(said, list) else [said]:
+            due = self._take(one.get("id")) if isinstance(one, dict) and "method" not in one else None
+            if due is not None:
+                messages.append(self._answer(*due, one, problem))
+            elif problem is None and isinstance(one, dict) and "method" in one:
+                messages += _validated(one)
+        return messages
+
+    def failed(self, head: bytes, tail: bytes, problem: Problem | None) -> list[JSONRPCMessage]:
+        """Return the error of the request that a line of this begin and end answers, where it names its request."""
+        due = self._take(_scanned_id(head, tail))
+        return [self.fault(due[0], problem or _NO_ANSWER)] if due is not None else []
+
+    def unanswered(self) -> list[JSONRPCMessage]:
+        """Return the error of each request whose answer did not come, where no more comes."""
+        return [self.fault(request_id, _UNANSWERED) for request_id, _ in self._due.values()]
+
+    def fault_of(self, error: MCPError) -> UnreadableAnswer | None:
+        """Return the fault that this reader made the error of; None for an error that the server states."""
+        said = error.data if isinstance(error.data, dict) else {}
+        if said.get("reader") != self._token:
+            return None
+        problem = Problem(said["pointer"], said["code"], said["detail"])
+        return UnreadableAnswer(problem, succeeded=said["succeeded"])
+
+    def _take(self, answered: Any) -> tuple[int | str, str] | None:
+        """The request of an id, as it was sent, with its method. Its answer is due no more."""
+        known = isinstance(answered, int | str) and not isinstance(answered, bool)
+        return self._due.pop(str(answered), None) if known else None
+
+    def _answer(
+        self, request_id: int | str, method: str, one: Mapping[str, Any], problem: Problem | None
+    ) -> JSONRPCMessage:
+        result = one.get("result")
+        succeeded = "error" not in one and isinstance(result, dict) and is_success(result)
+        if problem is None and "error" in one and "result" not in one:
+            stated = _validated({**one, "id": request_id})
+            return stated[0] if stated else self.fault(request_id, _NO_ANSWER)
+        if problem is not None or "error" in one or one.get("jsonrpc") != "2.0" or not isinstance(result, dict):
+            return self.fault(request_id, problem or _NO_ANSWER, succeeded=succeeded)
+        return JSONRPCResponse(jsonrpc="2.0", id=request_id, result=_wrapped(result) if method == _CALL else result)
+
+    def fault(self, request_id: int | str, problem: Problem, *, succeeded: bool = False) -> JSONRPCError:
+        """Return the error of a request whose answer cannot be taken."""
+        said = {"code": problem.code, "detail": problem.detail, "pointer": problem.pointer}
+        data = {"reader": self._token, "succeeded": succeeded, **said}
+        error = ErrorData(code=PARSE_ERROR, message=problem.code, data=data)
+        return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+
+
+TOO_LARGE: Final = Problem("", "too_large", f"the answer is larger than {MAX_MCP_BYTES} bytes")
+_NO_ANSWER: Final = Problem("", "no_answer", "the answer is not one of JSON-RPC 2.0")
+_UNANSWERED: Final = Problem("", "unanswered", "no answer came")
+
+
+def is_success(result: Mapping[str, Any]) -> bool:
+    """Return whether the result of a call says that it was done, whatever else it says."""
+    return result.get("isError", False) is False and result.get("resultType", "complete") == "complete"
+
+
+def _wrapped(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {"content": [], "_meta": {"said": result}, "resultType": "complete"}
+
+
+def _parsed(raw: bytes) -> tuple[Problem | None, Any]:
+    """Why a text is not I-JSON within the limits, or None; and what it says all the same, or `MISSING`."""
+    try:
+        return None, loads(raw, max_bytes=MAX_MCP_BYTES)
+    except MalformedJson as malformed:
+        problems = malformed.problems
+    said = read_refused(raw)
+    if isinstance(said, dict) and says_twice(problems, 2):
+        # Its id counts, and nothing else that it says.
+        said = {"id": said.get("id")}
+    return problems[0], said
+
+
+def _validated(one: Any) -> list[JSONRPCMessage]:
+    try:
+        return [jsonrpc_message_adapter.validate_python(one, by_name=False)]
+    except ValidationError:
+        return []
+
+
+def _scanned_id(head: bytes, tail: bytes) -> str | None:
+    """The id of an answer that cannot be parsed: that of its outermost object, near the begin or at the very end."""
+    depth, name, found = 0, b"", ""
+    for text, bracket, number in _TOKEN.findall(head):
+        if bracket:
+            depth, name = depth + (1 if bracket in b"{[" else -1), b""
+        elif depth == 1 and text == b"method":
+            # It is a request, whose id is the server's own.
+            return None
+        elif depth == 1:
+            found = found or ((text or number).decode("ascii", "replace") if name == b"id" else "")
+            name = text
+    last = _LAST_ID.search(tail)
+    return found or ((last[1] or last[2]).decode("ascii", "replace") if last else None)

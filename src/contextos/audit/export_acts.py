@@ -1,0 +1,178 @@
+"""The lines of `control` on which the entries of a run rest, and which an export therefore carries.
+
+They are the acts that account for an erased body, a reopening and a cancel request, that published what the run pins,
+and that put it in force; and how the directory listed the people who signed. The entries say which they are, so an
+export has each of them, once, and no other.
+Source: docs/reference/export.md, "Lines of control".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from math import inf
+from typing import Any, Final, NamedTuple
+
+from contextos.contracts.acts import OperatorAct
+from contextos.contracts.documents.catalog import ACTIVE_SET_KEY
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.bodies import LISTED_BODIES
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.journal import CLOCK_MARGIN_US, CONTROL, ENTRY_ERASED, Entry, erasure_key
+from contextos.contracts.ports.outside import Keys
+from contextos.contracts.ports.storage import Store
+from contextos.control.catalog import ACTIVE_POLICIES, pinned_refs
+from contextos.errors import ChainBroken
+from contextos.trust.approvals.signers import signers_of
+from contextos.trust.journal.entry_acts import act_in, erases, reasks, reopens
+
+_SKEW_US: Final = 2 * CLOCK_MARGIN_US
+"""How far the times of two entries can contradict their order, because two clocks made them."""
+
+
+class NeededAct(NamedTuple):
+    """An act on which `entry` rests: the key of its line in `control`, which act it is, and what it would do."""
+
+    entry: Entry
+    key: str
+    is_it: Callable[[OperatorAct], bool]
+    does: str
+
+    def missing(self) -> ChainBroken:
+        return ChainBroken(self.entry.run, self.entry.seq, f"rests on an act that is missing: no act {self.does}")
+
+
+def needed_acts(entries: Sequence[Entry]) -> Iterator[NeededAct]:
+    """Yield the acts on which the verified entries of a run rest, in the order of the entries."""
+    for at, entry in enumerate(entries):
+        if entry.body is None:
+            key = erasure_key(entry.run, entry.seq)
+            yield NeededAct(entry, key, partial(erases, entry=entry), f"`{ENTRY_ERASED}` erased its body")
+        if entry.kind == "run.reopened":
+            yield NeededAct(entry, entry.run, partial(reopens, entry=entry), "reopened the run")
+        if entry.kind == "approval.reasked":
+            yield NeededAct(entry, entry.run, partial(reasks, entry=entry), "had a question asked again")
+        if entry.kind == "run.cancel_requested" and not _is_unproved(entries[at + 1 :], entry.key):
+            yield NeededAct(entry, entry.run, partial(_cancels, entry=entry), "cancelled the run")
+        if entry.kind == "run.pinned" and entry.body is not None:
+            try:
+                yield from _in_force(entries[0], entry)
+            except (LookupError, TypeError, AttributeError):
+                raise ChainBroken(entry.run, entry.seq, "pins for a request that no runtime takes") from None
+
+
+async def acts_of(store: Store, entries: Sequence[Entry], keys: Keys) -> list[Entry]:
+    """Return the lines of `control` on which the verified entries of a run rest: the first of each that is sealed.
+
+    Raises:
+        ChainBroken: one of them is missing; names the entry that rests on it.
+    """
+    needed, tenant_id = list(needed_acts(entries)), entries[0].tenant
+    lines = await store.lines(CONTROL, *{one.key for one in needed})
+    return matched_acts(needed, [(line, act) for line in lines if (act := act_in(line, tenant_id, keys))])
+
+
+def matched_acts(needed: Iterable[NeededAct], acts: Sequence[tuple[Entry, OperatorAct]]) -> list[Entry]:
+    """Return for each needed act the first of these lines that holds it. Raises as `acts_of`."""
+    found = []
+    for one in needed:
+        match = next((line for line, act in acts if line.key == one.key and one.is_it(act)), None)
+        if match is None:
+            raise one.missing()
+        found.append(match)
+    return found
+
+
+async def listings_of(store: Store, entries: Sequence[Entry], acts: Sequence[Entry]) -> list[Entry]:
+    """Return what `control` says about the directory and the people who signed in a run, or these acts, at that time.
+    It is sealed, as `require_signers` found.
+    """
+    needed = list(needed_listings([entries], acts))
+    return counting_listings(await store.lines(CONTROL, *{one.key for one in needed}), needed)
+
+
+class NeededListing(NamedTuple):
+    """The key of lines of `control` that say how somebody is listed, or which directory is used, and the times between
+    which something rests on it (Unix microseconds).
+    """
+
+    key: str
+    since_us: int
+    until_us: int
+
+
+def needed_listings(runs: Iterable[Sequence[Entry]], acts: Iterable[Entry]) -> Iterator[NeededListing]:
+    """Yield whose listings the answers in these runs and these acts rest on."""
+    for entries in runs:
+        for key in signers_of(entries):
+            yield NeededListing(key, entries[0].at_us, entries[-1].at_us)
+    for act in acts:
+        yield NeededListing(act.by, act.at_us, act.at_us)
+
+
+def counting_listings(lines: Iterable[Entry], needed: Iterable[NeededListing]) -> list[Entry]:
+    """Return those of the lines of `control` that count at one of these times, in their order."""
+    listings = [line for line in lines if line.kind in LISTED_BODIES]
+    ends: dict[tuple[str, str], int] = {}
+    until: dict[Entry, float] = {}
+    for line in reversed(listings):
+        until[line] = ends.get((line.kind, line.key), inf)
+        ends[line.kind, line.key] = line.at_us
+    wanted = set(needed)
+    return [
+        line
+        for line in listings
+        if any(
+            one.key == line.key and line.at_us <= one.until_us + _SKEW_US and until[line] > one.since_us - _SKEW_US
+            for one in wanted
+        )
+    ]
+
+
+def _is_unproved(after: Sequence[Entry], key: str) -> bool:
+    """Whether the run found that no act proves the cancel request before these entries."""
+    follows = next((entry for entry in after if entry.kind != "run.resumed"), None)
+    return follows is not None and (follows.kind, follows.key) == ("run.cancel_unproved", key)
+
+
+def _cancels(act: OperatorAct, entry: Entry) -> bool:
+    if act.kind != "run.cancelled" or act.arguments.get("run") != entry.run:
+        return False
+    return entry.body is None or read_body(entry) == {"by": act.actor, "reason": act.arguments.get("reason")}
+
+
+def _in_force(received: Entry, pinned: Entry) -> Iterator[NeededAct]:
+    """The acts that published what a run pins, that put its policies in force, and that allow its request."""
+    body = read_body(pinned)
+    pins = body.get("pins", {})
+    for ref, digest in sorted(pinned_refs(pins).items()):
+        yield NeededAct(pinned, ref, partial(_publishes, ref=ref, digest=digest), f"published `{ref}` as `{digest}`")
+    if not pins:
+        return
+    policies = pins.get(ACTIVE_POLICIES)
+    if policies != content_address([]):
+        does = f"put the policies `{policies}` in force"
+        yield NeededAct(pinned, ACTIVE_SET_KEY, partial(_activates, policies=policies), does)
+    if received.kind != "run.received":
+        raise ChainBroken(received.run, 1, "is not the request of the run")
+    if received.body is not None:
+        asked, profile = read_body(received)["request"], body["profile"]
+        does = f"pinned `{body['pack_ref']}` for `{asked['input']['intent']}` in `{profile}`"
+        yield NeededAct(pinned, ACTIVE_SET_KEY, partial(_allows, asked=asked, profile=profile), does)
+
+
+def _publishes(act: OperatorAct, ref: str, digest: str) -> bool:
+    said = act.arguments
+    return act.kind == "artifact.published" and (said.get("ref"), said.get("digest")) == (ref, digest)
+
+
+def _activates(act: OperatorAct, policies: str) -> bool:
+    return act.kind == "policies.activated" and content_address(act.arguments.get("policies")) == policies
+
+
+def _allows(act: OperatorAct, asked: Any, profile: str) -> bool:
+    said = act.arguments
+    if act.kind != "packs.pinned" or said.get("environment") != profile:
+        return False
+    refs, intents = said.get("refs"), said.get("intents")
+    return set(refs or ()) == set(asked["context_pack_refs"]) and asked["input"]["intent"] in (intents or ())

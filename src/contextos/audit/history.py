@@ -1,0 +1,92 @@
+"""What the entries of every run keep besides the chain: bodies of their kind, authors, times, and the ids of answers.
+
+A chain and its signed heads prove that nothing was altered since; the holder of the key for heads can still sign
+entries that no run has. Refuses those.
+Source: docs/reference/export.md, "What the entries of a run keep".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from contextos.contracts.entries.bodies import body_fault
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.journal import Entry, genesis
+from contextos.contracts.statements.questions import question_disagreement
+from contextos.errors import ChainBroken
+
+_RUNTIME: Final = "runtime"
+"""The author of what the loop of a run writes."""
+
+_AGENT_KINDS: Final = frozenset({"call.asked", "session.finished"})
+"""What the agent of a session says; its author is `agent`."""
+
+_SAME_IDS: Final = ("tool_call_id", "run_id", "trace_id", "session_id", "capability_id")
+"""The members in which the answer of a call equals the call that was dispatched."""
+
+
+def verify_history(run_id: str, entries: Sequence[Entry]) -> None:
+    """Check the verified entries of a run, from the first one on.
+
+    Raises:
+        ChainBroken: names the first entry of an unknown kind or with a body that does not fit its kind, with an author
+            who does not write this kind, with a time before that of the entry before it, with the answer of another
+            call than was dispatched, or with a question that is not bound to its content and to the entries before it.
+    """
+    sent: dict[str, Any] = {}
+    at_us, head = 0, genesis(entries[0].tenant, run_id) if entries else ""
+    for entry in entries:
+        if entry.at_us < at_us:
+            raise ChainBroken(run_id, entry.seq, "is earlier than the entry before it")
+        at_us = entry.at_us
+        if entry.body is not None and (fault := body_fault(run_id, entry.kind, entry.body)):
+            raise ChainBroken(run_id, entry.seq, f"is nothing that a run holds: {fault}")
+        body = read_body(entry)
+        if not _may_write(entry, body):
+            raise ChainBroken(run_id, entry.seq, f"is by `{entry.by[:64]}`, who writes no `{entry.kind}` here")
+        if entry.kind == "tool.dispatching":
+            sent[entry.key] = body and body["envelope"]
+        if fault := _call_fault(entry, body, sent):
+            raise ChainBroken(run_id, entry.seq, fault)
+        # So the signature of the person who answers covers the whole run up to the question.
+        if entry.kind == "approval.asked" and body:
+            if body["binding"].get("nonce") != head:
+                raise ChainBroken(run_id, entry.seq, "is a question that is not bound to the entries before it")
+            if fault := question_disagreement(body):
+                raise ChainBroken(run_id, entry.seq, f"is a question that nobody can sign: {fault}")
+        head = head if entry.kind == "run.resumed" else entry.hash
+
+
+def _may_write(entry: Entry, body: Any) -> bool:
+    """Whether the author of an entry can have written it. An erased body no longer says whose act it was."""
+    if entry.kind in _AGENT_KINDS:
+        return entry.by == "agent"
+    if entry.kind == "run.resumed":
+        # It is by the process that goes on.
+        return entry.by != ""
+    if entry.kind in ("effect.settled", "run.reopened", "approval.reasked"):
+        return body is None or entry.by == body["by"]
+    if entry.kind == "approval.answered":
+        return body is None or entry.by == body["approver"]
+    if entry.kind == "slot.answered":
+        return body is None or entry.by == body["act"]["actor"]
+    if entry.kind == "run.cancel_requested" and not entry.key.startswith("before/"):
+        return body is None or entry.by == body["by"]
+    return entry.by == _RUNTIME
+
+
+def _call_fault(entry: Entry, body: Any, sent: dict[str, Any]) -> str | None:
+    """Why the call or the answer in an entry is not of this run and this call, or None."""
+    if entry.kind not in ("tool.dispatching", "tool.returned") or body is None:
+        return None
+    envelope = body["envelope"]
+    if envelope["run_id"] != entry.run:
+        return "holds a call of another run"
+    if entry.kind == "tool.dispatching":
+        return None
+    if entry.key not in sent:
+        return "is the answer of a call that was not dispatched"
+    call = sent[entry.key]
+    other = [name for name in _SAME_IDS if call and envelope.get(name) != call.get(name)]
+    return f"has another `{other[0]}` than the call that was dispatched" if other else None

@@ -1,0 +1,135 @@
+"""Verify the artifacts of context slots: each row is as the acts in `control` left it, and none is gone.
+
+The text of a revision is compared with its digest wherever it is read.
+Source: docs/design/rows.md.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.entries.pages import stream_pages
+from contextos.contracts.envelopes.artifacts import Artifact, ExtensionManifest, NewAssertion, StoredLibrary
+from contextos.contracts.journal import CONTROL, Entry
+from contextos.contracts.ports.outside import Keys
+from contextos.contracts.ports.storage import ArtifactStore, Store
+from contextos.errors import ChainBroken
+from contextos.trust.approvals.acts import read_act
+from contextos.trust.rows.memories import MAX_READS
+
+ArtifactPlace = tuple[str, str]
+"""(organisation id, artifact id)"""
+
+
+async def verify_library(artifacts: ArtifactStore, store: Store, keys: Keys) -> None:
+    """Check the artifacts of a tenant, their revisions and types, and the installed types against the acts.
+
+    Raises:
+        ChainBroken: a row is missing, made up or altered; names it.
+        Integrity: a row is malformed.
+    """
+    for _ in range(MAX_READS):
+        stored = await artifacts.stored()
+        stated = _Stated()
+        await stated.read(stream_pages(store, CONTROL), keys)
+        fault = stated.fault(stored)
+        if fault is None:
+            return
+        if await store.length(CONTROL) == stated.entries and await artifacts.stored() == stored:
+            raise ChainBroken(CONTROL, stated.entries, f"is the last, and {fault}")
+
+
+@dataclass(slots=True)
+class _Stated:
+    """What the acts of the people who maintain artifacts made of them."""
+
+    entries: int = 0
+    manifests: dict[str, ExtensionManifest] = field(default_factory=dict)
+    artifacts: dict[ArtifactPlace, Artifact] = field(default_factory=dict)
+    deleted: set[ArtifactPlace] = field(default_factory=set)
+    revisions: dict[ArtifactPlace, list[tuple[int, str, str, int]]] = field(default_factory=lambda: defaultdict(list))
+    assertions: dict[ArtifactPlace, list[tuple[str, NewAssertion]]] = field(default_factory=lambda: defaultdict(list))
+
+    async def read(self, control: AsyncIterable[Sequence[Entry]], keys: Keys) -> None:
+        """Take in the acts of these pages."""
+        async for page in control:
+            for entry in page:
+                if entry.kind.startswith("slots."):
+                    act = read_act(entry, keys).act
+                    self._take(entry.kind, dict(act.arguments), act.actor)
+            self.entries = page[-1].seq
+
+    def fault(self, stored: StoredLibrary) -> str | None:
+        """Return what differs in the rows, or None."""
+        pairs: list[tuple[str, Any, Any]] = [
+            ("the installed types", {one.extension: one for one in stored.extensions}, self.manifests),
+            ("the artifact", {_place(one): one for one, _ in stored.artifacts}, self.artifacts),
+            (
+                "the tombstone",
+                {_place(one): True for one, gone in stored.artifacts if gone},
+                dict.fromkeys(self.deleted, True),
+            ),
+            ("a revision of", _by_place((one[:2], one[2:]) for one in stored.revisions), _sorted(self.revisions)),
+            (
+                "a type of",
+                _by_place((_place(one), (one.eligibility, NewAssertion(**_as_new(one)))) for one in stored.assertions),
+                _sorted(self.assertions),
+            ),
+        ]
+        for what, found, stated in pairs:
+            for name in sorted(found.keys() | stated.keys()):
+                if found.get(name) != stated.get(name):
+                    return f"{what} `{'/'.join(name) if isinstance(name, tuple) else name}` is not as an act left it"
+        return None
+
+    def _ends(self) -> dict[ArtifactPlace, bool]:
+        return {place: place in self.deleted for place in self.artifacts}
+
+    def _take(self, kind: str, said: dict[str, Any], actor: str) -> None:
+        if kind == "slots.extension_registered":
+            manifest = parse(ExtensionManifest, said)
+            self.manifests[manifest.extension] = manifest
+            return
+        place = said["org_id"], said["artifact_id"]
+        if kind == "slots.artifact_added":
+            self.artifacts[place] = parse(Artifact, said)
+        elif kind == "slots.artifact_revised":
+            number = len(self.revisions[place]) + 1
+            self.revisions[place].append((number, said["digest"], actor, said["created_at_us"]))
+        elif kind == "slots.artifact_classified":
+            new = parse(NewAssertion, said)
+            self._archive(place, new.extension)
+            self.assertions[place].append(("draft" if new.asserted_by == "matcher" else "eligible", new))
+        elif kind == "slots.assertion_archived":
+            self._archive(place, said["extension"])
+        elif kind == "slots.artifact_deleted":
+            self.deleted.add(place)
+            self._archive(place, None)
+
+    def _archive(self, place: ArtifactPlace, extension: str | None) -> None:
+        self.assertions[place] = [
+            ("archived" if extension in (None, one.extension) else state, one) for state, one in self.assertions[place]
+        ]
+
+
+def _place(of: Any) -> ArtifactPlace:
+    return of.org_id, of.artifact_id
+
+
+def _as_new(assertion: Any) -> dict[str, Any]:
+    return {name: getattr(assertion, name) for name in NewAssertion.model_fields}
+
+
+def _by_place(rows: Any) -> dict[ArtifactPlace, list[Any]]:
+    found: dict[ArtifactPlace, list[Any]] = defaultdict(list)
+    for place, row in rows:
+        found[place].append(row)
+    return _sorted(found)
+
+
+def _sorted(rows: dict[ArtifactPlace, list[Any]]) -> dict[ArtifactPlace, list[Any]]:
+    return {place: sorted(found, key=repr) for place, found in rows.items() if found}

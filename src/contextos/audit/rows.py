@@ -1,0 +1,327 @@
+"""Verify the rows that runs and operators wrote beside the journal: each is what a signed entry says, and none is
+gone.
+
+Those of a run are compared with its verified entries. Those of a tenant are compared with its acts, or with the run
+that they name. docs/design/rows.md says for each column what proves it.
+Source: docs/design/journal.md, "Rows that the journal proves".
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from contextos.contracts.documents.catalog import ARTIFACTS, PINS, PublishedPin
+from contextos.contracts.documents.collection import Collection, FoundDocuments, StoredDocument, find_documents
+from contextos.contracts.documents.epochs import EPOCH_KEY, EPOCHS, Epoch
+from contextos.contracts.documents.operations import (
+    APPROVALS,
+    COUNTED_EFFECTS,
+    DENIALS,
+    HISTORY_BUCKETS,
+    OPERATIONS,
+    ApprovalDocument,
+    BucketEnd,
+    CountedEffect,
+    Denial,
+    counted_key,
+    counted_numbers,
+    operation_key,
+)
+from contextos.contracts.documents.runs import LEASES, REQUESTS, RequestClaim
+from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.pages import stream_pages
+from contextos.contracts.entries.reading import read_body, void_answers
+from contextos.contracts.journal import CONTROL, Entry
+from contextos.contracts.ports.outside import Keys
+from contextos.contracts.ports.storage import Store
+from contextos.contracts.scope import ADAPTER
+from contextos.control.artifacts import read_artifact
+from contextos.errors import ChainBroken, InvalidInput
+from contextos.trust.approvals.acts import read_act
+from contextos.trust.approvals.cancel_requests import proved_cancels
+from contextos.trust.journal.signed_heads import verify_answers
+from contextos.trust.rows.counted_effects import SignedCounter
+from contextos.trust.rows.memories import MAX_READS
+from contextos.trust.rows.operations import operation_fault, shown_fault
+
+_ENDS: Final = {"approval.expired": "expired", "approval.reasked": "cancelled", "run.cancel_requested": "cancelled"}
+_KEYED: Final = frozenset({"approval.asked", "approval.answered", *_ENDS, "tool.dispatching", "history.read"})
+
+
+async def verify_run_rows(store: Store, tenant_id: str, run_id: str, entries: Sequence[Entry], keys: Keys) -> None:
+    """Check the rows that a run wrote against its verified `entries`: the claim of its request, its questions, denials,
+    operations and counted effects. And that its answers are answers, and its cancel requests are proved.
+
+    Raises:
+        ChainBroken: a row is missing or altered, or somebody appended what is no answer; names it.
+    """
+    verify_answers(run_id, entries)
+    asked_to_cancel = [entry for entry in entries if entry.kind == "run.cancel_requested"]
+    proved = await proved_cancels(store, keys, run_id) if asked_to_cancel else ()
+    for entry in asked_to_cancel:
+        if entry.body is not None and read_body(entry) not in proved:
+            raise ChainBroken(run_id, entry.seq, "is a cancel request that no sealed act proves")
+    for entry in entries:
+        if entry.kind == "run.pinned" and (why := await _pins_fault(store, read_body(entry) or {})):
+            raise ChainBroken(run_id, entry.seq, why)
+    elsewhere = partial(operation_fault, store, tenant_id, keys)
+    for _ in range(MAX_READS):
+        rows = _Rows(run_id, entries)
+        found = await find_documents(store, *rows.places())
+        fault = rows.fault(found) or await rows.operations_fault(found, elsewhere)
+        if fault is None:
+            return
+        # A run can go on while it is verified, and its rows with it.
+        again = await store.read(run_id)
+        if len(again) == len(entries) and found.same_as(await find_documents(store, *rows.places())):
+            raise ChainBroken(run_id, *fault)
+        entries = again
+
+
+async def _pins_fault(store: Store, pinned: Mapping[str, Any]) -> str | None:
+    """Why what a run pinned is not stored, or None: the act that wrote its snapshot, and its adapter definitions."""
+    snapshot, line = pinned.get("snapshot", "kg_0"), pinned.get("snapshot_line", 0)
+    acts = await store.lines(CONTROL, snapshot)
+    if (snapshot, line) != ("kg_0", 0) and (line, "graph.written") not in [(act.seq, act.kind) for act in acts]:
+        return f"pins `{snapshot}`, which the entry of `control` that it names did not write"
+    pins = [(name, pin) for name, pin in pinned.get("pins", {}).items() if name.startswith(ADAPTER)]
+    found = await find_documents(store, *(ARTIFACTS.place(pin) for _, pin in pins))
+    gone = [name for name, pin in pins if not found.has(ARTIFACTS, pin)]
+    return f"pins `{gone[0]}`, whose artifact is gone" if gone else None
+
+
+class _Rows:
+    """What the entries of one run say about rows. An entry that was erased says nothing."""
+
+    def __init__(self, run_id: str, entries: Sequence[Entry]) -> None:
+        self._run, self._entries = run_id, entries
+        self._said = [(entry, body) for entry in entries if entry.kind in _KEYED and (body := read_body(entry))]
+        self._expected: dict[tuple[str, str], tuple[int, Any, Collection[Any]]] = {}
+        self._denied: dict[str, tuple[int, Denial]] = {}
+        self._sent: dict[str, int] = {}
+        received = read_body(entries[0])
+        if received is not None:
+            claim = RequestClaim(run_id, received["fingerprint"])
+            self._expect(REQUESTS, received["request"]["request_id"], 1, claim)
+        self._questions()
+        self._dispatches()
+
+    def places(self) -> Iterator[tuple[str, str]]:
+        yield from self._expected
+        yield from map(DENIALS.place, self._denied)
+        yield from map(OPERATIONS.place, self._sent)
+
+    def fault(self, found: FoundDocuments) -> tuple[int, str] | None:
+        """Return the first entry whose row is missing or is another one, and what is wrong, or None."""
+        for (_, key), (seq, body, collection) in self._expected.items():
+            stored = found.one(collection, key)
+            if stored is None or (stored.body, stored.version) != (body, _version(body)):
+                return seq, _wrong(collection, key, stored)
+        for key, (seq, denial) in self._denied.items():
+            # The first denial of several runs is kept; whose it is, its own run says.
+            row = found.one(DENIALS, key)
+            if row is None or (row.body.run_id == self._run and row.body != denial):
+                return seq, _wrong(DENIALS, key, row)
+        return None
+
+    async def operations_fault(self, found: FoundDocuments, proved_elsewhere: Any) -> tuple[int, str] | None:
+        """As `fault`, of the rows of the idempotency table. Another run can have the operation since."""
+        for place, seq in self._sent.items():
+            row = found.one(OPERATIONS, place)
+            if row is None:
+                return seq, _wrong(OPERATIONS, place, row)
+            own = row.body.run_id == self._run
+            fault = shown_fault(self._entries, place, row.body) if own else await proved_elsewhere(place, row.body)
+            if fault:
+                return seq, f"{_wrong(OPERATIONS, place, row)}: {fault}"
+        return None
+
+    def _is_erased(self, call: str) -> bool:
+        """Return whether something that the run said of this call was erased."""
+        return any(one.body is None and f"{one.key}/".startswith(f"{call}/") for one in self._entries)
+
+    def _expect(self, collection: Collection[Any], key: str, seq: int, body: Any) -> None:
+        self._expected[collection.place(key)] = seq, body, collection
+
+    def _questions(self) -> None:
+        asked: dict[str, dict[str, Any]] = {}
+        void = void_answers(self._entries)
+        for entry, body in self._said:
+            if entry.kind == "approval.asked":
+                asked[entry.key] = body
+                names = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
+                document = ApprovalDocument(**{name: body[name] for name in names}, run_id=self._run, state="open")
+                self._expect(APPROVALS, body["approval_id"], entry.seq, document)
+            elif entry.kind == "tool.dispatching" and body["approval_id"]:
+                self._change(body["approval_id"], "consumed")
+            elif entry.key in asked and (entry.kind in _ENDS or entry.kind == "approval.answered"):
+                question = asked[entry.key]
+                verdict, approver = body.get("verdict"), body.get("approver")
+                # A run that was answered can still find a cancel request, which ends the run and not the question.
+                self._change(question["approval_id"], verdict or _ENDS[entry.kind], approver, of_open=True)
+                if verdict == "denied" and entry.seq not in void:
+                    self._denied.setdefault(question["denial_key"], (entry.seq, Denial(self._run, approver)))
+        for key, question in asked.items():
+            if self._is_erased(key):
+                # What became of the question is no longer said.
+                self._expected.pop(APPROVALS.place(question["approval_id"]), None)
+
+    def _change(self, approval_id: str, state: Any, approver: str | None = None, *, of_open: bool = False) -> None:
+        place = APPROVALS.place(approval_id)
+        if place in self._expected:
+            seq, before, collection = self._expected[place]
+            if of_open and before.state != "open":
+                return
+            after = replace(before, state=state, approver=approver or before.approver)
+            self._expected[place] = seq, after, collection
+
+    def _dispatches(self) -> None:
+        ends: dict[str, dict[str, Any]] = {}
+        for entry, body in self._said:
+            if entry.kind == "history.read" and entry.key.startswith("dispatch/"):
+                ends[entry.key.removeprefix("dispatch/")] = body
+            elif entry.kind == "tool.dispatching" and (key := body["envelope"]["idempotency_key"]):
+                place = operation_key(body["envelope"]["capability_id"], key)
+                if not self._is_erased(entry.key.rpartition("/")[0]):
+                    self._sent.setdefault(place, entry.seq)
+                counted = ends.pop(entry.key.rpartition("/")[0], None)
+                for bucket, end in (counted["buckets"] if counted else {}).items():
+                    before = BucketEnd(**end)
+                    at_us = max(counted["at_us"] if counted else 0, before.at_us)
+                    numbers = counted_numbers(body["envelope"]["args"])
+                    effect = CountedEffect(place, at_us, numbers, before.number + 1, before)
+                    self._expect(COUNTED_EFFECTS, counted_key(bucket, effect), entry.seq, effect)
+
+
+async def verify_tenant_rows(store: Store, tenant_id: str, upto: int, keys: Keys) -> None:
+    """Check the rows of a tenant that belong to no single run: counted effects, denials, published artifacts and the
+    epoch. `upto` is the number of entries that `control` had before the call.
+
+    Raises:
+        ChainBroken: a row is missing, made up or altered; names it.
+    """
+    fault = await _counted_fault(store, SignedCounter(store, tenant_id, keys))
+    fault = fault or await _denials_fault(store) or await _requests_fault(store) or await _acts_fault(store, keys)
+    if fault:
+        raise ChainBroken(CONTROL, upto, f"is the last, and {fault}")
+
+
+async def _counted_fault(store: Store, counter: SignedCounter) -> str | None:
+    """Follow the chain of each history bucket from its first effect to its signed end."""
+    ends = {one.key: one async for one in _rows_of(HISTORY_BUCKETS, store)}
+    reached: dict[str, BucketEnd] = {}
+    async for row in _rows_of(COUNTED_EFFECTS, store):
+        bucket = row.key.rsplit("/", 2)[0]
+        if row.key != counted_key(bucket, row.body) or row.body.before != reached.get(bucket, BucketEnd()):
+            return f"the counted effect `{row.key}` does not follow the one before it"
+        reached[bucket] = row.body.end()
+    for bucket in sorted(ends.keys() | reached):
+        for _ in range(MAX_READS):
+            stored, end = ends.get(bucket), reached.get(bucket, BucketEnd())
+            fault = counter.end_fault(bucket, stored)
+            if fault is None and (stored.body.end if stored else BucketEnd()) == end:
+                break
+            # More can have been counted since, by runs that are driven meanwhile.
+            now = await HISTORY_BUCKETS.one(store, bucket)
+            if now == stored or now is None:
+                return f"the history bucket `{bucket}` {fault or 'has another effect than those up to its signed end'}"
+            ends[bucket] = now
+            after = f"{bucket}/{end.at_us:020d}/{end.number:012d}"
+            for row in await COUNTED_EFFECTS.page(store, prefix=f"{bucket}/", after=after):
+                if row.body.before != reached.get(bucket, BucketEnd()):
+                    return f"the counted effect `{row.key}` does not follow the one before it"
+                reached[bucket] = row.body.end()
+    return None
+
+
+async def _denials_fault(store: Store) -> str | None:
+    async for row in _rows_of(DENIALS, store):
+        asked = set[str]()
+        for entry in await store.read(row.body.run_id):
+            body = read_body(entry) if entry.kind in ("approval.asked", "approval.answered") else None
+            if body is None:
+                # What was erased can have said it.
+                asked |= {entry.key} if entry.kind == "approval.asked" else set()
+            elif entry.kind == "approval.asked" and body["denial_key"] == row.key:
+                asked.add(entry.key)
+            elif entry.key in asked and (body["verdict"], body["approver"]) == ("denied", row.body.approver):
+                break
+        else:
+            return f"the denial `{row.key}` is not what `{row.body.run_id[:64]}` shows"
+    return None
+
+
+async def _requests_fault(store: Store) -> str | None:
+    """Each run has one claim of a request, and each run has a lease. So one more claim is made up."""
+    claims = sum([len(page) async for page in REQUESTS.key_pages(store)])
+    leases = sum([len(page) async for page in LEASES.key_pages(store)])
+    return f"of {claims} claims of requests {claims - leases} are of no run" if claims > leases else None
+
+
+async def _acts_fault(store: Store, keys: Keys) -> str | None:
+    """Compare the published artifacts and the epoch with the acts in `control`."""
+    stored_pins = {row.key: row.body async for row in _rows_of(PINS, store)}
+    epoch = await EPOCHS.one(store, EPOCH_KEY)
+    stated: dict[str, PublishedPin] = {}
+    restored: Epoch | None = None
+    async for page in stream_pages(store, CONTROL):
+        for entry in page:
+            if entry.kind == "artifact.published":
+                said = read_act(entry, keys).act.arguments
+                stated[said["ref"]] = PublishedPin(said["digest"], said["kind"])
+            elif entry.kind == "store.restored":
+                act = read_act(entry, keys).act
+                restored = Epoch(str(act.arguments["epoch"]), int(act.arguments["at_us"]), act.actor)
+    for ref in sorted(stated.keys() | stored_pins):
+        # What is published meanwhile can be in the acts alone.
+        if stated.get(ref) != stored_pins.get(ref) and (await PINS.one(store, ref), ref in stated) != (None, False):
+            now = await PINS.one(store, ref)
+            if now is None or now.body != stated.get(ref):
+                return f"the pin `{ref}` is not what an act published"
+    if (epoch.body if epoch else None) != restored:
+        return "the epoch of the store is not the one that the last restore began"
+    return await _artifacts_fault(store, stated)
+
+
+async def _artifacts_fault(store: Store, stated: dict[str, PublishedPin]) -> str | None:
+    """Compare each stored artifact with its digest, and find those that are gone."""
+    found = set[str]()
+    async for row in _rows_of(ARTIFACTS, store):
+        if _digest_of(row.body) != row.key:
+            return f"the artifact `{row.key}` has another content"
+        found.add(row.key)
+    gone = {ref for ref, pin in stated.items() if pin.digest not in found}
+    return f"the artifact of `{min(gone)}` is gone" if gone else None
+
+
+def _digest_of(body: dict[str, Any]) -> str | None:
+    """The content address of an artifact in its envelope, or of an adapter definition; None if it is neither."""
+    if "payloadType" not in body:
+        return content_address(body)
+    try:
+        return read_artifact(body["payloadType"], b64decode(body["payload"], validate=True)).digest
+    except (LookupError, TypeError, ValueError, InvalidInput):
+        return None
+
+
+async def _rows_of(collection: Collection[Any], store: Store) -> AsyncIterator[StoredDocument[Any]]:
+    after = ""
+    while page := await collection.page(store, after=after):
+        for row in page:
+            yield row
+        after = page[-1].key
+
+
+def _version(body: Any) -> int:
+    """How often a row was written that is now `body`. Only a question is written more than once."""
+    states = {"open": 1, "consumed": 3}
+    return states.get(body.state, 2) if isinstance(body, ApprovalDocument) else 1
+
+
+def _wrong(collection: Collection[Any], key: str, stored: StoredDocument[Any] | None) -> str:
+    what = "is gone" if stored is None else "says something else"
+    return f"contradicts the document `{collection.name}/{key}`, which {what}"

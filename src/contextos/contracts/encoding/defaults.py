@@ -1,0 +1,142 @@
+"""The one form of the arguments of a call: defaults of the tool's input schema are filled in before anything reads it.
+
+Rules, questions, bindings, sums, idempotency keys and the tool itself get the arguments in this form. The schema is
+pinned with the definition of the tool, so a replay fills in the same. An argument without a default stays absent.
+Source: JSON Schema 2020-12, "default"; docs/adr/0059-arguments-have-one-form.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contextos.contracts.encoding.codec import own_copy
+from contextos.contracts.encoding.jcs import canonical, same_json
+from contextos.contracts.encoding.pointer import MISSING, pointer, resolve_pointer
+from contextos.errors import InvalidInput, Problem
+
+MAX_FILLED_BYTES: Final = 262_144
+"""How much the defaults of one call can add, in bytes of JSON; a list of empty objects could add any amount."""
+
+
+def with_defaults(schema: Mapping[str, Any], args: Mapping[str, Any], later: Collection[str] = ()) -> dict[str, Any]:
+    """Return `args` with the defaults of `schema`, an input schema, at every depth. `later` are known later.
+
+    Among several objects that a value could be, the one that it fits is taken; nothing is filled in where two fit.
+
+    >>> with_defaults({"properties": {"amount": {"default": 500}, "note": {}}}, {})
+    {'amount': 500}
+
+    Raises:
+        InvalidInput: the defaults are larger than `MAX_FILLED_BYTES`.
+    """
+    filled: dict[str, Any] = _Filler(schema).filled(schema, dict(args), (), frozenset(later))
+    return filled
+
+
+def is_default(schema: Mapping[str, Any], name: str, value: Any) -> bool:
+    """Return whether `value` is the default of the argument `name`."""
+    default = _Filler(schema).default(schema.get("properties", {}).get(name, {}))
+    return default is not MISSING and same_json(default, value)
+
+
+def without_null_defaults(schema: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments without those that are null by default: limits and evidence take them as left out."""
+    return {name: one for name, one in args.items() if one is not None or not is_default(schema, name, one)}
+
+
+@dataclass(slots=True)
+class _Filler:
+    """Fills in one value. `root` is the whole schema, in which references look."""
+
+    root: Mapping[str, Any]
+    added: int = 0
+
+    def filled(self, schema: Any, value: Any, at: tuple[str | int, ...], later: Collection[str] = ()) -> Any:
+        if isinstance(value, dict):
+            return self._object(schema, value, at, later)
+        if isinstance(value, list):
+            for part in self._parts(schema, value):
+                first = part.get("prefixItems", ())
+                rest = part.get("items", True)
+                value = [
+                    self.filled(first[index] if index < len(first) else rest, one, (*at, index))
+                    for index, one in enumerate(value)
+                ]
+        return value
+
+    def _object(
+        self, schema: Any, value: dict[str, Any], at: tuple[str | int, ...], later: Collection[str]
+    ) -> dict[str, Any]:
+        made = dict(value)
+        for part in self._parts(schema, value):
+            named, others = part.get("properties", {}), part.get("additionalProperties", True)
+            required = part.get("required", ())
+            for name, below in named.items():
+                if name not in made and name not in later and name not in required:
+                    default = self.default(below)
+                    if default is not MISSING:
+                        made[name] = self._added(default, (*at, name))
+            made = {
+                name: one if name in later else self.filled(named.get(name, others), one, (*at, name))
+                for name, one in made.items()
+            }
+        return made
+
+    def default(self, schema: Any) -> Any:
+        """The default that a schema or what it refers to states, or `MISSING`."""
+        return next((part["default"] for part in self._parts(schema, MISSING) if "default" in part), MISSING)
+
+    def _added(self, default: Any, at: tuple[str | int, ...]) -> Any:
+        self.added += len(canonical(default))
+        if self.added > MAX_FILLED_BYTES:
+            detail = f"the defaults of these arguments are larger than {MAX_FILLED_BYTES} bytes"
+            raise InvalidInput(Problem(pointer(at), "too_large", detail, "send fewer values"))
+        return own_copy(default)
+
+    def _parts(self, schema: Any, value: Any) -> Iterator[Mapping[str, Any]]:
+        """What describes a value in place: the schema, what it refers to, and of alternatives the one that fits."""
+        if not isinstance(schema, dict):
+            return
+        yield schema
+        if isinstance(schema.get("$ref"), str):
+            yield from self._parts(resolve_pointer(self.root, schema["$ref"].removeprefix("#")), value)
+        for one in schema.get("allOf", ()):
+            yield from self._parts(one, value)
+        if value is MISSING:
+            return
+        for keyword in ("anyOf", "oneOf"):
+            fitting = [one for one in schema.get(keyword, ()) if self._fits(one, value)]
+            if len(fitting) == 1:
+                yield from self._parts(fitting[0], value)
+
+    def _fits(self, schema: Any, value: Any) -> bool:
+        """Whether a value can be meant by an alternative: its type, its names, and the members that choose."""
+        for part in self._parts(schema, MISSING):
+            kinds = part.get("type", ())
+            if kinds and ("object" if isinstance(value, dict) else "array") not in (
+                [kinds] if isinstance(kinds, str) else kinds
+            ):
+                return False
+            if "enum" in part or "const" in part:
+                stated = part.get("enum", [part.get("const")])
+                if not any(same_json(one, value) for one in stated):
+                    return False
+            if isinstance(value, dict):
+                named = part.get("properties", {})
+                if part.get("additionalProperties") is False and not value.keys() <= named.keys():
+                    return False
+                if not value.keys() >= set(part.get("required", ())):
+                    return False
+                for name in value.keys() & named.keys():
+                    if not self._could_be(named[name], value[name]):
+                        return False
+        return True
+
+    def _could_be(self, schema: Any, value: Any) -> bool:
+        """Whether a member has one of the values that its schema lists, if it lists any."""
+        for part in self._parts(schema, MISSING):
+            if "enum" in part or "const" in part:
+                return any(same_json(one, value) for one in part.get("enum", [part.get("const")]))
+        return True

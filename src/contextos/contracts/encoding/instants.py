@@ -1,0 +1,63 @@
+"""Times as text: RFC 3339, read strictly and kept in one form.
+
+A time names its zone. `2026-05-03T09:30:00+02:00` and `2026-05-03t07:30:00z` are read, and are kept as
+`2026-05-03T07:30:00Z`. A text without zone, seconds or day is not a time: nobody knows which one is meant.
+Source: RFC 3339, 5.6 (the form) and 5.7 (leap seconds, which are read as the second that follows).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+TIME_FORM: Final = "write it with its zone (RFC 3339), like `2026-05-04T09:31:30Z` or `2026-05-04T11:31:30+02:00`"
+_TIME: Final = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?"
+    r"(?:[Zz]|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))"
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def utc_time(text: str) -> str | None:
+    """Return a time in its one form, in UTC with `Z`; None for a text that is not one. A fraction stays as it is.
+
+    >>> utc_time("2026-05-03T09:30:00.5+02:00"), utc_time("2026-05-03T09:30:00")
+    ('2026-05-03T07:30:00.5Z', None)
+    """
+    found = _read(text)
+    if found is None:
+        return None
+    at, fraction = found
+    return f"{at.replace(tzinfo=None).isoformat()}{fraction and f'.{fraction}'}Z"
+
+
+def unix_us(text: str) -> int | None:
+    """Return a time as Unix microseconds; None for a text that is not one. What is less than a microsecond is cut.
+
+    >>> unix_us("1970-01-01T00:00:01.5Z"), unix_us("1970-01-01")
+    (1500000, None)
+    """
+    found = _read(text)
+    if found is None:
+        return None
+    at, fraction = found
+    since = at - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+
+
+def _read(text: str) -> tuple[datetime, str] | None:
+    """The second in UTC and the digits of its fraction."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return None
+    day, minute, second, fraction, sign, hours, minutes = found.groups()
+    east = timedelta(hours=int(hours or 0), minutes=int(minutes or 0)) * (-1 if sign == "-" else 1)
+    try:
+        at = datetime.fromisoformat(f"{day}T{minute}:{'59' if second == '60' else second}+00:00") - east
+        if second == "60":
+            # Unix time has no leap second: it is the first one of the day that follows.
+            return (at + timedelta(seconds=1), fraction or "") if (at.hour, at.minute) == (23, 59) else None
+    except (ValueError, OverflowError):
+        return None
+    return at, fraction or ""

@@ -1,0 +1,193 @@
+"""The one reader of YAML: version 1.2, core schema, restricted to JSON's data model, and the writer that it reads back.
+
+No tags, no merge keys, no duplicate keys, one document. What an author writes is refused where YAML 1.1 reads another
+value, such as `010`, `1_000`, `1:30`, `no` and a date: nobody can say which was meant. A document of a foreign server
+is read as version 1.2 says. The C parser of PyYAML reads in time proportional to the size.
+Source: YAML 1.2.2, section 10.3; docs/adr/0059-arguments-have-one-form.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from contextos.contracts.encoding.codec import MAX_NUMBER_CHARS
+from contextos.errors import MalformedJson, Problem
+
+_INTEGER: Final = re.compile(r"[-+]?[0-9]+")
+_OTHER_BASE: Final = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NOT_FINITE: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_WORDS: Final = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_TEXT_TAG: Final = "tag:yaml.org,2002:str"
+_JSON_TAGS: Final = frozenset("tag:yaml.org,2002:" + name for name in ("str", "int", "float", "bool", "null"))
+
+
+def read_yaml(text: str, *, max_depth: int, max_nodes: int, foreign: bool = False) -> Any:
+    """Return the JSON value of a document; None for an empty one.
+
+    `foreign`: the document is not the author's to change, so aliases and keys that are no texts are taken, and a scalar
+    is what version 1.2 says. An alias counts as many values as it means.
+
+    Raises:
+        MalformedJson: it is no YAML of this kind, or exceeds a limit; names the line.
+    """
+    import yaml
+
+    try:
+        return _Builder(max_depth, max_nodes, foreign).built(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1} column {mark.column + 1}" if mark is not None else ""
+        raise malformed("syntax", f"the document is neither JSON nor YAML{where}", "send one document") from None
+
+
+def write_yaml(value: Any, *, width: int = 120) -> str:
+    """Return a JSON value as YAML. A text that a reader could take for anything else is in quotes."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+            return True
+
+    numbers = re.compile(f"^(?:{_INTEGER.pattern}|{_OTHER_BASE.pattern}|{_FLOAT.pattern})$")
+    Dumper.add_implicit_resolver("tag:contextos,2026:number", numbers, list("+-.0123456789"))
+    Dumper.add_representer(int, lambda dumper, one: dumper.represent_scalar("tag:yaml.org,2002:int", str(one)))
+    text: str = yaml.dump(value, Dumper=Dumper, sort_keys=False, width=width)
+    return text
+
+
+class _Builder:
+    """Builds the value while the events are read, so that a limit is found before memory is used."""
+
+    def __init__(self, max_depth: int, max_nodes: int, foreign: bool) -> None:
+        import yaml
+
+        self.max_depth, self.max_nodes, self.foreign = max_depth, max_nodes, foreign
+        self.older = yaml.SafeLoader("")
+
+    def built(self, text: str) -> Any:
+        import yaml
+
+        read: list[Any] = []
+        add: Callable[[Any, Any], None] = lambda value, _: read.append(value)  # noqa: E731
+        stack: list[tuple[Callable[[Any, Any], None], str | None, int, Any]] = []
+        anchors: dict[str, tuple[Any, int]] = {}
+        nodes = 0
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            kind = type(event)
+            if getattr(event, "tag", None) is not None:
+                raise _at(event, "tag", "tags are not allowed", "remove the tag")
+            if not self.foreign and getattr(event, "anchor", None) is not None:
+                raise _at(event, "alias", "aliases are not allowed", "write the value out")
+            if kind is yaml.ScalarEvent:
+                nodes += 1
+                add(value := self.scalar(event), event)
+                if event.anchor is not None:
+                    anchors[event.anchor] = value, 1
+            elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+                nodes += 1
+                made: Any = {} if kind is yaml.MappingStartEvent else []
+                add(made, event)
+                stack.append((add, event.anchor, nodes, made))
+                add = self.adder(made) if kind is yaml.MappingStartEvent else _appender(made)
+            elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+                add, anchor, before, made = stack.pop()
+                if anchor is not None:
+                    anchors[anchor] = made, nodes - before + 1
+            elif kind is yaml.AliasEvent:
+                if event.anchor not in anchors:
+                    raise _at(event, "alias", "an alias is inside of what it means", "write the value out")
+                value, size = anchors[event.anchor]
+                nodes += size
+                add(value, event)
+            if nodes > self.max_nodes:
+                detail = f"the document has more than {self.max_nodes} values"
+                raise malformed("too_many_nodes", detail, "send a part of it")
+            if len(stack) > self.max_depth:
+                detail = f"the document is nested deeper than {self.max_depth} levels"
+                raise _at(event, "too_deep", detail, "flatten it")
+        if len(read) > 1:
+            raise malformed("syntax", "the text is more than one document", "send one document")
+        return read[0] if read else None
+
+    def adder(self, into: dict[str, Any]) -> Callable[[Any, Any], None]:
+        """Return the function that takes the keys and values of a mapping in turn."""
+        keys: list[str] = []
+
+        def add(value: Any, event: Any) -> None:
+            if keys:
+                into[keys.pop()] = value
+                return
+            if isinstance(value, dict | list) or not (self.foreign or isinstance(value, str)):
+                raise _at(event, "not_text", "the key is not a string", "put it in quotes")
+            # The status codes of responses are written as numbers.
+            key = value if isinstance(value, str) else json.dumps(value)
+            if key == "<<":
+                raise _at(event, "merge_key", "merge keys are not allowed", "write the members out")
+            if key in into:
+                raise _at(event, "duplicate_key", f"the key `{key[:80]!a}` occurs twice", "keep one of them")
+            keys.append(key)
+
+        return add
+
+    def scalar(self, event: Any) -> Any:
+        text: str = event.value
+        if event.style:
+            return text
+        value = self._core(text, event)
+        if not self.foreign and text != "<<" and not self._same_in_1_1(text, value):
+            shown = text[:40]
+            detail = f"`{shown}` is `{json.dumps(value)[:40]}` in YAML 1.2, and something else in version 1.1"
+            raise _at(event, "ambiguous", detail, "write a plain number, `true` or `false`, or put it in quotes")
+        return value
+
+    def _core(self, text: str, event: Any) -> Any:
+        """A plain scalar as the core schema of version 1.2 reads it."""
+        if text in _WORDS:
+            return _WORDS[text]
+        if text[0] not in "+-.0123456789":
+            return text
+        if _NOT_FINITE.fullmatch(text):
+            raise _at(event, "number_not_finite", f"`{text}` is not JSON", "write null or a text in quotes")
+        is_integer, is_other = _INTEGER.fullmatch(text), _OTHER_BASE.fullmatch(text)
+        if not (is_integer or is_other or _FLOAT.fullmatch(text)):
+            return text
+        if len(text) > MAX_NUMBER_CHARS:
+            detail = f"the number has more than {MAX_NUMBER_CHARS} characters"
+            raise _at(event, "number_too_long", detail, "put it in quotes")
+        if is_other:
+            return int(text, 0)
+        return int(text) if is_integer else float(text)
+
+    def _same_in_1_1(self, text: str, value: Any) -> bool:
+        import yaml
+
+        tag = self.older.resolve(yaml.ScalarNode, text, (True, False))
+        # Version 1.1 reads digits with colons as one number, and a long one of them for hours.
+        if tag not in _JSON_TAGS or (tag != _TEXT_TAG and len(text) > MAX_NUMBER_CHARS):
+            return False
+        try:
+            older = self.older.construct_object(yaml.ScalarNode(tag, text))
+        except (ValueError, IndexError, OverflowError):
+            return False
+        return type(older) is type(value) and bool(older == value)
+
+
+def _appender(into: list[Any]) -> Callable[[Any, Any], None]:
+    return lambda value, _: into.append(value)
+
+
+def _at(marked: Any, code: str, detail: str, remedy: str) -> MalformedJson:
+    return malformed(code, f"{detail}: line {marked.start_mark.line + 1}", remedy)
+
+
+def malformed(code: str, detail: str, remedy: str) -> MalformedJson:
+    """Return the error about a whole document."""
+    return MalformedJson(Problem("", code, detail, remedy))

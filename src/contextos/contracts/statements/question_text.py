@@ -1,0 +1,98 @@
+"""A question and an answer as lines of text: all that an answer signs, and nothing that imitates a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from contextos.contracts.encoding.display_escape import an, displayed, displayed_json
+from contextos.contracts.statements.questions import shown_text
+
+QUESTION_LABELS: Final = frozenset(
+    {"call", "evidence", "source", "untrusted", "unknown", "secret", "asked", "by", "until", "not", "bound", "binding"}
+    | {"answer", "reason", "happened", "output", "changed", "signed"}
+)
+"""The first words of the lines of a question, an answer and a settlement. An argument of such a name is in quotes."""
+
+NOWHERE: Final = ["planner"]
+"""Where an argument was found that nothing in the run has."""
+
+NOT_BOUND: Final = "services, programs, shared libraries, files outside workspace and packages"
+"""What an approval does not cover, whatever the call is. Source: docs/security.md, "Code that is bound"."""
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_BLANKS: Final = re.compile(r"(?<= ) |^ | $")
+
+
+def question_text(shown: Mapping[str, Any], binding_digest: str) -> list[str]:
+    """Return the whole question as lines: the call, each argument, the evidence and its sources, which
+    arguments nothing trusted has, which are secret, who asks, the deadline, and the binding.
+
+    `shown` is the text of the question as its journal has it. No line is cut, and the last one is the digest that an
+    answer names.
+    """
+    lines = [question_line("call", f"{shown['capability']} ({shown['mode']})")]
+    lines += argument_lines(shown["args"])
+    for one in shown["evidence"]:
+        lines.append(question_line("evidence", f"{displayed(one['name'])} = {displayed_json(one['value'], None)}"))
+        lines.append(question_line("source", f"{displayed(one['ref'])} about {displayed(one['subject'])}"))
+    untrusted = shown.get("untrusted", {})
+    lines += [
+        question_line("untrusted", f"{displayed(name)} was found only in {', '.join(map(displayed, found))}")
+        for name, found in untrusted.items()
+        if list(found) != NOWHERE
+    ]
+    secrets = shown.get("secrets", {})
+    made = [name for name, found in untrusted.items() if list(found) == NOWHERE and name not in secrets]
+    if made:
+        lines.append(
+            question_line("unknown", f"found nowhere, so the agent made it: {', '.join(map(displayed, made))}")
+        )
+    lines += [
+        question_line("secret", f"{displayed(name)} is not shown; {_where(found)}") for name, found in secrets.items()
+    ]
+    lines.append(question_line("asked by", ", ".join(map(displayed, shown["requester"]))))
+    lines.append(question_line("until", shown["until"]))
+    lines.append(question_line("not bound", NOT_BOUND))
+    # A digest is copied as a whole, so it has a line of its own, which fits into 80 columns.
+    return [*lines, f"binding {binding_digest}"]
+
+
+def signed_text(question: Mapping[str, Any], approver_id: str, verdict: str, reason: str) -> str:
+    """Return what a person signs with `approval_statement`, for people: derived from the same content."""
+    binding, shown = question["binding"], shown_text(question["binding"], question["args"], question["evidence"])
+    *lines, last = question_text(shown, question["binding_digest"])
+    told = [
+        f"{displayed(binding['gate_id'])} asks {an(displayed(binding['required_role']))}:",
+        *lines,
+        question_line("answer", f"{displayed(approver_id)}: {verdict}"),
+        question_line("reason", displayed(reason) or "none"),
+        last,
+    ]
+    return "\n".join(told)
+
+
+def argument_lines(args: Mapping[str, Any]) -> list[str]:
+    """Return one line for each argument of a call."""
+    return [question_line(_label(name), displayed_json(value, None)) for name, value in args.items()]
+
+
+def question_line(label: str, text: str) -> str:
+    """Return one line of a question, with an escape for each blank at the ends of `text` or after another blank."""
+    return f"  {label:<10} {_with_blanks(text)}"
+
+
+def _where(found: Sequence[str]) -> str:
+    return "the agent made it" if list(found) == NOWHERE else f"it was found in {', '.join(map(displayed, found))}"
+
+
+def _label(name: str) -> str:
+    """The name of an argument, in quotes where it could be read as something else."""
+    if _PLAIN_NAME.fullmatch(name) and name not in QUESTION_LABELS:
+        return name
+    return f'"{_with_blanks(displayed(name))}"'
+
+
+def _with_blanks(text: str) -> str:
+    return _BLANKS.sub(r"\\u0020", text)

@@ -1,0 +1,51 @@
+"""The statement of an operator about an effect of unknown outcome, in clear, and the same for people.
+
+Source: docs/adr/0058-a-signature-is-over-what-was-shown.md; docs/design/contracts.md, "Run" (`effect_uncertain`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from contextos.contracts.encoding.display_escape import displayed, displayed_json
+from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
+from contextos.contracts.statements.question_text import argument_lines, question_line
+
+
+def settlement_statement(tenant_id: str, sent: ToolCallEnvelope, settled: Settled) -> dict[str, Any]:
+    """Build the statement that an operator signs to settle an effect of unknown outcome.
+
+    It has the call as it was dispatched (`sent`), who asked for it, and everything that the operator states. It fits
+    one call, one outcome and one person only.
+    """
+    return {
+        "tenant_id": tenant_id,
+        "run_id": sent.run_id,
+        "tool_call_id": sent.tool_call_id,
+        "capability_id": sent.capability_id,
+        "mode": sent.approval_mode_effective,
+        "args": dict(sent.args),
+        "requester_chain": [one.to_json() for one in sent.principal_chain],
+        "idempotency_key": sent.idempotency_key,
+        "happened": settled.happened,
+        "output": settled.output,
+        "mutations": list(settled.mutations),
+        "evidence_ref": settled.evidence_ref,
+        "by": settled.by,
+    }
+
+
+def settlement_text(statement: Mapping[str, Any]) -> list[str]:
+    """Return a settlement as lines of text, escaped: everything in it that is not an id of the runtime."""
+    call = question_line("call", f"{displayed(statement['capability_id'])} ({displayed(statement['mode'])})")
+    told = {
+        "asked by": ", ".join(displayed(f"{one['kind']}:{one['id']}") for one in statement["requester_chain"]),
+        "happened": "yes" if statement["happened"] else "no",
+    }
+    if statement["happened"]:
+        told["output"] = displayed_json(statement["output"], None)
+        told["changed"] = ", ".join(map(displayed, statement["mutations"])) or "nothing is named"
+    told["evidence"] = displayed(statement["evidence_ref"])
+    told["signed by"] = displayed(statement["by"])
+    return [call, *argument_lines(statement["args"]), *(question_line(label, text) for label, text in told.items())]

@@ -1,0 +1,188 @@
+"""Types whose values are those of the JSON that they are read from, and the check that a function received just that.
+
+Rules, the question and the record have the JSON of a call. A type that makes another value of it (a stripped text, a
+normalised path, a default of a factory) is refused when the tool is defined. The check before each call finds what a
+type does all the same, such as a method of its own; the function is not called then.
+Source: docs/adr/0059-arguments-have-one-form.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime, time
+from enum import Enum
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import BaseModel, RootModel, SecretStr, TypeAdapter
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from contextos.adapters.function.adapter import BusinessError
+from contextos.contracts.encoding.jcs import same_json
+from contextos.contracts.encoding.pointer import MISSING
+from contextos.errors import MalformedJson
+from contextos.tools.schemas import refuse_tool
+
+CHANGED: Final = "arguments_changed"
+"""The code of a call that was not made because the tool reads another value than the recorded one."""
+
+_EXACT: Final = ("any", "bool", "date", "datetime", "enum", "float", "int", "literal", "none", "time", "uuid")
+_INSIDE: Final[Mapping[str, tuple[str, ...]]] = {
+    "definitions": ("schema", "definitions"),
+    "dict": ("values_schema",),
+    "json-or-python": ("json_schema",),
+    "lax-or-strict": ("strict_schema",),
+    "list": ("items_schema",),
+    "nullable": ("schema",),
+    "tuple": ("items_schema",),
+    "union": ("choices",),
+    "tagged-union": ("choices",),
+    "chain": ("steps",),
+    "typed-dict": ("fields",),
+    "model-fields": ("fields",),
+    "dataclass-args": ("fields",),
+    "model": ("schema",),
+    "dataclass": ("schema",),
+    "typed-dict-field": ("schema",),
+    "model-field": ("schema",),
+    "dataclass-field": ("schema",),
+    "default": ("schema",),
+    "str": (),
+    "definition-ref": (),
+    "function-after": ("schema",),
+    **dict.fromkeys(_EXACT, ()),
+}
+"""The types of pydantic's core that keep a value, and where the types are that they are made of."""
+
+_KEYS: Final = frozenset({"any", "str", "literal", "enum"})
+_REMEDIES: Final[Mapping[str, str]] = {
+    "bytes": "use `str`, and encode it in the function",
+    "decimal": "use `int` for the smallest unit, such as cents, or `str`",
+    "frozenset": "use `list`, and make the set in the function",
+    "set": "use `list`, and make the set in the function",
+    "timedelta": "use `int` for the seconds",
+    "url": "use `str`, and read the URL in the function",
+    "json": "use the type itself, without `Json`",
+}
+_PLAIN_REMEDY: Final = "use `str` or another JSON type, and convert or check it in the function"
+_TEXT_CHANGES: Final = ("strip_whitespace", "to_lower", "to_upper")
+_CHECKS: Final = ("pydantic._internal._validators", "pydantic._internal._known_annotated_metadata")
+"""Where pydantic has its constraints, which check a value and return it."""
+
+
+def refuse_inexact(adapter: TypeAdapter[Any], name: str, at: tuple[str, ...]) -> None:
+    """Refuse a type of an argument that can make another value of the JSON. `name` and `at` name it in errors.
+
+    Raises:
+        InvalidTool: says which part of the type does so, and what to write.
+    """
+    seen: list[tuple[Any, tuple[str, ...]]] = [(adapter.core_schema, at)]
+    for node, where in seen:  # grows while it is walked
+        if fault := _fault(node):
+            detail, remedy = fault
+            refuse_tool(name, "changes_value", where, f"the type of `{'.'.join(where)}` {detail}", remedy)
+        seen += [(one, (*where, *step)) for one, step in _below(node)]
+
+
+def _below(node: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tuple[str, ...]]]:
+    for member in _INSIDE[node["type"]]:
+        inside = node.get(member)
+        if isinstance(inside, Mapping) and "type" not in inside:
+            yield from ((one, (name,) if member == "fields" else ()) for name, one in inside.items())
+        elif isinstance(inside, Mapping):
+            yield inside, ()
+        else:
+            for one in inside or ():
+                # A choice of a union can have a label; fields of a dataclass have names of their own.
+                one = one[0] if isinstance(one, tuple) else one
+                yield one, (one["name"],) if member == "fields" else ()
+
+
+def _fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What a part of a type does to a value, and the remedy; None if it keeps it."""
+    kind = node["type"]
+    if kind.startswith("function-") and not (kind == "function-after" and _is_check(node["function"]["function"])):
+        what = getattr(node["function"]["function"], "__qualname__", "a function")
+        return f"has a validator (`{what[:80]}`), which can change the value after it was judged", _PLAIN_REMEDY
+    if kind not in _INSIDE:
+        return f"is a `{kind}`, which can be another value than the JSON", _REMEDIES.get(kind, _PLAIN_REMEDY)
+    config = node.get("config") or {}
+    if any(node.get(change) or config.get(f"str_{change}") for change in _TEXT_CHANGES):
+        remedy = "remove that, and state a `pattern`, or do it in the function"
+        return "strips a text or changes its case, after it was judged", remedy
+    if kind == "dict" and node.get("keys_schema", {"type": "str"})["type"] not in _KEYS:
+        return "has keys that are not texts, and JSON has others", "use `dict[str, ...]`"
+    if kind == "default":
+        return _default_fault(node)
+    if node.get("custom_init") or node.get("post_init"):
+        return "has an `__init__`, `__post_init__` or `model_post_init`, which can change the value", _PLAIN_REMEDY
+    if node.get("init") is False or node.get("init_only"):
+        return "has a field that a caller does not give, or that is not kept", "make it in the function"
+    if not isinstance(node.get("validation_alias", ""), str) or (
+        kind != "model-field" and node.get("validation_alias") is not None
+    ):
+        return "has a field of several names", "give it one name, by `Field(alias=...)` of a model"
+    return None
+
+
+def _default_fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
+    if "default_factory" in node or node.get("on_error", "raise") != "raise":
+        detail = "has a default that is made during the call, so that nobody can judge it before"
+        return detail, "state the default itself, or make the value in the function"
+    try:
+        to_jsonable_python(node.get("default"))
+    except PydanticSerializationError:
+        return "has a default that JSON does not have", "use None, and make the value in the function"
+    return None
+
+
+def _is_check(function: Any) -> bool:
+    plain = function.func if isinstance(function, partial) else function
+    return getattr(plain, "__module__", None) in _CHECKS
+
+
+def refuse_changed(given: Mapping[str, Any], received: Any) -> None:
+    """Refuse a call whose function would receive other values than those that were judged and recorded.
+
+    Raises:
+        BusinessError: it has not run; names the argument.
+    """
+    read = as_json(received)
+    names = sorted(given.keys() | read.keys()) if isinstance(read, dict) else ["arguments"]
+    for name in names:
+        try:
+            same = same_json(given.get(name, MISSING), read.get(name, MISSING)) if isinstance(read, dict) else False
+        except MalformedJson:
+            same = False
+        if not same:
+            detail = f"it would get another value of the argument `{name[:80]}` than the one that was judged"
+            raise BusinessError(CHANGED, f"{detail}; it was not called. Use a JSON type, and convert in the function")
+
+
+def as_json(value: Any) -> Any:
+    """Return what a function received as the JSON that means the same: models and dataclasses by their fields."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, datetime | time):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, RootModel):
+        return as_json(value.root)
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields.items()
+        made = {str(field.validation_alias or name): as_json(getattr(value, name)) for name, field in fields}
+        return made | {name: as_json(one) for name, one in (value.model_extra or {}).items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {name: as_json(one) for name, one in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [as_json(one) for one in value]
+    return value

@@ -1,0 +1,184 @@
+"""Who could sign when: the people and the versions of the directory as `control` states them, sealed by the runtime.
+
+A record states the keys of the person who signed it, and who can write the record could write other keys. So a person
+who signs is stated in `control` before anything rests on them, under the seal of acts, and again when the directory
+lists them otherwise or not any more. A signature counts only with a key of the line that is in force.
+Source: docs/adr/0062-who-signed-is-proved-by-control.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+from contextos.contracts.acts import ActSeal, ListedPerson, UsedDirectory
+from contextos.contracts.entries.bodies import body_fault
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.identity import Approver
+from contextos.contracts.journal import (
+    CLOCK_MARGIN_US,
+    CONTROL,
+    DIRECTORY_USED,
+    PERSON_LISTED,
+    SALT_BYTES,
+    Batch,
+    Draft,
+    Entry,
+)
+from contextos.contracts.ports.outside import Directory, Keys
+from contextos.errors import ChainBroken
+from contextos.trust.approvals.acts import read_sealed, sealed_act
+from contextos.trust.recorded_time import TimePorts, recorded_now_us
+
+StatedT = TypeVar("StatedT")
+
+_SKEW_US = 2 * CLOCK_MARGIN_US
+"""How far the times of two entries can contradict their order, because two clocks made them."""
+
+
+class SealingPorts(TimePorts, Protocol):
+    """What writes sealed lines of `control`."""
+
+    @property
+    def keys(self) -> Keys: ...
+
+
+class PeoplePorts(SealingPorts, Protocol):
+    """What lists people, and what seals how it lists them."""
+
+    @property
+    def directory(self) -> Directory: ...
+
+
+async def signer(ports: PeoplePorts, tenant_id: str, person_id: str) -> Approver | None:
+    """Return the person as the directory lists them now, or None. `control` states that before this returns.
+
+    Raises:
+        Unavailable: the directory or the store did not answer; nothing rests on the person yet.
+    """
+    person = await ports.directory.approver(tenant_id, person_id)
+    await state_person(ports, tenant_id, person_id, person)
+    return person
+
+
+async def state_person(ports: PeoplePorts, tenant_id: str, person_id: str, person: Approver | None) -> None:
+    """Let `control` state that the directory lists `person` so, or not any more, if its last line says otherwise."""
+    store = ports.stores.tenant(tenant_id)
+    if _newest(await store.lines(CONTROL, person_id), ports.keys) != person:
+        listed = {"person": person.to_json() if person else None}
+        await _append(ports, tenant_id, PERSON_LISTED, person_id, listed)
+
+
+async def state_directory(
+    ports: SealingPorts, tenant_id: str, version: int, digest: str, *, write: bool
+) -> tuple[int, str]:
+    """Return the newest version of a signed directory that `control` states, with the digest of its content: (0, "") if
+    there is none. One that is newer than all is stated before this returns, if `write` allows it.
+
+    Where two processes state at the same time, the line that comes first counts, so each of them looks again.
+    """
+    store = ports.stores.tenant(tenant_id)
+    newest = _newest_directory(await store.lines(CONTROL, DIRECTORY_USED), ports.keys)
+    if not write or version <= newest[0]:
+        return newest
+    await _append(ports, tenant_id, DIRECTORY_USED, DIRECTORY_USED, {"version": version, "digest": digest})
+    return _newest_directory(await store.lines(CONTROL, DIRECTORY_USED), ports.keys)
+
+
+async def _append(ports: SealingPorts, tenant_id: str, kind: str, key: str, body: Mapping[str, Any]) -> None:
+    at_us = await recorded_now_us(ports, tenant_id)
+    draft = Draft(kind, key, at_us, "runtime", b"", ports.entropy.take(SALT_BYTES))
+    sealed = sealed_act(tenant_id, draft, body, ports.keys)
+    await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, shared=((CONTROL, sealed),)))
+
+
+def _newest(lines: Sequence[Entry], keys: Keys) -> Approver | None:
+    """The person as the newest line that counts states them; None also where there is no line."""
+    for line in reversed(lines):
+        if line.kind == PERSON_LISTED:
+            try:
+                return read_person(line, keys).person
+            except ChainBroken:
+                # Anybody who writes to the store can add such a line, and `verify` names it.
+                continue
+    return None
+
+
+def _newest_directory(lines: Sequence[Entry], keys: Keys) -> tuple[int, str]:
+    # The highest that is sealed counts, and the first of two lines about it, so one signature is verified for most.
+    for line in sorted(lines, key=lambda one: (-_stated_version(one), one.seq)):
+        with suppress(ChainBroken):
+            used = _read_directory(line, keys)
+            return used.version, used.digest
+    return 0, ""
+
+
+def _stated_version(line: Entry) -> int:
+    """The version that a line states, also an unsealed one; 0 for one that states none."""
+    return 0 if body_fault(CONTROL, line.kind, line.body or b"") else int(read_body(line).get("version", 0))
+
+
+def _read_directory(line: Entry, keys: Keys) -> UsedDirectory:
+    if (line.kind, line.by) != (DIRECTORY_USED, "runtime"):
+        raise ChainBroken(CONTROL, line.seq, f"is not a `{DIRECTORY_USED}` of the runtime")
+    return read_sealed(line, UsedDirectory, keys)
+
+
+def read_person(line: Entry, keys: Keys) -> ListedPerson:
+    """Return what a line of `control` states about a person, sealed by the runtime. Raises `ChainBroken`."""
+    listed = read_sealed(line, ListedPerson, keys)
+    if line.by != "runtime" or (listed.person is not None and listed.person.approver_id != line.key):
+        raise ChainBroken(CONTROL, line.seq, "states another person than its key names")
+    return listed
+
+
+class ListedPeople:
+    """The people and the directory of a tenant as lines of `control` state them, in the order of the lines.
+
+    Raises:
+        ChainBroken: from `add`: a line is not sealed, or is a copy of an earlier one.
+    """
+
+    def __init__(self, keys: Keys, lines: Iterable[Entry] = ()) -> None:
+        self._keys, self._seals = keys, set[str]()
+        self._lines: dict[str, list[tuple[int, Approver | None]]] = {}
+        self._versions: list[tuple[int, int]] = []
+        for line in lines:
+            self.add(line)
+
+    def add(self, line: Entry) -> None:
+        """Take in a line of `control`; one of another kind says nothing here."""
+        if line.kind == PERSON_LISTED:
+            listed = read_person(line, self._keys)
+            self._lines.setdefault(line.key, []).append((line.at_us, listed.person))
+            self._refuse_copy(line, listed.seal)
+        elif line.kind == DIRECTORY_USED:
+            used = _read_directory(line, self._keys)
+            # Of two that were stated at the same time, the later one counted for nobody.
+            if not self._versions or used.version > self._versions[-1][1]:
+                self._versions.append((line.at_us, used.version))
+            self._refuse_copy(line, used.seal)
+
+    def _refuse_copy(self, line: Entry, seal: ActSeal) -> None:
+        if seal.signature in self._seals:
+            raise ChainBroken(CONTROL, line.seq, f"is a copy of an earlier `{line.kind}`")
+        self._seals.add(seal.signature)
+
+    def in_force(self, person_id: str, since_us: int, until_us: int) -> list[Approver]:
+        """Return how the person was listed between two times (Unix microseconds), newest first; empty for nobody."""
+        listed = _between(self._lines.get(person_id, ()), since_us, until_us)
+        return [person for person in listed if person is not None]
+
+    def versions(self, since_us: int, until_us: int) -> list[int]:
+        """Return the versions of the directory that were used between two times (Unix microseconds), newest first."""
+        return list(_between(self._versions, since_us, until_us))
+
+
+def _between(lines: Sequence[tuple[int, StatedT]], since_us: int, until_us: int) -> Iterator[StatedT]:
+    """What was in force between two times, newest first, of statements that each end the one before."""
+    ends_us: int | None = None
+    for at_us, stated in reversed(lines):
+        if at_us <= until_us + _SKEW_US and (ends_us is None or ends_us > since_us - _SKEW_US):
+            yield stated
+        ends_us = at_us

@@ -1,0 +1,293 @@
+"""Verify who signed what in a run: every answer of a person, against the lines of `control` about that person.
+
+A run states the keys of the people that it looked up. None of them is believed here that `control` does not state, with
+the seal of acts, for that time. So with the keys that sign heads and claims nobody makes a run that somebody approved.
+Source: docs/adr/0062-who-signed-is-proved-by-control.md.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from contextos.contracts.acts import RecordedAct
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.entries.recorded import AnsweredSlot
+from contextos.contracts.envelopes.identity import Approver, Principals
+from contextos.contracts.envelopes.tool import Answered, Settled, ToolCallEnvelope
+from contextos.contracts.journal import CONTROL, DIRECTORY_USED, Entry
+from contextos.contracts.ports.outside import Keys
+from contextos.contracts.ports.storage import Store
+from contextos.contracts.statements.settlements import settlement_statement
+from contextos.errors import ChainBroken, Integrity, InvalidInput
+from contextos.trust.approvals.acts import act_key, slot_answer_act
+from contextos.trust.approvals.assertion import approval_fault
+from contextos.trust.approvals.cancel_requests import requests_in
+from contextos.trust.approvals.people import ListedPeople
+from contextos.trust.approvals.settlement import barred_settlers, settlement_fault
+
+Persons = Mapping[str, Collection[str]]
+"""The keys of people that somebody else than the operator gave: public keys in hex, by the id of the person."""
+
+NO_PERSONS: Final[Persons] = {}
+
+
+async def require_signers(store: Store, tape: Sequence[Entry], keys: Keys) -> None:
+    """Check every person's answer in the stored run `tape` against `control`. Raises as `verify_signers`."""
+    named = signers_of(tape)
+    if named or any(entry.kind == "run.cancel_requested" for entry in tape):
+        verify_signers(tape, await store.lines(CONTROL, tape[0].run, *named), keys)
+
+
+def signers_of(tape: Sequence[Entry]) -> frozenset[str]:
+    """Return the keys of the lines of `control` that prove who answers something in a run: the ids of these people, and
+    of those whom it looked up for an answer, and `DIRECTORY_USED` if it names a version of the directory.
+    """
+    return frozenset(name for entry in tape for name in _named(entry))
+
+
+def _named(entry: Entry) -> Iterator[str]:
+    if entry.kind not in ("approval.answered", "effect.settled", "slot.answered", "identity.resolved"):
+        return
+    answer = _answer(entry)
+    if entry.kind == "identity.resolved":
+        if (answer.get("principals") or {}).get("directory_version") is not None:
+            yield DIRECTORY_USED
+        listed = answer.get("approver") or answer.get("operator")
+        name = listed.get("approver_id") if isinstance(listed, dict) else None
+    elif entry.kind == "slot.answered":
+        name = entry.by
+    else:
+        name = answer.get("approver") or answer.get("by")
+    if isinstance(name, str):
+        yield name
+
+
+def _answer(entry: Entry) -> dict[str, Any]:
+    """The recorded answer in an entry; empty if it was erased or is not an object."""
+    try:
+        answer = read_body(entry)
+    except (Integrity, ValueError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def verify_signers(tape: Sequence[Entry], lines: Sequence[Entry], keys: Keys, *, persons: Persons = NO_PERSONS) -> None:
+    """Check every person's answer in a run: an approval, a denial, a settlement, a selection for a slot and a request
+    to cancel. It must be proved, unless the run says that it did not count.
+
+    `lines` are the entries of `control` about these people and about the run, in order. With `persons` a signature of
+    somebody named there must be by one of the keys given. What was erased is not checked.
+
+    Raises:
+        ChainBroken: an answer is not proved, or the run looked somebody up whom `control` does not state; names it.
+    """
+    _Check(tape, ListedPeople(keys, lines), requests_in(lines, keys), persons).run()
+
+
+def actor_fault(recorded: RecordedAct, entry: Entry, people: ListedPeople, persons: Persons = NO_PERSONS) -> str | None:
+    """Return why the lines of `control` before an act do not prove its actor, or None. `people` has no later line."""
+    if recorded.assertion.token is None:
+        return "nobody signed it" if recorded.act.actor in persons else None
+    listed = people.in_force(recorded.act.actor, entry.at_us, entry.at_us)
+    if any(
+        (recorded.role is None or recorded.role in one.roles)
+        and act_key(_narrowed(one, persons), recorded.act, recorded.assertion)
+        for one in listed
+    ):
+        return None
+    return f"`{CONTROL}` does not state that `{recorded.act.actor}` had this key and role"
+
+
+def _narrowed(person: Approver, persons: Persons) -> Approver:
+    """The person with those of their keys that somebody else gave; with all of them if nobody gave any."""
+    given = persons.get(person.approver_id)
+    if given is None:
+        return person
+    keys = tuple(key for key in person.keys if key.public_key in given)
+    passkeys = tuple(one for one in person.passkeys if _hex(one.public_key) in given)
+    return person.model_copy(update={"keys": keys, "passkeys": passkeys, "logins": ()})
+
+
+def _hex(base64url: str) -> str:
+    return base64.urlsafe_b64decode(base64url + "=" * (-len(base64url) % 4)).hex()
+
+
+@dataclass(slots=True)
+class _Check:
+    """One pass over a run. `faults` are those of answers that the run can still call void: by kind and key."""
+
+    tape: Sequence[Entry]
+    people: ListedPeople
+    cancels: Collection[tuple[str, Any]]
+    persons: Persons
+    faults: dict[tuple[str, str], ChainBroken] = field(default_factory=dict)
+    questions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    redeemed: set[str] = field(default_factory=set)
+    unsigned: set[str] = field(default_factory=set)
+    erased: set[tuple[str, str]] = field(default_factory=set)
+    sent: dict[str, ToolCallEnvelope] = field(default_factory=dict)
+    principals: Principals | None = None
+
+    def run(self) -> None:
+        before_us = self.tape[0].at_us
+        for entry in self.tape:
+            check = _CHECKS.get(entry.kind)
+            if entry.body is None:
+                self.erased.add((entry.kind, entry.key))
+            elif check is not None:
+                try:
+                    fault = check(self, entry, before_us)
+                except ChainBroken:
+                    raise
+                except (InvalidInput, Integrity, LookupError, TypeError, ValueError, AttributeError):
+                    fault = "is malformed"
+                if fault:
+                    self.fail(entry, fault)
+            before_us = entry.at_us
+        for error in sorted(self.faults.values(), key=lambda one: one.seq):
+            raise error
+
+    def fail(self, entry: Entry, fault: str) -> None:
+        self.faults[entry.kind, entry.key] = ChainBroken(entry.run, entry.seq, fault)
+
+    def listed(self, person_id: str, since_us: int, entry: Entry) -> list[Approver]:
+        return self.people.in_force(person_id, since_us, entry.at_us)
+
+    def asked(self, entry: Entry, _: int) -> None:
+        self.questions[entry.key] = read_body(entry)
+        self.answers.pop(entry.key, None)
+        self.redeemed.discard(entry.key)
+
+    def answered(self, entry: Entry, before_us: int) -> str | None:
+        answer = parse(Answered, read_body(entry)).to_json()
+        self.answers[entry.key] = answer
+        question = self.questions.get(entry.key)
+        if question is None:
+            return None  # it was erased
+        if entry.by != answer["approver"] or answer["binding_digest"] != question["binding_digest"]:
+            return "answers another question, or for somebody else"
+        listed = self.listed(answer["approver"], before_us, entry)
+        return self._unproved(question, answer, listed)
+
+    def _unproved(
+        self, question: Mapping[str, Any], answer: Mapping[str, Any], listed: Sequence[Approver]
+    ) -> str | None:
+        name, kind = answer["approver"], answer["assertion"]["kind"]
+        if kind == "unsafe_local" and name in self.persons:
+            return f"is an answer of `{name}` that nobody signed"
+        if any(approval_fault(_narrowed(one, self.persons), question, answer) is None for one in listed):
+            return None
+        return f"is an answer of `{name}` that no key of theirs proves which `{CONTROL}` states for that time"
+
+    def looked_up(self, entry: Entry, before_us: int) -> str | None:
+        answer = read_body(entry)
+        if answer.get("principals") and not entry.key:
+            self.principals = Principals.model_validate(answer["principals"])
+        version = (answer.get("principals") or {}).get("directory_version")
+        if version is not None and version not in self.people.versions(before_us, entry.at_us):
+            detail = f"rests on version {version} of the directory, and `{CONTROL}` states another one for that time"
+            raise ChainBroken(entry.run, entry.seq, detail)
+        about, _, key = entry.key.partition("/")
+        stated = answer.get("operator" if about == "settle" else "approver")
+        person = Approver.model_validate(stated) if stated else None
+        if person and person not in self.listed(person.approver_id, before_us, entry):
+            raise ChainBroken(
+                entry.run, entry.seq, f"states `{person.approver_id}` as no line of `{CONTROL}` does for that time"
+            )
+        if about == "settle" and key in self.unsigned and not answer["unsafe_local"]:
+            return "is about a settlement without a key, and none counts here"
+        if about == "redeem" and key in self.answers and key in self.questions:
+            said = self.answers[key]
+            self.redeemed.add(key)
+            if said["assertion"]["kind"] == "unsafe_local" and not answer["unsafe_local"]:
+                return "is an answer without a key, and none counts here"
+            fault = self._unproved(self.questions[key], said, [person] if person else [])
+            return fault and f"rests on an answer that {fault}"
+        return None
+
+    def voided(self, entry: Entry, _: int) -> None:
+        self.faults.pop(("approval.answered", entry.key), None)
+        self.faults.pop(("identity.resolved", f"redeem/{entry.key}"), None)
+        self.answers.pop(entry.key, None)
+
+    def expired(self, entry: Entry, _: int) -> str | None:
+        question = self.questions.get(entry.key)
+        if question is not None and entry.at_us < question["deadline_us"]:
+            return "ends a question before its deadline"
+        return None
+
+    def dispatched(self, entry: Entry, _: int) -> str | None:
+        body, key = read_body(entry), entry.key.rsplit("/", 1)[0]
+        self.sent[key] = ToolCallEnvelope.model_validate(body["envelope"])
+        question = self.questions.get(key)
+        if body["approval_id"] is not None and question is not None:
+            said = self.answers.get(key)
+            erased = said is None and ("approval.answered", key) in self.erased
+            is_approved = erased or (said is not None and said["verdict"] == "approved")
+            if body["approval_id"] != question["approval_id"] or not is_approved:
+                return "sends a call that nobody approved"
+            if key not in self.redeemed and not erased and ("identity.resolved", f"redeem/{key}") not in self.erased:
+                return "sends a call without looking up who approved it"
+        return None
+
+    def settled(self, entry: Entry, before_us: int) -> str | None:
+        settled, sent = parse(Settled, read_body(entry)), self.sent.get(entry.key)
+        if settled.assertion is not None and settled.assertion.token is None:
+            self.unsigned.add(entry.key)
+        else:
+            self.unsigned.discard(entry.key)
+        if sent is None or self.principals is None:
+            return None  # it was erased
+        if settled.by in self.persons and (settled.assertion is None or settled.assertion.token is None):
+            return f"is a settlement of `{settled.by}` that nobody signed"
+        statement, barred = settlement_statement(entry.tenant, sent, settled), barred_settlers(self.principals)
+        for one in self.listed(settled.by, before_us, entry):
+            narrowed = _narrowed(one, self.persons)
+            if settlement_fault(narrowed, barred, statement, settled.assertion, unsafe_local=True) is None:
+                return None
+        return f"is a settlement of `{settled.by}` that no key of theirs proves which `{CONTROL}` states for that time"
+
+    def chosen(self, entry: Entry, before_us: int) -> str | None:
+        answer = parse(AnsweredSlot, read_body(entry))
+        act = answer.act
+        if act != slot_answer_act(entry.tenant, entry.run, entry.by, answer.selection, entry.seq):
+            return "answers another question, or for somebody else"
+        if answer.assertion.token is None:
+            return f"is a selection of `{act.actor}` that nobody signed" if act.actor in self.persons else None
+        listed = self.listed(act.actor, before_us, entry)
+        if any(act_key(_narrowed(one, self.persons), act, answer.assertion) for one in listed):
+            return None
+        return f"is a selection of `{act.actor}` that no key of theirs proves which `{CONTROL}` states for that time"
+
+    def selected(self, entry: Entry, _: int) -> None:
+        if "refused" in read_body(entry):
+            self.faults.pop(("slot.answered", entry.key), None)
+
+    def cancelled(self, entry: Entry, _: int) -> str | None:
+        said = read_body(entry)
+        if any((run, one.by, one.reason) == (entry.run, said["by"], said["reason"]) for run, one in self.cancels):
+            return None
+        return "is a request to cancel the run that no sealed act states"
+
+    def uncancelled(self, _entry: Entry, _: int) -> None:
+        self.faults = {place: one for place, one in self.faults.items() if place[0] != "run.cancel_requested"}
+
+
+_CHECKS: Final[Mapping[str, Callable[[_Check, Entry, int], str | None]]] = {
+    "approval.asked": _Check.asked,
+    "approval.answered": _Check.answered,
+    "identity.resolved": _Check.looked_up,
+    "approval.voided": _Check.voided,
+    "approval.expired": _Check.expired,
+    "tool.dispatching": _Check.dispatched,
+    "effect.settled": _Check.settled,
+    "slot.answered": _Check.chosen,
+    "slot.selected": _Check.selected,
+    "run.cancel_requested": _Check.cancelled,
+    "run.cancel_unproved": _Check.uncancelled,
+}

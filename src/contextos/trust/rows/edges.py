@@ -1,0 +1,187 @@
+"""A graph of which only those edges are read that somebody wrote by a sealed act in the stream `control`.
+
+The rows of the graph are found by their columns. What they state counts only if the act of their commit names them, and
+no act withdrew them. So an edge that was made up, altered, moved to another commit or brought back is no evidence.
+Source: docs/design/journal.md, "Rows that the journal proves".
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+from contextos.contracts.encoding.codec import parse
+from contextos.contracts.entries.shared import WithdrawnFact, WrittenFacts
+from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit, commit_key, edge_digest
+from contextos.contracts.journal import CONTROL, Draft, Entry
+from contextos.contracts.ports.outside import Keys
+from contextos.contracts.ports.storage import Graph, Store
+from contextos.errors import ChainBroken, Integrity, InvalidInput, Unavailable
+from contextos.trust.approvals.acts import read_act
+from contextos.trust.rows.memories import MAX_READS
+
+MAX_COMMITS: Final = 256
+"""Commits whose acts a process remembers. The act of another commit is read and checked again."""
+
+KnownCommits = OrderedDict[tuple[str, int], Mapping[str, str]]
+"""By tenant and number: the digests that the sealed act of a commit states for its edges. An act never changes."""
+
+
+class ProvedGraph:
+    """The port `Graph` over one tenant's graph. It raises `Integrity` for an edge that no sealed act covers."""
+
+    def __init__(self, tenant_id: str, graph: Graph, store: Store, keys: Keys, known: KnownCommits) -> None:
+        self._tenant, self._graph, self._store, self._keys, self._known = tenant_id, graph, store, keys, known
+
+    async def head(self) -> int:
+        """Return the newest commit. Raises `Integrity` if it is not the last one that a sealed act made."""
+        for _ in range(MAX_READS):
+            head = await self._graph.head()
+            lines = await self._store.lines(CONTROL, commit_key(head), commit_key(head + 1))
+            made = {line.key for line in lines if line.kind == "graph.written" and self._is_sealed(line)}
+            if made == ({commit_key(head)} if head else set()):
+                return head
+            if await self._graph.head() == head:
+                detail = f"the graph says that its newest commit is {head}, and the acts in `control` say another one"
+                raise Integrity(f"{detail}; no fact counts: find out who wrote it")
+        raise Unavailable("store", "facts are written faster than the graph can be read")
+
+    async def neighbourhood(
+        self, seeds: Sequence[str], *, at: int, hops: int, fan_out: int, limit: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return the edges around the seeds. Raises `Integrity` if one of them is not what a sealed act states."""
+        edges = await self._graph.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit)
+        await self._require_proved(edges, at)
+        reached = set(seeds)
+        for hop in range(1, hops + 1):
+            ends = [(edge, {edge["src"], edge["dst"]}) for edge in edges if edge["hop"] == hop]
+            for edge, pair in ends:
+                if not pair & reached:
+                    _refuse(edge["edge_id"], "is stored under other ends than those that it states")
+            reached.update(*(pair for _, pair in ends))
+        return edges
+
+    async def step(
+        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return the edges with this predicate, or with any. Raises as `neighbourhood`."""
+        edges = await self._graph.step(sources, predicate, at=at, limit=limit, after=after)
+        await self._require_proved(edges, at)
+        for edge in edges:
+            if edge["src"] not in sources or predicate not in (None, edge["predicate"]):
+                _refuse(edge["edge_id"], "is stored under another subject or predicate than it states")
+        return edges
+
+    async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
+        return await self._graph.rows(after=after, limit=limit)
+
+    async def plan(self, nodes: Sequence[Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> GraphCommit:
+        return await self._graph.plan(nodes, edges)
+
+    async def put(
+        self,
+        nodes: Sequence[Mapping[str, Any]],
+        edges: Sequence[Mapping[str, Any]],
+        *,
+        acts: Sequence[Draft] = (),
+        expect: int | None = None,
+    ) -> int:
+        return await self._graph.put(nodes, edges, acts=acts, expect=expect)
+
+    async def _require_proved(self, edges: Sequence[Mapping[str, Any]], at: int) -> None:
+        if not edges:
+            return
+        commits = {edge["commit"] for edge in edges}
+        unknown = [number for number in commits if (self._tenant, number) not in self._known]
+        keys = [commit_key(number) for number in unknown]
+        # An act about an edge has the id of the edge as its key: only a withdrawal is one.
+        lines = await self._store.lines(CONTROL, *keys, *(edge["edge_id"] for edge in edges))
+        stated = {number: self._written(number, lines) for number in unknown}
+        stated |= {number: self._known[self._tenant, number] for number in commits.difference(unknown)}
+        withdrawn = {fact.edge_id: fact.commit for fact in self._withdrawals(lines)}
+        for edge in edges:
+            edge_id, number = edge["edge_id"], edge["commit"]
+            if stated[number].get(edge_id) != edge_digest(edge):
+                _refuse(edge_id, f"is not what the act of `{commit_key(number)}` states, or no such act is sealed")
+            if withdrawn.get(edge_id, at + 1) <= at:
+                _refuse(edge_id, f"was withdrawn at `{commit_key(withdrawn[edge_id])}`")
+        for number in unknown:
+            self._known[self._tenant, number] = stated[number]
+        while len(self._known) > MAX_COMMITS:
+            self._known.popitem(last=False)
+
+    def _is_sealed(self, line: Entry) -> bool:
+        try:
+            return bool(read_act(line, self._keys))
+        except ChainBroken:
+            return False
+
+    def _written(self, number: int, lines: Iterable[Entry]) -> Mapping[str, str]:
+        found = [line for line in lines if line.kind == "graph.written" and line.key == commit_key(number)]
+        facts = [parse(WrittenFacts, self._arguments(line)) for line in found]
+        # A large commit has several acts. A copy of a sealed act has its number too, and changes nothing.
+        return {edge_id: digest for fact in facts if fact.commit == number for edge_id, digest in fact.edges.items()}
+
+    def _withdrawals(self, lines: Iterable[Entry]) -> Iterable[WithdrawnFact]:
+        for line in lines:
+            if line.kind == "graph.withdrawn":
+                yield parse(WithdrawnFact, self._arguments(line))
+
+    def _arguments(self, line: Entry) -> dict[str, Any]:
+        return dict(read_act(line, self._keys).act.arguments)
+
+
+def written_fact_fault(
+    control: Sequence[Entry], rows: Iterable[EdgeRow], heads: tuple[int, int], keys: Keys
+) -> str | None:
+    """Return what is wrong with the edges of a graph, or None: each must be as the acts in `control` left it.
+
+    `rows` are all edges. `heads` are the newest commit before they were read, and after `control` was read, which is
+    read last: what is written meanwhile can be in the acts alone.
+    """
+    stated, withdrawn, newest = _stated(control, keys)
+    for row in rows:
+        if stated.pop(row.edge_id, None) != (row.written, edge_digest(row.statement)):
+            return f"the edge `{row.edge_id}` of the graph is not as an act left it"
+        columns = (row.src, row.predicate, row.dst)
+        if columns != tuple(row.statement.get(name) for name in ("src", "predicate", "dst")):
+            return f"the edge `{row.edge_id}` of the graph is stored under other ends than those that it states"
+        ended = None if row.withdrawn is None else (row.withdrawn, row.withdrawn_ref)
+        act = withdrawn.pop(row.edge_id, None)
+        if ended != act and not (ended is None and act is not None and act[0] > heads[0]):
+            return f"the edge `{row.edge_id}` of the graph was not withdrawn as it says"
+    missing = [edge_id for edge_id, (commit, _) in [*stated.items(), *withdrawn.items()] if commit <= heads[0]]
+    if missing:
+        return f"the edge `{min(missing)}` of the graph is gone"
+    if newest > heads[1]:
+        return f"the newest commit of the graph is {heads[1]}, and an act made {newest}"
+    return None
+
+
+def _stated(control: Sequence[Entry], keys: Keys) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]], int]:
+    """Return the edges that the acts wrote (commit and digest), those that they withdrew (commit and evidence), and
+    the number of the last commit.
+    """
+    stated: dict[str, tuple[int, str]] = {}
+    withdrawn: dict[str, tuple[int, str]] = {}
+    newest = 0
+    for entry in control:
+        if entry.kind not in ("graph.written", "graph.withdrawn"):
+            continue
+        try:
+            arguments = dict(read_act(entry, keys).act.arguments)
+            if entry.kind == "graph.written":
+                written = parse(WrittenFacts, arguments)
+                newest = max(newest, written.commit)
+                stated |= {edge_id: (written.commit, digest) for edge_id, digest in written.edges.items()}
+            else:
+                fact = parse(WithdrawnFact, arguments)
+                withdrawn[fact.edge_id] = (fact.commit, fact.evidence_ref)
+        except InvalidInput as error:
+            raise ChainBroken(CONTROL, entry.seq, f"is no act on the graph: {error}") from None
+    return stated, withdrawn, newest
+
+
+def _refuse(edge_id: str, what: str) -> NoReturn:
+    raise Integrity(f"the edge `{edge_id}` of the graph {what}; it is no evidence: find out who wrote it")

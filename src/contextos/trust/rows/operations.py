@@ -1,0 +1,101 @@
+"""Why a row of the idempotency table is not believed: the run that it names does not show, signed, what the row states.
+
+The row is a cache of what runs did, and the application role can rewrite it. The signed journal of the run that it
+names is the truth.
+Source: docs/design/journal.md, "Rows that the journal proves".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from contextos.contracts.documents.operations import OperationDocument, args_fingerprint, operation_key
+from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.journal import UNSIGNED_KINDS, Entry
+from contextos.contracts.ports.outside import Keys
+from contextos.contracts.ports.storage import Store
+from contextos.errors import ChainBroken
+from contextos.trust.journal.signed_heads import read_proved
+
+_DONE = ("completed", "unusable")
+
+
+async def operation_fault(store: Store, tenant_id: str, keys: Keys, place: str, row: OperationDocument) -> str | None:
+    """Return why the row `place` of the idempotency table is not believed, or None.
+
+    Reads the journal of the run that the row names, and counts only what a signed head covers. An erased call proves
+    nothing. If the run goes on at the same time, the row can be older than the journal: read it again.
+    """
+    try:
+        entries = await read_proved(store, tenant_id, row.run_id, keys)
+    except ChainBroken as broken:
+        return f"the run that it names does not verify: {broken}"
+    if not entries:
+        return f"it names the run `{row.run_id[:64]}`, which has no signed entry"
+    return shown_fault(entries, place, row)
+
+
+def shown_fault(entries: Sequence[Entry], place: str, row: OperationDocument) -> str | None:
+    """Return why these verified entries of the run that the row names do not show what the row states, or None."""
+    shown = _state(entries, place, row)
+    if shown is None:
+        return f"no signed entry of `{row.run_id}` dispatches `{row.tool_call_id[:64]}` for this operation"
+    state, output, taken = shown
+    if not taken and row.state == "claimed":
+        return None
+    if state != row.state:
+        return f"it states `{row.state}`, and `{row.run_id}` shows `{state}`"
+    if state in _DONE and output != canonical([row.output, list(row.mutations)]):
+        return f"its output is not the one that `{row.run_id}` recorded"
+    return None
+
+
+def _state(entries: Sequence[Entry], place: str, row: OperationDocument) -> tuple[str, bytes, bool] | None:
+    """Return the state of the row's call after these entries, its output and effects in canonical JSON, and whether
+    the run has gone on since it was settled; None if they do not dispatch it.
+    """
+    state, output, step, sent, taken = "", b"", "", True, True
+    for entry in entries:
+        taken = taken or entry.kind not in UNSIGNED_KINDS
+        body = read_body(entry) if entry.kind in _KINDS else None
+        if body is None:
+            continue
+        if entry.kind == "tool.dispatching":
+            envelope = body["envelope"]
+            called = operation_key(envelope["capability_id"], envelope["idempotency_key"] or "")
+            same = (envelope["tool_call_id"], args_fingerprint(envelope["args"])) == (row.tool_call_id, row.fingerprint)
+            if same and called == place:
+                state, step = "claimed", entry.key.rpartition("/")[0]
+        elif not state:
+            continue
+        elif entry.kind == "tool.returned" and body["envelope"]["tool_call_id"] == row.tool_call_id:
+            sent = body["outcome"] != "not_sent"
+            if body["outcome"] != "unknown":
+                good = body["envelope"]["status"] == "completed" and "withheld" not in body["envelope"]
+                state, output = _ended(body["happened"], good), _said(body["envelope"])
+        elif entry.kind == "tool.retry_scheduled" and body["tool_call_id"] == row.tool_call_id:
+            state = "claimed"
+        elif entry.kind == "tool.refused" and body["envelope"]["tool_call_id"] == row.tool_call_id:
+            # The attempt that waited is not made, so what the last one left is the end.
+            state = state if sent else "released"
+        elif entry.key == f"uncertain/{step}":
+            # It is asked for again: what somebody appended before is no settlement.
+            state, output = "claimed", b""
+        elif entry.kind == "effect.settled" and entry.key == step:
+            state, output, taken = _ended(body["happened"], good=True), _said(body), False
+    return (state, output, taken) if state else None
+
+
+_KINDS = frozenset(
+    {"tool.dispatching", "tool.returned", "tool.retry_scheduled", "tool.refused", "effect.settled", "record.revised"}
+)
+
+
+def _ended(happened: bool, good: bool) -> str:
+    return "released" if not happened else "completed" if good else "unusable"
+
+
+def _said(body: dict[str, Any]) -> bytes:
+    return canonical([body.get("output"), list(body.get("mutations", ()))])

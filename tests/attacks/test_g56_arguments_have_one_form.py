@@ -1,0 +1,471 @@
+"""G56: what a rule judges, a person is shown, a binding covers, the record has and a function gets is one value.
+
+The attacks: a default that is filled in behind the judgement, and a type that strips, lowers, rounds, converts or
+normalises a text after it, over every way to make a tool. Either the value is changed before anybody looks at it, or
+the tool is refused when it is defined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import enum
+import uuid
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal, NotRequired
+
+import pytest
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    HttpUrl,
+    IPvAnyAddress,
+    Json,
+    PlainValidator,
+    StringConstraints,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
+from typing_extensions import TypedDict
+
+import contextos
+from contextos.adapters.function.adapter import FunctionAdapter
+from contextos.audit.replay import replay
+from contextos.contracts.encoding.jcs import canonical, same_json
+from contextos.contracts.entries.reading import read_body
+from contextos.errors import InvalidTool
+from contextos.frameworks.wrapping import govern
+from contextos.operations.gate.gate import Done, Refused, Waiting
+from contextos.testing import Person, in_memory
+from contextos.tools.exact import as_json
+from tests.attacks.test_d39_untrusted_destinations import PEOPLE, gate_of
+from tests.deployers import TENANT
+
+
+class Money(BaseModel):
+    amount: int = 500
+    currency: str = "INR"
+
+
+class Aliased(BaseModel):
+    amount: int = Field(500, alias="amountMinor")
+
+
+class Stripped(BaseModel):
+    model_config = ConfigDict(str_strip_whitespace=True)
+    text: str
+
+
+class Lowered(BaseModel):
+    text: str
+
+    @field_validator("text")
+    @classmethod
+    def lower(cls, value: str) -> str:
+        return value.lower()
+
+
+class Rounded(BaseModel):
+    text: str
+
+    @model_validator(mode="after")
+    def shorten(self) -> Rounded:
+        self.text = self.text[:1]
+        return self
+
+
+class AfterInit(BaseModel):
+    text: str
+
+    def model_post_init(self, context: Any) -> None:
+        self.text = self.text.strip()
+
+
+class Made(BaseModel):
+    text: str = Field(default_factory=lambda: uuid.uuid4().hex)
+
+
+@dataclasses.dataclass
+class Order:
+    amount: int = 500
+
+
+@dataclasses.dataclass
+class Ordered:
+    text: str
+
+    def __post_init__(self) -> None:
+        self.text = self.text.strip()
+
+
+class Part(TypedDict):
+    name: str
+    amount: NotRequired[int]
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Card(BaseModel):
+    kind: Literal["card"]
+    limit: int = 9
+
+
+class Cash(BaseModel):
+    kind: Literal["cash"]
+    limit: int = 1
+
+
+ALONE = (Money, Order, Aliased, Part)
+"""Where a function takes one of these alone, Pydantic AI shows its members as the arguments."""
+
+
+def stripped(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
+
+
+def wrapped(value: Any, handler: Any) -> Any:
+    return handler(value).strip()
+
+
+ID = "123e4567-e89b-12d3-a456-426614174000"
+REFUSED = object()
+NO_DEFAULT = object()
+
+KEPT: dict[str, tuple[Any, Any, dict[str, Any], Any]] = {
+    "a default that is left out": (int, 500, {}, 500),
+    "a default that is stated": (int, 500, {"x": 500}, 500),
+    "another value than the default": (int, 500, {"x": 7}, 7),
+    "a default of None": (int | None, None, {}, None),
+    "a default of a text": (str, "main", {}, "main"),
+    "a default of a list": (tuple[int, ...], (1, 2), {}, [1, 2]),
+    "a default of an enumeration": (Colour, Colour.RED, {}, "red"),
+    "a default of a number with a fraction": (float, 2.5, {}, 2.5),
+    "a default inside a model": (Money, NO_DEFAULT, {"x": {"amount": 3}}, {"amount": 3, "currency": "INR"}),
+    "every default inside a model": (Money, NO_DEFAULT, {"x": {}}, {"amount": 500, "currency": "INR"}),
+    "a default inside a dataclass": (Order, NO_DEFAULT, {"x": {}}, {"amount": 500}),
+    "a default under an alias": (Aliased, NO_DEFAULT, {"x": {}}, {"amountMinor": 500}),
+    "defaults inside a list": (list[Order], NO_DEFAULT, {"x": [{}, {"amount": 2}]}, [{"amount": 500}, {"amount": 2}]),
+    "defaults inside a map": (dict[str, Order], NO_DEFAULT, {"x": {"a": {}}}, {"a": {"amount": 500}}),
+    "defaults inside an optional model": (Order | None, None, {"x": {}}, {"amount": 500}),
+    "a default of the alternative that is meant": (
+        Card | Cash,
+        NO_DEFAULT,
+        {"x": {"kind": "cash"}},
+        {"kind": "cash", "limit": 1},
+    ),
+    "an optional member without a default": (Part, NO_DEFAULT, {"x": {"name": "a"}}, {"name": "a"}),
+    "a whole number for an integer": (int, NO_DEFAULT, {"x": 5.0}, 5),
+    "an integer for a number": (float, NO_DEFAULT, {"x": 5}, 5),
+    "minus zero": (float, NO_DEFAULT, {"x": -0.0}, 0),
+    "a number in another notation": (float, NO_DEFAULT, {"x": 1e3}, 1000),
+    "a text with blanks": (str, NO_DEFAULT, {"x": " evil "}, " evil "),
+    "a literal": (Literal["a", 1], NO_DEFAULT, {"x": 1}, 1),
+    "an enumeration of numbers": (Level, NO_DEFAULT, {"x": 3}, 3),
+    "an instant": (datetime, NO_DEFAULT, {"x": "2026-05-04T09:00:00Z"}, "2026-05-04T09:00:00Z"),
+    "a day": (date, NO_DEFAULT, {"x": "2026-05-04"}, "2026-05-04"),
+    "an id": (uuid.UUID, NO_DEFAULT, {"x": ID}, ID),
+    "a bounded number": (Annotated[int, Field(ge=0)], NO_DEFAULT, {"x": 2}, 2),
+}
+"""By what is tried: the type of the argument, its default, what an agent sends, and the value that everybody has."""
+
+NOT_A_CALL: dict[str, tuple[Any, Any]] = {
+    "a text for an integer": (int, "5"),
+    "true for an integer": (int, True),
+    "true for a number": (float, True),
+    "one for a truth value": (bool, 1),
+    "a fraction for an integer": (int, 5.5),
+    "true for a literal one": (Literal[1], True),
+    "an instant with an offset of zero": (datetime, "2026-05-04T09:00:00+00:00"),
+    "an instant with a fraction of zero": (datetime, "2026-05-04T09:00:00.000000Z"),
+    "an instant with a short fraction": (datetime, "2026-05-04T09:00:00.5Z"),
+    "an instant with seven digits": (datetime, "2026-05-04T09:00:00.1234567Z"),
+    "an instant in small letters": (datetime, "2026-05-04t09:00:00z"),
+    "seconds since 1970": (datetime, "1777885200"),
+    "an id in capitals": (uuid.UUID, ID.upper()),
+    "an id as a URN": (uuid.UUID, f"urn:uuid:{ID}"),
+    "an id without dashes": (uuid.UUID, ID.replace("-", "")),
+}
+"""By what is tried: a type, and another spelling of a value, which nobody is asked about and no function gets."""
+
+CHANGING: dict[str, Any] = {
+    "stripped": Annotated[str, StringConstraints(strip_whitespace=True)],
+    "lowered": Annotated[str, StringConstraints(to_lower=True)],
+    "raised": Annotated[str, StringConstraints(to_upper=True)],
+    "a validator before": Annotated[str, BeforeValidator(stripped)],
+    "a validator after": Annotated[str, AfterValidator(stripped)],
+    "a validator around": Annotated[str, WrapValidator(wrapped)],
+    "a validator instead": Annotated[str, PlainValidator(stripped)],
+    "a model that strips": Stripped,
+    "a validator of a field": Lowered,
+    "a validator of a model": Rounded,
+    "a method after the model is made": AfterInit,
+    "a method after the dataclass is made": Ordered,
+    "a default of a factory": Made,
+    "inside a list": list[Lowered],
+    "inside an alternative": int | Stripped,
+    "inside a map": dict[str, Annotated[str, StringConstraints(to_lower=True)]],
+    "a decimal": Decimal,
+    "a path": Path,
+    "a URL": HttpUrl,
+    "an address": IPvAnyAddress,
+    "a duration": timedelta,
+    "bytes": bytes,
+    "a set": set[str],
+    "a frozen set": frozenset[int],
+    "JSON in a text": Json[int],
+    "keys that are numbers": dict[int, str],
+}
+
+
+def signed(function: Callable[..., Any], kind: Any, default: Any) -> Any:
+    """The function with an argument `x` of this type and default."""
+    function.__annotations__ = {"x": kind, "return": str}
+    if default is not NO_DEFAULT:
+        function.__kwdefaults__ = {"x": default}
+    return function
+
+
+def by_decorator(kind: Any, default: Any, got: list[Any], **_: Any) -> Any:
+    def pay(*, x: Any) -> str:
+        """Pay."""
+        got.append(x)
+        return "paid"
+
+    return contextos.write(risk="irreversible", idempotency="none")(signed(pay, kind, default))
+
+
+def by_async(kind: Any, default: Any, got: list[Any], **_: Any) -> Any:
+    async def pay(*, x: Any) -> str:
+        """Pay."""
+        got.append(x)
+        return "paid"
+
+    return contextos.write(risk="irreversible", idempotency="none")(signed(pay, kind, default))
+
+
+def by_method(kind: Any, default: Any, got: list[Any], **_: Any) -> Any:
+    def pay(self: Any, *, x: Any) -> str:
+        """Pay."""
+        self.got.append(x)
+        return "paid"
+
+    tool = contextos.write(risk="irreversible", idempotency="none")(signed(pay, kind, default))
+    bank = type("Bank", (), {"pay": tool, "got": got})()
+    return bank.pay
+
+
+def plain(kind: Any, default: Any, got: list[Any]) -> Any:
+    def pay(x: Any) -> str:
+        """Pay.
+
+        Args:
+            x: What to pay.
+        """
+        got.append(x)
+        return "paid"
+
+    pay.__annotations__ = {"x": kind, "return": str}
+    if default is not NO_DEFAULT:
+        pay.__defaults__ = (default,)
+    return pay
+
+
+def by_pydantic_ai(kind: Any, default: Any, got: list[Any]) -> Any:
+    framework = pytest.importorskip("pydantic_ai")
+    return govern(framework.Tool(plain(kind, default, got)), risk="irreversible", idempotency="none")
+
+
+def by_langchain(kind: Any, default: Any, got: list[Any]) -> Any:
+    framework = pytest.importorskip("langchain_core.tools")
+    return govern(framework.tool(plain(kind, default, got)), risk="irreversible", idempotency="none")
+
+
+def by_openai_agents(kind: Any, default: Any, got: list[Any]) -> Any:
+    framework = pytest.importorskip("agents")
+    made = framework.function_tool(plain(kind, default, got), strict_mode=False)
+    return govern(made, risk="irreversible", idempotency="none")
+
+
+WAYS = [by_decorator, by_async, by_method, by_pydantic_ai, by_langchain, by_openai_agents]
+OWN = WAYS[:3]
+
+
+async def bodies_of(app: Any, run_id: str) -> list[tuple[str, Any]]:
+    entries = await app.deployment.ports.stores.tenant(TENANT).read(run_id)
+    return [(one.kind, read_body(one)) for one in entries]
+
+
+def judged(tools: Any, args: dict[str, Any], *, deny: str = "", wants: str = "") -> dict[str, Any]:
+    """Make one call that a person approves, and return its arguments as each place has them."""
+    pack = contextos.pack(
+        "bank",
+        version="1.0.0",
+        tenant=TENANT,
+        tools=[tools if isinstance(tools, FunctionAdapter) else contextos.toolset("bank", [tools])],
+        who=["deployer"],
+        approver="approver",
+        **({"deny": [{"when": deny, "because": "it is too much"}]} if deny else {}),
+    )
+    seen: dict[str, Any] = {}
+    with in_memory(packs=[pack], directory=PEOPLE) as app:
+        gate = gate_of(app)
+        answer = gate.call("bank.pay", args, call_id="c1")
+        if isinstance(answer, Waiting):
+            view = gate.view()
+            app.call(Person("omar").answer, app, view)
+            answer = gate.call("bank.pay", args, call_id="c1")
+        seen["answer"] = answer
+        bodies = app.call(bodies_of, app, gate.run_id)
+        seen["planned"] = [body["steps"][0]["params"] for kind, body in bodies if kind == "plan.proposed"]
+        seen["asked"] = [body["args"] for kind, body in bodies if kind == "approval.asked"]
+        seen["sent"] = [body["envelope"]["args"] for kind, body in bodies if kind == "tool.dispatching"]
+        gate.finish("approved" if seen["sent"] else "denied")
+        app.call(replay, app.deployment, TENANT, gate.run_id)
+    return seen
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("case", KEPT)
+def test_everybody_has_the_value_that_the_function_gets(case: str, way: Callable[..., Any]) -> None:
+    kind, default, args, value = KEPT[case]
+    expected = canonical({"x": value})
+    if way is by_pydantic_ai and kind in ALONE:
+        args, expected = args["x"], canonical(value)
+    got: list[Any] = []
+    seen = judged(way(kind, default, got), args)
+    assert isinstance(seen["answer"], Done), seen["answer"]
+    assert seen["answer"].error is None
+    for place in ("planned", "asked", "sent"):
+        assert [canonical(one) for one in seen[place]] == [expected], place
+    assert [canonical(as_json(one)) for one in got] == [canonical(value)]
+    assert not isinstance(got[0], bool)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("case", NOT_A_CALL)
+def test_another_spelling_of_a_value_is_refused_before_anybody_is_asked(case: str, way: Callable[..., Any]) -> None:
+    kind, value = NOT_A_CALL[case]
+    got: list[Any] = []
+    seen = judged(way(kind, NO_DEFAULT, got), {"x": value})
+    assert isinstance(seen["answer"], Refused)
+    assert seen["answer"].reasons[0].code == "schema_mismatch"
+    assert got == seen["asked"] == seen["sent"] == []
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("case", CHANGING)
+def test_a_type_that_changes_values_is_refused_when_the_tool_is_defined(case: str, way: Callable[..., Any]) -> None:
+    with pytest.raises(InvalidTool) as caught:
+        way(CHANGING[case], NO_DEFAULT, [])
+    problem = caught.value.problems[0]
+    assert problem.code in ("changes_value", "no_json_form", "any_value")
+    assert problem.remedy
+    assert "x" in problem.pointer or "arguments" in problem.pointer
+
+
+@pytest.mark.parametrize("way", OWN, ids=lambda way: way.__name__)
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        (int, "5"),
+        (int, True),
+        (bool, 1),
+        (float, float("nan")),
+        (str, 5),
+        (int, 2**60),
+        (Annotated[int, Field(le=5)], 9),
+    ],
+)
+def test_a_default_that_is_not_of_its_type_is_refused(kind: Any, default: Any, way: Callable[..., Any]) -> None:
+    with pytest.raises(InvalidTool) as caught:
+        way(kind, default, [])
+    assert caught.value.problems[0].code in ("wrong_default", "bad_default")
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_rule_sees_the_default(way: Callable[..., Any]) -> None:
+    got: list[Any] = []
+    seen = judged(way(int, 500, got), {}, deny="default(args.x, 0) > 100")
+    assert isinstance(seen["answer"], Refused), "it pays 500"
+    assert seen["answer"].reasons[0].code == "policy_denied"
+    assert got == []
+    assert isinstance(judged(way(int, 50, got), {}, deny="default(args.x, 0) > 100")["answer"], Done)
+
+
+def test_a_limit_counts_the_default() -> None:
+    got: list[Any] = []
+    auto = [{"tools": ["bank.pay"], "bounds": {"x": {"max": 100}}}]
+    tools = contextos.toolset("bank", [by_decorator(int, 500, got)])
+    pack = contextos.pack(
+        "bank", version="1.0.0", tenant=TENANT, tools=[tools], who=["deployer"], approver="approver", auto_approve=auto
+    )
+    with in_memory(packs=[pack], directory=PEOPLE) as app:
+        answer = gate_of(app).call("bank.pay", {}, call_id="c1")
+        assert isinstance(answer, Waiting), "500 is above what is made without a question"
+        assert got == []
+
+
+def test_the_same_call_with_and_without_its_default_is_one_operation() -> None:
+    got: list[Any] = []
+    auto = [{"tools": ["bank.pay"], "bounds": {"x": {"max": 1000}}}]
+    tools = contextos.toolset("bank", [by_decorator(int, 500, got)])
+    pack = contextos.pack(
+        "bank", version="1.0.0", tenant=TENANT, tools=[tools], who=["deployer"], approver="approver", auto_approve=auto
+    )
+    with in_memory(packs=[pack], directory=PEOPLE) as app:
+        gate = gate_of(app)
+        first = gate.call("bank.pay", {}, call_id="c1")
+        again = gate.call("bank.pay", {"x": 500}, call_id="c2")
+    assert isinstance(first, Done)
+    assert isinstance(again, Done)
+    assert again.replayed
+    assert got == [500]
+
+
+def test_a_default_that_nobody_filled_in_is_not_used_by_the_function() -> None:
+    """What the check of the function itself finds, where the runtime forgot it."""
+    got: list[Any] = []
+    adapter = contextos.toolset("bank", [by_decorator(int, 500, got)])
+    context = contextos.CallContext("t", "run_1", "tool_1", "ik_0000000000000001", not_after_us=0, timeout_ms=5000)
+    reply = asyncio.run(adapter.call("pay", {}, context))
+    assert reply.error is not None
+    assert reply.error.code == "arguments_changed"
+    assert got == []
+
+
+def test_a_type_that_lies_is_found_before_the_function_runs() -> None:
+    class Sly(str):
+        @classmethod
+        def __get_pydantic_core_schema__(cls, *_: Any) -> Any:
+            from pydantic_core import core_schema
+
+            return core_schema.str_schema()
+
+    class Late(BaseModel):
+        text: str
+
+        def __getattribute__(self, name: str) -> Any:
+            value = super().__getattribute__(name)
+            return value.strip() if name == "text" else value
+
+    got: list[Any] = []
+    seen = judged(by_decorator(Late, NO_DEFAULT, got), {"x": {"text": " a "}})
+    assert isinstance(seen["answer"], Done)
+    assert seen["answer"].error is not None
+    assert seen["answer"].error.code == "arguments_changed"
+    assert got == []
+    assert isinstance(judged(by_decorator(Sly, NO_DEFAULT, got), {"x": " a "})["answer"], Done)
+    assert same_json(got, [" a "])

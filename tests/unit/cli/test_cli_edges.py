@@ -126,7 +126,11 @@ def test_a_path_may_be_any_bytes(shop) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "code"), WRONG, ids=[" ".join(map(repr, one)) for one, _ in WRONG])
-def test_wrong_input_is_one_typed_error_with_exit_code_2(shop, arguments: list[str], code: str | None) -> None:
+def test_wrong_input_is_one_typed_error_with_exit_code_2(
+    shop, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: str | None
+) -> None:
+    # Names of files are relative, and no test makes a key in the checkout.
+    monkeypatch.chdir(shop.path)
     as_json = shop.say(*arguments, "--json")
     assert as_json.code == 2
     assert as_json.err == ""

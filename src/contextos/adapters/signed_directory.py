@@ -96,12 +96,13 @@ class SignedDirectory(FileDirectory):
         if tenant_id not in tenants:
             return {}
         version, content = self._version, self._digest
-        newest = await state_directory(self._lines, tenant_id, version, content, write=not self._read_only)
+        found_tenant: dict[str, Any] = tenants[tenant_id]
+        listed = found_tenant["approvers"]
+        newest = await state_directory(self._lines, tenant_id, version, content, listed, write=not self._read_only)
         if version < newest[0]:
             raise _unavailable(f"it has the version {version}, and version {newest[0]} was used before")
         if version == newest[0] and content != newest[1]:
             raise _unavailable(f"version {version} was used before with another content")
-        found_tenant: dict[str, Any] = tenants[tenant_id]
         return found_tenant
 
     def _read(self, raw: bytes) -> dict[str, dict[str, Any]]:

@@ -36,7 +36,7 @@ from contextos.operations.signing import SignAnswer, SignStatement
 from contextos.queries.run_view import RunView, run_principals, run_view
 from contextos.trust.approvals.assertion import approval_fault, read_answer_assertion, read_assertion
 from contextos.trust.approvals.passkeys import count_writes
-from contextos.trust.approvals.people import state_person
+from contextos.trust.approvals.people import signer
 from contextos.trust.approvals.question import question_fault
 from contextos.trust.approvals.settlement import barred_settlers, settled_line, settlement_fault
 from contextos.trust.journal.chain import append
@@ -143,7 +143,7 @@ async def answer_approval(
     if binding_digest != asked.binding_digest:
         detail = f"`{run_id}` asks about `{asked.binding_digest}`; look at it with `contextos runs show {run_id}`"
         raise ApprovalRefused("other_binding", detail)
-    approver = await app.ports.directory.approver(tenant_id, approver_id)
+    approver = await signer(app.ports, tenant_id, approver_id)
     if approver is None:
         raise ApprovalRefused("not_approver", f"`{approver_id}` is not known as an approver in this tenant")
     statement = approval_statement(question, approver_id, verdict, reason)
@@ -159,7 +159,6 @@ async def answer_approval(
     }
     if refused := approval_fault(approver, question, answer):
         raise refused
-    await state_person(app.ports, tenant_id, approver_id, approver)
     if await recorded_now_us(app.ports, tenant_id) > question["deadline_us"]:
         raise ApprovalRefused("expired", "the gate's deadline has passed; ask again with a new request")
     if verdict == "approved":  # a denial counts whatever changed
@@ -214,13 +213,12 @@ async def settle_effect(
         )
     settled = await _settled(app, tenant_id, entries, envelope, settlement)
     statement = settlement_statement(tenant_id, envelope, settled)
-    operator = await app.ports.directory.approver(tenant_id, settled.by)
+    operator = await signer(app.ports, tenant_id, settled.by)
     settled = settled.model_copy(update={"assertion": read_assertion(vouch(statement))})
     barred, unsafe_local = barred_settlers(principals), "unsafe_local_approvals" in app.config.unsafe
     if refused := settlement_fault(operator, barred, statement, settled.assertion, unsafe_local=unsafe_local):
         raise refused
     result_of_settlement(envelope, settled)  # raises where the run could not use the settlement
-    await state_person(app.ports, tenant_id, settled.by, operator)
     entry = await _entry(app, entries, "effect.settled", sent.key.rsplit("/", 1)[0], settled.by, settled.to_json())
     summary = settled_line(run_id, settled, app.ports.clock.now_us(), app.ports.entropy.take(16))
     shared = (summary, answered_line(entry, app.ports.entropy))

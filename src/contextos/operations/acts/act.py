@@ -26,7 +26,7 @@ from contextos.trust.approvals.acts import (
     sealed_act,
 )
 from contextos.trust.approvals.assertion import read_assertion
-from contextos.trust.approvals.people import state_person
+from contextos.trust.approvals.people import signer
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ async def _signed_acts(
 ) -> list[dict[str, Any]]:
     acts = [stated_act(tenant_id, one, by.id) for one in proposed]
     said_of_each = by.sign([one.to_json() for one in acts])
-    person = await ports.directory.approver(tenant_id, by.id)
+    person = await signer(ports, tenant_id, by.id)
     signed: list[dict[str, Any]] = []
     for act, said in zip(acts, said_of_each, strict=True):
         role = None if own_run and act.kind in OWN_RUN_ACTS else ACT_ROLES[act.kind]
@@ -100,7 +100,6 @@ async def _signed_acts(
         key = act_key(person, act, assertion)
         fields = {"act": act.to_json(), "role": role, "assertion": assertion.to_json()}
         signed.append({**fields, "key": key.to_json() if key else None})
-    await state_person(ports, tenant_id, by.id, person)
     return signed
 
 

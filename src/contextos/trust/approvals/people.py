@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from contextos.contracts.acts import ActSeal, ListedPerson, UsedDirectory
 from contextos.contracts.entries.bodies import body_fault
+from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import Approver
 from contextos.contracts.journal import (
@@ -32,6 +33,9 @@ from contextos.trust.approvals.acts import read_sealed, sealed_act
 from contextos.trust.recorded_time import TimePorts, recorded_now_us
 
 StatedT = TypeVar("StatedT")
+
+_Stated = tuple[str, str, Mapping[str, Any]]
+"""The kind, the key and the body of a line of `control`, without its seal."""
 
 _SKEW_US = 2 * CLOCK_MARGIN_US
 """How far the times of two entries can contradict their order, because two clocks made them."""
@@ -62,19 +66,19 @@ async def signer(ports: PeoplePorts, tenant_id: str, person_id: str) -> Approver
     return person
 
 
-async def state_person(ports: PeoplePorts, tenant_id: str, person_id: str, person: Approver | None) -> None:
+async def state_person(ports: SealingPorts, tenant_id: str, person_id: str, person: Approver | None) -> None:
     """Let `control` state that the directory lists `person` so, or not any more, if its last line says otherwise."""
     store = ports.stores.tenant(tenant_id)
     if _newest(await store.lines(CONTROL, person_id), ports.keys) != person:
-        listed = {"person": person.to_json() if person else None}
-        await _append(ports, tenant_id, PERSON_LISTED, person_id, listed)
+        await _append(ports, tenant_id, [_listing(person_id, person)])
 
 
 async def state_directory(
-    ports: SealingPorts, tenant_id: str, version: int, digest: str, *, write: bool
+    ports: SealingPorts, tenant_id: str, version: int, digest: str, approvers: Mapping[str, Approver], *, write: bool
 ) -> tuple[int, str]:
     """Return the newest version of a signed directory that `control` states, with the digest of its content: (0, "") if
-    there is none. One that is newer than all is stated before this returns, if `write` allows it.
+    there is none. One that is newer than all is stated before this returns, if `write` allows it; and with it, all at
+    once, each person in force whom its `approvers` list otherwise, or not any more.
 
     Where two processes state at the same time, the line that comes first counts, so each of them looks again.
     """
@@ -82,15 +86,31 @@ async def state_directory(
     newest = _newest_directory(await store.lines(CONTROL, DIRECTORY_USED), ports.keys)
     if not write or version <= newest[0]:
         return newest
-    await _append(ports, tenant_id, DIRECTORY_USED, DIRECTORY_USED, {"version": version, "digest": digest})
+    people: dict[str, list[Entry]] = {}
+    async for page in stream_pages(store, CONTROL):
+        for line in page:
+            if line.kind == PERSON_LISTED:
+                people.setdefault(line.key, []).append(line)
+    in_force = {name: _newest(lines, ports.keys) for name, lines in people.items()}
+    changed = [
+        _listing(name, approvers.get(name)) for name, was in in_force.items() if was not in (None, approvers.get(name))
+    ]
+    used = (DIRECTORY_USED, DIRECTORY_USED, {"version": version, "digest": digest})
+    await _append(ports, tenant_id, [*changed, used])
     return _newest_directory(await store.lines(CONTROL, DIRECTORY_USED), ports.keys)
 
 
-async def _append(ports: SealingPorts, tenant_id: str, kind: str, key: str, body: Mapping[str, Any]) -> None:
+def _listing(person_id: str, person: Approver | None) -> _Stated:
+    return PERSON_LISTED, person_id, {"person": person.to_json() if person else None}
+
+
+async def _append(ports: SealingPorts, tenant_id: str, stated: Iterable[_Stated]) -> None:
     at_us = await recorded_now_us(ports, tenant_id)
-    draft = Draft(kind, key, at_us, "runtime", b"", ports.entropy.take(SALT_BYTES))
-    sealed = sealed_act(tenant_id, draft, body, ports.keys)
-    await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, shared=((CONTROL, sealed),)))
+    shared = []
+    for kind, key, body in stated:
+        draft = Draft(kind, key, at_us, "runtime", b"", ports.entropy.take(SALT_BYTES))
+        shared.append((CONTROL, sealed_act(tenant_id, draft, body, ports.keys)))
+    await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, shared=tuple(shared)))
 
 
 def _newest(lines: Sequence[Entry], keys: Keys) -> Approver | None:

@@ -159,6 +159,9 @@ BOMBS = {
     "remote": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}},
     "backtracking": {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=a)(a+)+$"}}},
     "not enforced": {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}},
+    "names that are a number": {"type": "object", "properties": {"a": {"default": 1}}, "$defs": 7},
+    "properties that are a number": {"type": "object", "properties": 1.5},
+    "required that is a number": {"type": "object", "properties": {"a": {"type": "string"}}, "required": 1},
     "no schema": 7,
     "no object": {"type": "array"},
 }

@@ -108,7 +108,9 @@ def misfit_default(schema: Mapping[str, Any]) -> str | None:
     while stack:
         node, path = stack.pop()
         if path and "default" in node:
-            whole = {**node, "$defs": {**schema.get("$defs", {}), **node.get("$defs", {})}}
+            # `check_drafted` refuses every other value of `$defs`.
+            named = [one for one in (schema.get("$defs"), node.get("$defs")) if isinstance(one, dict)]
+            whole = {**node, "$defs": {name: child for one in named for name, child in one.items()}}
             try:
                 check = jsonschema_rs.Draft202012Validator(
                     whole, retriever=_no_document, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=True

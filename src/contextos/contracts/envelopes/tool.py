@@ -152,6 +152,14 @@ class CapabilityDefinition(Model):
         return (self.kind == "write" and above) or self.auth.mode == "exchange"
 
     @model_validator(mode="after")
+    def _refuse_malformed_schemas(self) -> Self:
+        for schema in (self.input_schema, self.output_schema):
+            properties, required = schema.get("properties", {}), schema.get("required", [])
+            if not isinstance(properties, dict) or not isinstance(required, list):
+                raise ValueError("`properties` of a schema are an object, and `required` is a list; correct them")
+        return self
+
+    @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:
         if self.kind == "write" and (self.approval_mode == "read_only" or self.risk_level == "read"):
             raise ValueError("a write is neither `read_only` nor of risk `read`; declare what it can do")
@@ -188,9 +196,10 @@ class CapabilityDefinition(Model):
         if self.idempotency.scope != "run":
             raise ValueError("`secrets` of two runs cannot be compared; use the idempotency scope `run`")
         for argument in self.secrets:
-            if self.input_schema.get("properties", {}).get(argument, {}).get("type") != "string":
+            schema = self.input_schema.get("properties", {}).get(argument)
+            if not isinstance(schema, dict) or schema.get("type") != "string":
                 raise ValueError(f"`secrets` names `{argument}`, which is no argument of type `string`; correct it")
-            if "default" in self.input_schema["properties"][argument]:
+            if "default" in schema:
                 raise ValueError(f"`{argument}` is one of `secrets` and has a default, which anybody reads; remove it")
             if argument in (self.destinations or ()) or argument in self.output_repeats:
                 raise ValueError(f"`{argument}` is one of `secrets`, and something else reads it; remove it there")

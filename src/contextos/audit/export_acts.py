@@ -11,23 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from contextos.contracts.acts import OperatorAct
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.bodies import LISTED_BODIES
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.journal import CLOCK_MARGIN_US, CONTROL, ENTRY_ERASED, Entry, erasure_key
+from contextos.contracts.journal import CONTROL, ENTRY_ERASED, Entry, erasure_key
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.control.catalog import ACTIVE_POLICIES, pinned_refs
 from contextos.errors import ChainBroken
+from contextos.trust.approvals.people import counts_between
 from contextos.trust.approvals.signers import signers_of
 from contextos.trust.journal.entry_acts import act_in, erases, reasks, reopens
-
-_SKEW_US: Final = 2 * CLOCK_MARGIN_US
-"""How far the times of two entries can contradict their order, because two clocks made them."""
 
 
 class NeededAct(NamedTuple):
@@ -123,7 +121,7 @@ def counting_listings(lines: Iterable[Entry], needed: Iterable[NeededListing]) -
         line
         for line in listings
         if any(
-            one.key == line.key and line.at_us <= one.until_us + _SKEW_US and until[line] > one.since_us - _SKEW_US
+            one.key == line.key and counts_between(line.at_us, until[line], one.since_us, one.until_us)
             for one in wanted
         )
     ]

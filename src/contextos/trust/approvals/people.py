@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any, Protocol, TypeVar
 
 from contextos.contracts.acts import ActSeal, ListedPerson, UsedDirectory
@@ -197,8 +198,15 @@ class ListedPeople:
 
 def _between(lines: Sequence[tuple[int, StatedT]], since_us: int, until_us: int) -> Iterator[StatedT]:
     """What was in force between two times, newest first, of statements that each end the one before."""
-    ends_us: int | None = None
+    end_us = inf
     for at_us, stated in reversed(lines):
-        if at_us <= until_us + _SKEW_US and (ends_us is None or ends_us > since_us - _SKEW_US):
+        if counts_between(at_us, end_us, since_us, until_us):
             yield stated
-        ends_us = at_us
+        end_us = at_us
+
+
+def counts_between(at_us: int, end_us: float, since_us: int, until_us: int) -> bool:
+    """Return whether what was stated at one time, and again at `end_us` (infinite: not yet), was in force between two
+    times (Unix microseconds).
+    """
+    return at_us <= until_us + _SKEW_US and end_us > since_us - _SKEW_US

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, get_args
 
 import orjson
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
 
 from contextos.action.registry import Registry
+from contextos.adapters.foreign.replies import withheld_answer
 from contextos.adapters.function.adapter import BusinessError, Function
 from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.jcs import canonical
@@ -26,7 +27,6 @@ from contextos.contracts.envelopes.tool import (
     CallContext,
     CapabilityDefinition,
     Idempotency,
-    ToolError,
 )
 from contextos.errors import InvalidArtifact, InvalidTool, MalformedJson
 from contextos.tools.exact import refuse_changed
@@ -82,11 +82,14 @@ class Tool(Generic[Parameters, Returned]):
 
         def answer(returned: Any) -> dict[str, Any] | AdapterReply:
             """What the function returned. It has run, so a value of another type is no reason to call it again."""
-            try:
-                return output_of(signature, returned)
-            except (TypeError, MalformedJson) as error:
-                withheld = ToolError(code="unsafe_output", message=str(error))
-                return AdapterReply(withheld=withheld, cost_cents=self.definition.cost_cents)
+            why, place = f"it returned a `{type(returned).__name__}` that does not fit its return type", ""
+            # The validators of its type can raise anything.
+            with suppress(Exception):
+                try:
+                    return output_of(signature, returned)
+                except MalformedJson as error:
+                    why, place = error.problems[0].detail, error.problems[0].pointer
+            return withheld_answer(why, place, self.definition)
 
         def called_with(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
             return {**_converted(signature, args), **_supplied(signature.dependencies, context)}
@@ -202,14 +205,11 @@ def output_of(signature: ToolSignature, returned: Any) -> dict[str, Any]:
     """Return what a function returned as the JSON object that the runtime checks against the output schema.
 
     Raises:
-        TypeError: it is not of the annotated type.
-        MalformedJson: it is of the type, and no JSON.
+        MalformedJson: it is of the annotated type, and no JSON.
+        Exception: it is not of the type, or code of the type raised.
     """
-    try:
-        value = signature.returned.validate_python(returned, strict=True)
-        written = orjson.loads(canonical(signature.returned.dump_python(value, mode="json", warnings="error")))
-    except (ValidationError, PydanticSerializationError) as error:
-        raise TypeError(f"it returned a `{type(returned).__name__}` that does not fit its return type") from error
+    value = signature.returned.validate_python(returned, strict=True)
+    written = orjson.loads(canonical(signature.returned.dump_python(value, mode="json", warnings="error")))
     if not signature.wrapped:
         assert isinstance(written, dict), "the schema of the output is an object"
         return written

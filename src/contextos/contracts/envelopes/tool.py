@@ -241,6 +241,8 @@ class AdapterDefinition(Model):
 
 DEFINITION_DRIFT: Final = "definition_drift"
 """The code of an adapter's error for a tool that its server does not list as it was published; nothing was sent."""
+MAX_SAID_CHARS: Final = 2_000
+"""The longest text of a server that a reply repeats, and the longest reason why an answer is withheld."""
 
 
 class ToolError(Model):
@@ -265,7 +267,8 @@ class ToolError(Model):
 
 class AdapterReply(Model):
     """The answer of an adapter: an output, or a business error, or why its output is withheld: the call was done, and
-    what was answered cannot be taken. `withheld.pointer` is the place in the answer.
+    what was answered cannot be taken. `withheld.pointer` is the place in the answer. An error says that a write had no
+    effect, unless something else is beside it.
 
     `mutations` names the side effects. `cost_cents` is the cost in US cents.
     """
@@ -275,6 +278,12 @@ class AdapterReply(Model):
     withheld: ToolError | None = None
     mutations: Seq[Name] = ()
     cost_cents: Cents = 0
+
+    @property
+    def had_no_effect(self) -> bool:
+        """Return whether it says that a write was not made: with an error, and nothing beside it."""
+        beside = self.output is not None or self.withheld is not None or bool(self.mutations)
+        return self.error is not None and not beside
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,8 +168,9 @@ def test_a_number_that_a_reader_could_round_is_refused_with_its_place(args: dict
     class NoGate:
         session, tools = "s", ("bank.pay",)
 
-        async def call(self, *_: Any, **__: Any) -> Any:
-            raise AssertionError("it is asked")
+        async def call(self, name: str, args: Any, *, call_id: str) -> Any:
+            checked_call(name, args, call_id)
+            raise AssertionError("it is taken")
 
     gate: Any = NoGate()
     texts = ('{"a": 9007199254740993}', '{"a": 1, "a": 2}', '{"a": NaN}', '{"a": 9007199254740993.0}', '{"a": 1e400}')

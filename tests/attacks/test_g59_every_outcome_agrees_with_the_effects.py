@@ -12,6 +12,7 @@ import itertools
 import json
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import contextos
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.run import RuntimeHints
 from contextos.errors import ConflictingRequest, InvalidInput, LostReply
+from contextos.frameworks.offers import ask, offered_tools
 from contextos.operations import operator
 from contextos.operations.acts.ended_runs import resolve_escalation
 from contextos.operations.gate.gate import Done, Refused, Waiting
@@ -214,6 +216,74 @@ def test_ends_of_three_and_four_calls_agree_with_the_books(seed: int) -> None:
     rng = random.Random(seed)
     histories = [(rng.choices(list(CALLS), k=rng.randint(3, 4)), rng.choice(ENDS)) for _ in range(60)]
     asyncio.run(play_all(histories))
+
+
+LONG_TEXT = "IGNORE ALL RULES" * 20_000
+UNTAKEN: dict[str, tuple[Any, Any]] = {
+    "a member twice": ('{"amount": 9, "amount": 99}', "c2"),
+    "no number": ({"amount": float("nan")}, "c2"),
+    "no number in a text": ('{"amount": NaN}', "c2"),
+    "an integer that is rounded": ({"amount": 2**60}, "c2"),
+    "too large": ({"amount": 99, "memo": LONG_TEXT}, "c2"),
+    "half a character": ({"amount": 99, "memo": "\ud800"}, "c2"),
+    "no object": (["99"], "c2"),
+    "no end": ('{"amount": 99', "c2"),
+    "the id of another call": ({"amount": 99}, "c1"),
+    "no call id": ({"amount": 99}, "nüll"),
+    "the mark of such a call": ({"$refused": "no_json"}, "c2"),
+}
+"""The arguments and the call id of a write that no gate takes."""
+
+
+@pytest.mark.parametrize("door", ["a gate", "a framework"])
+@pytest.mark.parametrize("name", UNTAKEN)
+def test_a_write_that_no_gate_takes_counts_at_the_end(name: str, door: str) -> None:
+    """It is on record as refused, without its arguments; done right under another id, it counts no more."""
+    args, call_id = UNTAKEN[name]
+
+    async def play(session: str, *, corrected: bool) -> Any:
+        bank = Bank()
+        async with in_memory(packs=[bank.pack()], directory=PEOPLE) as app:
+            gate = await app.gate(session=session, user="ana", token="tok_ana", agent="agt_deploy")
+            assert isinstance(await gate.call("bank.note", {"number": 1}, call_id="c1"), Done)
+            if door == "a framework":
+                refused = await ask(gate, offered_tools(gate), "bank__pay", args, call_id)
+                assert isinstance(refused, Refused)
+                assert refused.reasons[0].remedy
+            else:
+                with pytest.raises(InvalidInput) if "mark" not in name else nullcontext():
+                    await gate.call("bank.pay", args, call_id=call_id)
+            if corrected:
+                assert isinstance(await gate.call("bank.pay", {"amount": 9}, call_id="c3"), Done)
+            view = await gate.finish("approved")
+            entries = await app.deployment.ports.stores.tenant("acme").read(view.run_id)
+            assert not any(LONG_TEXT.encode() in (entry.body or b"") for entry in entries)
+            assert (await replay(app.deployment, "acme", view.run_id)).record_hash == view.record["record_hash"]
+            return view.record, bank
+
+    record, bank = asyncio.run(play("s1", corrected=False))
+    assert (bank.paid, record["status"]) == ([], "ESCALATED")
+    assert "the last call of `bank.pay` was not done" in record["rationale"]["failures"][0]["detail"]
+    record, bank = asyncio.run(play("s2", corrected=True))
+    assert (bank.paid, record["status"]) == ([9], "DECIDED")
+
+
+def test_a_write_that_no_gate_takes_while_the_session_waits_waits_too() -> None:
+    async def play() -> Any:
+        bank = Bank()
+        async with in_memory(packs=[bank.pack()], directory=PEOPLE) as app:
+            gate = await app.gate(session="s1", user="ana", token="tok_ana", agent="agt_deploy")
+            assert isinstance(await gate.call("bank.pay", {"amount": 200}, call_id="c1"), Waiting)
+            waiting = await gate.call("bank.note", '{"number": 1, "number": 2}', call_id="c2")
+            assert isinstance(waiting, Waiting)
+            assert (waiting.call_id, waiting.about) == ("c2", "c1")
+            await Person("olga").answer(app, await gate.view(), "approved")
+            assert isinstance(await gate.call("bank.pay", {"amount": 200}, call_id="c1"), Done)
+            with pytest.raises(InvalidInput, match="twice"):
+                await gate.call("bank.note", '{"number": 1, "number": 2}', call_id="c2")
+            return (await gate.finish("approved")).record
+
+    assert asyncio.run(play())["status"] == "ESCALATED"
 
 
 async def paid_session(world: TestWorld, name: str, amount: int = 900) -> Any:

@@ -33,15 +33,15 @@ _ANY: Final = SchemaValidator(core_schema.any_schema())
 
 class _Unjudged:
     """Takes all arguments, because the gate judges them, so that a wrong call is on record too. A text of which two
-    readers read two values, such as one with a member twice, is none.
+    readers read two values, such as one with a member twice, reaches the gate as it is, which refuses it.
     """
 
     def validate_json(self, input: Any, *, allow_partial: Any = "off", **_: Any) -> Any:
         if allow_partial == "off":
             try:
                 loads(input, max_bytes=MAX_ARGS_BYTES)
-            except MalformedJson as error:
-                raise ModelRetry(f"the arguments are no JSON: {error}") from None
+            except MalformedJson:
+                return input
         return _ANY.validate_json(input, allow_partial=allow_partial)
 
     def validate_python(self, input: Any, **_: Any) -> Any:

@@ -18,6 +18,7 @@ from contextos.contracts.entries.recorded import AskedSecrets
 from contextos.contracts.envelopes.tool import CapabilityDefinition, ToolError, Withheld
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode, SessionOutcome
 from contextos.contracts.facts import tool_remedy
+from contextos.contracts.ids import derive
 from contextos.contracts.journal import AgentMessage, Entry
 from contextos.contracts.ports.gates import (
     MAX_ARGS_BYTES,
@@ -29,6 +30,7 @@ from contextos.contracts.ports.gates import (
     Waiting,
     checked_call,
     checked_text,
+    refused_call,
 )
 from contextos.errors import ConflictingRequest, InvalidInput, Problem, Unavailable
 from contextos.operations.acts.checks import MAX_REASON_CHARS
@@ -109,22 +111,33 @@ class Gate:
     session: str
     tools: tuple[str, ...]
 
-    async def call(self, name: str, args: Mapping[str, Any], *, call_id: str) -> CallAnswer:
-        """Ask for a call of the tool `name`. `call_id` is the agent's id of the call: one id is one call.
+    async def call(self, name: str, args: Mapping[str, Any] | str, *, call_id: str) -> CallAnswer:
+        """Ask for a call of the tool `name`. `call_id` is the agent's id of the call: one id is one call. `args` is an
+        object, or its JSON text.
 
         Raises:
             InvalidInput: the arguments are no JSON object, the call id is malformed, or it was used for another call
-                (`ConflictingRequest`). Nothing was recorded.
+                (`ConflictingRequest`). The call is on record as refused, without its arguments and its id.
             Unavailable: the store or the tool does not answer, or no process can drive the session; make the same call
                 again.
         """
-        tool, checked = checked_call(name, args, call_id)
-        asked = {"tool": tool, "args": checked}
-        state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage("call.asked", call_id, asked))
-        recorded = _find(state.entries, ASKED, call_id)
-        if recorded is None:
-            return _not_asked(call_id, state)
-        await self._refuse_other_call(recorded, asked, state.entries)
+        try:
+            tool, checked = checked_call(name, args, call_id)
+            asked = {"tool": tool, "args": checked}
+            state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage(ASKED, call_id, asked))
+            recorded = _find(state.entries, ASKED, call_id)
+            if recorded is None:
+                return _not_asked(call_id, state)
+            await self._refuse_other_call(recorded, asked, state.entries)
+        except InvalidInput as fault:
+            key = derive("refused_", self.run_id, ASKED, self.deployment.ports.clock.now_us())
+            message = AgentMessage(ASKED, key, refused_call(name, fault))
+            state = await self.deployment.say(self.tenant_id, self.run_id, message)
+            said = state.view.ended or _find(state.entries, ASKED, key) is not None
+            if not said and not isinstance(fault, ConflictingRequest):
+                # Of a call under a used id the agent must not read that it waits: another call of that id does.
+                return _waiting(call_id, state)
+            raise
         return await self._answer(call_id, tool, state)
 
     async def finish(self, outcome: SessionOutcome, reason: str = "") -> RunView:

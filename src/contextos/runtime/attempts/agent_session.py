@@ -22,6 +22,7 @@ from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import End, Failure, FailureCode, SessionOutcome
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Logged, Timeout
+from contextos.contracts.ports.gates import REFUSED_ARGS
 from contextos.contracts.scope import SESSION_LIMIT, Fact, RunScope
 from contextos.decision.executor import Execution
 from contextos.decision.observing import observe_failures
@@ -228,6 +229,9 @@ def _plan(run_id: str, template: TaskTemplate, asked: Mapping[str, Any], revisio
     if step is None:
         names = ", ".join(f"`{one.tool}`" for one in template.steps)
         return Failure(code="tool_not_in_manifest", detail=f"`{tool}` is no tool of this session; use one of {names}")
+    if REFUSED_ARGS in args:
+        detail = f"the call of `{tool}` could not be taken ({str(args[REFUSED_ARGS])[:40]})"
+        return Failure(code="schema_mismatch", detail=detail, step_id=step.id, capability_id=tool)
     for name, value in args.items():
         if _is_binding(value):
             detail = f"argument `{name}` of `{tool}` refers to another value; send the value itself"

@@ -250,10 +250,17 @@ class SimulatedGraph:
         return await self.inner.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit)
 
     async def step(
-        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
+        self,
+        sources: Sequence[str],
+        predicate: str | None,
+        *,
+        at: int,
+        limit: int,
+        after: str = "",
+        ended: bool = False,
     ) -> Sequence[Mapping[str, Any]]:
         await self._enter("graph.step")
-        return await self.inner.step(sources, predicate, at=at, limit=limit, after=after)
+        return await self.inner.step(sources, predicate, at=at, limit=limit, after=after, ended=ended)
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
         await self._enter("graph.rows")

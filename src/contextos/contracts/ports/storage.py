@@ -120,10 +120,17 @@ class Graph(Protocol):
         ...
 
     async def step(
-        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
+        self,
+        sources: Sequence[str],
+        predicate: str | None,
+        *,
+        at: int,
+        limit: int,
+        after: str = "",
+        ended: bool = False,
     ) -> Sequence[Mapping[str, JsonValue]]:
         """Return the edges valid at commit `at` from one of `sources` with this predicate (None: any), by id behind the
-        id `after`; at most `limit`.
+        id `after`; at most `limit`. With `ended` those that began by `at` and are withdrawn at it instead.
         """
         ...
 

@@ -26,7 +26,6 @@ from contextos.contracts.documents.operations import (
     ApprovalDocument,
     BucketEnd,
     CountedEffect,
-    Denial,
     counted_key,
     counted_numbers,
     operation_key,
@@ -34,7 +33,7 @@ from contextos.contracts.documents.operations import (
 from contextos.contracts.documents.runs import LEASES, REQUESTS, RequestClaim
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.pages import stream_pages
-from contextos.contracts.entries.reading import read_body, void_answers
+from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import CONTROL, Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
@@ -45,6 +44,7 @@ from contextos.trust.approvals.acts import read_act
 from contextos.trust.approvals.cancel_requests import proved_cancels
 from contextos.trust.journal.signed_heads import verify_answers
 from contextos.trust.rows.counted_effects import SignedCounter
+from contextos.trust.rows.denials import ShownDenial, proving_denial, shown_denials, unproved_denials
 from contextos.trust.rows.memories import MAX_READS
 from contextos.trust.rows.operations import operation_fault, shown_fault
 
@@ -73,6 +73,11 @@ async def verify_run_rows(store: Store, tenant_id: str, run_id: str, entries: Se
         rows = _Rows(run_id, entries)
         found = await find_documents(store, *rows.places())
         fault = rows.fault(found) or await rows.operations_fault(found, elsewhere)
+        for one in shown_denials(entries) if fault is None else ():
+            of = None if one.erased or one.void else one.of
+            # The first denial of several runs is kept.
+            if of and await unproved_denials(store, tenant_id, keys, of) is not None:
+                fault = one.seq, f"is a denial, and no document `{DENIALS.name}/{of}` says so"
         if fault is None:
             return
         # A run can go on while it is verified, and its rows with it.
@@ -101,7 +106,6 @@ class _Rows:
         self._run, self._entries = run_id, entries
         self._said = [(entry, body) for entry in entries if entry.kind in _KEYED and (body := read_body(entry))]
         self._expected: dict[tuple[str, str], tuple[int, Any, Collection[Any]]] = {}
-        self._denied: dict[str, tuple[int, Denial]] = {}
         self._sent: dict[str, int] = {}
         received = read_body(entries[0])
         if received is not None:
@@ -112,7 +116,6 @@ class _Rows:
 
     def places(self) -> Iterator[tuple[str, str]]:
         yield from self._expected
-        yield from map(DENIALS.place, self._denied)
         yield from map(OPERATIONS.place, self._sent)
 
     def fault(self, found: FoundDocuments) -> tuple[int, str] | None:
@@ -121,11 +124,6 @@ class _Rows:
             stored = found.one(collection, key)
             if stored is None or (stored.body, stored.version) != (body, _version(body)):
                 return seq, _wrong(collection, key, stored)
-        for key, (seq, denial) in self._denied.items():
-            # The first denial of several runs is kept; whose it is, its own run says.
-            row = found.one(DENIALS, key)
-            if row is None or (row.body.run_id == self._run and row.body != denial):
-                return seq, _wrong(DENIALS, key, row)
         return None
 
     async def operations_fault(self, found: FoundDocuments, proved_elsewhere: Any) -> tuple[int, str] | None:
@@ -149,7 +147,6 @@ class _Rows:
 
     def _questions(self) -> None:
         asked: dict[str, dict[str, Any]] = {}
-        void = void_answers(self._entries)
         for entry, body in self._said:
             if entry.kind == "approval.asked":
                 asked[entry.key] = body
@@ -163,8 +160,6 @@ class _Rows:
                 verdict, approver = body.get("verdict"), body.get("approver")
                 # A run that was answered can still find a cancel request, which ends the run and not the question.
                 self._change(question["approval_id"], verdict or _ENDS[entry.kind], approver, of_open=True)
-                if verdict == "denied" and entry.seq not in void:
-                    self._denied.setdefault(question["denial_key"], (entry.seq, Denial(self._run, approver)))
         for key, question in asked.items():
             if self._is_erased(key):
                 # What became of the question is no longer said.
@@ -205,7 +200,7 @@ async def verify_tenant_rows(store: Store, tenant_id: str, upto: int, keys: Keys
         ChainBroken: a row is missing, made up or altered; names it.
     """
     fault = await _counted_fault(store, SignedCounter(store, tenant_id, keys))
-    fault = fault or await _denials_fault(store) or await _requests_fault(store) or await _acts_fault(store, keys)
+    fault = fault or await _denials_fault(store, keys) or await _requests_fault(store) or await _acts_fault(store, keys)
     if fault:
         raise ChainBroken(CONTROL, upto, f"is the last, and {fault}")
 
@@ -238,20 +233,18 @@ async def _counted_fault(store: Store, counter: SignedCounter) -> str | None:
     return None
 
 
-async def _denials_fault(store: Store) -> str | None:
+async def _denials_fault(store: Store, keys: Keys) -> str | None:
+    """Each denial is what a person said in the run that it names, and says it alone. It is kept also if the run finds
+    it void later: then it counts for nothing.
+    """
+    taken = set[tuple[str, ShownDenial]]()
     async for row in _rows_of(DENIALS, store):
-        asked = set[str]()
-        for entry in await store.read(row.body.run_id):
-            body = read_body(entry) if entry.kind in ("approval.asked", "approval.answered") else None
-            if body is None:
-                # What was erased can have said it.
-                asked |= {entry.key} if entry.kind == "approval.asked" else set()
-            elif entry.kind == "approval.asked" and body["denial_key"] == row.key:
-                asked.add(entry.key)
-            elif entry.key in asked and (body["verdict"], body["approver"]) == ("denied", row.body.approver):
-                break
-        else:
-            return f"the denial `{row.key}` is not what `{row.body.run_id[:64]}` shows"
+        run_id, entries = row.body.run_id, await store.read(row.body.run_id)
+        left = [one for one in shown_denials(entries) if (run_id, one) not in taken]
+        proof = await proving_denial(store, keys, entries, row, left)
+        if proof is None:
+            return f"the denial `{row.key}` is not what `{run_id[:64]}` shows"
+        taken.add((run_id, proof))
     return None
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from contextos.action.gateway.result_validation import MAX_OUTPUT_BYTES, disagreement, result_of_settlement
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.collection import StoredDocument
-from contextos.contracts.documents.operations import APPROVALS, DENIALS, ApprovalDocument, Denial
+from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument, Denial
 from contextos.contracts.documents.runs import CANCELS, CancelRequest
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, content_address
@@ -44,6 +44,7 @@ from contextos.trust.journal.entry_acts import erasure_of
 from contextos.trust.journal.signed_heads import answered_line, signed_head
 from contextos.trust.recorded_time import recorded_now_us
 from contextos.trust.redact import redact, scan_unsafe
+from contextos.trust.rows.denials import denial_writes
 
 _DOCUMENT_REPEATS: Final = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
 _ANSWERS: Final = frozenset({"approval.answered", "approval.expired", "approval.reasked", "run.cancel_requested"})
@@ -166,9 +167,9 @@ async def answer_approval(
     answered = replace(document.body, state="approved" if verdict == "approved" else "denied", approver=approver_id)
     write = APPROVALS.write(question["approval_id"], document.version, answered, not_after_us=question["deadline_us"])
     writes = [write, *await count_writes(store, approver_id, assertion)]
-    # Several runs can wait for an approval of one effect: the first denial is kept, and this question is answered too.
-    if verdict == "denied" and not await DENIALS.one(store, question["denial_key"]):
-        writes.append(DENIALS.write(question["denial_key"], 0, Denial(run_id, approver_id)))
+    if verdict == "denied":
+        said = Denial(run_id, approver_id)
+        writes += await denial_writes(store, tenant_id, app.ports.keys, question["denial_key"], said)
     entry = await _entry(app, entries, "approval.answered", key, approver_id, answer)
     line = answered_line(entry, app.ports.entropy)
     # The runtime alone vouches for what it found in the token of a login.

@@ -54,6 +54,7 @@ from contextos.trust.journal.record import RunOutcome, build_record
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.policy_set import PolicySet, compile_policy
 from contextos.trust.rows.counted_effects import SignedCounter
+from contextos.trust.rows.denials import unproved_denials
 from contextos.trust.rows.operations import operation_fault
 
 AUDIENCE: Final = "contextos.tool_gateway"
@@ -214,6 +215,7 @@ def build_gateway(
         spent,
         settlements.fault,
         partial(operation_fault, environment.ports.store, scope.run.tenant_id, environment.ports.keys),
+        partial(unproved_denials, environment.ports.store, scope.run.tenant_id, environment.ports.keys),
         SignedCounter(environment.ports.store, scope.run.tenant_id, environment.ports.keys),
         cancels_of(environment),
         partial(recheck_preconditions, environment, scope),

@@ -34,6 +34,10 @@ OperationFault = Callable[[str, OperationDocument], Awaitable[str | None]]
 """(document key, row of the idempotency table) -> why the row is not believed, or None."""
 
 
+UnprovedDenials = Callable[[str], Awaitable[int | None]]
+"""(denial key) -> None if a person denied the operation, else how many stored denials of it do not count."""
+
+
 class EffectCounter(Protocol):
     """The effects that a tenant's history buckets count, each proved by what this runtime signed."""
 
@@ -105,6 +109,7 @@ class DispatchPorts:
     spent: Callable[[], BudgetUsed]
     check_settlement: CheckSettlement
     operation_fault: OperationFault
+    unproved_denials: UnprovedDenials
     effects: EffectCounter
     proved_cancels: ProvedCancels
     recheck: Callable[[str, Capability], Awaitable[PreconditionResult]]

@@ -22,6 +22,7 @@ from contextos.contracts.documents.operations import (
     OperationDocument,
     args_fingerprint,
     denial_key,
+    denial_place,
     operation_key,
 )
 from contextos.contracts.documents.runs import CANCELS
@@ -97,7 +98,7 @@ async def look_up_operation(
             )
             answer: dict[str, Any] = {
                 **await _cancel(ports, found, journal.run_id),
-                "denied": found.has(DENIALS, denial),
+                **await _denied(ports, found, denial),
                 "state": "free",
                 "version": 0,
                 "mutations": [],
@@ -142,6 +143,14 @@ async def _cancel(ports: DispatchPorts, found: FoundDocuments, run_id: str) -> d
     return {"cancelled": False, "unproved_cancel": version}
 
 
+async def _denied(ports: DispatchPorts, found: FoundDocuments, key: str) -> dict[str, Any]:
+    """Return whether a person denied the operation, and how many stored denials of it do not count."""
+    if not found.has(DENIALS, key):
+        return {"denied": False}
+    unproved = await ports.unproved_denials(key)
+    return {"denied": True} if unproved is None else {"denied": False, "unproved_denials": unproved}
+
+
 async def is_proved(ports: DispatchPorts, place: str, row: StoredDocument[OperationDocument]) -> bool:
     """Return whether a row of the idempotency table is proved by the run that it names; False if the row has changed
     since it was read, so that it has to be read again.
@@ -180,7 +189,7 @@ def lookup_preconditions(
     """
     checks = (
         CANCELS.check(run_id, operation.get("unproved_cancel", 0)),
-        DENIALS.check(_denial_key(capability, key), 0),
+        DENIALS.check(denial_place(_denial_key(capability, key), operation.get("unproved_denials", 0)), 0),
     )
     return (*checks, *epoch_precondition(operation))
 

@@ -148,6 +148,11 @@ def denial_key(capability_id: str, definition_digest: str, idempotency_key: str 
     return f"{capability_id}/{definition_digest}/{idempotency_key}"
 
 
+def denial_place(key: str, number: int) -> str:
+    """Return the document key of a denial of the operation with this denial key, behind `number` that do not count."""
+    return f"{key}#{number}" if number else key
+
+
 def counted_key(bucket: str, effect: CountedEffect) -> str:
     """Return the document key of an effect in a history bucket, by which the effects of a bucket are in their order."""
     return f"{bucket}/{effect.at_us:020d}/{effect.number:012d}"
@@ -207,7 +212,7 @@ APPROVALS: Final = Collection("approvals", _approval, strict_decoder(ApprovalDoc
 """By approval id."""
 
 DENIALS: Final[Collection[Denial]] = Collection("denials", orjson.dumps, strict_decoder(Denial))
-"""By `denial_key`."""
+"""By `denial_place`."""
 
 PASSKEY_COUNTS: Final[Collection[PasskeyCount]] = Collection(
     "passkey_counts", orjson.dumps, strict_decoder(PasskeyCount)

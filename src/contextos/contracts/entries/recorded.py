@@ -236,7 +236,8 @@ class MadeBy(Model):
 
 class OperationLookup(Model):
     """Body of `act.looked_up`: the state of an operation in the idempotency table, and who did it if it is done. Old
-    journals have no epoch. `unproved_cancel` is the version of a stored cancel request that no sealed act proves.
+    journals have no epoch. `unproved_cancel` is the version of a stored cancel request that no sealed act proves, and
+    `unproved_denials` how many stored denials of the operation count in no run.
     """
 
     cancelled: bool
@@ -248,6 +249,7 @@ class OperationLookup(Model):
     made_by: MadeBy | None = None
     epoch: SeenEpoch | None = None
     unproved_cancel: Count | None = None
+    unproved_denials: Count | None = None
 
 
 class CountedUpto(Model):

@@ -130,7 +130,7 @@ class InvariantChecker:
                 if self.consumed[key] > 1:
                     self.violated("approval_consumed_once", f"`{key}` was consumed again by `{owner}`")
         for key, _ in DENIALS.written(batch.writes):
-            self.denied.setdefault(key, batch.run)
+            self.denied.setdefault(key.partition("#")[0], batch.run)
         for entry in batch.entries:
             self._check_body(batch.run, entry.kind, entry.body)
             self._observe_entry(entry)
@@ -223,6 +223,11 @@ class InvariantChecker:
         if run.open_question is not None:
             run.answers[run.open_question] = answer
         run.open_question = None
+
+    def _voided(self, run: RunObservation, _: Entry, body: dict[str, Any]) -> None:
+        denial = run.questions[body["approval_id"]]["denial_key"]
+        if self.denied.get(denial) == run.run_id:
+            del self.denied[denial]
 
     def _closed(self, run: RunObservation, _: Entry, __: dict[str, Any]) -> None:
         run.open_question = None
@@ -335,6 +340,7 @@ _OBSERVERS: Final[dict[str, _Observer]] = {
     "approval.answered": InvariantChecker._answered,
     "approval.expired": InvariantChecker._closed,
     "approval.reasked": InvariantChecker._closed,
+    "approval.voided": InvariantChecker._voided,
     "run.cancel_requested": InvariantChecker._closed,
     "record.revised": InvariantChecker._revised,
 }

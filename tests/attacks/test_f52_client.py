@@ -400,7 +400,7 @@ def test_a_stop_of_another_run_is_not_signed() -> None:
         return 200, json.dumps({"statement": act, "signing_inputs": inputs}).encode(), JSON
 
     key = Ed25519PrivateKey.generate()
-    with serving(serve) as url, connect(url, TOKEN) as client, pytest.raises(UnfitAnswer, match="another `arguments`"):
+    with serving(serve) as url, connect(url, TOKEN) as client, pytest.raises(UnfitAnswer, match="another `request_id`"):
         client.cancel("run_1", sign=key.sign)
 
 

@@ -27,7 +27,8 @@ def test_the_run_goes_on_from_the_settlement_that_was_signed(face: HttpFace) -> 
     said = face.call(settlements.statement(TENANT, sent["run_id"], DID_NOT))
     person = face.call(face.app.deployment.ports.directory.approver(TENANT, OPERATOR))
     [key] = person.keys
-    token = face.signature(said.signing_input(key.kid).decode(), OPERATOR)
+    now_s = face.app.deployment.ports.clock.now_us() // 1_000_000
+    token = face.signature(said.signing_input(key.kid, now_s).decode(), OPERATOR)
     with pytest.raises(ApprovalRefused):
         face.call(settlements.settle(TENANT, sent["run_id"], DID_NOT, "a.b.c"))
     face.call(settlements.settle(TENANT, sent["run_id"], DID_NOT, token))

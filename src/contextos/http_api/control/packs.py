@@ -161,7 +161,7 @@ async def post_publication(
     The same content again changes nothing.
     """
     require_role(roles, PUBLISHER_ROLE)
-    ref, new = await _publish(app, caller.tenant_id, sent, signing_actor(caller, sent))
+    ref, new = await _publish(app, caller.tenant_id, sent, signing_actor(app, caller, sent))
     if not new:
         response.status_code = 200
     return PublishedDocument(ref=ref)
@@ -182,7 +182,7 @@ async def post_withdrawal(
 ) -> ActiveVersion:
     """Withdraw a published artifact: no new run uses it, and what waits for an approval under it is void."""
     require_role(roles, POLICY_ADMIN_ROLE)
-    await _withdraw(app, caller.tenant_id, ref, sent, signing_actor(caller, sent))
+    await _withdraw(app, caller.tenant_id, ref, sent, signing_actor(app, caller, sent))
     return ActiveVersion(version=sent.expected + 1)
 
 

@@ -74,7 +74,7 @@ async def post_pin_statement(app: AppHere, caller: CallerHere, roles: RolesHere,
 async def post_pin(app: AppHere, caller: CallerHere, roles: RolesHere, sent: SignedPinBody) -> ActiveVersion:
     """Allow requests that name exactly these refs, for these intents."""
     require_role(roles, POLICY_ADMIN_ROLE)
-    await _pin(app, caller.tenant_id, sent, signing_actor(caller, sent))
+    await _pin(app, caller.tenant_id, sent, signing_actor(app, caller, sent))
     return ActiveVersion(version=sent.expected + 1)
 
 
@@ -89,7 +89,7 @@ async def post_unpin_statement(app: AppHere, caller: CallerHere, roles: RolesHer
 async def post_unpin(app: AppHere, caller: CallerHere, roles: RolesHere, sent: SignedPinBody) -> ActiveVersion:
     """End a pin. Approvals that wait under a pack without any pin become void."""
     require_role(roles, POLICY_ADMIN_ROLE)
-    await _unpin(app, caller.tenant_id, sent, signing_actor(caller, sent))
+    await _unpin(app, caller.tenant_id, sent, signing_actor(app, caller, sent))
     return ActiveVersion(version=sent.expected + 1)
 
 

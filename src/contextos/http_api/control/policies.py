@@ -123,7 +123,7 @@ async def post_policies(
 ) -> ActiveVersion:
     """Put exactly these policies in force. They bind every decision from then on, also of runs that wait."""
     require_role(roles, POLICY_ADMIN_ROLE)
-    await _activate(app, caller.tenant_id, sent, signing_actor(caller, sent))
+    await _activate(app, caller.tenant_id, sent, signing_actor(app, caller, sent))
     return ActiveVersion(version=(await app.artifacts.active(caller.tenant_id)).version)
 
 

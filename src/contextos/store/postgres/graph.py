@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
+from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit, derived_edge_id
 from contextos.contracts.journal import Draft
 from contextos.store.postgres.commit_calls import control_line
 from contextos.store.postgres.connections import Connection, Connections, is_text, named_tenant
@@ -23,7 +23,6 @@ from contextos.store.shared.graph_validation import (
     GraphChange,
     Node,
     StoredEdge,
-    derived_edge_id,
     plan_change,
     planned_commit,
     refuse_other_head,

@@ -25,8 +25,11 @@ from contextos.trust.approvals.acts import sign_act
 from contextos.trust.seal import listed_key
 from tests.altering_proxy import Alteration, alterations, altering
 from tests.attacks.test_g54_a_signature_is_over_the_call_in_clear import Signer
-from tests.http_face import OPERATOR, TENANT, HttpFace, begin_refunds, http_face, served_url
+from tests.http_face import OPERATOR, REQUESTER, TENANT, HttpFace, begin_refunds, http_face, served_url
 from tests.loopback import Answer, Asked, serving
+from tests.unit.http_api.control.test_packs import another_pack
+from tests.unit.http_api.control.test_policies import HOUSE
+from tests.unit.http_api.control.test_slots import begin_slots, chosen, waiting
 
 JSON = {"Content-Type": "application/json"}
 
@@ -490,3 +493,49 @@ def test_a_settlement_is_of_the_call_that_the_operator_was_shown(losing: HttpFac
         assert signed_by(losing, lambda sign: client.settle(other, **settled, sign=sign)) == []
         client.settle(call, **settled, sign=Signer(losing, OPERATOR).sign)
     assert losing.ended(run)["ended"] is True
+
+
+def test_what_governs_a_tenant_is_changed_by_the_client_from_what_was_shown(face: HttpFace, upstream: str) -> None:
+    """Each statement of the real server is the one that the client makes."""
+    signer = Signer(face, OPERATOR)
+    with connect(upstream, face.token(OPERATOR), tenant=TENANT, person=OPERATOR) as client:
+
+        def change(route: str, body: dict[str, Any], **held: Any) -> None:
+            active = {"pins": client.read("/pins"), "policies": client.read("/policies")}
+            body = {**body, "expected": active["pins"]["version"]}
+            stale = {**active, "pins": {**active["pins"], "withdrawn": ["other@1.0.0"]}}
+            with pytest.raises(UnfitAnswer, match="`active_digest`"):
+                client.act(route, body, held={**held, "active": stale}, sign=signer.sign)
+            client.act(route, body, held={**held, "active": active}, sign=signer.sign)
+
+        published = client.act("packs", {"envelope": another_pack(face, "7.0.0")}, sign=signer.sign)["ref"]
+        intent = client.read("/pins")["items"][0]["intents"][0]
+        pin = {"refs": [published], "intents": [intent], "environment": "embedded"}
+        change("pins", pin)
+        change("pins/withdraw", pin)
+        change("pins", pin)
+        change("packs/{ref}/withdraw", {"reason": "x"}, ref=published)
+        assert published in client.read("/pins")["withdrawn"]
+        house = json.loads((face.path / "policies" / "house.json").read_text("utf-8"))
+        assert client.act("packs", {"envelope": house}, sign=signer.sign) == {"ref": HOUSE["ref"]}
+        change("policies", {"policies": [HOUSE]})
+        assert client.read("/policies")["items"] == [HOUSE]
+        change("policies", {"policies": []})
+        face.ended(face.send("POST", "/v1/runs", json=face.request()).json()["run_id"])
+        promoted, rejected, *_ = client.read("/memories")["items"]
+        for proposal, verdict in ((promoted, "promote"), (rejected, "reject")):
+            review = {"verdict": verdict, "at_us": time.time_ns() // 1_000}
+            held = {"proposal": proposal}
+            assert client.act("memories/{proposal}/review", review, held=held, sign=signer.sign)["verdict"] == verdict
+
+
+def test_a_selection_is_signed_from_the_offer_that_was_shown(tmp_path: Path) -> None:
+    with http_face(tmp_path, begin_slots) as asking, served_url(asking) as url:
+        run, sign = waiting(asking), Signer(asking, REQUESTER).sign
+        with connect(url, asking.token(REQUESTER), tenant=TENANT, person=REQUESTER) as client:
+            offer = client.read(f"/runs/{run}/slot")
+            other = {**offer, "origin": {**offer["origin"], "act_key": "other"}}
+            with pytest.raises(UnfitAnswer, match="nothing was signed"):
+                client.act("runs/{run}/slot", chosen(asking, run), held={"run": run, "offer": other}, sign=sign)
+            client.act("runs/{run}/slot", chosen(asking, run), held={"run": run, "offer": offer}, sign=sign)
+        assert asking.ended(run)["status"] == "DECIDED"

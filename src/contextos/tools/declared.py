@@ -231,8 +231,7 @@ def _converted(signature: ToolSignature, args: Mapping[str, Any]) -> dict[str, A
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             raise BusinessError("invalid_arguments", f"the argument `{name}` is invalid: {first['msg']}") from None
-    refuse_changed(args, with_defaults(signature.input_schema, args))
-    refuse_changed(args, values)
+    refuse_changed(args, with_defaults(signature.input_schema, values))
     return values
 
 

@@ -9,10 +9,11 @@ Source: docs/adr/0059-arguments-have-one-form.md.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from enum import Enum
-from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from pydantic import BaseModel, RootModel, SecretStr, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from contextos.adapters.function.adapter import BusinessError
+from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.errors import MalformedJson
@@ -139,8 +141,60 @@ def _default_fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _is_check(function: Any) -> bool:
-    plain = function.func if isinstance(function, partial) else function
+    plain = function.func if isinstance(function, functools.partial) else function
     return getattr(plain, "__module__", None) in _CHECKS
+
+
+def refuse_unseen_parameters(
+    function: Callable[..., Any], schema: Mapping[str, Any], name: str, supplied: Collection[str] = ()
+) -> None:
+    """Refuse a function with a parameter that `schema`, its arguments as a model sees them, does not have, or without
+    a default that could be used there. `supplied` are the parameters that a framework fills in.
+
+    Raises:
+        InvalidTool: names the parameter.
+    """
+    stated = with_defaults(schema, {}).keys() | schema.get("required", ())
+    for one in inspect.signature(function).parameters.values():
+        if one.name in supplied or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            continue
+        if one.name not in schema.get("properties", {}):
+            detail, remedy = "is not in the schema of its arguments", "name it there, or remove it from the function"
+        elif one.default is not one.empty and one.name not in stated:
+            detail, remedy = "has a default that its schema does not have", "state the same `default` in the schema"
+        else:
+            continue
+        refuse_tool(name, "unseen_parameter", (one.name,), f"the parameter `{one.name}` {detail}", remedy)
+
+
+def exactly(
+    function: Callable[..., Any], given: Mapping[str, Any], supplied: Collection[str] = ()
+) -> Callable[..., Any]:
+    """Return `function` for one call, which runs it only if it would receive `given`, its own defaults included.
+
+    Raises, when it is called:
+        BusinessError: as `refuse_changed`; or the arguments are not those of the function.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **named)
+        except TypeError as error:
+            raise BusinessError("invalid_arguments", str(error)) from None
+        bound.apply_defaults()
+        received: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            kind = signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                received |= value
+            elif name not in supplied and (value or kind is not inspect.Parameter.VAR_POSITIONAL):
+                received[name] = value
+        refuse_changed(given, received)
+        return function(*args, **named)
+
+    return called
 
 
 def refuse_changed(given: Mapping[str, Any], received: Any) -> None:

@@ -36,11 +36,15 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 import contextos
+from contextos.action.schema_profile import refuse_unfilled_defaults
+from contextos.adapters.foreign.drafting import check_drafted, drafted_capability
 from contextos.adapters.function.adapter import FunctionAdapter
+from contextos.adapters.mcp.definitions import McpConnection
+from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.audit.replay import replay
 from contextos.contracts.encoding.jcs import canonical, same_json
 from contextos.contracts.entries.reading import read_body
-from contextos.errors import InvalidTool
+from contextos.errors import InvalidArtifact, InvalidInput, InvalidTool
 from contextos.frameworks.wrapping import govern
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import Person, in_memory
@@ -589,3 +593,93 @@ def test_what_a_framework_makes_of_the_arguments_is_found_at_the_function() -> N
     vars(tool).pop("_parse_input")
     judged(govern(tool, risk="irreversible", idempotency="none"), {"account": "a"})
     assert got == ["a"]
+
+
+def an_object(*required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+FIVE = {"type": "integer", "default": 5}
+LIMIT = an_object(limit=FIVE)
+NUMBER = {"type": "integer"}
+CARD = an_object("kind", kind={"const": "card"}, limit=FIVE)
+CASH = an_object("kind", kind={"const": "cash"}, limit=FIVE)
+
+UNFILLED: dict[str, dict[str, Any]] = {
+    "in an alternative": an_object(x={"anyOf": [FIVE, {"type": "null"}]}),
+    "by a condition": an_object(k=NUMBER) | {"if": {"required": ["k"]}, "then": {"properties": {"k": FIVE}}},
+    "with another member": an_object(k=NUMBER) | {"dependentSchemas": {"k": {"properties": {"k": FIVE}}}},
+    "by the pattern of a name": an_object() | {"patternProperties": {"^a": LIMIT}},
+    "of what is left": an_object() | {"unevaluatedProperties": LIMIT},
+    "of an element": an_object(x={"type": "array", "items": FIVE}),
+    "of an element at a place": an_object(x={"type": "array", "prefixItems": [NUMBER, FIVE]}),
+    "of one element of several": an_object(x={"type": "array", "items": LIMIT, "contains": LIMIT}),
+    "of a whole that is shared": an_object(x={"$ref": "#/$defs/A"}, y={"anyOf": [{"$ref": "#/$defs/A"}]})
+    | {"$defs": {"A": FIVE}},
+    "of two objects that both fit": an_object(
+        x={"anyOf": [an_object("x", x=NUMBER, limit=FIVE), LIMIT | {"additionalProperties": True}]}
+    ),
+    "of two objects with a kind that is left out": an_object(
+        x={"oneOf": [CARD | {"required": []}, CASH | {"required": []}]}
+    ),
+    "of two lists": an_object(x={"anyOf": [{"type": "array", "items": CARD}, {"type": "array", "items": CASH}]}),
+}
+
+FILLED: dict[str, dict[str, Any]] = {
+    "two kinds": an_object(x={"oneOf": [CARD, CASH]}),
+    "a kind and another member": an_object(x={"anyOf": [an_object("a", a=NUMBER, n=FIVE), an_object("b", b=NUMBER)]}),
+    "an object or nothing": an_object(x={"anyOf": [LIMIT, {"type": "null"}]}),
+    "an object or a list": an_object(x={"anyOf": [LIMIT, {"type": "array", "items": LIMIT}]}),
+    "alternatives without defaults": an_object(x={"anyOf": [an_object(a=NUMBER), an_object(b=NUMBER)]}),
+    "a default beside alternatives": an_object(x={"anyOf": [NUMBER, {"type": "null"}], "default": None}),
+    "of a shared whole": an_object(x={"$ref": "#/$defs/A"}) | {"$defs": {"A": FIVE}},
+    "of what all say": an_object(x={"allOf": [FIVE, {"maximum": 9}]}),
+    "of other members": an_object(x={"type": "object", "additionalProperties": LIMIT}),
+}
+
+
+def listed(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "description": "Pay.", "inputSchema": schema}
+
+
+def drafted(*tools: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    connection = McpConnection(kind="mcp", command=("server",))
+    made, rows = draft_adapter("bank", connection, tools, Stated(local=True))
+    return {one["name"]: one["input_schema"] for one in made["definition"]["capabilities"]}, {
+        row.tool: row.why for row in rows
+    }
+
+
+@pytest.mark.parametrize("case", UNFILLED)
+def test_a_default_that_only_the_tool_would_fill_in_is_refused(case: str) -> None:
+    with pytest.raises(InvalidArtifact) as caught:
+        refuse_unfilled_defaults(UNFILLED[case], "pay")
+    assert caught.value.problems[0].code == "bad_default"
+    with pytest.raises(InvalidInput):
+        check_drafted(
+            drafted_capability(
+                "pay",
+                reads=False,
+                leaves=False,
+                input_schema=UNFILLED[case],
+                output_schema=an_object(),
+                description="Pay.",
+            )
+        )
+    schemas, why = drafted(listed("pay", UNFILLED[case]), listed("read", an_object()))
+    assert set(schemas) == {"read"}, "the tool is left out, and the server is not"
+    assert why["pay"].startswith("left out: ")
+
+
+@pytest.mark.parametrize("case", FILLED)
+def test_a_default_that_is_filled_in_is_taken(case: str) -> None:
+    assert set(drafted(listed("pay", FILLED[case]))[0]) == {"pay"}
+
+
+@pytest.mark.parametrize("amount", [{"type": "integer", "default": "500"}, {"type": "integer", "default": None}])
+def test_a_server_whose_default_is_wrong_gets_a_value_that_was_judged(amount: dict[str, Any]) -> None:
+    inside = an_object("x", x=an_object(amount=amount))
+    schemas, why = drafted(listed("pay", an_object(amount=amount)), listed("inside", inside))
+    assert schemas["pay"]["required"] == ["amount"]
+    assert schemas["inside"]["properties"]["x"]["required"] == ["amount"]
+    assert "so a value is required" in why["pay"]

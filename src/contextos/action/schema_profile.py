@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from itertools import combinations
 from typing import Any, Final, NoReturn
 
 import jsonschema_rs
 
 from contextos.contracts.encoding.codec import own_copy
+from contextos.contracts.encoding.defaults import shape_of
 from contextos.contracts.encoding.pointer import pointer, resolve_pointer
 from contextos.errors import InvalidArtifact, Problem
 
@@ -40,6 +42,9 @@ _PLAIN: Final = frozenset({
     "maximum", "minContains", "minItems", "minLength", "minProperties", "minimum", "multipleOf", "pattern",
     "readOnly", "required", "title", "type", "uniqueItems", "writeOnly",
 })  # fmt: skip
+_FILLED: Final = _IN_LISTS | {"additionalProperties", "items", "properties"}
+"""The keywords below which `with_defaults` fills in values."""
+
 _KEYWORDS: Final = _IN_MAPS | _IN_LISTS | _SINGLE | _PLAIN
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -104,9 +109,15 @@ def profile(schema: Mapping[str, Any], name: str, *, answers: bool = False) -> N
 
 def misfit_default(schema: Mapping[str, Any]) -> str | None:
     """Return the pointer of the first default that its own subschema refuses, or None."""
-    stack: list[tuple[Mapping[str, Any], _Path]] = [(schema, ())]
+    found = _misfit(schema)
+    return None if found is None else pointer(found[0])
+
+
+def _misfit(schema: Mapping[str, Any]) -> tuple[_Path, Any] | None:
+    """The path of the first misfit, and the object schema whose property it is, if it is one."""
+    stack: list[tuple[Mapping[str, Any], _Path, Any]] = [(schema, (), None)]
     while stack:
-        node, path = stack.pop()
+        node, path, owner = stack.pop()
         if path and "default" in node:
             # `check_drafted` refuses every other value of `$defs`.
             named = [one for one in (schema.get("$defs"), node.get("$defs")) if isinstance(one, dict)]
@@ -119,9 +130,67 @@ def misfit_default(schema: Mapping[str, Any]) -> str | None:
             except ValueError:
                 fits = False
             if not fits:
-                return pointer(path)
-        stack += [(child, (*path, *steps)) for steps, child in _children(node)]
+                return path, owner
+        stack += [
+            (child, (*path, *steps), node if steps[0] == "properties" else None) for steps, child in _children(node)
+        ]
     return None
+
+
+def refuse_unfilled_defaults(schema: Mapping[str, Any], name: str) -> None:
+    """Refuse a schema of arguments with a default that `with_defaults` never fills in, so that only the tool would know
+    it, and one with alternatives that have defaults and that nothing tells apart.
+
+    Raises:
+        InvalidArtifact: `name` says which tool.
+    """
+    if (unfilled := _unfilled(schema)) is not None:
+        detail = f"`{name}` has defaults at `{pointer(unfilled)[:200]}` that nothing can fill in before the call"
+        remedy = "state a default at the property itself, and let a required member tell alternatives apart"
+        raise InvalidArtifact(Problem("", "bad_default", detail, remedy))
+
+
+def _unfilled(schema: Mapping[str, Any]) -> _Path | None:
+    seen: set[tuple[int, bool, bool]] = set()
+    # Whether the node is a property, whose default counts, and whether values there are filled in at all.
+    stack: list[tuple[Any, _Path, bool, bool]] = [(schema, (), False, True)]
+    while stack:
+        node, path, named, reached = stack.pop()
+        if not isinstance(node, dict) or (id(node), named, reached) in seen:
+            continue
+        seen.add((id(node), named, reached))
+        if "default" in node and not (named and reached):
+            return path
+        for keyword in ("anyOf", "oneOf"):
+            shapes = [(shape_of(schema, one), _has_default(schema, one)) for one in node.get(keyword, ())]
+            for (one, in_one), (other, in_other) in combinations(shapes, 2):
+                if (in_one or in_other) and not one.apart(other):
+                    return (*path, keyword)
+        if isinstance(node.get("$ref"), str):
+            stack.append((_referred(schema, node), path, named, reached))
+        for steps, child in _children(node):
+            if steps[0] == "$defs":
+                continue
+            below = reached and steps[0] in _FILLED
+            stack.append((child, (*path, *steps), steps[0] == "properties" or (named and steps[0] == "allOf"), below))
+    return None
+
+
+def _has_default(schema: Mapping[str, Any], node: Any) -> bool:
+    seen: set[int] = set()
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, dict) and id(one) not in seen:
+            seen.add(id(one))
+            if "default" in one:
+                return True
+            stack += [_referred(schema, one), *(child for _, child in _children(one))]
+    return False
+
+
+def _referred(schema: Mapping[str, Any], node: Mapping[str, Any]) -> Any:
+    return resolve_pointer(schema, str(node["$ref"]).removeprefix("#")) if "$ref" in node else None
 
 
 def _no_document(uri: str) -> NoReturn:
@@ -129,12 +198,23 @@ def _no_document(uri: str) -> NoReturn:
 
 
 def without_misfit_defaults(schema: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return a schema of a foreign server without the defaults that it refuses itself, and their pointers."""
+    """Return a schema of a foreign server without the defaults that it refuses itself, and their pointers. Such a
+    property is required, because the server could use its default all the same.
+
+    Raises:
+        InvalidArtifact: the default is not that of a property, so nothing can be required in its place; or as
+            `refuse_unfilled_defaults`.
+    """
     made, dropped = own_copy(schema), list[str]()
-    while (misfit := misfit_default(made)) is not None:
-        node: Any = resolve_pointer(made, misfit)
-        del node["default"]
-        dropped.append(misfit)
+    while (found := _misfit(made)) is not None:
+        path, owner = found
+        if owner is None:
+            detail = f"it has a default at `{pointer(path)[:200]}` that its own schema refuses"
+            raise InvalidArtifact(Problem("", "bad_default", detail, "correct the default, or remove it"))
+        del owner["properties"][path[-1]]["default"]
+        owner["required"] = [*owner.get("required", ()), path[-1]]
+        dropped.append(pointer(path))
+    refuse_unfilled_defaults(made, "it")
     return made, tuple(dropped)
 
 

@@ -95,7 +95,7 @@ def _add_tool(draft: FileDraft, tool: Mapping[str, Any], names: list[str], *, re
         output, output_schema = _output_of(tool)
         input_schema, misfits = without_misfit_defaults(_closed(tool.get("inputSchema")))
         if misfits:
-            why += f"; its default at `{misfits[0][:80]}` does not fit its schema, and is left out"
+            why += f"; its default at `{misfits[0][:80]}` does not fit its schema, so a value is required"
         if output == "structured" and output_schema.get("additionalProperties") is True:
             why += "; its answers can have more than their schema names, which is recorded too"
         declared = drafted_capability(

@@ -83,7 +83,8 @@ class Schemas:
                 if side != "output":
                     schema, misfits = without_misfit_defaults(schema)
                     notes |= {
-                        f"the default at `{one[:100]}` does not fit its schema, and is left out" for one in misfits
+                        f"the default at `{one[:100]}` does not fit its schema, so a value is required"
+                        for one in misfits
                     }
                 _check(schema)
             except (InvalidInput, ValueError) as error:

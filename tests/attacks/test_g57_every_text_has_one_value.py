@@ -81,6 +81,10 @@ def test_a_scalar_of_one_meaning_is_read_by_every_reader(scalar: str) -> None:
         ("a: !!int '5'\n", "tag"),
         ("a: !!float 5\n", "tag"),
         ("? {a: 1}\n: 2\n", "not_text"),
+        ("a: 1e400\n", "number_not_finite"),
+        ("%YAML 1.1\n---\na: 5\n", "version"),
+        *((f"a: {letter}\n", "ambiguous") for letter in "yYnN"),
+        ("a: [1, y]\n", "ambiguous"),
     ],
 )
 def test_yaml_that_another_reader_reads_otherwise_is_refused(text: str, code: str | None) -> None:
@@ -89,14 +93,30 @@ def test_yaml_that_another_reader_reads_otherwise_is_refused(text: str, code: st
     assert code in (None, caught.value.problems[0].code)
 
 
-@pytest.mark.parametrize("text", ["a: 1\na: 2\n", "a: &x {b: 1}\nc: {<<: *x}\n", "a: !!int 5\n", "a: .inf\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a: 1\na: 2\n", "a: &x {b: 1}\nc: {<<: *x}\n", "a: !!int 5\n", "a: .inf\n"),
+        *("a: 1e400\n", "%YAML 1.1\n---\na: 5\n", '{"a": 1e400}', '{"a": -1e400}', '{"a": NaN}', '{"a": -Infinity}'),
+        '{"a": ' + "9" * 129 + "}",
+    ],
+)
 def test_a_foreign_document_is_refused_there_too(text: str) -> None:
     with pytest.raises(MalformedJson):
         read_openapi(text.encode())
 
 
+def test_letters_are_names_and_bounds_of_64_bits_are_taken() -> None:
+    assert read_document(b"point: {x: 1, y: 2, n: 'n'}\n") == {"point": {"x": 1, "y": 2, "n": "n"}}
+    assert read_openapi(b"point: {y: 2, axis: y}\n") == {"point": {"y": 2, "axis": "y"}}
+    for text in ("a: 9223372036854775807\n", '{"a": 9223372036854775807}'):
+        assert read_openapi(text.encode()) == {"a": 2**63 - 1}
+
+
 def test_the_writer_writes_no_text_that_a_reader_takes_for_a_number() -> None:
-    texts = {f"k{number}": text for number, text in enumerate([*TWO_MEANINGS, *ONE_MEANING, "~", "null", "<<", ""])}
+    texts = {
+        f"k{number}": text for number, text in enumerate([*TWO_MEANINGS, *ONE_MEANING, "~", "null", "<<", "", *"yYnN"])
+    }
     assert read_document(write_yaml(texts).encode()) == texts
     assert read_openapi(write_yaml(texts).encode()) == texts
 

@@ -2,8 +2,8 @@
 
 For adapters that the settings name the loader read the files, and their digest covers them all. An adapter that the
 embedding application made as an object has no list of files: its digest covers the modules of its class, of the
-functions and adapters in its attributes, and of the class whose method such a function is. What the code imports beside
-these files is read from the disk again whenever it is asked about (`packages`).
+functions and adapters in its attributes, of the class whose method such a function is, and of what a framework's tool
+calls in the end. What the code imports beside these files is read again whenever it is asked about (`packages`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from contextos.adapters.function.adapter import USES
 from contextos.adapters.function.imports import Imports, read_imports
 from contextos.adapters.function.loading import LoadedAdapters
 from contextos.adapters.function.packages import PackageFiles
@@ -61,11 +62,10 @@ class SourceCode:
         return self._runtime
 
     def adapter(self, adapter: Adapter) -> str | None:
-        parts: dict[str, str] = {}
-        for name, found in self._parts(adapter, set()):
-            if found is None:
-                return None
-            parts[name] = found
+        parts = dict(self._parts(adapter, set()))
+        # An adapter of the runtime is what its definition says, unless functions are in it: then it is their code.
+        if None in parts.values() or (not parts and next(_held(adapter), None) is not None):
+            return None
         return parts["loaded"] if parts.keys() == {"loaded"} else content_address(parts)
 
     def packages(self, adapter: Adapter) -> Callable[[], str | None] | None:
@@ -93,9 +93,15 @@ class SourceCode:
         elif inspect.isroutine(value):
             innermost = inspect.unwrap(value)
             yield from self._module(innermost.__module__)
+            for used in getattr(innermost, USES, ()):
+                yield from self._parts(used, seen)
             if inspect.ismethod(innermost):
                 for kind in type(innermost.__self__).__mro__[:-1]:
                     yield from self._module(kind.__module__)
+        elif isinstance(value, type):
+            # A class that a framework made when it read a function is in no file.
+            if getattr(sys.modules.get(value.__module__), value.__name__, None) is value:
+                yield from self._module(value.__module__)
         else:
             for kind in type(value).__mro__[:-1]:
                 yield from self._module(kind.__module__)

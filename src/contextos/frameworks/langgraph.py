@@ -145,7 +145,7 @@ def read_langchain_tool(tool: BaseTool) -> ForeignTool:
 
     returns = hints.get("return", UNKNOWN)
     types = {} if arguments is None else {"arguments": arguments}
-    return ForeignTool(tool.name, tool.description, schema, returns, call, types, failures=(ToolException,))
+    return ForeignTool(tool.name, tool.description, schema, returns, call, function, types, failures=(ToolException,))
 
 
 def _last_of(tool: BaseTool) -> str:

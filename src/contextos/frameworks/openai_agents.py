@@ -140,6 +140,7 @@ def read_openai_agents_tool(tool: FunctionTool) -> ForeignTool:
         tool.params_json_schema,
         returns,
         call,
+        function,
         {"arguments": schema.params_pydantic_model},
         asks=bool(tool.needs_approval),
         timeout_s=tool.timeout_seconds,

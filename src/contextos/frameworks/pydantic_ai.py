@@ -177,6 +177,7 @@ def read_pydantic_ai_tool(tool: Tool[Any]) -> ForeignTool:
         schema.json_schema,
         returns,
         call,
+        tool.function,
         types,
         asks=tool.requires_approval,
         timeout_s=tool.timeout,

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from contextos.adapters.function.adapter import BusinessError
+from contextos.adapters.function.adapter import USES, BusinessError
 from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.pointer import pointer
 from contextos.tools.declared import Tool, tool_of
@@ -44,9 +44,9 @@ _FRAMEWORKS: Final = (
 class ForeignTool:
     """A framework's tool: what it shows a model, the type that it returns, and how it is called with JSON arguments.
 
-    `types` are those that its own validation reads the arguments with. `asks`: it wants a person's approval.
-    `timeout_s` is its own, in seconds. `failures` are the exceptions by which it
-    reports an error of its own; after one in a write nobody knows whether something happened.
+    `function` is what a call ends in, and `types` are those that its own validation reads the arguments with: its code
+    is theirs. `asks`: it wants a person's approval. `timeout_s` is its own, in seconds. `failures` are the exceptions
+    by which it reports an error of its own; after one in a write nobody knows whether something happened.
     """
 
     name: str
@@ -54,6 +54,7 @@ class ForeignTool:
     input_schema: Mapping[str, Any]
     returns: Any
     call: Callable[[dict[str, Any]], Awaitable[Any]]
+    function: Callable[..., Any]
     types: Mapping[str, Any] = field(default_factory=dict)
     asks: bool = False
     timeout_s: float | None = None
@@ -117,6 +118,7 @@ def govern(
             raise
 
     call.__module__ = __name__
+    call.__dict__[USES] = (foreign.function, *foreign.types.values())
     return tool_of(call, shown, foreign.description, signature, told)
 
 

@@ -63,6 +63,7 @@ def test_code_without_a_file_has_no_digest() -> None:
     code = SourceCode()
     assert code.adapter(function(act=nameless())) is None
     assert code.adapter(Wrapper(function(act=nameless()))) is None
+    assert code.adapter(FunctionAdapter(definition(), dict.fromkeys(("look", "act"), load_function_adapters))) is None
     assert code.adapter(ScriptedAdapter(definition(), {})) is not None
 
 

@@ -7,12 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from agents import function_tool
+from langchain_core.tools import StructuredTool
 from pydantic_ai import RunContext, Tool
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 
+from contextos import toolset
+from contextos import write as declared
+from contextos.adapters.code import SourceCode
 from contextos.adapters.function.adapter import BusinessError
 from contextos.errors import InvalidTool
 from contextos.frameworks.wrapping import govern
+from examples.deploy_rollback.deploy import Build
 from examples.frameworks import desk
 
 
@@ -56,6 +62,22 @@ def test_the_argument_for_the_key_is_in_no_schema() -> None:
     assert set(tool.definition.input_schema["properties"]) == {"service", "env"}
     assert tool.definition.approval_mode == "destructive"
 
+
+def test_the_code_of_a_governed_tool_is_that_of_its_function_and_of_its_arguments() -> None:
+    read = SourceCode()
+    code = {kind: read.adapter(toolset("desk", [govern(one, risk="read")])) for kind, one in OF_FRAMEWORKS.items()}
+    own = read.adapter(toolset("desk", [declared(risk="reversible", idempotency="none")(lookup)]))
+    assert own is not None
+    assert code == {"pydantic_ai": own, "langchain": own, "openai": own, "arguments": code["arguments"]}
+    assert code["arguments"] not in (None, own), "a model of another module is code too"
+
+
+OF_FRAMEWORKS: dict[str, Any] = {
+    "pydantic_ai": Tool(lookup),
+    "langchain": StructuredTool.from_function(lookup),
+    "openai": function_tool(lookup),
+    "arguments": StructuredTool.from_function(lookup, args_schema=Build),
+}
 
 REFUSED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
     "no_risk": (lookup, {}, "no_risk"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from agents import function_tool
 from langchain_core.tools import StructuredTool
+from pydantic import create_model
 from pydantic_ai import RunContext, Tool
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 
@@ -18,7 +19,7 @@ from contextos.adapters.code import SourceCode
 from contextos.adapters.function.adapter import BusinessError
 from contextos.errors import InvalidTool
 from contextos.frameworks.wrapping import govern
-from examples.deploy_rollback.deploy import Build
+from examples.deploy_rollback import deploy
 from examples.frameworks import desk
 
 
@@ -76,7 +77,9 @@ OF_FRAMEWORKS: dict[str, Any] = {
     "pydantic_ai": Tool(lookup),
     "langchain": StructuredTool.from_function(lookup),
     "openai": function_tool(lookup),
-    "arguments": StructuredTool.from_function(lookup, args_schema=Build),
+    "arguments": StructuredTool.from_function(
+        lookup, args_schema=create_model("Order", __module__=deploy.__name__, order=(str, ...), amount=(int, 3))
+    ),
 }
 
 REFUSED: dict[str, tuple[Any, Mapping[str, Any], str]] = {

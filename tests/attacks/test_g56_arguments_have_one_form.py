@@ -12,7 +12,7 @@ import dataclasses
 import enum
 import uuid
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired
@@ -56,6 +56,11 @@ from tests.deployers import TENANT
 class Money(BaseModel):
     amount: int = 500
     currency: str = "INR"
+
+
+class Rate(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    amount: int = 500
 
 
 class Aliased(BaseModel):
@@ -132,7 +137,7 @@ class Cash(BaseModel):
     limit: int = 1
 
 
-ALONE = (Money, Order, Aliased, Part)
+ALONE = (Money, Rate, Order, Aliased, Part)
 """Where a function takes one of these alone, Pydantic AI shows its members as the arguments."""
 
 
@@ -157,6 +162,12 @@ KEPT: dict[str, tuple[Any, Any, dict[str, Any], Any]] = {
     "a default of a list": (tuple[int, ...], (1, 2), {}, [1, 2]),
     "a default of an enumeration": (Colour, Colour.RED, {}, "red"),
     "a default of a number with a fraction": (float, 2.5, {}, 2.5),
+    "a default of an instant": (datetime, datetime(2026, 5, 4, tzinfo=UTC), {}, "2026-05-04T00:00:00Z"),
+    "a default of a day": (date, date(2026, 5, 4), {}, "2026-05-04"),
+    "a default of an id": (uuid.UUID, uuid.UUID(ID), {}, ID),
+    "a default that is a frozen model": (Rate, Rate(), {}, {"amount": 500}),
+    "a day in a year with zeros": (date, NO_DEFAULT, {"x": "0100-05-04"}, "0100-05-04"),
+    "an instant or a number": (datetime | int, NO_DEFAULT, {"x": 5}, 5),
     "a default inside a model": (Money, NO_DEFAULT, {"x": {"amount": 3}}, {"amount": 3, "currency": "INR"}),
     "every default inside a model": (Money, NO_DEFAULT, {"x": {}}, {"amount": 500, "currency": "INR"}),
     "a default inside a dataclass": (Order, NO_DEFAULT, {"x": {}}, {"amount": 500}),
@@ -198,6 +209,8 @@ NOT_A_CALL: dict[str, tuple[Any, Any]] = {
     "an instant with seven digits": (datetime, "2026-05-04T09:00:00.1234567Z"),
     "an instant in small letters": (datetime, "2026-05-04t09:00:00z"),
     "seconds since 1970": (datetime, "1777885200"),
+    "an instant of the year 0": (datetime, "0000-05-04T09:00:00Z"),
+    "a day of the year 0": (date, "0000-05-04"),
     "an id in capitals": (uuid.UUID, ID.upper()),
     "an id as a URN": (uuid.UUID, f"urn:uuid:{ID}"),
     "an id without dashes": (uuid.UUID, ID.replace("-", "")),
@@ -231,6 +244,11 @@ CHANGING: dict[str, Any] = {
     "a frozen set": frozenset[int],
     "JSON in a text": Json[int],
     "keys that are numbers": dict[int, str],
+    "keys that are lowered": dict[Annotated[str, StringConstraints(to_lower=True)], int],
+    "a text or an instant": datetime | str,
+    "a day or an instant": list[date | datetime | None],
+    "a text or an id": uuid.UUID | str | None,
+    "a literal of an enumeration": Literal[Colour.RED],
 }
 
 
@@ -347,7 +365,7 @@ def test_everybody_has_the_value_that_the_function_gets(case: str, way: Callable
     kind, default, args, value = KEPT[case]
     expected = canonical({"x": value})
     if way is by_pydantic_ai and kind in ALONE:
-        args, expected = args["x"], canonical(value)
+        args, expected = args.get("x", {}), canonical(value)
     got: list[Any] = []
     seen = judged(way(kind, default, got), args)
     assert isinstance(seen["answer"], Done), seen["answer"]

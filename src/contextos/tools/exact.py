@@ -33,7 +33,7 @@ CHANGED: Final = "arguments_changed"
 _EXACT: Final = ("any", "bool", "date", "datetime", "enum", "float", "int", "literal", "none", "time", "uuid")
 _INSIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "definitions": ("schema", "definitions"),
-    "dict": ("values_schema",),
+    "dict": ("keys_schema", "values_schema"),
     "json-or-python": ("json_schema",),
     "lax-or-strict": ("strict_schema",),
     "list": ("items_schema",),
@@ -58,6 +58,10 @@ _INSIDE: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The types of pydantic's core that keep a value, and where the types are that they are made of."""
 
+_FORMS: Final = frozenset({"str", "date", "datetime", "time", "uuid"})
+"""Types that are texts in JSON. Of two of them in a union nobody can say which one a text is."""
+
+_IN_PLACE: Final = ("chain", "default", "function-after", "json-or-python", "lax-or-strict", "nullable", "union")
 _KEYS: Final = frozenset({"any", "str", "literal", "enum"})
 _REMEDIES: Final[Mapping[str, str]] = {
     "bytes": "use `str`, and encode it in the function",
@@ -118,6 +122,10 @@ def _fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
         return "has keys that are not texts, and JSON has others", "use `dict[str, ...]`"
     if kind == "default":
         return _default_fault(node)
+    if kind == "union" and len(_texts(node)) > 1:
+        return "has alternatives that the same text fits", "use `str`, and read it in the function"
+    if kind == "literal" and any(isinstance(one, Enum) and not isinstance(one, str | int) for one in node["expected"]):
+        return "is a literal of an enumeration, which no JSON is", "write its value, such as `Literal['red']`"
     if node.get("custom_init") or node.get("post_init"):
         return "has an `__init__`, `__post_init__` or `model_post_init`, which can change the value", _PLAIN_REMEDY
     if node.get("init") is False or node.get("init_only"):
@@ -127,6 +135,13 @@ def _fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
     ):
         return "has a field of several names", "give it one name, by `Field(alias=...)` of a model"
     return None
+
+
+def _texts(node: Mapping[str, Any]) -> frozenset[str]:
+    """The types of `_FORMS` that a value in the place of `node` can be."""
+    if node["type"] in _IN_PLACE:
+        return frozenset().union(*(_texts(one) for one, _ in _below(node)))
+    return _FORMS & {node["type"]}
 
 
 def _default_fault(node: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -37,17 +37,19 @@ class SchemaBounds:
 ARGUMENT_BOUNDS: Final = SchemaBounds(max_text_chars=1_000, max_items=100, max_keys=100)
 OUTPUT_BOUNDS: Final = SchemaBounds(max_text_chars=10_000, max_items=1_000, max_keys=1_000)
 
+_YEAR: Final = "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]0{2}|[1-9]0{3})"
 _FRACTION: Final = r"(\.([0-9]{5}[1-9]|[0-9]{4}[1-9]0|[0-9]{3}[1-9]0{2}|[0-9]{2}[1-9]0{3}|[0-9][1-9]0{4}|[1-9]0{5}))?"
 _OFFSET: Final = "(Z|[+-](0[1-9]|1[0-9]|2[0-3]):[0-5][0-9]|[+-]00:(0[1-9]|[1-5][0-9]))"
 _TIME: Final = f"[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}{_FRACTION}{_OFFSET}$"
 ONE_FORM: Final[Mapping[str, str]] = {
-    "date-time": f"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T{_TIME}",
+    "date": f"^{_YEAR}-[0-9]{{2}}-[0-9]{{2}}$",
+    "date-time": f"^{_YEAR}-[0-9]{{2}}-[0-9]{{2}}T{_TIME}",
     "time": f"^{_TIME}",
     "uuid": "^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$",
 }
 """The one text of each value of a format in arguments: a rule that compares texts is not passed by another spelling.
 
-A time has no fraction or one of six digits, and `Z` for no offset.
+A time has no fraction or one of six digits, and `Z` for no offset. The year 0000 is one of JSON Schema, not of Python.
 """
 
 _APPLIED: Final = ("anyOf", "oneOf", "allOf")

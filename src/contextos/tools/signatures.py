@@ -12,9 +12,11 @@ import inspect
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date, time
 from typing import Any, Final
+from uuid import UUID
 
-from pydantic import SecretStr, TypeAdapter, ValidationError
+from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from contextos.contracts.encoding.codec import own_copy
@@ -27,7 +29,7 @@ from contextos.tools.schemas import ARGUMENT_BOUNDS, OUTPUT_BOUNDS, refuse_tool,
 RESULT: Final = "result"
 """The property that holds a returned value that is no object."""
 
-_IMMUTABLE: Final = (type(None), bool, int, float, str, enum.Enum)
+_IMMUTABLE: Final = (type(None), bool, int, float, str, enum.Enum, date, time, UUID)
 
 
 class Key(str):
@@ -174,6 +176,8 @@ def _of_text(hint: Any) -> Any:
 def _is_immutable(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_immutable, value))
+    if isinstance(value, BaseModel) and value.model_config.get("frozen"):
+        return all(map(_is_immutable, vars(value).values()))
     return isinstance(value, _IMMUTABLE)
 
 

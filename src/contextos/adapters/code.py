@@ -69,15 +69,17 @@ class SourceCode:
         return parts["loaded"] if parts.keys() == {"loaded"} else content_address(parts)
 
     def packages(self, adapter: Adapter) -> Callable[[], str | None] | None:
-        """Return what reads the digest of the files that the code of an adapter can run beside its own; None if there
-        are none. It answers None once a file is not what it was when this process first read it.
+        """Return what reads the digest of the files that the code of an adapter can run beside its own; None for an
+        adapter of the runtime. It answers None once a file is not what it was when this process first read it.
         """
         found = next((one for known, one in self._loaded_packages if known is adapter), None)
         if found is None:
             modules = frozenset(name for name, _ in self._parts(adapter, set()) if name != "loaded")
+            if not modules:
+                return None
             with self._reading:
                 found = self._packages.get(modules) or self._packages.setdefault(modules, _packages_of(modules))
-        return None if found.is_empty else found.now
+        return found.now
 
     def _parts(self, value: Any, seen: set[int]) -> Iterator[tuple[str, str | None]]:
         """Yield the name and digest of each piece of code that an adapter, or a function in it, consists of."""

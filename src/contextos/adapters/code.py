@@ -94,7 +94,9 @@ class SourceCode:
             yield from self._parts(value.func, seen)
         elif inspect.isroutine(value):
             innermost = inspect.unwrap(value)
-            yield from self._module(innermost.__module__)
+            # A slot of a class that is written in C has no module of its own.
+            owner = getattr(innermost, "__objclass__", innermost)
+            yield from self._module(owner.__module__)
             for used in getattr(innermost, USES, ()):
                 yield from self._parts(used, seen)
             if inspect.ismethod(innermost):

@@ -293,13 +293,27 @@ def _path_signs() -> tuple[object, ...]:
 
 
 @lru_cache(maxsize=8)
-def _installed(_signs: tuple[object, ...]) -> tuple[Mapping[str, Sequence[str]], Mapping[str, metadata.Distribution]]:
+def _installed(signs: tuple[object, ...]) -> tuple[Mapping[str, Sequence[str]], Mapping[str, metadata.Distribution]]:
+    owners: dict[str, list[str]] = {}
     found: dict[str, metadata.Distribution] = {}
-    for one in metadata.distributions():
+    for name, tops, one in (each for sign in signs if isinstance(sign, tuple) for each in _installed_in(sign)):
         # The first one on the path is the one that is imported.
-        if one.metadata["Name"]:
-            found.setdefault(_plain(one.metadata["Name"]), one)
-    return metadata.packages_distributions(), found
+        found.setdefault(name, one)
+        for top in tops:
+            owners.setdefault(top, []).append(name)
+    return owners, found
+
+
+@lru_cache(maxsize=64)
+def _installed_in(sign: tuple[object, ...]) -> Sequence[tuple[str, Collection[str], metadata.Distribution]]:
+    """The distributions in a folder of the path: name, modules at the top, and what is installed of each."""
+    found = ((one.metadata["Name"], one) for one in metadata.distributions(path=[str(sign[0]) or os.getcwd()]))
+    return [(_plain(name), _tops(one), one) for name, one in found if name]
+
+
+def _tops(of: metadata.Distribution) -> Collection[str]:
+    stated = (of.read_text("top_level.txt") or "").split()
+    return stated or {one.parts[0].removesuffix(".py") for one in of.files or () if one.suffix == ".py"}
 
 
 def _plain(name: str) -> str:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from contextos.adapters.function.adapter import USES
 from contextos.adapters.function.imports import Imports, read_imports
@@ -102,6 +102,9 @@ class SourceCode:
             if inspect.ismethod(innermost):
                 for kind in type(innermost.__self__).__mro__[:-1]:
                     yield from self._module(kind.__module__)
+        elif parameters := get_args(value):
+            for one in parameters:
+                yield from self._parts(one, seen)
         elif isinstance(value, type):
             # A class that a framework made when it read a function is in no file.
             if getattr(sys.modules.get(value.__module__), value.__name__, None) is value:

@@ -100,6 +100,7 @@ FACTS = [{**FACT, "fact_id": "edge_1", "snapshot": "kg_2"}]
 CALL = json.loads((Path(__file__).parents[1] / "seeds/tool_call_envelope.json").read_text("utf-8"))
 
 
+NODES = [{"ceid": FACT["subject"], "type": "customer", "properties": {"name": "Ann"}}]
 BRONZE = {**EDGE, "value": "bronze", "observed_at": 1}
 
 
@@ -108,10 +109,10 @@ def active_digest(**after: Any) -> str:
     return content_address({"tenant_id": "t", "version": 4, **now, **after})
 
 
-def written(*edges: dict[str, Any]) -> dict[str, Any]:
+def written(*edges: dict[str, Any], **nodes: str) -> dict[str, Any]:
     ids = [derived_edge_id(canonical(edge), 0) for edge in edges]
     stated = {one: edge_digest({**edge, "edge_id": one}) for one, edge in zip(ids, edges, strict=True)}
-    return {"kind": "graph.written", "arguments": {"commit": 8, "edges": stated}, "expected": 7}
+    return {"kind": "graph.written", "arguments": {"commit": 8, "edges": stated, **nodes}, "expected": 7}
 
 
 def ended(edge_id: str = "edge_1") -> dict[str, Any]:
@@ -181,7 +182,7 @@ SENT: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     ),
     "facts/load": (
         {
-            "nodes": [],
+            "nodes": NODES,
             "edges": [
                 EDGE,
                 {**EDGE, "value": "silver"},
@@ -191,7 +192,11 @@ SENT: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             "snapshot": "kg_7",
             "facts": [*FACTS, {**FACTS[0], "fact_id": derived_edge_id(canonical(BRONZE), 0), "value": "bronze"}],
         },
-        [written({**EDGE, "value": "silver"}), written(EDGE), ended()],
+        [
+            written({**EDGE, "value": "silver"}, nodes=content_address(NODES)),
+            written(EDGE, nodes=content_address(NODES)),
+            ended(),
+        ],
     ),
     "memories/{proposal}/review": (
         {"proposal": PROPOSAL, "verdict": "promote", "at_us": 5, "supersedes": "memory:mwp_0"},
@@ -296,10 +301,10 @@ def test_each_place_of_the_statements_follows_from_what_was_sent_and_shown(route
 def test_what_was_altered_on_its_way_or_was_not_shown_is_not_signed(route: str) -> None:
     """The statement follows from another value than the signer has, or from one that they do not have."""
     sent, acts = SENT[route][0], stated(route)
-    for name in sent.keys() - {"nodes"}:
+    for name in sent:
         without = {key: value for key, value in sent.items() if key != name}
         assert acts_disagreement(acts, route, without, "t", "o") is not None, name
-    told = {name: value for name, value in sent.items() if name not in ("call", "active", "offer", "facts", "nodes")}
+    told = {name: value for name, value in sent.items() if name not in ("call", "active", "offer", "facts")}
     for one in alterations(told):
         if one.name.startswith("set"):
             assert acts_disagreement(acts, route, {**sent, **one.of(told)}, "t", "o") is not None, one.name
@@ -356,7 +361,7 @@ def test_a_fact_is_written_replaced_and_retracted_by_the_client_and_by_nobody_in
         assert shown()["facts"] == []
         edges = [{**EDGE, "value": tier, "observed_at": "2025-01-01T02:00:00+02:00"} for tier in ("gold", "silver")]
         client.act("facts/load", {"nodes": [], "edges": edges[:1]}, held=shown(), sign=signer.sign)
-        load = {"nodes": [], "edges": edges}
+        load = {"nodes": NODES, "edges": edges}
         with pytest.raises(UnfitAnswer, match="does not follow"):
             client.act("facts/load", load, held={**shown(), "facts": []}, sign=signer.sign)
         client.act("facts/load", load, held=shown(), sign=signer.sign)

@@ -188,6 +188,8 @@ def _graph(
         arguments: dict[str, Any] = {"commit": before + 1}
         if act["kind"] == "graph.written":
             written += [by_id[edge_id] for edge_id in told["edges"]] or [{}]
+            if sent.get("nodes"):
+                arguments["nodes"] = content_address(sent["nodes"])
             arguments["edges"] = {one: edge_digest({**by_id[one], "edge_id": one}) for one in told["edges"]}
             wanted.append(_act(sent, "graph.written", arguments, before))
         else:

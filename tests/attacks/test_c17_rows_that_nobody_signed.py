@@ -15,10 +15,14 @@ import orjson
 import pytest
 
 from contextos.audit.verify import verify_facts, verify_tenant
+from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import AdapterReply
 from contextos.errors import ChainBroken, Integrity, LostReply
+from contextos.operations.gate.opening import recorded_request
 from contextos.operations.operator import SettlementInput
+from contextos.runtime.admission import request_fingerprint
 from contextos.trust.rows.edges import ProvedGraph
 from contextos.trust.seal import KeyRing
 from tests.attacks.attackers import REFUSED, Attacker
@@ -307,3 +311,28 @@ def test_the_application_role_adds_no_edge_to_a_snapshot_of_the_past(
             f"UPDATE {{edges}} SET valid_to = {newest + 7}, withdrawn_ref = 'artifact:mine#rev_1'"
             f" WHERE tenant = '{TENANT}' AND edge_id = 'edge_true'"
         )
+
+
+def test_a_request_is_not_answered_with_the_run_of_another_one(stores: str, attacker: Attacker, tmp_path: Path) -> None:
+    """The application role says first that a request was made, and its sender is told that it is paid."""
+    asked = request(700, "req_2")
+
+    async def before() -> str:
+        async with opened(tmp_path, stores) as world:
+            return (await world.invoke(request(900, "req_1"))).run_id
+
+    async def after() -> None:
+        async with opened(tmp_path, stores) as world:
+            with pytest.raises(Integrity, match="`req_1` made that run"):
+                await world.invoke(asked)
+            with pytest.raises(Integrity, match="`req_1` made that run"):
+                await recorded_request(world.deployment, TENANT, "req_2")
+
+    fingerprint = request_fingerprint(parse(InvokeRequest, canonical(asked)).to_json())
+    claim = orjson.dumps({"run_id": run(before()), "fingerprint": fingerprint}).hex()
+    literal = f"x'{claim}'" if stores == "sqlite" else f"'\\x{claim}'::bytea"
+    attacker.application(
+        "INSERT INTO {documents} (tenant, collection, key, version, body)"
+        f" VALUES ('{TENANT}', 'requests', 'req_2', 1, {literal})"
+    )
+    run(after())

@@ -314,7 +314,7 @@ def test_the_application_role_adds_no_edge_to_a_snapshot_of_the_past(
 
 
 def test_a_request_is_not_answered_with_the_run_of_another_one(stores: str, attacker: Attacker, tmp_path: Path) -> None:
-    """The application role says first that a request was made, and its sender is told that it is paid."""
+    """The application role says first that a request was made, and its sender reads that it is paid."""
     asked = request(700, "req_2")
 
     async def before() -> str:

@@ -91,7 +91,9 @@ def test_what_an_object_makes_later_changes_no_pin() -> None:
     adapter.client = pytest.Module
     assert code.packages(adapter) == first
     assert SourceCode().packages(adapter) != first
-    assert code.packages(ScriptedAdapter(definition(), {"look": pytest.Module})) is None
+    scripted: Any = ScriptedAdapter(definition(), {})
+    scripted.client = pytest.Module
+    assert code.packages(scripted) is None, "it is an adapter of the runtime"
 
 
 def test_threads_that_begin_at_once_read_what_an_adapter_imports_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,9 @@ from contextos.trust.rows.memories import MAX_READS
 from contextos.trust.rows.operations import operation_fault, shown_fault
 
 _ENDS: Final = {"approval.expired": "expired", "approval.reasked": "cancelled", "run.cancel_requested": "cancelled"}
-_KEYED: Final = frozenset({"approval.asked", "approval.answered", *_ENDS, "tool.dispatching", "history.read"})
+_KEYED: Final = frozenset(
+    {"approval.asked", "approval.answered", *_ENDS, "tool.dispatching", "history.read", "act.looked_up"}
+)
 
 
 async def verify_run_rows(store: Store, tenant_id: str, run_id: str, entries: Sequence[Entry], keys: Keys) -> None:
@@ -107,6 +109,7 @@ class _Rows:
         self._said = [(entry, body) for entry in entries if entry.kind in _KEYED and (body := read_body(entry))]
         self._expected: dict[tuple[str, str], tuple[int, Any, Collection[Any]]] = {}
         self._sent: dict[str, int] = {}
+        self._claimed: dict[str, int] = {}
         received = read_body(entries[0])
         if received is not None:
             claim = RequestClaim(run_id, received["fingerprint"])
@@ -133,7 +136,9 @@ class _Rows:
             if row is None:
                 return seq, _wrong(OPERATIONS, place, row)
             own = row.body.run_id == self._run
-            fault = shown_fault(self._entries, place, row.body) if own else await proved_elsewhere(place, row.body)
+            fault = shown_fault(self._entries, place, row) if own else await proved_elsewhere(place, row)
+            if not own and row.version <= self._claimed.get(place, 0):
+                fault = "it is as it was before this run took the operation up"
             if fault:
                 return seq, f"{_wrong(OPERATIONS, place, row)}: {fault}"
         return None
@@ -176,13 +181,17 @@ class _Rows:
 
     def _dispatches(self) -> None:
         ends: dict[str, dict[str, Any]] = {}
+        free: dict[str, int] = {}
         for entry, body in self._said:
-            if entry.kind == "history.read" and entry.key.startswith("dispatch/"):
+            if entry.kind == "act.looked_up" and not entry.key.startswith("again/"):
+                free[entry.key.partition("/")[2]] = body["version"]
+            elif entry.kind == "history.read" and entry.key.startswith("dispatch/"):
                 ends[entry.key.removeprefix("dispatch/")] = body
             elif entry.kind == "tool.dispatching" and (key := body["envelope"]["idempotency_key"]):
                 place = operation_key(body["envelope"]["capability_id"], key)
                 if not self._is_erased(entry.key.rpartition("/")[0]):
                     self._sent.setdefault(place, entry.seq)
+                    self._claimed[place] = free.get(entry.key.rpartition("/")[0], -1) + 1
                 counted = ends.pop(entry.key.rpartition("/")[0], None)
                 for bucket, end in (counted["buckets"] if counted else {}).items():
                     before = BucketEnd(**end)

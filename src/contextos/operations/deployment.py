@@ -18,7 +18,7 @@ from contextos.action.foreign_code import ForeignCode
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretValues
 from contextos.contracts.acts import RecordedAct
-from contextos.contracts.documents.runs import LEASES, REQUESTS
+from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.encoding.codec import MAX_BYTES, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
@@ -38,6 +38,7 @@ from contextos.operations.driver import MAX_CONFLICTS, DrivenState, RunDriver
 from contextos.operations.leases import held_until_us
 from contextos.operations.lru import RecentTenants, keep_recent
 from contextos.operations.ports import DeploymentConfig, Ports
+from contextos.queries.run_names import claimed_run
 from contextos.queries.run_view import RunView, run_view
 from contextos.runtime.admission import request_fingerprint
 from contextos.runtime.environment import ContextSources, DeploymentFacts, RunArtifacts, RunEnvironment, RunPorts
@@ -318,25 +319,25 @@ class Deployment:
 
     async def _run_of(self, request: InvokeRequest, fingerprint: str) -> str | None:
         """The id of the run that this request made before, or None."""
-        claim = await REQUESTS.one(self.ports.stores.tenant(request.tenant_id), request.request_id)
+        claim = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)
         if claim is None:
             return None
-        if claim.body.fingerprint != fingerprint:
-            found = await self._differing(request, claim.body.run_id)
+        if claim.fingerprint != fingerprint:
+            found = await self._differing(request, claim.run_id)
             raise conflict(
                 "/request_id",
                 f"`{request.request_id}` was used first",
                 found,
                 "send that again, or use a new request id",
             )
-        return claim.body.run_id
+        return claim.run_id
 
     async def differing(self, raw: Mapping[str, Any]) -> list[Difference]:
         """Return how a request differs from the one that its id was used for first; nothing where that was erased."""
         request = parse(InvokeRequest, canonical(dict(raw)))
         request, _ = await redacted_request(request, request.to_json(), self.catalog(request.tenant_id))
-        claim = await REQUESTS.one(self.ports.stores.tenant(request.tenant_id), request.request_id)
-        return await self._differing(request, claim.body.run_id) if claim else []
+        claim = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)
+        return await self._differing(request, claim.run_id) if claim else []
 
     async def _differing(self, request: InvokeRequest, run_id: str) -> list[Difference]:
         received = await self.ports.stores.tenant(request.tenant_id).read(run_id, limit=1)

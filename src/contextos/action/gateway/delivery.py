@@ -14,6 +14,7 @@ from contextos.action.budget import BudgetUsed, CallTime, call_time
 from contextos.action.gateway.result_validation import Cleanse
 from contextos.action.quarantine import OpenIncidents, incident
 from contextos.action.secret_arguments import SECRET_LOST, SecretArguments
+from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.operations import BucketEnd, CountedEffect, OperationDocument
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
@@ -30,7 +31,7 @@ TOKEN_LOST: Final = Failure(code="tool_failed", detail="the credential of this a
 """An attempt that another process began cannot be sent: its token is on no record."""
 CIRCUIT_OPEN: Final = Failure(code="tool_failed", detail="the circuit of the tool is open; no credential was asked for")
 
-OperationFault = Callable[[str, OperationDocument], Awaitable[str | None]]
+OperationFault = Callable[[str, StoredDocument[OperationDocument]], Awaitable[str | None]]
 """(document key, row of the idempotency table) -> why the row is not believed, or None."""
 
 

@@ -158,7 +158,7 @@ async def is_proved(ports: DispatchPorts, place: str, row: StoredDocument[Operat
     Raises:
         Integrity: the signed journal of that run does not show what the row states.
     """
-    fault = await ports.operation_fault(place, row.body)
+    fault = await ports.operation_fault(place, row)
     if fault is None:
         return True
     now = await OPERATIONS.one(ports.store, place)

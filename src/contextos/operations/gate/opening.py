@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
@@ -25,6 +24,7 @@ from contextos.errors import ConflictingRequest, InvalidInput, NotFound, Problem
 from contextos.operations.deployment import Deployment
 from contextos.operations.gate.gate import MAX_CALL_ID_CHARS, NO_TOOLS, REMEDIES, Gate
 from contextos.operations.preview import preview
+from contextos.queries.run_names import claimed_run
 from contextos.queries.run_view import RunView
 from contextos.runtime.inputs.request_conflicts import conflict
 
@@ -106,11 +106,11 @@ async def find_session(deployment: Deployment, tenant_id: str, session: str) -> 
         Unavailable: the store does not answer.
     """
     known = await recorded_request(deployment, tenant_id, session)
-    claim = await REQUESTS.one(deployment.ports.stores.tenant(tenant_id), session)
+    claim = await claimed_run(deployment.ports.stores.tenant(tenant_id), session)
     if known is None or claim is None:
         raise NotFound(f"there is no session `{session[:80]}` in this tenant")
     tools = await _tools_of(deployment, tenant_id, session, known, (known.user.user_id, known.agent.agent_id))
-    return Gate(deployment, tenant_id, claim.body.run_id, session, tools), known
+    return Gate(deployment, tenant_id, claim.run_id, session, tools), known
 
 
 async def session_tools(
@@ -170,8 +170,8 @@ async def _tools_of(
         detail = f"the session `{session}` is one of another user or agent: the {differs} was another one"
         raise ConflictingRequest(Problem(f"/{differs}", "conflicting_request", detail, "open one of another name"))
     store = deployment.ports.stores.tenant(tenant_id)
-    claim = await REQUESTS.one(store, session)
-    tools = _opened_tools(await store.read(claim.body.run_id)) if claim else None
+    claim = await claimed_run(store, session)
+    tools = _opened_tools(await store.read(claim.run_id)) if claim else None
     if tools is None:
         detail = "the session has ended, or waits, before it had tools"
         raise InvalidInput(Problem("/session", "not_opened", detail, "make a call, whose answer says why"))
@@ -223,8 +223,8 @@ async def _request(
 async def recorded_request(deployment: Deployment, tenant_id: str, session: str) -> InvokeRequest | None:
     """Return the request with which this session was opened before, or None."""
     store = deployment.ports.stores.tenant(tenant_id)
-    claim = await REQUESTS.one(store, checked_text(session, "/session", MAX_CALL_ID_CHARS))
-    received = await store.read(claim.body.run_id, limit=1) if claim else ()
+    claim = await claimed_run(store, checked_text(session, "/session", MAX_CALL_ID_CHARS))
+    received = await store.read(claim.run_id, limit=1) if claim else ()
     body = read_body(received[0]) if received else None
     return parse(InvokeRequest, body["request"]) if body else None
 

@@ -27,6 +27,7 @@ from pydantic import (
     HttpUrl,
     IPvAnyAddress,
     Json,
+    NaiveDatetime,
     PlainValidator,
     StringConstraints,
     WrapValidator,
@@ -114,6 +115,12 @@ class Ordered:
         self.text = self.text.strip()
 
 
+@dataclasses.dataclass(frozen=True)
+class Fixed:
+    amount: int = 500
+    marks: tuple[int, ...] = ()
+
+
 class Part(TypedDict):
     name: str
     amount: NotRequired[int]
@@ -137,7 +144,22 @@ class Cash(BaseModel):
     limit: int = 1
 
 
-ALONE = (Money, Rate, Order, Aliased, Part)
+class Train(BaseModel):
+    kind: Literal["train"] = "train"
+    limit: int = 9
+
+
+class Plane(BaseModel):
+    kind: Literal["plane"] = "plane"
+    limit: int = 1
+
+
+class Valued(BaseModel):
+    model_config = ConfigDict(use_enum_values=True)
+    colour: Colour = Colour.RED
+
+
+ALONE = (Money, Rate, Order, Aliased, Part, Fixed, Valued)
 """Where a function takes one of these alone, Pydantic AI shows its members as the arguments."""
 
 
@@ -181,6 +203,15 @@ KEPT: dict[str, tuple[Any, Any, dict[str, Any], Any]] = {
         {"x": {"kind": "cash"}},
         {"kind": "cash", "limit": 1},
     ),
+    "a default of the alternative that its discriminator names": (
+        list[Annotated[Train | Plane, Field(discriminator="kind")]],
+        NO_DEFAULT,
+        {"x": [{"kind": "plane"}]},
+        [{"kind": "plane", "limit": 1}],
+    ),
+    "a default that is a frozen dataclass": (Fixed, Fixed(), {}, {"amount": 500, "marks": []}),
+    "an enumeration that is kept as its value": (Valued, NO_DEFAULT, {"x": {}}, {"colour": "red"}),
+    "keys of an enumeration": (dict[Colour, int], NO_DEFAULT, {"x": {"red": 1}}, {"red": 1}),
     "an optional member without a default": (Part, NO_DEFAULT, {"x": {"name": "a"}}, {"name": "a"}),
     "a whole number for an integer": (int, NO_DEFAULT, {"x": 5.0}, 5),
     "an integer for a number": (float, NO_DEFAULT, {"x": 5}, 5),
@@ -203,6 +234,10 @@ NOT_A_CALL: dict[str, tuple[Any, Any]] = {
     "one for a truth value": (bool, 1),
     "a fraction for an integer": (int, 5.5),
     "true for a literal one": (Literal[1], True),
+    "an alternative that its discriminator does not name": (
+        list[Annotated[Train | Plane, Field(discriminator="kind")]],
+        [{"limit": 3}],
+    ),
     "an instant with an offset of zero": (datetime, "2026-05-04T09:00:00+00:00"),
     "an instant with a fraction of zero": (datetime, "2026-05-04T09:00:00.000000Z"),
     "an instant with a short fraction": (datetime, "2026-05-04T09:00:00.5Z"),
@@ -249,6 +284,7 @@ CHANGING: dict[str, Any] = {
     "a day or an instant": list[date | datetime | None],
     "a text or an id": uuid.UUID | str | None,
     "a literal of an enumeration": Literal[Colour.RED],
+    "an instant without a zone": NaiveDatetime,
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import os
 import py_compile
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -283,3 +284,61 @@ def test_an_adapter_whose_imports_nobody_can_know_is_refused_at_the_start(
     with pytest.raises(InvalidSettings) as refused:
         run(shop_with(code, tmp_path).open())
     assert refused.value.problems[0].code == reason
+
+
+PROGRAM = """
+import contextos
+from contextos.adapters.code import SourceCode
+{imports}
+
+
+class Bank:
+    def __init__(self, given):
+        self.given = given
+
+    @contextos.read()
+    def pay(self, amount: int) -> int:
+        \"\"\"Pay.\"\"\"
+        return payable(amount)
+
+
+def made(given):
+    @contextos.read()
+    def pay(amount: int) -> int:
+        \"\"\"Pay.\"\"\"
+        return given(amount)
+
+    return contextos.toolset("bank", [pay])
+
+
+def pins(adapter):
+    code = SourceCode()
+    print(code.adapter(adapter), code.packages(adapter)())
+"""
+HANDED = {
+    "an object": "bank.contextos.tools_of(bank.Bank(rates.Rates()))",
+    "a method": "bank.contextos.tools_of(bank.Bank({'a': rates.Rates().payable}))",
+    "a function": "bank.made(rates.payable)",
+    "an argument": "bank.made(functools.partial(map, rates.payable))",
+    "one beside a proxy, which has every attribute": (
+        "bank.contextos.tools_of(bank.Bank([xmlrpc.client.ServerProxy('http://a'), rates.payable]))"
+    ),
+}
+"""What a program hands to the code of a tool, which does not import it."""
+START = "import functools, xmlrpc.client\nfrom app import bank, rates\n"
+
+
+@pytest.mark.parametrize("program", ["start.py", "-m app.bank"])
+def test_a_tool_of_an_application_is_bound_to_what_was_handed_to_it(program: str, tmp_path: Path) -> None:
+    imports, last = ("from .rates import payable", "pins(made(payable))") if "-m" in program else ("", "")
+    put(tmp_path / "app" / "__init__.py", "")
+    put(tmp_path / "app" / "bank.py", PROGRAM.format(imports=imports) + last)
+    put(tmp_path / "start.py", START + "".join(f"bank.pins({one})\n" for one in HANDED.values()))
+    said = []
+    for code in (HONEST, TENFOLD):
+        put(tmp_path / "app" / "rates.py", f"{code}\n\nclass Rates:\n    def payable(self, amount): return amount\n")
+        command = [sys.executable, *program.split()]
+        run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, text=True, timeout=60)
+        said.append(run.stdout.splitlines())
+    assert "None" not in str(said)
+    assert [one for one, other in zip(*said, strict=True) if one == other] == [], "an approval is bound to these"

@@ -3,7 +3,8 @@
 For adapters that the settings name the loader read the files, and their digest covers them all. An adapter that the
 embedding application made as an object has no list of files: its digest covers the modules of its class, of the
 functions and adapters in its attributes, of the class whose method such a function is, and of what a framework's tool
-calls in the end. What the code imports beside these files is read again whenever it is asked about (`packages`).
+calls in the end. What the code imports beside these files is read again whenever it is asked about (`packages`), and
+so is the module of what was given to a function: in its closure, its arguments or the attributes of its object.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -31,6 +32,9 @@ _DATA: Final = frozenset(
     | {AdapterDefinition, CapabilityDefinition}
 )
 """Types whose values are neither functions nor adapters."""
+
+_GIVEN: Final = "given:"
+"""The label of a module that counts as if the code imported it."""
 
 RUNTIME_FOLDER: Final = Path(__file__).parents[1]
 """The folder of the installed runtime."""
@@ -53,6 +57,7 @@ class SourceCode:
         self._loaded = tuple((adapter, one.code_digest) for one in loaded for adapter in one.adapters)
         self._loaded_packages = tuple((adapter, one.packages) for one in loaded for adapter in one.adapters)
         self._packages: dict[frozenset[str], PackageFiles] = {}
+        self._consists: dict[int, tuple[Adapter, frozenset[str]]] = {}
         # Threads that begin at once read the files once.
         self._reading = threading.Lock()
         self._modules: dict[str, str | None] = {}
@@ -62,7 +67,7 @@ class SourceCode:
         return self._runtime
 
     def adapter(self, adapter: Adapter) -> str | None:
-        parts = dict(self._parts(adapter, set()))
+        parts = {name: one for name, one in self._parts(adapter, set()) if not name.startswith(_GIVEN)}
         # An adapter of the runtime is what its definition says, unless functions are in it: then it is their code.
         if None in parts.values() or (not parts and next(_held(adapter), None) is not None):
             return None
@@ -74,10 +79,14 @@ class SourceCode:
         """
         found = next((one for known, one in self._loaded_packages if known is adapter), None)
         if found is None:
-            modules = frozenset(name for name, _ in self._parts(adapter, set()) if name != "loaded")
-            if not modules:
-                return None
             with self._reading:
+                # What an object holds when it is first asked about: a client that it makes later changes no pin.
+                if id(adapter) not in self._consists:
+                    names = frozenset(name for name, _ in self._parts(adapter, set()) if name != "loaded")
+                    self._consists[id(adapter)] = adapter, names
+                modules = self._consists[id(adapter)][1]
+                if all(name.startswith(_GIVEN) for name in modules):
+                    return None
                 found = self._packages.get(modules) or self._packages.setdefault(modules, _packages_of(modules))
         return found.now
 
@@ -92,6 +101,7 @@ class SourceCode:
             return
         if isinstance(value, functools.partial):
             yield from self._parts(value.func, seen)
+            yield from self._given([value])
         elif inspect.isroutine(value):
             innermost = inspect.unwrap(value)
             # A slot of a class that is written in C has no module of its own.
@@ -99,9 +109,11 @@ class SourceCode:
             yield from self._module(owner.__module__)
             for used in getattr(innermost, USES, ()):
                 yield from self._parts(used, seen)
+            yield from self._given(_closed_over(innermost))
             if inspect.ismethod(innermost):
                 for kind in type(innermost.__self__).__mro__[:-1]:
                     yield from self._module(kind.__module__)
+                yield from self._given(_attributes(innermost.__self__))
         elif parameters := get_args(value):
             for one in parameters:
                 yield from self._parts(one, seen)
@@ -114,6 +126,17 @@ class SourceCode:
                 yield from self._module(kind.__module__)
             for held in _held(value):
                 yield from self._parts(held, seen)
+            yield from self._given(_attributes(value))
+
+    def _given(self, values: Iterable[Any]) -> Iterator[tuple[str, str | None]]:
+        """Yield the modules of values, and of those in them, to which other code was given than it imports."""
+        for value in values:
+            for one in _inside(value):
+                kinds = _kinds(one)
+                if str(kinds[0].__module__).partition(".")[0] == "contextos":
+                    continue
+                for name, code_digest in (found for kind in kinds for found in self._module(kind.__module__)):
+                    yield (name, code_digest) if name == "__main__" else (f"{_GIVEN}{name}", "")
 
     def _module(self, name: str | None) -> Iterator[tuple[str, str | None]]:
         top = str(name).partition(".")[0]
@@ -127,14 +150,43 @@ class SourceCode:
 
 def _held(value: Any) -> Iterator[Any]:
     """Yield the functions and adapters in the attributes of an adapter, and in mappings there."""
-    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-    attributes = {**{name: getattr(value, name, None) for name in slots}, **getattr(value, "__dict__", {})}
-    for held in attributes.values():
+    for held in _attributes(value):
         for one in held.values() if isinstance(held, Mapping) else (held,):
             if type(one) not in _DATA and (
                 inspect.isroutine(one) or isinstance(one, functools.partial) or _is_adapter(one)
             ):
                 yield one
+
+
+def _kinds(value: Any) -> Sequence[Any]:
+    """What has the code of a value: a function, or the classes of an object or of a method."""
+    innermost = value
+    # A proxy has every attribute that it is asked for.
+    if inspect.getattr_static(innermost, "__wrapped__", None) is not None:
+        innermost = inspect.unwrap(innermost)
+    if inspect.isroutine(innermost) and not inspect.ismethod(innermost):
+        return (getattr(innermost, "__objclass__", innermost),)
+    owner = innermost.__self__ if inspect.ismethod(innermost) else innermost
+    return (owner if isinstance(owner, type) else type(owner)).__mro__
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, functools.partial):
+        return value.func, *value.args, *value.keywords.values()
+    if type(value) is dict:
+        return [*value.values()]
+    return value if type(value) in (list, tuple, set, frozenset) else (value,)
+
+
+def _closed_over(function: Any) -> Iterator[Any]:
+    for cell in getattr(function, "__closure__", None) or ():
+        with suppress(ValueError):  # it is empty
+            yield cell.cell_contents
+
+
+def _attributes(value: Any) -> list[Any]:
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    return [*(getattr(value, name, None) for name in slots), *getattr(value, "__dict__", {}).values()]
 
 
 def _is_adapter(value: Any) -> bool:
@@ -145,10 +197,13 @@ def _is_adapter(value: Any) -> bool:
 
 def _packages_of(modules: Collection[str]) -> PackageFiles:
     """The files that these loaded modules can run beside their own."""
-    found = Imports()
+    given = {one.removeprefix(_GIVEN) for one in modules if one.startswith(_GIVEN)}
+    found = Imports(frozenset(given.difference(modules)))
     for name in sorted(modules):
         module = sys.modules.get(name)
         file = getattr(module, "__file__", None)
+        # A package's module that runs as the program (`python -m`) imports from its package.
+        name = getattr(getattr(module, "__spec__", None), "name", name)
         if isinstance(file, str) and file.endswith(".py"):
             with suppress(OSError, SyntaxError):
                 is_package = hasattr(module, "__path__")

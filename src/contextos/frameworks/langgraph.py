@@ -16,7 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 from langgraph.types import interrupt
-from pydantic import BaseModel, PrivateAttr, ValidationError
+from pydantic import BaseModel, PrivateAttr, PydanticUserError, ValidationError
 
 from contextos.contracts.ports.gates import ToolGate, Waiting
 from contextos.errors import InvalidInput, Problem
@@ -175,4 +175,8 @@ def _arguments_of(tool: BaseTool, hints: Mapping[str, Any]) -> tuple[type[BaseMo
     if needs:
         detail = f"it needs {', '.join(sorted(needs))}, which only a graph's run has"
         refuse_tool(tool.name, "needs_agent", (), detail, _CLOSE_OVER)
-    return model, shown if isinstance(shown, dict) else shown.model_json_schema()
+    try:
+        return model, shown if isinstance(shown, dict) else shown.model_json_schema()
+    except PydanticUserError as error:
+        detail = f"its arguments have no JSON form: {str(error).partition(chr(10))[0][:200]}"
+        refuse_tool(tool.name, "no_json_form", ("arguments",), detail, "use JSON types, or a model of them")

@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from enum import Enum
+from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -109,7 +110,7 @@ def _below(node: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tuple[s
 def _fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
     """What a part of a type does to a value, and the remedy; None if it keeps it."""
     kind = node["type"]
-    if kind.startswith("function-") and not (kind == "function-after" and _is_check(node["function"]["function"])):
+    if kind.startswith("function-") and not (kind == "function-after" and _keeps(node)):
         what = getattr(node["function"]["function"], "__qualname__", "a function")
         return f"has a validator (`{what[:80]}`), which can change the value after it was judged", _PLAIN_REMEDY
     if kind not in _INSIDE:
@@ -122,12 +123,15 @@ def _fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
         return "has keys that are not texts, and JSON has others", "use `dict[str, ...]`"
     if kind == "default":
         return _default_fault(node)
+    if node.get("tz_constraint") == "naive":
+        return "takes no time zone, and a time in JSON has one", "use `datetime`, and remove its zone in the function"
     if kind == "union" and len(_texts(node)) > 1:
         return "has alternatives that the same text fits", "use `str`, and read it in the function"
     if kind == "literal" and any(isinstance(one, Enum) and not isinstance(one, str | int) for one in node["expected"]):
         return "is a literal of an enumeration, which no JSON is", "write its value, such as `Literal['red']`"
     if node.get("custom_init") or node.get("post_init"):
-        return "has an `__init__`, `__post_init__` or `model_post_init`, which can change the value", _PLAIN_REMEDY
+        made_by = "`__init__`, `__post_init__`, `model_post_init` or private attribute"
+        return f"has an {made_by}, which can change the value", _PLAIN_REMEDY
     if node.get("init") is False or node.get("init_only"):
         return "has a field that a caller does not give, or that is not kept", "make it in the function"
     if not isinstance(node.get("validation_alias", ""), str) or (
@@ -147,7 +151,7 @@ def _texts(node: Mapping[str, Any]) -> frozenset[str]:
 def _default_fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
     if "default_factory" in node or node.get("on_error", "raise") != "raise":
         detail = "has a default that is made during the call, so that nobody can judge it before"
-        return detail, "state the default itself, or make the value in the function"
+        return detail, "state the default itself (in a dataclass a tuple or None), or make the value in the function"
     try:
         to_jsonable_python(node.get("default"))
     except PydanticSerializationError:
@@ -155,7 +159,11 @@ def _default_fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _is_check(function: Any) -> bool:
+def _keeps(node: Mapping[str, Any]) -> bool:
+    """Whether a function that a type ends in returns what it got, as JSON: a check, or the value of an enumeration."""
+    function = node["function"]["function"]
+    if isinstance(function, attrgetter):
+        return bool(node["schema"]["type"] == "enum")
     plain = function.func if isinstance(function, functools.partial) else function
     return getattr(plain, "__module__", None) in _CHECKS
 
@@ -251,7 +259,7 @@ def as_json(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {name: as_json(one) for name, one in value.items()}
+        return {as_json(name): as_json(one) for name, one in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [as_json(one) for one in value]
     return value

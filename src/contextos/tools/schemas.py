@@ -113,8 +113,7 @@ class _SchemaReader:
             node = {**self.definitions[name], **node}
             return self.closed(node, at, (*inside, name))
         node.pop("title", None)
-        # `oneOf` over closed objects says all that a discriminator says.
-        node.pop("discriminator", None)
+        discriminator = node.pop("discriminator", None)
         if not node.keys() & _TYPED:
             self.refuse("any_value", at, "it accepts any value", "give it a type other than `Any` and `object`")
         if unsafe := scan_unsafe(node.get("description", ""), declared_text=True):
@@ -124,6 +123,10 @@ class _SchemaReader:
                 node[keyword] = [
                     self.closed(one, (*at, keyword, index), inside) for index, one in enumerate(node[keyword])
                 ]
+        if isinstance(discriminator, Mapping):
+            # `oneOf` over closed objects says all else that it says.
+            for one in node.get("oneOf", ()):
+                _require(one, discriminator.get("propertyName"))
         if "enum" not in node and "const" not in node:
             node = self._bounded(node, at, inside)
         return node
@@ -178,7 +181,17 @@ class _SchemaReader:
         node["additionalProperties"] = others and self.closed(others, (*at, "*"), inside)
         if others or "patternProperties" in node:
             node.setdefault("maxProperties", self.bounds.max_keys)
+            if "$ref" in node.get("propertyNames", ()):
+                node["propertyNames"] = self.closed(node["propertyNames"], (*at, "*"), inside)
             node.setdefault("propertyNames", {"maxLength": MAX_KEY_CHARS})
 
     def refuse(self, code: str, at: tuple[str | int, ...], detail: str, remedy: str) -> NoReturn:
         refuse_tool(self.tool, code, at, f"{'.'.join(map(str, at))}: {detail}", remedy)
+
+
+def _require(alternative: dict[str, Any], name: Any) -> None:
+    """Require the member by which one of several alternatives is chosen: a type never fills in its default."""
+    if name in alternative.get("properties", {}):
+        chosen = {keyword: one for keyword, one in alternative["properties"][name].items() if keyword != "default"}
+        alternative["properties"] = {**alternative["properties"], name: chosen}
+        alternative["required"] = [*alternative.get("required", ()), *({name} - set(alternative.get("required", ())))]

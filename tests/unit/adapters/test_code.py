@@ -85,6 +85,17 @@ def test_a_wrapper_around_a_loaded_adapter_keeps_the_digest_of_what_was_loaded(t
     assert len(set(digests)) == 2
 
 
+def test_what_an_object_makes_later_changes_no_pin() -> None:
+    code, adapter = SourceCode(), Wrapper(function())
+    first = code.packages(adapter)
+    adapter.client = pytest.Module
+    assert code.packages(adapter) == first
+    assert SourceCode().packages(adapter) != first
+    scripted: Any = ScriptedAdapter(definition(), {})
+    scripted.client = pytest.Module
+    assert code.packages(scripted) is None, "it is an adapter of the runtime"
+
+
 def test_threads_that_begin_at_once_read_what_an_adapter_imports_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
     adapter, read_packages = function(), source_code._packages_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -113,6 +113,16 @@ def test_what_cannot_be_derived_is_refused_with_what_to_write(case: str) -> None
 def test_a_read_that_asks_for_approval_is_refused() -> None:
     with pytest.raises(InvalidTool, match="asks for approval"):
         govern(Tool(lookup, requires_approval=True), risk="read")
+
+
+def test_a_tool_of_langchain_whose_arguments_have_no_json_form_is_refused() -> None:
+    def look(on: Collection[int]) -> str:
+        """Look."""
+        return str(on)
+
+    with pytest.raises(InvalidTool) as refused:
+        govern(StructuredTool.from_function(look), risk="read")
+    assert refused.value.problems[0].code == "no_json_form"
 
 
 AGENTS_OWN: dict[str, tuple[Mapping[str, Any], str]] = {

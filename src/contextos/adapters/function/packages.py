@@ -9,6 +9,7 @@ when it starts (`.pth`, `sitecustomize`) is bound for all. The standard library 
 
 from __future__ import annotations
 
+import csv
 import os
 import pkgutil
 import re
@@ -134,11 +135,12 @@ class _Closure:
             places = self.origins[top] = _origins(spec, top)
             if places is not None and _is_standard(spec, places):
                 continue
-            for owner in _owners().get(top, ()):
-                self._require(owner, named=True)
             if places is None:
                 self.absent.add(top)
-            elif not places:
+                continue
+            for owner in _owners().get(top, ()):
+                self._require(owner, named=True)
+            if not places:
                 self.without_files.add(top)
             else:
                 self._module(name, spec, places)
@@ -313,7 +315,10 @@ def _installed_in(sign: tuple[object, ...]) -> Sequence[tuple[str, Collection[st
 
 def _tops(of: metadata.Distribution) -> Collection[str]:
     stated = (of.read_text("top_level.txt") or "").split()
-    return stated or {one.parts[0].removesuffix(".py") for one in of.files or () if one.suffix == ".py"}
+    # A path for each of some ten thousand files would be most of the time of a start.
+    paths = [row[0] for row in csv.reader((of.read_text("RECORD") or "").splitlines()) if row]
+    listed = paths or [one.as_posix() for one in of.files or ()]
+    return stated or {one.partition("/")[0].removesuffix(".py") for one in listed if one.endswith(".py")}
 
 
 def _plain(name: str) -> str:

@@ -5,6 +5,7 @@ Source: issue K1b, class I; docs/events.md, "What is promised".
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from contextos.application.subscriptions import PROBE_US
 from contextos.contracts.documents.subscriptions import SUBSCRIPTIONS, UNDELIVERED
 from contextos.errors import ContextOSError, DestinationGone, InvalidInput, LostReply, Problem, Unavailable
+from contextos.operations.deployment import wake_orphans
+from tests.e2e.test_heartbeats import two
 from tests.unit.application.outbox.test_sending import Receiver, outbox
 from tests.world import TENANT, open_world, request, run
 
@@ -105,5 +108,24 @@ def test_a_receiver_that_says_it_is_gone_is_called_never_again(tmp_path: Path, s
         assert known is not None
         assert "under another name" in known.body.ended
         await world.aclose()
+
+    run(act())
+
+
+@pytest.mark.parametrize("mode", ["batch", "long_running"])
+def test_what_a_killed_server_was_answering_is_due_at_once(tmp_path: Path, stores: str, mode: str) -> None:
+    async def act() -> None:
+        both = await two(tmp_path, mode=mode, stores=stores)
+        due = both.world.stores.due
+        await both.later(5_000_000, beating=False)
+        await wake_orphans(both.other)
+        assert [run_id async for _, run_id in due(both.world.clock.now_us(), limit=9)] == []
+        both.other.ports = replace(both.other.ports, alive=lambda owner: owner != "worker_a")
+        await wake_orphans(both.other)
+        assert [run_id async for _, run_id in due(both.world.clock.now_us(), limit=9)] == [both.run_id]
+        assert await both.taken_over()
+        await both.finished()
+        assert len(both.world.refunds()) == 1
+        await both.world.aclose()
 
     run(act())

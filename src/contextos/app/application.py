@@ -42,7 +42,7 @@ from contextos.errors import InvalidArtifact, Problem
 from contextos.files import read_regular_file
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import initialise_tenant, publish_artifact
-from contextos.operations.deployment import Deployment, DrivenRun, due_runs
+from contextos.operations.deployment import Deployment, DrivenRun, due_runs, wake_orphans
 from contextos.operations.gate.gate import Gate
 from contextos.operations.gate.opening import only, open_session
 from contextos.operations.witness import WitnessPublisher
@@ -206,6 +206,7 @@ class App:
             clock,
             PostgresClaims(self.settings.store, self.owner.id, clock, limits),
             on_dead=self.owner.set_dead,
+            wake_orphans=partial(wake_orphans, self.deployment),
             witness=_publisher(self.deployment, self.witness_publisher),
             heartbeat=self.deployment.send_heartbeats,
             limits=SharedLimits(max_drives=max_drives, claims=limits),

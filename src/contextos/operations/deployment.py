@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -24,7 +25,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.memory import MemoryProposal, ReviewRefused
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import Advance, AgentMessage, Entry
+from contextos.contracts.journal import Advance, AgentMessage, Batch, Entry
 from contextos.contracts.ports.concurrency import Sequential
 from contextos.contracts.scope import CODE, PACKAGES, RUNTIME
 from contextos.control.artifact_repository import ActiveSeal
@@ -383,4 +384,19 @@ async def due_runs(deployment: Deployment, *, limit: int = 1000) -> AsyncIterato
             yield tenant_id, run_id
 
 
-__all__ = ["Deployment", "DeploymentConfig", "DrivenRun", "Ports", "due_runs"]
+async def wake_orphans(deployment: Deployment) -> None:
+    """Make the runs due whose driver is dead, such as those that a killed server was answering, so that the workers
+    share them as any others. Raises `Unavailable`.
+    """
+    ports = deployment.ports
+    async for tenant_id, run_id in due_runs(deployment):
+        store = ports.stores.tenant(tenant_id)
+        lease = await LEASES.one(store, run_id)
+        if lease and lease.body.until_us > 0 and not ports.alive(lease.body.owner):
+            # A commit of its driver says that it lives after all.
+            with suppress(Conflict):
+                fence = LEASES.check(run_id, lease.version)
+                await store.commit(Batch(run=run_id, writes=(fence,), wake_at_us=ports.clock.now_us()))
+
+
+__all__ = ["Deployment", "DeploymentConfig", "DrivenRun", "Ports", "due_runs", "wake_orphans"]

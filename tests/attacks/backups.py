@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 TABLES = ("segments", "journal", "heads", "documents", "runs", "graph_commits", "nodes", "edges")
 
-Backup = Callable[[], Callable[[], None]]
-"""Takes a backup of the store, and returns what puts it back. No process has the store open then."""
+Backup = Callable[[Path], Callable[[], None]]
+"""Takes a backup of the store of the workspace at this path, and returns what puts it back while nobody has it open."""
 
 
 def backup_of_file(path: Path) -> Callable[[], None]:

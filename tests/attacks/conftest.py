@@ -135,9 +135,9 @@ async def _filled(path: Path) -> None:
 
 
 @pytest.fixture
-def backup(request: pytest.FixtureRequest, stores: str, initialised: Shop) -> Backup:
-    """Takes a backup of the store of the initialised workspace, and returns what puts it back."""
+def backup(request: pytest.FixtureRequest, stores: str) -> Backup:
+    """Takes a backup of the store of the workspace at a path, and returns what puts it back."""
     if stores == "sqlite":
-        return lambda: backup_of_file(initialised.path)
+        return backup_of_file
     database = request.getfixturevalue("database")
-    return lambda: backup_of_database(database)
+    return lambda _path: backup_of_database(database)

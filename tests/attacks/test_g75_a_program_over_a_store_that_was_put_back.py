@@ -70,7 +70,7 @@ async def paid_once_and_put_back(shop: Shop, backup: Backup) -> tuple[str, str]:
     async with contextos.open(shop.path) as app:
         waiting = await app.deployment.invoke(request(4200, "req_1"))
         binding = waiting.waiting["binding_digest"]
-    put_back = await asyncio.to_thread(backup)
+    put_back = await asyncio.to_thread(backup, shop.path)
     async with contextos.open(shop.path) as app:
         await approve(shop.path, app, waiting.run_id, binding)
         assert (await app.deployment.view(TENANT, waiting.run_id)).state == "completed"

@@ -118,7 +118,7 @@ class App:
         )
 
     def listed_tenants(self) -> tuple[str, ...] | None:
-        """Return the tenants that the directory lists, sorted; None if it lists none, which the port does not ask for."""
+        """Return the tenants that the directory lists, sorted, or None: the port does not ask for a list."""
         listed = getattr(self.deployment.ports.directory, "tenants", None)
         return None if listed is None else tuple(sorted(listed()))
 

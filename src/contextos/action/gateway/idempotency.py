@@ -246,6 +246,14 @@ def predates_epoch(operation: Mapping[str, Any], first_us: int) -> bool:
     return "epoch" in operation and first_us <= int(operation["epoch"]["since_us"])
 
 
+def can_be_done_before(operation: Mapping[str, Any], rule: Idempotency) -> bool:
+    """Return whether a run that the store lost in a restore can have done this operation: its key does not depend on
+    the run, and the other system can be asked.
+    """
+    restored = "epoch" in operation and bool(operation["epoch"]["since_us"])
+    return restored and rule.scope != "run" and rule.strategy == "lookup"
+
+
 def release_key(claimed: Write) -> Write:
     """Build the write that releases the key of an operation of which nothing was sent."""
     ((_, claim),) = OPERATIONS.written((claimed,))

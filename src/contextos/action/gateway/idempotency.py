@@ -234,6 +234,11 @@ def is_same_epoch(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     return _epoch_id(before) == _epoch_id(now)
 
 
+def is_in_epoch(before: Mapping[str, Any], now: StoredDocument[Epoch] | None) -> bool:
+    """Return whether the store, whose epoch is `now`, was not restored since a look-up."""
+    return is_same_epoch(before, {"epoch": _epoch(now)})
+
+
 def _epoch_id(operation: Mapping[str, Any]) -> str:
     return str(operation["epoch"]["id"]) if "epoch" in operation else ""
 

@@ -19,7 +19,7 @@ from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.model import MAX_COUNT
 from contextos.contracts.ports.outside import Clock, Entropy, Keys
 from contextos.contracts.ports.storage import Stores
-from contextos.errors import InvalidInput, InvalidSettings, Problem, SignatureInvalid, Unavailable
+from contextos.errors import InvalidInput, InvalidSettings, Problem, SignatureInvalid, StoreRestored, Unavailable
 from contextos.trust.approvals.people import state_directory
 from contextos.trust.seal import KeyRing, open_sealed, seal
 
@@ -98,7 +98,11 @@ class SignedDirectory(FileDirectory):
         version, content = self._version, self._digest
         found_tenant: dict[str, Any] = tenants[tenant_id]
         listed = found_tenant["approvers"]
-        newest = await state_directory(self._lines, tenant_id, version, content, listed, write=not self._read_only)
+        try:
+            newest = await state_directory(self._lines, tenant_id, version, content, listed, write=not self._read_only)
+        except StoreRestored:
+            # Nothing is written until an operator records the restore, whom this version lists.
+            newest = await state_directory(self._lines, tenant_id, version, content, listed, write=False)
         if version < newest[0]:
             raise _unavailable(f"it has the version {version}, and version {newest[0]} was used before")
         if version == newest[0] and content != newest[1]:

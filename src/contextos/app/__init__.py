@@ -7,6 +7,8 @@ stand-ins, and every record made under one names it.
 Invariants, with the tests that prove them:
 
 - Records name the stand-ins in use; none is used in the profile `service`. `tests/attacks/test_e29_ports_in_use.py`
+- A store that lacks what its witness has is not opened for a program, and no run of it is driven.
+  `tests/attacks/test_g75_a_program_over_a_store_that_was_put_back.py`
 - What was opened is closed, also after an error. `tests/unit/app/test_opening.py`
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -38,7 +39,7 @@ from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.engine.resume import PATIENCE_S, drive_due_runs
 from contextos.engine.run_watch import RunWatch
 from contextos.engine.sweeper import PublishHeads
-from contextos.errors import InvalidArtifact, Problem
+from contextos.errors import InvalidArtifact, Problem, Unavailable
 from contextos.files import read_regular_file
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import initialise_tenant, publish_artifact
@@ -48,6 +49,7 @@ from contextos.operations.gate.opening import only, open_session
 from contextos.operations.witness import WitnessPublisher
 from contextos.queries.run_events import RunEventName
 from contextos.settings import Settings, invalid_setting
+from contextos.telemetry.logs import error_fields
 from contextos.trust.seal import open_sealed, seal
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from contextos.packs.expansion import Expansion
 
 MAX_ARTIFACT_BYTES: Final = 8 << 20
+_LOG: Final = logging.getLogger("contextos.app")
 
 
 @dataclass(slots=True)
@@ -114,17 +117,22 @@ class App:
             trace=trace,
         )
 
+    def listed_tenants(self) -> tuple[str, ...] | None:
+        """Return the tenants that the directory lists, sorted, or None: the port does not ask for a list."""
+        listed = getattr(self.deployment.ports.directory, "tenants", None)
+        return None if listed is None else tuple(sorted(listed()))
+
     def tenants(self) -> tuple[str, ...]:
         """Return the tenants that the directory lists, sorted.
 
         Raises:
             InvalidSettings: the directory has no method `tenants`, which the port does not ask for.
         """
-        listed = getattr(self.deployment.ports.directory, "tenants", None)
+        listed = self.listed_tenants()
         if listed is None:
             detail = "the directory lists no tenants, so nothing can be done in each of them"
             raise invalid_setting("/directory", "no_tenants", detail, "give it a method `tenants`, or name one tenant")
-        return tuple(sorted(listed()))
+        return listed
 
     async def sign_in(self, tenant_id: str, token: str, *, agent_id: str, session: str = "") -> SignedIn:
         """Verify the OIDC token of a user, who delegates to the agent `agent_id`; the directory knows the user until it
@@ -444,3 +452,15 @@ async def publish_heads(witness_publisher: WitnessPublisher, deployment: Deploym
     """Publish the heads of the tenants that were active lately to the witness. Raises as `WitnessPublisher.publish`."""
     await witness_publisher.publish(deployment.tenants())
     deployment.heads_published()
+
+
+async def ask_witness(witness_publisher: WitnessPublisher, tenant_id: str) -> None:
+    """Ask the witness about a tenant that this process uses for the first time. One that does not answer is logged.
+
+    Raises:
+        Integrity: the streams of the tenant lack what was witnessed, as after a backup was put back.
+    """
+    try:
+        await witness_publisher.check_once(tenant_id)
+    except Unavailable as error:
+        _LOG.warning("witness not asked", extra=error_fields(error))

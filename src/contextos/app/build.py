@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from contextos.adapters.code import SourceCode
 from contextos.adapters.encrypted_keys import Pkcs8Files
 from contextos.adapters.function.adapter import log_fault
 from contextos.adapters.key_files import KeyFiles
-from contextos.app.application import App, local_engine
+from contextos.app.application import App, ask_witness, local_engine
 from contextos.app.given import (
     GivenPorts,
     SystemEntropy,
@@ -38,7 +39,7 @@ from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.engine.run_watch import RunWatch
 from contextos.operations.deployment import Deployment, DeploymentConfig
-from contextos.operations.ports import Ports
+from contextos.operations.ports import Ports, no_witness
 from contextos.operations.witness import WitnessPublisher
 from contextos.settings import Settings, check_settings, is_postgres_url
 from contextos.slots.steps import ArtifactSlots
@@ -111,6 +112,7 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         if directory is None:
             directory = await directory_of(settings, stores, keys, clock, entropy, read_only=read_only)
         watch = RunWatch(stores, keys)
+        publisher = WitnessPublisher(stores, witness, keys, clock, entropy, place) if witness else None
         ports = Ports(
             stores=watch.watched(),
             clock=clock,
@@ -132,10 +134,10 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
             report_fault=log_fault,
             approval_logins=approval_logins_of(settings, clock),
             telemetry=telemetry,
+            ask_witness=partial(ask_witness, publisher) if publisher else no_witness,
         )
         breakers = CircuitBreakers(settings.pressure, threading.Lock())
         deployment = Deployment(ports=ports, config=_config(settings, unsafe), breakers=breakers)
-        publisher = WitnessPublisher(stores, witness, keys, clock, entropy, place) if witness else None
         on_failure.pop_all()
     engine = local_engine(deployment, publisher)
     return App(settings, deployment, stores, owner, engine, keys, publisher, watch, tuple(owned))

@@ -45,14 +45,16 @@ def open(
     receives each run that ends here. `dev` allows development stand-ins that the settings do not name; records name
     each of them, and the profile `service` has none.
 
-    On entering, the engine starts and drives what is due, and notices are sent to the destinations of the settings
-    (`outbox`). On leaving, also after an error, it stops, the heads are
-    published to the witness, and everything that was opened is closed.
+    On entering, the witness is asked about each tenant that the directory lists, and about any other before its first
+    run is driven. Then the engine starts and drives what is due, and notices are sent to the destinations of the
+    settings (`outbox`). On leaving, also after an error, it stops, the heads are published to the witness, and
+    everything that was opened is closed.
 
     Raises (on entering):
         InvalidSettings: a setting, a port, a key or an adapter is invalid or not allowed here, or the store has other
             policies in force than the settings name.
-        Integrity: what is active in a tenant was changed past the runtime.
+        Integrity: what is active in a tenant was changed past the runtime; or the streams of a tenant lack what their
+            witness has, as after a backup was put back that nobody recorded with `contextos store restored`.
         StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
         Unavailable: the store does not answer.
     """
@@ -80,6 +82,8 @@ class Opening(BothContexts[App]):
             settings = settings if isinstance(settings, Settings) else Settings.read(Path(settings))
             app = await open_app(settings, self._given)
             self._close_later(app, on_failure)
+            for tenant_id in app.listed_tenants() or ():
+                await app.deployment.ports.ask_witness(tenant_id)
             app.engine = app.worker()
             await app.engine.start()
             on_failure.push_async_callback(app.engine.stop)

@@ -111,7 +111,9 @@ class RunDriver:
             NotFound: no such run in this tenant.
             ClockOff: this machine's clock is too far from the store's.
             Unavailable: another process drives the run, or a dependency did not answer.
+            Integrity: the streams of the tenant lack what was witnessed.
         """
+        await self._deployment.ports.ask_witness(tenant_id)
         mine = object()
         for _ in range(MAX_CONFLICTS):
             pause_us = 2_000

@@ -76,11 +76,16 @@ class NoTelemetry:
     def run_replayed(self, tenant_id: str, *, equal: bool) -> None: ...
 
 
+async def no_witness(_tenant_id: str) -> None:
+    """Asks nobody."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """The external systems that a deployment uses. `alive` returns whether the process that owns a lease exists.
 
-    `report_fault` receives each exception that an adapter raised and that its port does not allow.
+    `report_fault` receives each exception that an adapter raised and that its port does not allow. `ask_witness` is
+    called with the tenant before a run is driven, and raises `Integrity` if its streams lack what was witnessed.
     """
 
     stores: Stores
@@ -103,6 +108,7 @@ class Ports:
     report_fault: ReportFault = ignore_fault
     approval_logins: ApprovalLogins | None = None
     telemetry: RunTelemetry = field(default_factory=NoTelemetry)
+    ask_witness: Callable[[str], Awaitable[None]] = no_witness
 
 
 @dataclass(frozen=True, slots=True)

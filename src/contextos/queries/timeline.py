@@ -254,7 +254,8 @@ def _returned(body: Mapping[str, Any]) -> str:
     if envelope.get("error"):
         return f"{envelope['status']}: {displayed(envelope['error']['message'])}"
     changed = "".join(f"; changed {displayed(one)}" for one in envelope.get("mutations", ()))
-    return f"{envelope['status']} {_said(envelope)}{changed}"
+    found = "it was done before the restore, and was not sent again: " if body.get("done_before") else ""
+    return f"{found}{envelope['status']} {_said(envelope)}{changed}"
 
 
 def _said(envelope: Mapping[str, Any]) -> str:

@@ -30,7 +30,14 @@ from contextos.action.gateway.result_validation import AttemptOutcome, result_of
 from contextos.action.quarantine import has_drifted, has_incidents, quarantine_detail
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import call_with
-from contextos.contracts.envelopes.tool import AdapterReply, Settled, ToolCallEnvelope, ToolError, ToolResultEnvelope
+from contextos.contracts.envelopes.tool import (
+    AdapterReply,
+    CallContext,
+    Settled,
+    ToolCallEnvelope,
+    ToolError,
+    ToolResultEnvelope,
+)
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import CLOCK_MARGIN_US, VOID_ANSWER, Parked, Write
 from contextos.contracts.model import final_fields
@@ -256,6 +263,14 @@ class Dispatcher:
             return {**outcome("unknown", None, "its capability is in quarantine since"), "no_record": True}
         remembered = partial(key_is_remembered, self.journal, self.scope, self.ports, delivery)
         try:
+            if mode == "send" and idempotency.can_be_done_before(delivery.call.operation, rule):
+                earlier = await self._done_before(adapter, capability, context)
+                if earlier is not None and has_drifted(capability, earlier):
+                    return {**outcome("unknown", None, "its server changed"), "no_record": True, "drifted": True}
+                if earlier is not None:
+                    return {**outcome("returned", earlier, ""), "done_before": True}
+                if is_late():
+                    return outcome("not_sent", None, "its time was over before it was sent")
             if mode == "send" or (rule.strategy == "keyed" and remembered()):
                 reply: AdapterReply | None = await call_with(adapter, name, envelope.args, secrets or {}, context)
             elif rule.strategy == "lookup":
@@ -288,6 +303,18 @@ class Dispatcher:
         if mode != "send" and rule.strategy == "keyed" and (why := why_inconclusive(reply)):
             return {**outcome("unknown", None, why), "no_record": True}
         return {**outcome("returned", reply, ""), **drift}
+
+    @staticmethod
+    async def _done_before(adapter: Adapter, capability: Capability, context: CallContext) -> AdapterReply | None:
+        """Look up the effect that a lost run had before the restore, or None. Raises `Unavailable`: nothing is known,
+        and nothing is sent.
+        """
+        assert context.idempotency_key is not None, "every write has its key"
+        try:
+            earlier = await adapter.lookup(capability.definition.name, context.idempotency_key, context)
+        except LostReply as lost:
+            raise Unavailable(capability.capability_id, str(lost)) from lost
+        return None if earlier is None or earlier.had_no_effect else earlier
 
     def _outcome_of(self, delivery: Delivery, adapter: Adapter, began_us: int) -> Callable[..., dict[str, Any]]:
         """Return what builds the answer of the current attempt, which began at `began_us` (Unix microseconds)."""

@@ -234,6 +234,11 @@ def is_same_epoch(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     return _epoch_id(before) == _epoch_id(now)
 
 
+def is_in_epoch(before: Mapping[str, Any], now: StoredDocument[Epoch] | None) -> bool:
+    """Return whether the store, whose epoch is `now`, was not restored since a look-up."""
+    return is_same_epoch(before, {"epoch": _epoch(now)})
+
+
 def _epoch_id(operation: Mapping[str, Any]) -> str:
     return str(operation["epoch"]["id"]) if "epoch" in operation else ""
 
@@ -244,6 +249,14 @@ def predates_epoch(operation: Mapping[str, Any], first_us: int) -> bool:
     A restored store does not know what such a run sent after the backup.
     """
     return "epoch" in operation and first_us <= int(operation["epoch"]["since_us"])
+
+
+def can_be_done_before(operation: Mapping[str, Any], rule: Idempotency) -> bool:
+    """Return whether a run that the store lost in a restore can have done this operation: its key does not depend on
+    the run, and the other system can be asked.
+    """
+    restored = "epoch" in operation and bool(operation["epoch"]["since_us"])
+    return restored and rule.scope != "run" and rule.strategy == "lookup"
 
 
 def release_key(claimed: Write) -> Write:

@@ -365,7 +365,8 @@ class ReturnedCall(Model):
     `happened` says whether an effect took place. `waited_us` is how long the run waited for its turn, in
     microseconds. `retry_at_us` is when an open circuit admits the next call. `no_record`: the system answered, and
     its answer does not say what the call did: it knows no such call, or refused it when it was sent again. `drifted`:
-    nothing was sent, because the tool is not as it was published.
+    nothing was sent, because the tool is not as it was published. `done_before`: nothing was sent, because a run that
+    the store lost in a restore had done it.
     """
 
     outcome: Literal["returned", "not_sent", "unknown"]
@@ -377,6 +378,7 @@ class ReturnedCall(Model):
     retry_at_us: Count = 0
     no_record: bool = False
     drifted: bool = False
+    done_before: bool = False
 
 
 class DueRetry(Model):

@@ -69,9 +69,16 @@ async def signer(ports: PeoplePorts, tenant_id: str, person_id: str) -> Approver
 
 async def state_person(ports: SealingPorts, tenant_id: str, person_id: str, person: Approver | None) -> None:
     """Let `control` state that the directory lists `person` so, or not any more, if its last line says otherwise."""
-    store = ports.stores.tenant(tenant_id)
-    if _newest(await store.lines(CONTROL, person_id), ports.keys) != person:
-        await _append(ports, tenant_id, [_listing(person_id, person)])
+    await _commit(ports, tenant_id, await unstated_person(ports, tenant_id, person_id, person))
+
+
+async def unstated_person(
+    ports: SealingPorts, tenant_id: str, person_id: str, person: Approver | None
+) -> tuple[Draft, ...]:
+    """Return the line of `control` that states how the directory lists `person`; empty if its last line says so."""
+    if _newest(await ports.stores.tenant(tenant_id).lines(CONTROL, person_id), ports.keys) == person:
+        return ()
+    return await _sealed(ports, tenant_id, [_listing(person_id, person)])
 
 
 async def state_directory(
@@ -97,7 +104,7 @@ async def state_directory(
         _listing(name, approvers.get(name)) for name, was in in_force.items() if was not in (None, approvers.get(name))
     ]
     used = (DIRECTORY_USED, DIRECTORY_USED, {"version": version, "digest": digest})
-    await _append(ports, tenant_id, [*changed, used])
+    await _commit(ports, tenant_id, await _sealed(ports, tenant_id, [*changed, used]))
     return _newest_directory(await store.lines(CONTROL, DIRECTORY_USED), ports.keys)
 
 
@@ -105,13 +112,19 @@ def _listing(person_id: str, person: Approver | None) -> _Stated:
     return PERSON_LISTED, person_id, {"person": person.to_json() if person else None}
 
 
-async def _append(ports: SealingPorts, tenant_id: str, stated: Iterable[_Stated]) -> None:
+async def _sealed(ports: SealingPorts, tenant_id: str, stated: Iterable[_Stated]) -> tuple[Draft, ...]:
     at_us = await recorded_now_us(ports, tenant_id)
-    shared = []
+    drafts = []
     for kind, key, body in stated:
         draft = Draft(kind, key, at_us, "runtime", b"", ports.entropy.take(SALT_BYTES))
-        shared.append((CONTROL, sealed_act(tenant_id, draft, body, ports.keys)))
-    await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, shared=tuple(shared)))
+        drafts.append(sealed_act(tenant_id, draft, body, ports.keys))
+    return tuple(drafts)
+
+
+async def _commit(ports: SealingPorts, tenant_id: str, drafts: Sequence[Draft]) -> None:
+    if drafts:
+        shared = tuple((CONTROL, draft) for draft in drafts)
+        await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, shared=shared))
 
 
 def _newest(lines: Sequence[Entry], keys: Keys) -> Approver | None:

@@ -20,7 +20,7 @@ from contextos.action.secret_redactor import MIN_SECRET_CHARS, SecretRedactor
 from contextos.adapters.openapi.calls import CredentialSource
 from contextos.contracts.envelopes.tool import Authentication
 from contextos.errors import InvalidSettings, Problem
-from contextos.files import read_regular_file
+from contextos.files import read_private_file
 
 MAX_SECRET_BYTES: Final = 8_192
 _SECRET: Final = re.compile(rf"[!-~](?:[ -~]{{{MIN_SECRET_CHARS - 2},{MAX_SECRET_BYTES}}}[!-~])")
@@ -107,7 +107,7 @@ def _read(name: str, source: CredentialSource, env: Mapping[str, str], folder: P
     else:
         where = f"the file `{source.file}`"
         try:
-            secret = read_regular_file(folder / str(source.file), MAX_SECRET_BYTES).decode().strip()
+            secret = read_private_file(folder / str(source.file), MAX_SECRET_BYTES, at).decode().strip()
         except (OSError, UnicodeDecodeError):
             secret = None
     if secret is None:

@@ -71,6 +71,7 @@ RUN_LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "max_cost_cents": (0, MAX_CENTS),
     "max_payload_bytes": (1, MAX_BYTES),
     "claim_ttl_s": (1, MAX_TTL_S),
+    "credential_ttl_s": (1, MAX_TTL_S),
     "max_session_duration_ms": (1, MAX_COUNT),
 }
 """The smallest and largest value of each field of `RunLimits`."""

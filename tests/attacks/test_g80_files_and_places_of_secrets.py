@@ -30,7 +30,7 @@ def test_a_token_file_that_others_can_read_serves_nobody(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], door: str, mode: int
 ) -> None:
     make_workspace(tmp_path / "shop")
-    (tmp_path / "actor.json").write_text('{"principal": "usr_771"}')
+    (tmp_path / "actor.json").write_text('{"principal_id": "usr_771"}')
     words = {
         "mcp": ["mcp", "serve", "--agent", "agt_support", "--user", "usr_771", "--session", "s1"],
         "slots": ["slots", "serve", "--actor", str(tmp_path / "actor.json")],

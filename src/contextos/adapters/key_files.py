@@ -119,6 +119,10 @@ class KeyFiles:
         """Return whether the key `kid` is trusted for `purpose` and made this signature before it was retired."""
         return self._current().verify(purpose, kid, payload, signature, at_us=at_us)
 
+    def discloses(self, text: str) -> bool:
+        """Return whether a text, or the JSON of a value, has a private half of these keys in it."""
+        return self._current().discloses(text)
+
     def prepare(self, purpose: str, from_us: int) -> NewKey:
         """Make a key that would replace the one that signs for `purpose`; see `RotatingKeys`."""
         if purpose not in PURPOSES:

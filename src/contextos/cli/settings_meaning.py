@@ -58,8 +58,8 @@ MEANING: Final = {
     "workloads": "the SPIFFE trust domains whose workloads can act over HTTP; see `[workloads]` below",
     "credentials": "who issues the credentials of calls whose auth mode is `exchange`; see `[credentials]` below",
     "telemetry": "what is reported to OpenTelemetry and Prometheus (extra `telemetry`); see `[telemetry]` below",
-    "claim_ttl_s": "seconds for which a run's own identity claim is valid, and the longest life of a credential that "
-    "is issued for a call",
+    "claim_ttl_s": "seconds for which the identity claim of a run or of one call is valid",
+    "credential_ttl_s": "the longest life of a credential that is issued for a call, in seconds",
     "pressure": "limits of this process; see `[pressure]` below",
     "max_callers": "requests answered at the same time; more are refused with exit code 4 (`overloaded`)",
     "max_callers_per_tenant": "requests of one tenant answered at the same time, so that other tenants have room",

@@ -191,7 +191,8 @@ class AttemptOutcome:
         effect = self.capability.definition.kind == "write"
         # Time between the reply and the run's next turn counts neither for the call nor for the run.
         waited_us = self.adapter.yielded_turn.waited_us if isinstance(self.adapter, BreakerAdapter) else 0
-        changed = self.cleanse_text(list(reply.mutations)) if reply else []
+        said = list(reply.mutations) if reply else []
+        changed = [UNNAMED if self.cleanse(one)[2] else one for one in self.cleanse_text(said)]
         used = checked.status in ("ok", "completed") and checked.withheld is None
         cited = [tool_ref(envelope.capability_id, envelope.tool_call_id)] if used else []
         wire = {
@@ -207,12 +208,12 @@ class AttemptOutcome:
             **({"withheld": checked.withheld.to_json()} if checked.withheld else {}),
             "artifacts": [],
             "citations": [{"evidence_ref": ref} for ref in cited],
-            "mutations": [UNNAMED if self.cleanse(one)[2] else one for one in changed],
+            "mutations": changed,
             "risk_tags": [envelope.approval_mode_effective] if effect else [],
             "policy_decision_id": envelope.policy_decision_id,
             "latency_ms": max(0, self.clock.now_us() - self.began_us - waited_us) / 1_000,
             "metadata": {
-                "redaction_applied": bool(checked.redacted),
+                "redaction_applied": bool(checked.redacted) or changed != said,
                 "retries": self.retries,
                 "cost_cents": reply.cost_cents if reply else 0,
                 **(

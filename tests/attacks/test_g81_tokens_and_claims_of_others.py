@@ -1,4 +1,4 @@
-"""G81: tokens in the place of references, claims of another run, and sessions that somebody opens with another token."""
+"""G81: tokens in the place of references, claims of another run, and sessions opened with another token."""
 
 from __future__ import annotations
 

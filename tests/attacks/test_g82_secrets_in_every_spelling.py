@@ -44,7 +44,8 @@ def test_a_card_number_over_a_line_break_is_redacted(said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["1000\n2000\n3000\n4000\n", "totals\n12345678\n87654321", "9999\n1111\n2222\n3333", "2026-05-03\n2026-05-04"]
+    "said",
+    ["1000\n2000\n3000\n4000\n", "totals\n12345678\n87654321", "9999\n1111\n2222\n3333", "2026-05-03\n2026-05-04"],
 )
 def test_numbers_below_each_other_stay(said: str) -> None:
     assert redact(said, ["pan"]) == (said, ())

@@ -36,7 +36,8 @@ def development_fault(settings: Settings, bound_to: str | None = None) -> str | 
     if not isinstance(settings.directory, str) or not isinstance(settings.keys, str):
         return "the directory or the keys are no plain files; the development issuer is for workspaces on one machine"
     if is_postgres_url(settings.store) and not _is_local_store(settings.store):
-        return "the store is on another machine, or its URL does not say where; the development issuer is for workspaces on one machine"
+        detail = "the store is on another machine, or its URL does not say where"
+        return f"{detail}; the development issuer is for workspaces on one machine"
     if bound_to is not None and not is_loopback(bound_to):
         return f"`{bound_to[:80]}` can be reached from other machines; the development issuer is for the loopback"
     return None

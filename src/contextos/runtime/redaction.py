@@ -20,7 +20,6 @@ from contextos.control.catalog import Catalog
 from contextos.errors import InvalidInput, Problem
 from contextos.trust.redact import find_secrets, redact, scan_unsafe
 
-
 REDACTED_TOKEN: Final = "[redacted:token]"
 KEY_DISCLOSED: Final = Problem(
     "", "secret", "the text contains a private key of this runtime", "rotate the key, and take the adapter out"

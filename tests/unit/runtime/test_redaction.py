@@ -39,4 +39,8 @@ def test_text_beside_the_output_loses_secrets_too() -> None:
 
 def test_an_output_with_a_secret_is_unsafe_unless_the_pack_redacts_it() -> None:
     assert [one.code for one in cleanse_output(pack({RULES: []}), KEYS, {"a": SECRET})[2]] == ["secret"]
-    assert cleanse_output(pack({RULES: ["secret"]}), KEYS, {"a": SECRET}) == ({"a": "[redacted:secret]"}, ("secret",), ())
+    assert cleanse_output(pack({RULES: ["secret"]}), KEYS, {"a": SECRET}) == (
+        {"a": "[redacted:secret]"},
+        ("secret",),
+        (),
+    )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from contextos.action.breaker_adapter import BreakerAdapter
+from contextos.action.quarantine import has_drifted
 from contextos.action.registry import Registry
 from contextos.contracts.encoding.jcs import canonical, content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING, last_name, resolve_pointer
@@ -195,6 +196,9 @@ class AttemptOutcome:
         changed = [UNNAMED if self.cleanse(one)[2] else one for one in self.cleanse_text(said)]
         used = checked.status in ("ok", "completed") and checked.withheld is None
         cited = [tool_ref(envelope.capability_id, envelope.tool_call_id)] if used else []
+        # An adapter can state a higher cost than the declared one, and none that is lower for a call that was made.
+        least = self.capability.definition.cost_cents
+        cost = max(reply.cost_cents, 0 if has_drifted(self.capability, reply) else least) if reply else least if outcome == "unknown" else 0
         wire = {
             "envelope_version": "contextos.tool_result.v1",
             "tool_call_id": envelope.tool_call_id,
@@ -215,7 +219,7 @@ class AttemptOutcome:
             "metadata": {
                 "redaction_applied": bool(checked.redacted) or changed != said,
                 "retries": self.retries,
-                "cost_cents": reply.cost_cents if reply else 0,
+                "cost_cents": cost if reply else 0,
                 **(
                     {"approver": approval.approver, "approval_evidence_snapshot_hash": approval.evidence_snapshot_hash}
                     if approval
@@ -224,7 +228,6 @@ class AttemptOutcome:
             },
         }
         ToolResultEnvelope.model_validate(wire)
-        cost = reply.cost_cents if reply else (self.capability.definition.cost_cents if outcome == "unknown" else 0)
         return {
             "outcome": outcome,
             "envelope": wire,

@@ -270,7 +270,7 @@ class AdapterReply(Model):
     what was answered cannot be taken. `withheld.pointer` is the place in the answer. An error says that a write had no
     effect, unless something else is beside it.
 
-    `mutations` names the side effects. `cost_cents` is the cost in US cents.
+    `mutations` names the side effects. `cost_cents` is the cost in US cents; what is declared counts where it is lower.
     """
 
     output: OpenObject | None = None

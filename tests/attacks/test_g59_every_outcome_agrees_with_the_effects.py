@@ -159,9 +159,7 @@ class Played:
         if not happened:
             with suppress(InvalidInput):
                 await keep_books(self.app.stores, "acme")
-        found = operator.SettlementInput(
-            happened, TEST_OPERATOR, BOOKS, {"result": "paid"} if happened else None
-        )
+        found = operator.SettlementInput(happened, TEST_OPERATOR, BOOKS, {"result": "paid"} if happened else None)
         await operator.settle_effect(self.app.deployment, "acme", gate.run_id, found, vouch=vouch)
 
 

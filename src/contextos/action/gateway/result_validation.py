@@ -198,7 +198,13 @@ class AttemptOutcome:
         cited = [tool_ref(envelope.capability_id, envelope.tool_call_id)] if used else []
         # An adapter can state a higher cost than the declared one, and none that is lower for a call that was made.
         least = self.capability.definition.cost_cents
-        cost = max(reply.cost_cents, 0 if has_drifted(self.capability, reply) else least) if reply else least if outcome == "unknown" else 0
+        cost = (
+            max(reply.cost_cents, 0 if has_drifted(self.capability, reply) else least)
+            if reply
+            else least
+            if outcome == "unknown"
+            else 0
+        )
         wire = {
             "envelope_version": "contextos.tool_result.v1",
             "tool_call_id": envelope.tool_call_id,

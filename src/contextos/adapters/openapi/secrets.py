@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from contextos.action.secret_redactor import MIN_SECRET_CHARS, SecretRedactor
+from contextos.adapters.foreign.server_url import static_authentication
 from contextos.adapters.openapi.calls import CredentialSource
 from contextos.contracts.envelopes.tool import Authentication
 from contextos.errors import InvalidSettings, Problem
@@ -66,7 +67,7 @@ class ConnectionSecrets:
         audiences = [one for name in names if (one := self._sources[name].audience) is not None]
         if audiences:
             return Authentication(mode="exchange", audience=audiences[0])
-        return Authentication(mode="static" if names else "none")
+        return static_authentication(self._sources[name].reference for name in names)
 
     def _hold(self, secrets: dict[str, str]) -> None:
         self._secrets = secrets

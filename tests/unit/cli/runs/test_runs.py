@@ -171,7 +171,14 @@ def test_an_uncertain_effect_that_happened_is_settled_and_not_sent_again(lost) -
 
 def test_an_uncertain_effect_that_did_not_happen_is_settled_and_not_sent_again(lost) -> None:
     said = lost.say(
-        "runs", "settle", "req_lost", "--did-not", "--evidence", "kg:order:ord_881#snapshot_kg_1", *lost.operator, "--json"
+        "runs",
+        "settle",
+        "req_lost",
+        "--did-not",
+        "--evidence",
+        "kg:order:ord_881#snapshot_kg_1",
+        *lost.operator,
+        "--json",
     )
     assert said.code == 1
     assert lost.refunds().count(("ord_882", 1200)) == 1

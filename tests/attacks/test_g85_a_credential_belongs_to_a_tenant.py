@@ -22,8 +22,8 @@ from contextos.errors import InvalidSettings
 from contextos.http_api.routes.health import Health, get_readiness
 from contextos.operations.gate.gate import Done
 from contextos.settings import Settings
-from tests.attacks.test_d34_runs_outlive_hostile_tools import session
 from tests.attacks.test_d34_runs_outlive_hostile_tools import TENANT as LAB_TENANT
+from tests.attacks.test_d34_runs_outlive_hostile_tools import session
 from tests.openapi_documents import OK, document
 from tests.raw_http import RawServer, raw_server
 from tests.servers.adapters import HOSTILE, drafted, hostile
@@ -41,7 +41,7 @@ def _workspace(path: Path, file: dict[str, Any], stated: str, *tenants: str) -> 
     (path / "adapters").mkdir(exist_ok=True)
     make_keys(path / "keys")
     [people] = PEOPLE.values()
-    (path / "directory.json").write_text(json.dumps({tenant: people for tenant in tenants}))
+    (path / "directory.json").write_text(json.dumps(dict.fromkeys(tenants, people)))
     (path / "adapters" / "crm.json").write_text(json.dumps(file))
     publish_adapter_file(path, path / "adapters" / "crm.json")
     with (path / "contextos.toml").open("a") as settings:

@@ -1,4 +1,4 @@
-"""The adapters of each tenant: those of all, and its own of every adapter file with credentials, a session or a process.
+"""The adapters of each tenant: those of all, and its own of each file with credentials, a session or a process.
 
 A credential belongs to a tenant. One serves all tenants only if the settings say so; otherwise they name those of each
 tenant, or it is that of the only tenant of the directory. A process is never shared.

@@ -195,7 +195,8 @@ async def settle_effect(
     Raises:
         ApprovalRefused: this settlement does not count: `not_waiting`, `already_answered`, `operator_fault`,
             `self_settlement`, `self_granted`, `not_granted`, `assertion_invalid`, `unsafe_not_allowed`.
-        InvalidInput: it names no evidence, or for an effect that did not happen none that resolves; it does not match the pinned capability, or contains unsafe text.
+        InvalidInput: it names no evidence, or for an effect that did not happen none that resolves; or it does not
+            match the pinned capability, or contains unsafe text.
         NotFound: no such run in this tenant.
     """
     store, entries = await verified_run(app, tenant_id, run_id)

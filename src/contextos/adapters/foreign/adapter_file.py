@@ -76,7 +76,7 @@ _PLAIN: Final = frozenset({"HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL",
 
 
 def credential_names(file: AdapterFile) -> frozenset[str]:
-    """Return the variables and files from which the connection of a file takes secrets, or what its process works on."""
+    """Return the variables and files from which the connection of a file takes secrets, or its process anything."""
     connection = file.connection
     sources = [one for one in dict(connection.get("credentials") or {}).values() if isinstance(one, Mapping)]
     named = [connection.get("token_env"), *(one.get(place) for one in sources for place in ("env", "file"))]

@@ -20,8 +20,8 @@ Style = Literal["simple", "label", "matrix", "form", "spaceDelimited", "pipeDeli
 class CredentialSource(Model):
     """A secret of the connection and where it goes. `name` is that of the header, query parameter or cookie.
 
-    It comes from the environment or a file and is the same for every user of a tenant; or it is a token that is issued for each
-    call to `audience`.
+    It comes from the environment or a file and is the same for every user of a tenant; or it is a token that is issued
+    for each call to `audience`.
     """
 
     place: Literal["bearer", "basic", "header", "query", "cookie"]

@@ -130,8 +130,7 @@ class AgentIdentity(Model):
     principal_chain: Chain | None = None
     """The principals from the one who made the request to the one who executes it."""
     identity_claim: IdentityClaim | None = None
-    """An identity claim; in a request it grants nothing, and one that this runtime did not issue for the run is refused.
-    """
+    """An identity claim; in a request it grants nothing, and one that was not issued for the run is refused."""
 
 
 class KnownUser(Model):

@@ -206,7 +206,7 @@ class TestWorld:
                 "currency": paid[0]["currency"],
             }
         return operator.SettlementInput(
-            happened=bool(paid), by=OPERATOR, evidence_ref="artifact:shop_books#rev_1", output=output
+            happened=bool(paid), by=OPERATOR, evidence_ref="kg:order:ord_881#snapshot_kg_1", output=output
         )
 
     def refunds(self) -> list[dict[str, Any]]:

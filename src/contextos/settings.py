@@ -71,6 +71,7 @@ RUN_LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "max_cost_cents": (0, MAX_CENTS),
     "max_payload_bytes": (1, MAX_BYTES),
     "claim_ttl_s": (1, MAX_TTL_S),
+    "credential_ttl_s": (1, MAX_TTL_S),
     "max_session_duration_ms": (1, MAX_COUNT),
 }
 """The smallest and largest value of each field of `RunLimits`."""
@@ -103,11 +104,17 @@ class AdapterSetting:
     adapter, or the adapter file (`.json`) of a foreign server.
 
     `files` are the helpers beside a function adapter that it imports: the path of each, and its digest.
+
+    `tenants` are the tenants that an adapter file with credentials serves: for each, the variables and files of the
+    runtime in place of those that the file names. `shared` says instead that one set of credentials serves every
+    tenant.
     """
 
     path: str
     digest: str
     files: Mapping[str, str] = field(default_factory=dict)
+    tenants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +280,7 @@ def check_settings(settings: Settings) -> None:
         if is_adapter_file(adapter) and adapter.files:
             detail = "an adapter file imports no helpers"
             raise invalid_setting(f"/adapters/{at}/files", "bad_setting", detail, "remove `files`")
+        _check_tenants(adapter, f"/adapters/{at}")
     _number(settings.lease_ttl_s, LEASE_TTL_BOUNDS_S, "/lease_ttl_s")
     _number(settings.heartbeat_ttl_s, HEARTBEAT_TTL_BOUNDS_S, "/heartbeat_ttl_s")
     check_limits(settings.limits)
@@ -348,6 +356,25 @@ def _check_files(files: Any, at: str) -> None:
     for name, pinned in files.items():
         _text(name, at)
         _text(pinned, f"{at}/{name}")
+
+
+def _check_tenants(adapter: AdapterSetting, at: str) -> None:
+    tenants, shared = getattr(adapter, "tenants", None), getattr(adapter, "shared", None)
+    if not isinstance(tenants, Mapping) or not all(isinstance(one, Mapping) for one in tenants.values()):
+        detail = f"`{at}/tenants` is not a table with a table for each tenant"
+        raise invalid_setting(f"{at}/tenants", "bad_setting", detail, 'write `acme = { CRM_TOKEN = "ACME_CRM_TOKEN" }`')
+    if not isinstance(shared, bool):
+        raise invalid_setting(f"{at}/shared", "bad_setting", f"`{at}/shared` is not true or false", "write `true`")
+    for tenant, names in tenants.items():
+        for name, own in names.items():
+            _text(name, f"{at}/tenants/{tenant}")
+            _text(own, f"{at}/tenants/{tenant}/{name}")
+    if (tenants or shared) and not is_adapter_file(adapter):
+        detail = "the code of a function adapter is told the tenant of each call, and has its secrets itself"
+        raise invalid_setting(f"{at}/{'tenants' if tenants else 'shared'}", "no_effect", detail, "leave it out")
+    if tenants and shared:
+        detail = "credentials that every tenant shares are those of no tenant"
+        raise invalid_setting(f"{at}/shared", "bad_setting", detail, "leave out `shared` or `tenants`")
 
 
 def _check_driving(settings: Settings) -> None:

@@ -27,6 +27,7 @@ from contextos.queries.run_view import RunView
 from contextos.testing import TEST_OPERATOR, Person, in_memory
 from contextos.trust.approvals.settlement import sign_settlement
 from tests.attacks.test_d36_openapi_adapters import LIES
+from tests.evidence import BOOKS, keep_books
 from tests.openapi_documents import OK, document
 from tests.raw_http import raw_server
 from tests.servers.adapters import adapter_of, calls, drafted, hostile
@@ -144,7 +145,8 @@ async def settled_as_not_happened(app: Any, gate: Any) -> None:
     def vouch(said: Mapping[str, Any]) -> dict[str, Any]:
         return {"kind": "jws", "token": sign_settlement(operator._key, operator.listed_key()["kid"], said)}
 
-    found = SettlementInput(happened=False, by=TEST_OPERATOR, evidence_ref="artifact:books#rev_1")
+    await keep_books(app.stores, TENANT)
+    found = SettlementInput(happened=False, by=TEST_OPERATOR, evidence_ref=BOOKS)
     await settle_effect(app.deployment, TENANT, gate.run_id, found, vouch=vouch)
 
 

@@ -170,6 +170,7 @@ SECRETS = [
 def _adapter(url: str, secret: str, place: str, tmp_path: Path) -> OpenApiAdapter:
     file = draft_openapi("adp_x", document(post({"type": "object"})), server=url, internal=True).to_json()
     named = {} if place in ("bearer", "basic") else {"name": "x_key"}
+    (tmp_path / "secret").touch(0o600)
     (tmp_path / "secret").write_text(secret)
     file["connection"]["credentials"] = {"c": {"place": place, "file": "secret", **named}}
     file["operations"]["send"]["credentials"] = ["c"]

@@ -247,7 +247,7 @@ SENT: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             "run": CALL["run_id"],
             "call": CALL,
             "happened": True,
-            "evidence_ref": "artifact:bank#rev_1",
+            "evidence_ref": "kg:order:ord_881#snapshot_kg_1",
             "output": {"paid": 42},
             "mutations": ["refund:1"],
         },
@@ -263,7 +263,7 @@ SENT: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
                 "happened": True,
                 "output": {"paid": 42},
                 "mutations": ["refund:1"],
-                "evidence_ref": "artifact:bank#rev_1",
+                "evidence_ref": "kg:order:ord_881#snapshot_kg_1",
                 "by": "o",
             }
         ],
@@ -479,7 +479,7 @@ def test_a_settlement_is_of_the_call_that_the_operator_was_shown(losing: HttpFac
 
     with patch.dict("os.environ", SHOP_FAILPOINT="lose_reply"):
         run = losing.send("POST", "/v1/runs", json=losing.request("lost")).json()["run_id"]
-    settled: dict[str, Any] = {"happened": False, "evidence_ref": "artifact:bank#rev_1"}
+    settled: dict[str, Any] = {"happened": False, "evidence_ref": "kg:order:ord_881#snapshot_kg_1"}
     said = losing.send("POST", f"/v1/runs/{run}/settlement/statement", by=OPERATOR, json=settled).json()
     token = losing.token(OPERATOR)
     with (

@@ -149,6 +149,7 @@ def test_what_has_one_meaning_is_no_error() -> None:
 
 def test_a_message_over_http_with_two_meanings_is_answered_with_an_error(tmp_path: Path) -> None:
     workspace = refund_workspace(tmp_path / "shop")
+    (workspace / "token").touch(0o600)
     (workspace / "token").write_text(TOKEN)
     headers = {
         "authorization": f"Bearer {TOKEN}",

@@ -12,7 +12,7 @@ import itertools
 import json
 import random
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from contextos.operations.acts.ended_runs import resolve_escalation
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import TEST_OPERATOR, MovableClock, Person, in_memory
 from contextos.trust.approvals.settlement import sign_settlement
+from tests.evidence import BOOKS, keep_books
 from tests.sessions import (
     LOOKUP,
     REFUND,
@@ -155,9 +156,10 @@ class Played:
             return {"kind": "jws", "token": sign_settlement(person._key, person.listed_key()["kid"], said)}
 
         happened = event in MADE
-        found = operator.SettlementInput(
-            happened, TEST_OPERATOR, "artifact:books#rev_1", {"result": "paid"} if happened else None
-        )
+        if not happened:
+            with suppress(InvalidInput):
+                await keep_books(self.app.stores, "acme")
+        found = operator.SettlementInput(happened, TEST_OPERATOR, BOOKS, {"result": "paid"} if happened else None)
         await operator.settle_effect(self.app.deployment, "acme", gate.run_id, found, vouch=vouch)
 
 

@@ -54,7 +54,7 @@ class SourceCode:
     """
 
     def __init__(self, *loaded: LoadedAdapters) -> None:
-        self._loaded = tuple((adapter, one.code_digest) for one in loaded for adapter in one.adapters)
+        self._loaded = [(adapter, one.code_digest) for one in loaded for adapter in one.adapters]
         self._loaded_packages = tuple((adapter, one.packages) for one in loaded for adapter in one.adapters)
         self._packages: dict[frozenset[str], PackageFiles] = {}
         self._consists: dict[int, tuple[Adapter, frozenset[str]]] = {}
@@ -62,6 +62,10 @@ class SourceCode:
         self._reading = threading.Lock()
         self._modules: dict[str, str | None] = {}
         self._runtime = runtime_digest()
+
+    def also(self, adapter: Adapter, loaded: LoadedAdapters) -> None:
+        """Note another adapter that was made of the same code."""
+        self._loaded.append((adapter, loaded.code_digest))
 
     def runtime(self) -> str:
         return self._runtime

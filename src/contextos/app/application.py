@@ -67,7 +67,8 @@ class App:
 
     `engine` drives due runs in this process once it is started; `contextos.open` starts and stops it. `keys` are the
     keys of the runtime. `stores` is the storage of all tenants. `owned` are adapters that `close` closes. `delivery`
-    calls the handlers of `on`; `contextos.open` stops it. `watch` tells readers of streams what happens to runs.
+    calls the handlers of `on`; `contextos.open` stops it. `shared_credentials` are the ids of the adapters whose
+    credentials serve every tenant, as the settings say. `watch` tells readers of streams what happens to runs.
     """
 
     settings: Settings
@@ -80,6 +81,7 @@ class App:
     watch: RunWatch
     owned: tuple[Any, ...] = ()
     delivery: EventDelivery = field(default_factory=EventDelivery)
+    shared_credentials: tuple[str, ...] = ()
 
     async def gate(
         self,

@@ -34,6 +34,7 @@ from contextos.app.given import (
     witness_of,
 )
 from contextos.app.telemetry import DeferredTelemetry, telemetry_of
+from contextos.app.tenant_adapters import TenantAdapters
 from contextos.context.estimator import BytesDiv4
 from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency
@@ -111,6 +112,10 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         directory, entropy = given.directory, SystemEntropy()
         if directory is None:
             directory = await directory_of(settings, stores, keys, clock, entropy, read_only=read_only)
+        code = SourceCode(*loaded)
+        of_tenants = TenantAdapters(settings, loaded, adapters, code, directory)
+        owned.append(of_tenants)
+        on_failure.callback(of_tenants.close)
         watch = RunWatch(stores, keys)
         publisher = WitnessPublisher(stores, witness, keys, clock, entropy, place) if witness else None
         ports = Ports(
@@ -121,8 +126,8 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
             directory=directory,
             attachments=attachments_of(settings),
             slots=lambda tenant_id: ArtifactSlots(stores.artifacts(tenant_id), stores.artifacts(tenant_id), clock),
-            adapters=lambda _tenant: adapters,
-            code=SourceCode(*loaded),
+            adapters=of_tenants,
+            code=code,
             estimator=BytesDiv4(),
             pause=_pause,
             owner=owner.id,
@@ -140,7 +145,18 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         deployment = Deployment(ports=ports, config=_config(settings, unsafe), breakers=breakers)
         on_failure.pop_all()
     engine = local_engine(deployment, publisher)
-    return App(settings, deployment, stores, owner, engine, keys, publisher, watch, tuple(owned))
+    return App(
+        settings,
+        deployment,
+        stores,
+        owner,
+        engine,
+        keys,
+        publisher,
+        watch,
+        tuple(owned),
+        shared_credentials=of_tenants.shared,
+    )
 
 
 def has_store(settings: Settings) -> bool:

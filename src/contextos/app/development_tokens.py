@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from contextos.adapters.directory import FileDirectory
@@ -13,6 +15,13 @@ from contextos.operations.ports import Ports
 from contextos.port_settings.checks import is_loopback
 from contextos.settings import Settings, invalid_setting, is_postgres_url
 from contextos.trust.identity.development import DevelopmentToken, mint_development_token, verify_development_token
+
+_PLACES: Final = ("PGHOST", "PGSERVICE")
+"""Variables from which the driver takes a place where the URL names none."""
+_NAMES_NO_PLACE: Final = frozenset(
+    {"user", "password", "passfile", "port", "dbname", "database", "application_name", "connect_timeout"}
+    | {"sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslpassword", "sslnegotiation"}
+)
 
 
 def development_fault(settings: Settings, bound_to: str | None = None) -> str | None:
@@ -27,7 +36,8 @@ def development_fault(settings: Settings, bound_to: str | None = None) -> str | 
     if not isinstance(settings.directory, str) or not isinstance(settings.keys, str):
         return "the directory or the keys are no plain files; the development issuer is for workspaces on one machine"
     if is_postgres_url(settings.store) and not _is_local_store(settings.store):
-        return "the store is on another machine; the development issuer is for workspaces on one machine"
+        detail = "the store is on another machine, or its URL does not say where"
+        return f"{detail}; the development issuer is for workspaces on one machine"
     if bound_to is not None and not is_loopback(bound_to):
         return f"`{bound_to[:80]}` can be reached from other machines; the development issuer is for the loopback"
     return None
@@ -129,13 +139,19 @@ async def _only_delegation(directory: FileDirectory, tenant_id: str, user: str, 
 
 
 def _is_local_store(url: str) -> bool:
+    """Whether every place that the driver would connect to stands in the URL, and all are on this machine."""
     try:
         parts = urlsplit(url)
-        host, query = parts.hostname, parse_qsl(parts.query, keep_blank_values=True)
+        host, query = parts.hostname, dict(parse_qsl(parts.query, keep_blank_values=True))
     except ValueError:
         return False
-    # Without a host it is a socket of this machine. A query can name a folder of sockets, or another host.
-    named = [one for name, value in query if name.lower() in ("host", "hostaddr") for one in value.split(",")]
+    # A `service` names its host in a file, and the driver ends a password at another `@` than this module does.
+    if parts.netloc.count("@") > 1 or not query.keys() <= _NAMES_NO_PLACE | {"host"}:
+        return False
+    # A host in the query can be a folder of sockets, too.
+    named = query["host"].split(",") if "host" in query else []
+    if host is None and not named:
+        return not any(os.environ.get(name) for name in _PLACES)
     return (host is None or is_loopback(host)) and all(one.startswith("/") or is_loopback(one) for one in named)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Final, NoReturn
 
-from contextos.adapters.foreign.adapter_file import AdapterFile, read_adapter_file
+from contextos.adapters.foreign.adapter_file import AdapterFile, credential_names, read_adapter_file, with_credentials
 from contextos.adapters.function.loading import LoadedAdapters
 from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.jcs import content_address
@@ -48,8 +50,24 @@ def make_adapter(file: AdapterFile, folder: Path) -> Adapter:
     raise InvalidInput(Problem("/connection/kind", "unknown_kind", detail, "use `mcp`, `openapi` or `a2a`"))
 
 
-def load_adapter_file(path: str, digest: str | None, *, root: Path) -> LoadedAdapters:
-    """Load the adapter of a file below `root`. `digest` is that of its bytes; None trusts any.
+@dataclass(frozen=True, slots=True)
+class LoadedFile(LoadedAdapters):
+    """The adapter of an adapter file. `source` is the file as it is, and `file` with the credentials of the adapter."""
+
+    file: AdapterFile = field(kw_only=True)
+    source: AdapterFile = field(kw_only=True)
+
+    @property
+    def is_per_tenant(self) -> bool:
+        """Return whether each tenant has an adapter of its own: it has credentials, or a session or process."""
+        return self.file.connection["kind"] == "mcp" or bool(credential_names(self.file))
+
+
+def load_adapter_file(
+    path: str, digest: str | None, *, root: Path, names: Mapping[str, str] | None = None
+) -> LoadedFile:
+    """Load the adapter of a file below `root`. `digest` is that of its bytes; None trusts any. `names` are the
+    variables and files of one tenant, by those that the file names.
 
     Raises:
         InvalidSettings: the file cannot be read, is outside `root`, has another digest, or is not valid.
@@ -66,16 +84,18 @@ def load_adapter_file(path: str, digest: str | None, *, root: Path) -> LoadedAda
         remedy = f"review the change, then `contextos adapters publish {path}`"
         _refuse(path, "digest_mismatch", f"the file has the digest `{found}`", remedy)
     try:
-        return _loaded(read_adapter_file(raw), found, root)
+        source = read_adapter_file(raw)
+        return _loaded(source, with_credentials(source, names or {}), found, root)
     except InvalidInput as error:
         first = error.problems[0]
         _refuse(path, first.code, f"{first.pointer}: {first.detail}" if first.pointer else first.detail, first.remedy)
 
 
-def _loaded(file: AdapterFile, digest: str, root: Path) -> LoadedAdapters:
+def _loaded(source: AdapterFile, file: AdapterFile, digest: str, root: Path) -> LoadedFile:
     adapter = make_adapter(file, root)
     versions = {name: metadata.version(name) for name in SDKS[file.definition.type]}
-    return LoadedAdapters((adapter,), content_address({"file": digest, "packages": versions}), made=True)
+    code_digest = content_address({"file": digest, "packages": versions})
+    return LoadedFile((adapter,), code_digest, made=True, file=file, source=source)
 
 
 def _refuse(path: str, code: str, detail: str, remedy: str) -> NoReturn:

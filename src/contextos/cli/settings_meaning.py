@@ -26,7 +26,9 @@ MEANING: Final = {
     "policies": "pairs of level (`platform`, `tenant`) and ref: the policies in force above every pack",
     "adapters": "trusted function adapters: `path` (`module.py:attribute`), `digest` (`sha256:...` of the source) "
     "and `files`, a table of the helpers that it imports from the workspace, each with its digest; and the adapter "
-    "files of foreign servers: `path` (`adapters/NAME.json`) and `digest`, which `contextos adapters publish` writes",
+    "files of foreign servers: `path` (`adapters/NAME.json`) and `digest`, which `contextos adapters publish` writes, "
+    "and whose its credentials are: `tenants`, a table by tenant of the variables and files in place of those that the "
+    "file names, or `shared = true`, one set for every tenant",
     "unsafe": "the development stand-ins in use; see `unsafe` below",
     "lease_ttl_s": "seconds after which a run is taken over from a driver that may no longer exist",
     "heartbeat_ttl_s": "seconds without a heartbeat after which a `long_running` run is taken over from its engine",
@@ -58,8 +60,8 @@ MEANING: Final = {
     "workloads": "the SPIFFE trust domains whose workloads can act over HTTP; see `[workloads]` below",
     "credentials": "who issues the credentials of calls whose auth mode is `exchange`; see `[credentials]` below",
     "telemetry": "what is reported to OpenTelemetry and Prometheus (extra `telemetry`); see `[telemetry]` below",
-    "claim_ttl_s": "seconds for which a run's own identity claim is valid, and the longest life of a credential that "
-    "is issued for a call",
+    "claim_ttl_s": "seconds for which the identity claim of a run or of one call is valid",
+    "credential_ttl_s": "the longest life of a credential that is issued for a call, in seconds",
     "pressure": "limits of this process; see `[pressure]` below",
     "max_callers": "requests answered at the same time; more are refused with exit code 4 (`overloaded`)",
     "max_callers_per_tenant": "requests of one tenant answered at the same time, so that other tenants have room",

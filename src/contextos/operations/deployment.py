@@ -117,7 +117,7 @@ class Deployment:
             detail = f"the directory knows no tenant `{request.tenant_id[:64]}`"
             raise InvalidInput(Problem("/tenant_id", "unknown_tenant", detail, "name a tenant of the directory"))
         with self.ports.admission.caller(request.tenant_id, request.request_id):
-            request, fields = await redacted_request(request, fields, self.catalog(request.tenant_id))
+            request, fields = await self._redacted(request, fields)
             return await self._invoke_admitted(request, request_fingerprint(fields), named)
 
     async def _invoke_admitted(
@@ -318,6 +318,9 @@ class Deployment:
             detail = f"the request is larger than {allowed} bytes"
             raise InvalidInput(Problem("", "too_large", detail, "send less, or set a larger `max_payload_bytes`"))
 
+    async def _redacted(self, request: InvokeRequest, fields: dict[str, Any]) -> tuple[InvokeRequest, dict[str, Any]]:
+        return await redacted_request(request, fields, self.catalog(request.tenant_id), self.ports.directory)
+
     async def _run_of(self, request: InvokeRequest, fingerprint: str) -> str | None:
         """The id of the run that this request made before, or None."""
         claim = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)
@@ -336,7 +339,7 @@ class Deployment:
     async def differing(self, raw: Mapping[str, Any]) -> list[Difference]:
         """Return how a request differs from the one that its id was used for first; nothing where that was erased."""
         request = parse(InvokeRequest, canonical(dict(raw)))
-        request, _ = await redacted_request(request, request.to_json(), self.catalog(request.tenant_id))
+        request, _ = await self._redacted(request, request.to_json())
         claim = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)
         return await self._differing(request, claim.run_id) if claim else []
 

@@ -30,6 +30,7 @@ from contextos.operations.acts.cancels import commit_before_end, stored_cancel
 from contextos.operations.acts.checks import no_run, refuse_reason, verified_run
 from contextos.operations.dead_letters import dead_letter, removal
 from contextos.operations.deployment import Deployment
+from contextos.operations.evidence import refuse_unresolved
 from contextos.operations.leases import wake_if_answered
 from contextos.operations.preview import void_question
 from contextos.operations.signing import SignAnswer, SignStatement
@@ -194,7 +195,8 @@ async def settle_effect(
     Raises:
         ApprovalRefused: this settlement does not count: `not_waiting`, `already_answered`, `operator_fault`,
             `self_settlement`, `self_granted`, `not_granted`, `assertion_invalid`, `unsafe_not_allowed`.
-        InvalidInput: it names no evidence, does not match the pinned capability, or contains unsafe text.
+        InvalidInput: it names no evidence, or for an effect that did not happen none that resolves; or it does not
+            match the pinned capability, or contains unsafe text.
         NotFound: no such run in this tenant.
     """
     store, entries = await verified_run(app, tenant_id, run_id)
@@ -213,6 +215,9 @@ async def settle_effect(
             "not_waiting", "the requester was erased, so it cannot be checked who is barred from settling"
         )
     settled = await _settled(app, tenant_id, entries, envelope, settlement)
+    if not settled.happened:
+        # The operation can be requested again then.
+        await refuse_unresolved(app, tenant_id, entries, settled.evidence_ref)
     statement = settlement_statement(tenant_id, envelope, settled)
     operator = await signer(app.ports, tenant_id, settled.by)
     settled = settled.model_copy(update={"assertion": read_assertion(vouch(statement))})

@@ -128,7 +128,9 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
     # A deployment of its own: what it believes to be stored is not.
     app = Deployment(replace(app.ports, stores=unrecorded), app.config)
     request = parse(InvokeRequest, raw)
-    request, fields = await redacted_request(request, request.to_json(), app.catalog(request.tenant_id))
+    request, fields = await redacted_request(
+        request, request.to_json(), app.catalog(request.tenant_id), app.ports.directory
+    )
     ports = app.ports
     store = ports.stores.tenant(request.tenant_id)
     live = LiveDriver(

@@ -91,7 +91,9 @@ async def identify(request: InvokeRequest, environment: RunEnvironment) -> dict[
     keys, issuer, stated = environment.ports.keys, f"contextos:{environment.deployment.profile}", None
     if request.agent.identity_claim is not None:
         claim = request.agent.identity_claim
-        stated = stated_claim_fault(claim, keys, issuer=issuer, audience=AUDIENCE, now_us=now_us)
+        stated = stated_claim_fault(
+            claim, keys, issuer=issuer, audience=AUDIENCE, run_id=environment.journal.run_id, now_us=now_us
+        )
     minted = mint_claim(
         keys=keys,
         issuer=issuer,

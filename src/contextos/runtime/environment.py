@@ -38,7 +38,8 @@ class RunLimits:
     wall_clock_ms: int = 30_000
     max_cost_cents: float = 100
     max_payload_bytes: int = 1_048_576
-    claim_ttl_s: int = 3_600
+    claim_ttl_s: int = 60
+    credential_ttl_s: int = 3_600
     max_session_duration_ms: int = 14_400_000
 
 
@@ -182,6 +183,12 @@ def with_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str,
         attachments=recorded.get("attachments", False),
         unsafe=tuple(recorded["unsafe"]),
         unsafe_now=environment.deployment.unsafe_now,
-        limits=RunLimits(**{"max_session_duration_ms": 0, **recorded["limits"]}),
+        limits=RunLimits(
+            **{
+                "max_session_duration_ms": 0,
+                "credential_ttl_s": recorded["limits"]["claim_ttl_s"],
+                **recorded["limits"],
+            }
+        ),
     )
     return replace(environment, deployment=facts)

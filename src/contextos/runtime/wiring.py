@@ -209,7 +209,7 @@ def build_gateway(
         PinnedAdapters(environment, scope.pinned.pins),
         headers,
         partial(claim_token, environment, scope),
-        partial(cleanse_output, scope.pinned.pack),
+        partial(cleanse_output, scope.pinned.pack, environment.ports.keys),
         partial(cleanse_text, scope.pinned.pack),
         deferred,
         spent,
@@ -356,5 +356,5 @@ async def _ask_again(
         incidents.append(incident(f"{quarantined}recheck.{now_us}.", envelope, now_us))
     if reply.output is None:
         return None, None
-    cleaned, _, _ = cleanse_output(scope.pinned.pack, reply.output)
+    cleaned, _, _ = cleanse_output(scope.pinned.pack, environment.ports.keys, reply.output)
     return content_address(cleaned), cleaned

@@ -38,9 +38,15 @@ PAN_DIGITS: Final = range(13, 20)
 _ORDER: Final = ("secret", "pan", "email")
 
 # Repetitions are unbounded on purpose: RE2 stays linear, and counts over Unicode classes make its tables explode.
-_EMAIL: Final = r"[^\s@<>()\[\],;:\"\\]+@[\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)+"
-# Digits of any script, with at most two separators between two of them.
-_DIGITS: Final = r"\p{Nd}(?:[ .\x{00A0}\x{00AD}\x{2000}-\x{2015}\x{202F}\x{2060}\x{FEFF}-]{0,2}\p{Nd}){12,}"
+# The last part of a host begins with a letter; that of a reference such as `ctxpack.support@5.2.0` does not.
+_EMAIL: Final = r"[^\s@<>()\[\],;:\"\\]+@(?:[\p{L}\p{N}-]+\.)+\p{L}[\p{L}\p{N}-]*"
+# Digits of any script, with at most two separators or a line break between two of them. A quoted line begins with `>`.
+_SEPARATORS: Final = (
+    r"(?:[ \t.\x{00A0}\x{00AD}\x{2000}-\x{2015}\x{202F}\x{2060}\x{FEFF}-]{0,2}"
+    r"|[ \t-]*[\r\n\x{000B}\x{000C}\x{0085}\x{2028}\x{2029}]+[ \t>]*)"
+)
+_DIGITS: Final = rf"\p{{Nd}}(?:{_SEPARATORS}\p{{Nd}}){{12,}}"
+_BREAK: Final = re.compile(r"[\r\n\v\f\x85\u2028\u2029]")
 
 _CONTROLS: Final = r"\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9a\x9c-\x9f"
 _HIDDEN: Final = {
@@ -177,7 +183,8 @@ def _without_cards(run: str) -> str:
     A card number is a sequence of whole digit groups with 13 to 19 digits in all that passes the Luhn check.
     """
     groups = [match.span() for match in re.finditer(r"\d+", run)]
-    sums = _luhn_sums("".join(run[start:end] for start, end in groups))
+    digits = "".join(str(int(one)) for start, end in groups for one in run[start:end])
+    sums = _luhn_sums(digits)
     # The number of digits before each group; the last element is the number of all digits.
     before = list(accumulate((end - start for start, end in groups), initial=0))
     parts: list[str] = []
@@ -186,7 +193,13 @@ def _without_cards(run: str) -> str:
         shortest, too_long = (
             bisect_left(before, before[first] + count) for count in (PAN_DIGITS.start, PAN_DIGITS.stop)
         )
-        passing = [end for end in range(shortest, too_long) if _passes_luhn(sums, before[first], before[end])]
+        passing = [
+            end
+            for end in range(shortest, too_long)
+            if _passes_luhn(sums, before[first], before[end])
+            # Of numbers below each other, one in ten passes by chance.
+            and (_is_issued(digits[before[first] :]) or not _BREAK.search(run, groups[first][0], groups[end - 1][1]))
+        ]
         if passing:
             parts += run[kept : groups[first][0]], "[redacted:pan]"
             kept = groups[passing[-1] - 1][1]
@@ -216,7 +229,12 @@ def _is_card_number(number: int | float) -> bool:
     if not 10**12 <= number < 10**19 or number != int(number):
         return False
     digits = str(int(number))
-    return (digits[0] in "3456" or "2221" <= digits[:4] <= "2720") and _passes_luhn(_luhn_sums(digits), 0, len(digits))
+    return _is_issued(digits) and _passes_luhn(_luhn_sums(digits), 0, len(digits))
+
+
+def _is_issued(digits: str) -> bool:
+    """Return whether a number begins as those that the card networks issue."""
+    return digits[0] in "3456" or "2221" <= digits[:4] <= "2720"
 
 
 def _without_emails(text: str) -> str:

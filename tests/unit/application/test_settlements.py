@@ -11,7 +11,7 @@ from contextos.errors import ApprovalRefused, NotFound
 from contextos.operations.operator import SettlementInput
 from tests.http_face import OPERATOR, TENANT, HttpFace, http_face
 
-DID_NOT = SettlementInput(False, OPERATOR, "artifact:bank#rev_1")
+DID_NOT = SettlementInput(False, OPERATOR, "kg:order:ord_881#snapshot_kg_1")
 
 
 @pytest.fixture(scope="module")

@@ -199,6 +199,7 @@ class Delivery:
             "reservation": {"tool_calls": 1, "cost_cents": call.capability.definition.cost_cents},
             "not_after_us": self.not_after_us,
             "approval_id": call.approval.approval_id if call.approval else None,
+            **({"credentials": list(named)} if (named := call.capability.definition.auth.credentials) else {}),
         }
 
     def unsent(self, outcome: Callable[..., dict[str, Any]]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from contextos.action.breaker_adapter import BreakerAdapter
+from contextos.action.quarantine import has_drifted
 from contextos.action.registry import Registry
 from contextos.contracts.encoding.jcs import canonical, content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING, last_name, resolve_pointer
@@ -191,9 +192,19 @@ class AttemptOutcome:
         effect = self.capability.definition.kind == "write"
         # Time between the reply and the run's next turn counts neither for the call nor for the run.
         waited_us = self.adapter.yielded_turn.waited_us if isinstance(self.adapter, BreakerAdapter) else 0
-        changed = self.cleanse_text(list(reply.mutations)) if reply else []
+        said = list(reply.mutations) if reply else []
+        changed = [UNNAMED if self.cleanse(one)[2] else one for one in self.cleanse_text(said)]
         used = checked.status in ("ok", "completed") and checked.withheld is None
         cited = [tool_ref(envelope.capability_id, envelope.tool_call_id)] if used else []
+        # An adapter can state a higher cost than the declared one, and none that is lower for a call that was made.
+        least = self.capability.definition.cost_cents
+        cost = (
+            max(reply.cost_cents, 0 if has_drifted(self.capability, reply) else least)
+            if reply
+            else least
+            if outcome == "unknown"
+            else 0
+        )
         wire = {
             "envelope_version": "contextos.tool_result.v1",
             "tool_call_id": envelope.tool_call_id,
@@ -207,14 +218,14 @@ class AttemptOutcome:
             **({"withheld": checked.withheld.to_json()} if checked.withheld else {}),
             "artifacts": [],
             "citations": [{"evidence_ref": ref} for ref in cited],
-            "mutations": [UNNAMED if self.cleanse(one)[2] else one for one in changed],
+            "mutations": changed,
             "risk_tags": [envelope.approval_mode_effective] if effect else [],
             "policy_decision_id": envelope.policy_decision_id,
             "latency_ms": max(0, self.clock.now_us() - self.began_us - waited_us) / 1_000,
             "metadata": {
-                "redaction_applied": bool(checked.redacted),
+                "redaction_applied": bool(checked.redacted) or changed != said,
                 "retries": self.retries,
-                "cost_cents": reply.cost_cents if reply else 0,
+                "cost_cents": cost if reply else 0,
                 **(
                     {"approver": approval.approver, "approval_evidence_snapshot_hash": approval.evidence_snapshot_hash}
                     if approval
@@ -223,7 +234,6 @@ class AttemptOutcome:
             },
         }
         ToolResultEnvelope.model_validate(wire)
-        cost = reply.cost_cents if reply else (self.capability.definition.cost_cents if outcome == "unknown" else 0)
         return {
             "outcome": outcome,
             "envelope": wire,

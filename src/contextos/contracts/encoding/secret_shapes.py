@@ -57,14 +57,17 @@ _LABEL: Final = (
     r"(?:secret|secret[_-]?(?:access[_-]?)?key|(?:client|app|webhook|signing|shared)[_-]?secret"
     r"|(?:api|access|account|private|signing|encryption)[_-]?key|(?:access|auth|refresh|api|bearer|session)[_-]?token)"
 )
+_TEXT_LABEL: Final = rf"(?:{_LABEL}|\btoken)"
+"""The words of a text. As the name of a member, `token` alone is also that of a page or of a choice."""
 _PASSWORD_LABEL: Final = r"(?:passw(?:or)?d|passphrase|pwd|_pass)"
 _IS: Final = r"""\\?["']?\s{0,2}[:=]\s{0,2}\\?["']?"""
-_LABELLED: Final = rf"(?i:[A-Z0-9_.-]*{_LABEL}){_IS}[A-Za-z0-9+/_.~-]{{16,}}=*"
+_LABELLED: Final = rf"(?i:[A-Z0-9_.-]*{_TEXT_LABEL}){_IS}[A-Za-z0-9+/_.~-]{{16,}}=*"
 _PASSWORD: Final = rf"""(?i:[A-Z0-9_.-]*{_PASSWORD_LABEL}){_IS}[^\s;,&"'\\\[\](){{}}<>$]{{6,}}"""
 _BASIC: Final = r"(?i:\bbasic)[ \t]{1,4}[A-Za-z0-9+/]{8,}={0,2}"
 _MODEL_KEY: Final = r"\bsk-[A-Za-z0-9_-]{20,}"
 """How keys of many models begin, and some names."""
 _BEARER: Final = r"(?i:\bbearer)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*"
+_TOKEN: Final = r"(?i:\btoken)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*"
 _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _KEY_ID: Final = rf"(?i:[A-Z0-9_.-]*access[_-]?key){_IS}{_UUID}"
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
@@ -120,14 +123,14 @@ def _checked(found: Any) -> str:
 
 def _value(text: str) -> str:
     """What is behind the word of a labelled text."""
-    return str(linear_pattern(f"^.*?(?i:{_LABEL}|{_PASSWORD_LABEL}){_IS}").sub("", text))
+    return str(linear_pattern(f"^.*?(?i:{_TEXT_LABEL}|{_PASSWORD_LABEL}){_IS}").sub("", text))
 
 
 def _is_random(value: str) -> bool:
     """Whether a value is no word, name or path: hexadecimal, or of both cases with a digit."""
     bare = value.replace("-", "").rstrip("=")
-    if len(bare) >= 32 and not bare.strip("0123456789abcdefABCDEF"):
-        return True
+    if len(bare) >= 16 and not bare.strip("0123456789abcdefABCDEF"):
+        return len(bare) >= 32 or not (bare.isdigit() or bare.isalpha())
     parts = value.split(".")
     if len(value) < 16 or (len(parts) > 1 and all(part.isidentifier() for part in parts)):
         return False
@@ -165,11 +168,12 @@ _CHECKS: Final[Mapping[str, Callable[[str], bool]]] = {
     "basic": _is_basic,
     "model": lambda text: any(len(part) >= 16 and any(map(str.isdigit, part)) for part in text.split("-")),
     "bearer": lambda text: linear_pattern(_WORDS).fullmatch(text.split()[1]) is None,
+    "token": lambda text: _is_random(text.split()[1]),
 }
 _SHAPES: Final = "|".join(SECRET_SHAPES.values())
 _CHECKED_SHAPES: Final = (
     f"(?P<labelled>{_LABELLED})|(?P<password>{_PASSWORD})|(?P<basic>{_BASIC})|(?P<model>{_MODEL_KEY})"
-    f"|(?P<bearer>{_BEARER})"
+    f"|(?P<bearer>{_BEARER})|(?P<token>{_TOKEN})"
 )
-SECRET_SIGN: Final = f"{_SHAPES}|(?i:{_LABEL}|{_PASSWORD_LABEL}){_IS}|{_BASIC}|{_MODEL_KEY}|{_BEARER}"
+SECRET_SIGN: Final = f"{_SHAPES}|(?i:{_TEXT_LABEL}|{_PASSWORD_LABEL}){_IS}|{_BASIC}|{_MODEL_KEY}|{_BEARER}|{_TOKEN}"
 """A pattern of the JSON of a value: where it finds nothing, no text or member of the value looks like a secret."""

@@ -110,7 +110,9 @@ class ReservedBudget(Model):
 
 
 class DispatchedCall(Model):
-    """Body of `tool.dispatching`: a call that is about to be sent. `provenance` names the source of each argument."""
+    """Body of `tool.dispatching`: a call that is about to be sent. `provenance` names the source of each argument, and
+    `credentials` where the static secrets come from with which it is sent.
+    """
 
     envelope: ToolCallEnvelope
     args_digest: Name
@@ -120,6 +122,7 @@ class DispatchedCall(Model):
     reservation: ReservedBudget
     not_after_us: Count
     approval_id: Name | None
+    credentials: Seq[Name] = ()
 
 
 class CheckedCheckpoint(Model):

@@ -55,7 +55,7 @@ class UserDelegation(Model):
     subject: Name | None = None
     """The id of the user who delegates."""
     token_ref: Name | None = None
-    """A reference to the token, such as its hash; the directory is asked about it."""
+    """A reference to the token, such as its hash; one that the directory does not know is not kept."""
 
 
 class UserClaims(Model):
@@ -124,13 +124,13 @@ class AgentIdentity(Model):
     role: Name | None = None
     """The role of the agent; another one than in the directory refuses the request."""
     token_ref: Name | None = None
-    """A reference to the agent's token; it is no part of the request's fingerprint."""
+    """A reference to the agent's token, which is not kept; it is no part of the request's fingerprint."""
     lifecycle: Lifecycle | None = None
     """Whether the agent is active; another state than in the directory refuses the request."""
     principal_chain: Chain | None = None
     """The principals from the one who made the request to the one who executes it."""
     identity_claim: IdentityClaim | None = None
-    """An identity claim; in a request it grants nothing, and one that this runtime did not issue is refused."""
+    """An identity claim; in a request it grants nothing, and one that was not issued for the run is refused."""
 
 
 class KnownUser(Model):

@@ -85,15 +85,19 @@ class Idempotency(Model):
 class Authentication(Model):
     """How a call of a tool proves to its server who calls.
 
-    `none`: not at all, or in code of its own. `static`: with a secret of the deployment, the same for every user.
-    `exchange`: with a token that is issued for this one call to `audience`, for the user, through the agent.
+    `none`: not at all, or in code of its own. `static`: with a secret of the tenant, the same for each of its users;
+    `credentials` says where it comes from (`env:CRM_TOKEN`, `file:secrets/crm`), and never what it is. `exchange`: with
+    a token that is issued for this one call to `audience`, for the user, through the agent.
     """
 
     mode: Literal["none", "static", "exchange"]
     audience: Name | None = None
+    credentials: Seq[Name] = ()
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:
+        if self.credentials and self.mode != "static":
+            raise ValueError("only `static` has `credentials`")
         if (self.mode == "exchange") != (self.audience is not None):
             raise ValueError("an `exchange` names the `audience` of its tokens, and nothing else has one")
         return self
@@ -270,7 +274,7 @@ class AdapterReply(Model):
     what was answered cannot be taken. `withheld.pointer` is the place in the answer. An error says that a write had no
     effect, unless something else is beside it.
 
-    `mutations` names the side effects. `cost_cents` is the cost in US cents.
+    `mutations` names the side effects. `cost_cents` is the cost in US cents; what is declared counts where it is lower.
     """
 
     output: OpenObject | None = None

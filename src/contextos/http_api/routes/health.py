@@ -1,4 +1,5 @@
-"""Whether the server lives, and whether it takes requests. Both need no token and say nothing else."""
+"""Whether the server lives, and whether it takes requests. Both need no token, and say beside it only
+which adapters serve every tenant with the same credentials."""
 
 from __future__ import annotations
 
@@ -22,15 +23,17 @@ class Health(Model):
     """The server lives, or is ready."""
 
     status: Literal["live", "ready"]
+    shared_credentials: tuple[str, ...] = ()
+    """The adapters whose credentials serve every tenant."""
 
 
-@health_routes.get("/health")
+@health_routes.get("/health", response_model_exclude_defaults=True)
 async def get_health() -> Health:
     """Answer as long as the process can."""
     return Health(status="live")
 
 
-@health_routes.get("/ready")
+@health_routes.get("/ready", response_model_exclude_defaults=True)
 async def get_readiness(app: AppHere, request: Request) -> Health:
     """Answer 200 while requests are taken: the store answers soon, and the server is not stopping."""
     if request.app.state.draining.is_set():
@@ -41,4 +44,4 @@ async def get_readiness(app: AppHere, request: Request) -> Health:
                 break
     except TimeoutError:
         raise Unavailable("store", f"it did not answer within {MAX_READY_S} s") from None
-    return Health(status="ready")
+    return Health(status="ready", shared_credentials=app.shared_credentials)

@@ -63,7 +63,7 @@ async def open_session(
     lower limits. `trace` is the place of a new session in a trace; None begins one.
 
     Raises:
-        ConflictingRequest: the name belongs to a session of another user, agent, intent or context.
+        ConflictingRequest: the name belongs to a session of another user, agent, token, intent or context.
         InvalidInput: an argument is malformed, the pack is not pinned, the directory does not know the user and the
             agent, the intent is not one whose calls an agent chooses, a tool is none of the session, or a person has to
             choose a context slot before the session is open.
@@ -131,14 +131,16 @@ async def session_tools(
     Opens no session and stores nothing. The arguments are those of `open_session`.
 
     Raises:
-        ConflictingRequest: the name belongs to a session of another user or agent.
+        ConflictingRequest: the name belongs to a session of another user, agent or token.
         InvalidInput: as `open_session`; or the session ended before it had tools.
         Overloaded: too many callers.
         Unavailable: the store does not answer.
     """
     known = await recorded_request(deployment, tenant_id, session)
     if known is not None:
-        return await _tools_of(deployment, tenant_id, session, known, (user, agent))
+        tools = await _tools_of(deployment, tenant_id, session, known, (user, agent))
+        _refuse_other_token(session, known, token)
+        return tools
     with deployment.ports.admission.caller(tenant_id):
         request = await _request(
             deployment,
@@ -178,6 +180,14 @@ async def _tools_of(
     return tools
 
 
+def _refuse_other_token(session: str, known: InvokeRequest, token: str | None) -> None:
+    """Refuse a session that was opened under another token of its user, or under none."""
+    if token != (known.user.delegation.token_ref if known.user.delegation else None):
+        detail = f"the session `{session}` was opened with another `token`"
+        remedy = "open it with that, or open one of another name"
+        raise ConflictingRequest(Problem("/token", "conflicting_request", detail, remedy))
+
+
 async def _request(
     deployment: Deployment,
     tenant_id: str,
@@ -204,13 +214,16 @@ async def _request(
             raise InvalidInput(Problem("/session", "bad_session_name", detail, remedy))
         intent, pack = await _pinned(deployment, tenant_id, intent, pack)
     identity = await _agent(deployment, tenant_id, user, agent)
+    claims = await _user(deployment, tenant_id, user, token)
+    if known is not None and claims.user_id == known.user.user_id:
+        _refuse_other_token(session, known, claims.delegation.token_ref if claims.delegation else None)
     entropy = deployment.ports.entropy
     trace = trace or TraceContext(trace_id=entropy.take(16).hex(), span_id=entropy.take(8).hex())
     return {
         "request_id": session,
         "session_id": session,
         "tenant_id": tenant_id,
-        "user": (await _user(deployment, tenant_id, user, token)).to_json(),
+        "user": claims.to_json(),
         "agent": identity.to_json(),
         "context_pack_refs": [pack],
         "input": {"intent": intent, "message": message, "context": dict(context or {})},

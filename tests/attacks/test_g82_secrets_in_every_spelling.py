@@ -1,0 +1,179 @@
+"""G82: card numbers over line breaks, bare tokens, hidden characters in mutations, and keys of the runtime."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.contracts.encoding.secret_shapes import without_secrets
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
+from contextos.errors import LostReply
+from contextos.queries.stream.vocabulary import told
+from contextos.runtime.redaction import cleanse_output
+from contextos.trust.redact import redact
+from contextos.trust.seal import KeyRing
+from tests.unit.control.example import pack
+from tests.world import TENANT, TestWorld, open_world, request, run
+
+HEX = "9944b09199c62bcf9418ad846dd0e4bbdfc6ee4b"
+CARDS = [
+    "4111 1111\n1111 1111",
+    "4111 1111 \r\n 1111 1111",
+    "4111-1111-\n1111-1111",
+    "4111111111\n111111",
+    "> 4111 1111\n> 1111 1111",
+    "4111\t1111\t1111\t1111",
+    "4111\n1111\n1111\n1111",
+    "4111 1111\u20281111 1111",
+    "4111 1111\n\n1111 1111",
+]
+
+
+@pytest.mark.parametrize("said", CARDS)
+def test_a_card_number_over_a_line_break_is_redacted(said: str) -> None:
+    for value in (said, {"note": [f"my card: {said}."]}):
+        cleaned, applied = redact(value, ["pan"])
+        assert applied == ("pan",)
+        assert "1111" not in json.dumps(cleaned)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["1000\n2000\n3000\n4000\n", "totals\n12345678\n87654321", "9999\n1111\n2222\n3333", "2026-05-03\n2026-05-04"],
+)
+def test_numbers_below_each_other_stay(said: str) -> None:
+    assert redact(said, ["pan"]) == (said, ())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"token={HEX}",
+        f"https://shop.example/pay?token={HEX}&x=1",
+        f"TOKEN: {HEX[:16]}",
+        f'{{"token": "{HEX}"}}',
+        f"Authorization: Token {HEX}",
+        f"api_key={HEX[:20]}",
+        "token=aB39" + "aB39" * 8,
+    ],
+)
+def test_a_bare_token_is_a_secret(said: str) -> None:
+    assert HEX[:16] not in without_secrets(said)
+    assert "aB39" not in without_secrets(said)
+    assert redact({"note": said}, ["secret"])[1] == ("secret",)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["the token is required", f"page_token={HEX}", "token=1234567890123456", "token: placeholder-of-the-page", HEX],
+)
+def test_what_only_speaks_of_a_token_stays(said: str) -> None:
+    assert without_secrets(said) == said
+
+
+def test_a_ref_is_no_address() -> None:
+    class Pinned:
+        kind, key = "run.pinned", ""
+
+    [event] = told(Pinned(), {"pack_ref": "ctxpack.support@5.2.0", "pins": {}})  # type: ignore[arg-type]
+    assert event.members["value"]["pack_ref"] == "ctxpack.support@5.2.0"
+    for ref in ("agent:contextos/support-refund@1.2.0", "pol.refunds@12.0.10"):
+        assert redact(ref, ["email"]) == (ref, ())
+    for address in ("ana@shop.example", "ana@5.2.0.example", "ana@xn--bcher-kva.example", "ana@bücher.example"):
+        assert redact(address, ["email"]) == ("[redacted:email]", ("email",))
+
+
+class Talking:
+    """The payments of the shop, which say a text in one member of the answer."""
+
+    def __init__(self, inner: Any, place: str, text: str) -> None:
+        self.inner, self.place, self.text = inner, place, text
+
+    def describe(self) -> AdapterDefinition:
+        found: AdapterDefinition = self.inner.describe()
+        return found
+
+    async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        reply: AdapterReply = await self.inner.call(capability, args, context)
+        if self.place == "mutations":
+            return reply.model_copy(update={"mutations": (self.text,)})
+        if self.place == "error":
+            return AdapterReply(error=ToolError(code="declined", message=self.text), had_no_effect=True)
+        raise LostReply("adp_payments", self.text)
+
+    async def lookup(self, capability: str, idempotency_key: str, context: CallContext) -> AdapterReply | None:
+        return None
+
+
+async def _record(world: TestWorld, place: str, text: str) -> tuple[str, dict[str, Any]]:
+    talking: Any = Talking(world.adapters["adp_payments"], place, text)
+    world.adapters["adp_payments"] = talking
+    view = await world.invoke(request(900, "req_talk"))
+    store = world.stores.tenant(TENANT)
+    entries = [one for stream in ("index", "control", view.run_id) for one in await store.read(stream)]
+    text = "\n".join((one.body or b"").decode() + one.key for one in entries)
+    bodies = [read_body(one) for one in entries if one.kind == "tool.returned"]
+    return text, [one for one in bodies if one and "adp_payments" in one["envelope"]["capability_id"]][-1]["envelope"]
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("paid\x1b[31m", "an effect with an unsafe name"),
+        ("paid\u202egnp.exe", "an effect with an unsafe name"),
+        ("paid 4111 1111 1111 1111", "paid [redacted:pan]"),
+        (f"paid with token={HEX}", "paid with [redacted:secret]"),
+    ],
+)
+def test_what_is_taken_out_of_mutations_is_said(said: str, kept: str, stores: str, tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path, stores=stores, payments="none")
+        text, envelope = await _record(world, "mutations", said)
+        assert envelope["mutations"] == [kept]
+        assert envelope["metadata"]["redaction_applied"] is True
+        assert json.dumps(said)[1:-1] not in text
+        await world.aclose()
+
+    run(go())
+
+
+SPELLED: dict[str, Callable[[bytes], str]] = {
+    "hex": bytes.hex,
+    "HEX": lambda key: key.hex().upper(),
+    "pairs": lambda key: key.hex(":"),
+    "C": lambda key: ", ".join(f"0x{one:02x}" for one in key),
+    "Base64": lambda key: base64.b64encode(key).decode(),
+    "Base64 of more": lambda key: base64.urlsafe_b64encode(b"key=" + key + b"\n").decode(),
+    "lines": lambda key: "\n".join([key.hex()[:30], key.hex()[30:]]),
+    "numbers": lambda key: str(list(key)),
+}
+
+
+@pytest.mark.parametrize("place", ["mutations", "error", "lost"])
+@pytest.mark.parametrize("spelling", ["hex", "Base64 of more"])
+def test_a_key_of_the_runtime_in_an_answer_is_not_on_record(place: str, spelling: str, tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path, stores="sqlite", payments="none")
+        [private] = [key.private_bytes_raw() for purpose, (_, key) in world.keys._signing.items() if purpose == "act"]
+        said = SPELLED[spelling](private)
+        text, _ = await _record(world, place, f"see {said} .")
+        assert json.dumps(said)[1:-1] not in text
+        assert private.hex()[:30] not in text.lower()
+        await world.aclose()
+
+    run(go())
+
+
+@pytest.mark.parametrize("spelling", SPELLED)
+def test_a_key_in_an_output_is_unsafe_and_a_digest_is_not(spelling: str) -> None:
+    ring = KeyRing({"act": b"\x07secret-of-an-operators-act-32by"})
+    said = SPELLED[spelling](b"\x07secret-of-an-operators-act-32by")
+    assert [one.code for one in cleanse_output(pack({}), ring, {"seen": [said]})[2]] == ["secret"]
+    for digest in ("sha256:" + "ab" * 32, ring.public_key("act", ring.kids("act")[0]).hex()):  # type: ignore[union-attr]
+        assert cleanse_output(pack({}), ring, {"seen": digest}) == ({"seen": digest}, (), ())

@@ -12,7 +12,7 @@ from typing import Any, Final
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import HeldRoles
-from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.artifacts import (
     INTENTS_TYPE,
@@ -29,6 +29,7 @@ from contextos.control.lint.egress import lint_egress
 from contextos.control.lint.pack import lint_merged, lint_pack
 from contextos.control.vocabulary import pack_vocabulary
 from contextos.errors import InvalidArtifact, Problem, SignatureInvalid
+from contextos.operations.unmatched_rules import TenantNames, unmatched_names, unmatched_rules
 from contextos.packs.building import expand_content
 from contextos.packs.expansion import Expansion
 from contextos.trust.policy.policy_set import compile_policy
@@ -79,6 +80,10 @@ def artifact_problems(
     """Yield what is wrong with an artifact, alone or with those beside it and with what a workspace knows."""
 
     yield from find_secrets(artifact.to_json(), SECRET_REMEDY)
+    if isinstance(artifact, PolicyArtifact):
+        found = unmatched_rules(artifact.bundle, _names_beside(beside, known))
+        yield from (Problem("/bundle" + one.pointer, one.code, one.detail, one.remedy) for one in found.never)
+        return
     if not isinstance(artifact, ContextPack):
         return
     others = [one for one in beside if not isinstance(one, ContextPack)]
@@ -90,7 +95,25 @@ def artifact_problems(
         yield from lint_merged(merged, known.definitions)
         yield from lint_access(merged, known.definitions, known.roles[artifact.pack_meta.tenant])
         yield from lint_egress(merged, known.definitions, known.egress.get(artifact.pack_meta.tenant, ()))
-    yield from _rules(artifact, merged, known)
+    reported = set()
+    for problem in _rules(artifact, merged, known):
+        reported.add(problem.pointer)
+        yield problem
+    names = TenantNames(known.definitions, [merged], known.roles[artifact.pack_meta.tenant]) if known else TenantNames()
+    for index, bundle in enumerate(artifact.policy_layer.policy_bundles):
+        found = unmatched_names(bundle, names)
+        for one in (*found.never, *found.later):
+            at = f"/policy_layer/policy_bundles/{index}{one.pointer}"
+            if at not in reported:
+                yield Problem(at, one.code, one.detail, one.remedy)
+
+
+def _names_beside(beside: Sequence[GovernedArtifact], known: KnownHere | None) -> TenantNames:
+    """What rules above the packs can name: the tools of the workspace, and the packs that are linted together."""
+    packs = [
+        merge(one, [other for other in beside if other is not one]) for one in beside if isinstance(one, ContextPack)
+    ]
+    return TenantNames(known.definitions if known else None, packs or None)
 
 
 def _rules(pack: ContextPack, merged: MergedArtifacts, known: KnownHere | None) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ Alone, with those beside them, and with what a deployment knows: its tools, the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import loads
@@ -25,6 +25,7 @@ from contextos.control.artifacts import (
     read_artifact,
 )
 from contextos.control.lint.access import lint_access
+from contextos.control.lint.bounds import lint_bounds, permitted_limits
 from contextos.control.lint.egress import lint_egress
 from contextos.control.lint.pack import lint_merged, lint_pack
 from contextos.control.vocabulary import pack_vocabulary
@@ -80,9 +81,11 @@ def artifact_problems(
     """Yield what is wrong with an artifact, alone or with those beside it and with what a workspace knows."""
 
     yield from find_secrets(artifact.to_json(), SECRET_REMEDY)
+    tools = TenantNames(known.definitions).tools if known else {}
     if isinstance(artifact, PolicyArtifact):
         found = unmatched_rules(artifact.bundle, _names_beside(beside, known))
-        yield from (Problem("/bundle" + one.pointer, one.code, one.detail, one.remedy) for one in found.never)
+        bounds = lint_bounds(artifact.bundle, tools, {}) if tools else ()
+        yield from (_below("/bundle", one) for one in (*found.never, *bounds))
         return
     if not isinstance(artifact, ContextPack):
         return
@@ -102,10 +105,15 @@ def artifact_problems(
     names = TenantNames(known.definitions, [merged], known.roles[artifact.pack_meta.tenant]) if known else TenantNames()
     for index, bundle in enumerate(artifact.policy_layer.policy_bundles):
         found = unmatched_names(bundle, names)
-        for one in (*found.never, *found.later):
-            at = f"/policy_layer/policy_bundles/{index}{one.pointer}"
-            if at not in reported:
-                yield Problem(at, one.code, one.detail, one.remedy)
+        bounds = lint_bounds(bundle, tools, permitted_limits(artifact))
+        for one in (*found.never, *found.later, *bounds):
+            placed = _below(f"/policy_layer/policy_bundles/{index}", one)
+            if placed.pointer not in reported:
+                yield placed
+
+
+def _below(place: str, one: Problem) -> Problem:
+    return replace(one, pointer=place + one.pointer)
 
 
 def _names_beside(beside: Sequence[GovernedArtifact], known: KnownHere | None) -> TenantNames:

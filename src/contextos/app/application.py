@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,12 +26,13 @@ from contextos.application.subscriptions import Handler, Subscriber
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
+from contextos.contracts.envelopes.pack import PolicyArtifact
 from contextos.contracts.envelopes.run import RuntimeHints
 from contextos.contracts.ports.claims import ClaimLimits
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Stores
 from contextos.contracts.trace import TraceContext
-from contextos.control.artifacts import MODELS, PACK_TYPE
+from contextos.control.artifacts import MODELS, PACK_TYPE, ref_of
 from contextos.engine.event_delivery import EventDelivery
 from contextos.engine.failure_tracker import OnFailure
 from contextos.engine.lease_owner import LeasedOwner, Owner
@@ -333,7 +334,8 @@ class App:
         call does nothing. Policies that are in force are never changed here.
 
         Raises:
-            InvalidArtifact: lint refuses a pack, a policy bundle or a catalog.
+            InvalidArtifact: lint refuses a pack, a policy bundle or a catalog with all that the deployment knows, and
+                nothing was published.
             InvalidSettings: other policies are in force than the settings name; or the runtime holds no key to sign a
                 short form, or is a `service`.
             SignatureInvalid: no trusted key signed an artifact.
@@ -346,9 +348,35 @@ class App:
         authored = {open_sealed(one, self.keys, "pack", MODELS) for one in named}
         declared = self._declared(tenant_id)
         named += [self._signed(one) for one in declared if canonical(one.document) not in authored]
+        await self._lint(tenant_id, named, declared)
         done = await initialise_tenant(self.deployment, tenant_id, named, settings.policies or (), by=by)
         await self.check_policies()
         return done
+
+    async def _lint(self, tenant_id: str, envelopes: Sequence[dict[str, Any]], declared: Sequence[Expansion]) -> None:
+        """Refuse what `contextos pack lint --adapters` refuses, before anything is published: all that this deployment
+        knows is asked of what is not published yet. Raises `InvalidArtifact`.
+        """
+        from contextos.packs.checking import KnownHere, artifact_problems
+
+        catalog, ports = self.deployment.catalog(tenant_id), self.deployment.ports
+        definitions = {name: describe_adapter(name, one) for name, one in ports.adapters(tenant_id).items()}
+        roles = {tenant_id: await ports.directory.held_roles(tenant_id)}
+        known = KnownHere(definitions, roles, self.deployment.config.egress)
+        artifacts = {ref_of(one): one for one in map(catalog.opened, envelopes)}
+        written = {one.pack.pin: one for one in declared}
+        problems: list[Problem] = []
+        for ref, artifact in artifacts.items():
+            if await catalog.repository.digest_of(ref) is None:
+                # Policies above the packs are about other packs too, and are linted by themselves.
+                beside = [
+                    one for one in artifacts.values() if one is not artifact and not isinstance(one, PolicyArtifact)
+                ]
+                found = artifact_problems(artifact, beside, known)
+                placed = written[ref].placed(found) if ref in written else found
+                problems += [replace(one, detail=f"`{ref}`: {one.detail}") for one in placed]
+        if problems:
+            raise InvalidArtifact(*problems)
 
     def _artifact_paths(self, pattern: str) -> list[Path]:
         settings = self.settings

@@ -49,7 +49,7 @@ MEANING: Final = {
     "wall_clock_ms": "milliseconds of a run; time spent waiting for a person or for a turn does not count",
     "max_cost_cents": "US cents of a run",
     "max_payload_bytes": "bytes of a request",
-    "max_session_duration_ms": "milliseconds from the receipt of a `long_running` run to its end, including waiting",
+    "max_session_duration_ms": "milliseconds from the receipt of a run to its end, including waiting",
     "observed_packs": "the ids of the packs that may observe in the profile `service`",
     "egress": "by tenant, the endpoints (`host` or `host:port`) that calls may reach; see `[egress]` below",
     "redaction": "by tenant, the rules that redact besides those of its packs; see `[redaction]` below",

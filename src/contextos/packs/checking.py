@@ -6,13 +6,13 @@ Alone, with those beside them, and with what a deployment knows: its tools, the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import HeldRoles
-from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.artifacts import (
     INTENTS_TYPE,
@@ -25,10 +25,12 @@ from contextos.control.artifacts import (
     read_artifact,
 )
 from contextos.control.lint.access import lint_access
+from contextos.control.lint.bounds import lint_bounds, permitted_limits
 from contextos.control.lint.egress import lint_egress
 from contextos.control.lint.pack import lint_merged, lint_pack
 from contextos.control.vocabulary import pack_vocabulary
 from contextos.errors import InvalidArtifact, Problem, SignatureInvalid
+from contextos.operations.unmatched_rules import TenantNames, unmatched_names, unmatched_rules
 from contextos.packs.building import expand_content
 from contextos.packs.expansion import Expansion
 from contextos.trust.policy.policy_set import compile_policy
@@ -79,6 +81,12 @@ def artifact_problems(
     """Yield what is wrong with an artifact, alone or with those beside it and with what a workspace knows."""
 
     yield from find_secrets(artifact.to_json(), SECRET_REMEDY)
+    tools = TenantNames(known.definitions).tools if known else {}
+    if isinstance(artifact, PolicyArtifact):
+        found = unmatched_rules(artifact.bundle, _names_beside(beside, known))
+        bounds = lint_bounds(artifact.bundle, tools, {}) if tools else ()
+        yield from (_below("/bundle", one) for one in (*found.never, *bounds))
+        return
     if not isinstance(artifact, ContextPack):
         return
     others = [one for one in beside if not isinstance(one, ContextPack)]
@@ -90,7 +98,30 @@ def artifact_problems(
         yield from lint_merged(merged, known.definitions)
         yield from lint_access(merged, known.definitions, known.roles[artifact.pack_meta.tenant])
         yield from lint_egress(merged, known.definitions, known.egress.get(artifact.pack_meta.tenant, ()))
-    yield from _rules(artifact, merged, known)
+    reported = set()
+    for problem in _rules(artifact, merged, known):
+        reported.add(problem.pointer)
+        yield problem
+    names = TenantNames(known.definitions, [merged], known.roles[artifact.pack_meta.tenant]) if known else TenantNames()
+    for index, bundle in enumerate(artifact.policy_layer.policy_bundles):
+        found = unmatched_names(bundle, names)
+        bounds = lint_bounds(bundle, tools, permitted_limits(artifact))
+        for one in (*found.never, *found.later, *bounds):
+            placed = _below(f"/policy_layer/policy_bundles/{index}", one)
+            if placed.pointer not in reported:
+                yield placed
+
+
+def _below(place: str, one: Problem) -> Problem:
+    return replace(one, pointer=place + one.pointer)
+
+
+def _names_beside(beside: Sequence[GovernedArtifact], known: KnownHere | None) -> TenantNames:
+    """What rules above the packs can name: the tools of the workspace, and the packs that are linted together."""
+    packs = [
+        merge(one, [other for other in beside if other is not one]) for one in beside if isinstance(one, ContextPack)
+    ]
+    return TenantNames(known.definitions if known else None, packs or None)
 
 
 def _rules(pack: ContextPack, merged: MergedArtifacts, known: KnownHere | None) -> Iterator[Problem]:

@@ -64,6 +64,8 @@ class ArgumentBounds(Model):
     """The highest number that the argument can be; absent, no upper limit."""
     enum: NonEmpty[Any] | None = None
     """The values that the argument can have; absent, every value."""
+    any: bool = False
+    """Whether the argument can have every value; lint asks for it where an argument has no limit."""
 
 
 class AutoApproveDeclaration(Model):
@@ -75,7 +77,9 @@ class AutoApproveDeclaration(Model):
     tools: NonEmpty[Name]
     """The writes that the entry is about, at least one."""
     bounds: Annotated[dict[Name, ArgumentBounds], Field(min_length=1, max_length=100)]
-    """Limits by the name of an argument, at least one; a call outside of them is asked about."""
+    """Limits by the name of an argument, at least one; a call outside of them is asked about. Lint asks about arguments
+    that are not named, and about a side that is open.
+    """
     when: ConditionText | None = None
     """A condition that has to be true too; absent, the bounds decide alone."""
     mode: WriteMode = "delegated"

@@ -50,7 +50,7 @@ class WriteRules:
     """
 
     asks: list[tuple[AskDeclaration, Any, Place]]
-    automatic: list[tuple[AutoApproveDeclaration, Any]]
+    automatic: list[tuple[AutoApproveDeclaration, Any, Place]]
     asks_all: tuple[AskDeclaration, Place] | None
 
 
@@ -165,9 +165,10 @@ class RuleBuilder:
                 derived(name),
             )
             before.append(condition)
-        for number, (automatic, condition) in enumerate(decided.automatic, 1):
+        for number, (automatic, condition, place) in enumerate(decided.automatic, 1):
             bounds = {
-                argument: written(bound.to_json() | {"required": True}) for argument, bound in automatic.bounds.items()
+                argument: OriginOf(_limits_of(bound), "written", (*place, "bounds", argument))
+                for argument, bound in automatic.bounds.items()
             }
             yield self._rule(
                 self._id(f"auto {number}", name, tool, f"AUTO_{number}"),
@@ -176,7 +177,7 @@ class RuleBuilder:
                 {
                     "allow": derived(True),
                     "approval_mode": stated(automatic, "mode"),
-                    "arg_constraints": bounds,
+                    "arg_constraints": OriginOf(bounds, "written", (*place, "bounds")),
                     **requires,
                 },
                 stated(automatic, "because"),
@@ -227,10 +228,13 @@ class RuleBuilder:
             if tool not in self.named(one.tools, list(self.tools), (*place, "tools")):
                 continue
             tests = [test for argument, bound in one.bounds.items() for test in _within(argument, bound, place)]
+            if not tests:
+                detail = "no argument is bounded, so nobody would be asked about any call"
+                raise refuse_pack("no_bound", (*place, "bounds"), detail, "bound at least one argument")
             self._check({"and": tests}, tool, name, (*place, "bounds"))
             if one.when is not None:
                 tests.append(self._condition(one.when, tool, name, (*place, "when")))
-            bounded.append((one, {"and": tests} if len(tests) > 1 else tests[0]))
+            bounded.append((one, {"and": tests} if len(tests) > 1 else tests[0], place))
         return WriteRules(found, bounded, asks_all)
 
     def _asked(self, entry: tuple[AskDeclaration, Place] | None, rule_id: str) -> dict[str, Any]:
@@ -347,6 +351,11 @@ def _conjuncts(condition: Any) -> list[Any]:
     return list(condition["and"]) if isinstance(condition, dict) and "and" in condition else [condition]
 
 
+def _limits_of(bound: ArgumentBounds) -> dict[str, Any]:
+    limits = {name: value for name, value in bound.to_json().items() if name != "any"}
+    return {**limits, "required": not bound.any}
+
+
 def _within(argument: str, bound: ArgumentBounds, at: Place) -> list[dict[str, Any]]:
     """The conditions that an argument is within its bounds."""
     fact = {"var": f"args.{argument}"}
@@ -357,7 +366,8 @@ def _within(argument: str, bound: ArgumentBounds, at: Place) -> list[dict[str, A
         tests.append({"<=": [fact, bound.max]})
     if bound.enum is not None:
         tests.append({"in": [fact, list(bound.enum)]})
-    if not tests:
-        remedy = "give `min`, `max` or `enum`"
-        raise refuse_pack("no_bound", (*at, "bounds", argument), f"`{argument[:80]}` is not bounded", remedy)
+    if bound.any is bool(tests):
+        remedy = "give `min`, `max` or `enum`, or `any: true` alone"
+        detail = f"`{argument[:80]}` is {'bounded and free' if tests else 'not bounded'}"
+        raise refuse_pack("no_bound", (*at, "bounds", argument), detail, remedy)
     return tests

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from contextos.action.cancellation import find_cancel
+from contextos.action.prohibitions import Prohibitions
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretArguments, SecretValues
 from contextos.action.seen_content import SeenContent
@@ -140,6 +141,11 @@ class RunEnvironment:
     def seen(self) -> SeenContent:
         """The content that the run has seen so far."""
         return SeenContent(self.journal.log())
+
+    @cached_property
+    def prohibitions(self) -> Prohibitions:
+        """The tools that rules prohibit from an earlier decision of the run on."""
+        return Prohibitions(self.journal.log())
 
     def used(self) -> Usage:
         """Return what the run has used so far, up to the last entry of its journal."""

@@ -244,6 +244,7 @@ def build_gateway(
             registry=environment.artifacts.registry,
             ports=ports,
             seen=environment.seen,
+            prohibitions=environment.prohibitions,
             check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
         )
     )

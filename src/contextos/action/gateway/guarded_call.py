@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from contextos.action.gateway.delivery import DispatchPorts
+from contextos.action.prohibitions import Prohibitions
 from contextos.action.registry import Registry
 from contextos.action.seen_content import SeenContent
 from contextos.contracts.controls import CheckArgs
@@ -88,7 +89,9 @@ class GuardedCall:
 
 @final_fields
 class GuardContext:
-    """Everything that the guards (the checks of the gateway) of one run use. `seen` is the content that it has seen."""
+    """Everything that the guards (the checks of the gateway) of one run use. `seen` is the content that it has seen,
+    and `prohibitions` the tools that it can no longer use.
+    """
 
     journal: Journal
     scope: RunScope
@@ -98,6 +101,7 @@ class GuardContext:
     ports: DispatchPorts
     check_args: CheckArgs
     seen: SeenContent
+    prohibitions: Prohibitions
 
 
 Guard = Callable[[GuardContext, GuardedCall], Awaitable[GuardedCall | Refusal]]

@@ -102,11 +102,15 @@ async def consistent_with_request(context: GuardContext, call: GuardedCall) -> G
 
 
 async def within_budget(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a call that would exceed the run's limits on calls, cost or wall clock, or whose session is over."""
+    """Refuse a call that would exceed the run's limits on calls, cost or wall clock.
+
+    Policy comes before: what a rule denies is denied by the rule, however much the run has left.
+    """
     reached = exceeded_limit(context.scope.run.run_budget, context.ports.spent(), call.capability.definition)
-    if reached:
-        return Refusal("blocked", "budget_exhausted", context.scope.run.run_budget.stated(reached), facts=(reached,))
-    return await in_session(context, call)
+    if not reached:
+        return call
+    stated = context.scope.run.run_budget.stated(reached)
+    return Refusal("blocked", "budget_exhausted", stated, facts=(reached,), decision=call.decision)
 
 
 async def in_session(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
@@ -137,7 +141,10 @@ async def policy_allows(
         return Refusal("blocked", "must_escalate", f"a guardrail escalates: {names}", decision=decision)
     if not decision.allowed:
         code = "policy_eval_error" if decision.reason == "indeterminate" else "policy_denied"
-        return Refusal("blocked", code, decision.why_denied, decision=decision)
+        detail = decision.why_denied
+        if decision.reason == "indeterminate":
+            detail = f"policy cannot decide: missing or mistyped facts {context.scope.lacking(decision.missing_facts)}"
+        return Refusal("blocked", code, detail, decision=decision)
     # An active gate lifts constraints marked `unless_approved`; the next guards obtain its approval.
     given = without_null_defaults(call.capability.definition.input_schema, without_secret_arguments(call.args))
     problems = context.check_args(bounds_on_call(context, call, decision), given, bool(decision.gates))
@@ -207,7 +214,7 @@ async def evidence_frozen(context: GuardContext, call: GuardedCall) -> GuardedCa
     needed = sorted({*required, *(call.step_call.required_evidence if of_spec else ())})
     unresolved = [name for name in needed if name not in call.evidence]
     if unresolved:
-        detail = "required evidence about these arguments does not resolve: " + ", ".join(unresolved)
+        detail = "required evidence about these arguments does not resolve: " + context.scope.lacking(unresolved)
         return Refusal("blocked", "missing_evidence", detail)
     if not (of_spec or needed or decision.gates):
         return call

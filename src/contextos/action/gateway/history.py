@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final
+from unicodedata import category
 
 from contextos.action.gateway import guards, idempotency
 from contextos.action.gateway.deciding import decides_otherwise
 from contextos.action.gateway.delivery import DispatchPorts, EffectCounter
 from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
 from contextos.action.gateway.observing import is_from_above
+from contextos.action.text_forms import normal
 from contextos.contracts.documents.collection import find_documents
 from contextos.contracts.documents.operations import (
     OPERATIONS,
@@ -35,6 +37,9 @@ from contextos.contracts.scope import RunScope
 MAX_COUNTED: Final = 5_000
 """The effects within the window of a fact that are added up. With more the fact is not known, which denies."""
 
+_UNSEEN: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0") | frozenset(map(chr, range(0xFE00, 0xFE10)))
+"""Characters that nobody sees, beside those of the categories of format and control characters."""
+
 
 def buckets_of(
     facts: Mapping[str, HistoryFact], scope: RunScope, capability_id: str, args: Mapping[str, Any]
@@ -51,11 +56,21 @@ def buckets_of(
     }
     buckets = {}
     for name, fact in facts.items():
-        value = args.get(fact.subject) if fact.subject is not None else owners[fact.over]
+        value = normal_subject(args.get(fact.subject)) if fact.subject is not None else owners[fact.over]
         if fact.capability == capability_id and value is not None:
             digest = content_address([fact.subject, value]).removeprefix("sha256:")
             buckets[name] = f"{capability_id}/{fact.over}/{digest}"
     return buckets
+
+
+def normal_subject(subject: Any) -> Any:
+    """Return a subject in the form in which it is compared: a text in one case, without characters that nobody sees,
+    and with one space between words. So another spelling of an order has no sum of its own.
+    """
+    if not isinstance(subject, str):
+        return subject
+    seen = (one for one in normal(subject) if one.isspace() or not (category(one) in ("Cf", "Cc") or one in _UNSEEN))
+    return " ".join("".join(seen).split())
 
 
 async def read_history(
@@ -141,6 +156,14 @@ async def history_known(context: GuardContext, call: GuardedCall) -> GuardedCall
     if call.capability.definition.kind == "read":
         name = call.capability.capability_id
         return Refusal("blocked", "policy_eval_error", f"a history fact counts effects of `{name}`, which has none")
+    for name, fact in context.policy.history.items():
+        if fact.capability == call.capability.capability_id and fact.of is not None:
+            number = counted_numbers(call.args).get(fact.of)
+            # Once it is counted the sum would be unknown, which denies every later call of everybody whom it is about.
+            if number is None or number < 0:
+                what = "is not a number" if number is None else "is below 0"
+                detail = f"`history.{name}` adds up the argument `{fact.of}`, which {what}"
+                return Refusal("rejected", "argument_out_of_bounds", detail, f"/{fact.of}")
     return await _with_history(context, call, f"before/{call.key}")
 
 

@@ -78,8 +78,8 @@ class PackMeta(Model):
     lowest wins.
     """
     max_session_duration_ms: Positive | None = None
-    """The longest duration of a session or of a `long_running` run in milliseconds, from when it was received; by
-    default the limit of the deployment counts.
+    """The longest duration of a run in milliseconds, from when it was received; by default the limit of the deployment
+    counts.
     """
 
 

@@ -71,7 +71,7 @@ class Then(Model):
     requires: Seq[Name] = ()
     """The names of evidence that has to be available before the call."""
     prohibits: Seq[Name] = ()
-    """The ids of tools that the run can no longer use."""
+    """The ids of tools that the run can no longer use from the decision on in which the rule matches."""
     requires_approval_gate: GateId | None = None
     """The gate at which a person has to approve the call; absent, this rule asks nobody."""
     arg_constraints: Map[ArgConstraint] = {}

@@ -16,6 +16,7 @@ from contextos.contracts.facts import ENVIRONMENTS, name_remedy
 from contextos.errors import InvalidArtifact, Problem
 from contextos.operations.acts.act import Actor, commit_act
 from contextos.operations.deployment import Deployment
+from contextos.operations.unmatched_rules import refuse_unmatched
 from contextos.trust.redact import SECRET_REMEDY, find_secrets
 
 
@@ -28,7 +29,8 @@ async def publish_artifact(
 
     Raises:
         SignatureInvalid: no key that is allowed to sign packs signed the artifact.
-        InvalidArtifact: lint refuses it, it is for another tenant, or the ref already has different content.
+        InvalidArtifact: lint refuses it, a rule of it can never match in this tenant, it is for another tenant, or the
+            ref already has different content.
         ApprovalRefused: as `prove_act`.
         Conflict: another process published at the same moment; publish again.
     """
@@ -37,6 +39,7 @@ async def publish_artifact(
         raise InvalidArtifact(*secrets)
     ref, proposed = await catalog.publication(dict(envelope))
     if proposed:
+        await refuse_unmatched(app, tenant_id, catalog.opened(dict(envelope)))
         await app.refuse_retired(tenant_id, envelope)
         await commit_act(app.ports, app.config, tenant_id, proposed, by)
     return ref, proposed is not None
@@ -49,12 +52,19 @@ async def activate_policies(
 
     Raises:
         NotFound: a ref is not published in this tenant, or is withdrawn.
-        InvalidArtifact: the active set has another version than `expected`, or a ref cannot be active at its level.
+        InvalidArtifact: the active set has another version than `expected`, a ref cannot be active at its level, or one
+            that is new in the list has a rule that can never match.
         ApprovalRefused: as `prove_act`.
         Conflict: another process changed the set at the same moment; look at it and activate again.
     """
-    proposed = await app.catalog(tenant_id).activation(level_refs, expected=expected)
+    catalog = app.catalog(tenant_id)
+    proposed = await catalog.activation(level_refs, expected=expected)
     if proposed:
+        # What is in force already can end one by one.
+        before = {ref for _, ref in (await catalog.active()).policies}
+        for ref in sorted({ref for _, ref in level_refs} - before):
+            stored = await catalog.repository.published(ref)
+            await refuse_unmatched(app, tenant_id, stored.artifact if stored else None)
         await commit_act(app.ports, app.config, tenant_id, proposed, by)
 
 

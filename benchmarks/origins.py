@@ -39,9 +39,8 @@ def content() -> str:
 
 def seen(text: str) -> tuple[SeenContent, Any]:
     """Return what a run has seen after a tool answered `text`, and what of the run's scope is read."""
-    adapter = SimpleNamespace(trusts_output=lambda _definition: False)
-    definition = SimpleNamespace(kind="read", output_classification=None)
-    mail = SimpleNamespace(capability_id="mail.read", adapter=adapter, definition=definition)
+    definition = SimpleNamespace(kind="read", output_classification=None, output_integrity="untrusted")
+    mail = SimpleNamespace(capability_id="mail.read", definition=definition)
     pack = SimpleNamespace(
         pack_meta=SimpleNamespace(data_classification="INTERNAL"), decision_layer=SimpleNamespace(task_templates=())
     )

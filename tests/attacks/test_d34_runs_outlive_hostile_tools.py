@@ -43,7 +43,7 @@ BEFORE_THE_CALL = ("lists_never", "handshakes_never", "exits_at_once", "floods_a
 IN_THE_CALL = ("hangs", "exits", "gigabytes", "not_utf8", "not_json", "deep", "wide", "wrong_id", "rpc_error")
 
 
-@contextos.read()
+@contextos.read(integrity="trusted")
 def look_up(name: str) -> str:
     """Another tool, which answers."""
     return name

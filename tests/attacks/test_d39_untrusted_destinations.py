@@ -41,12 +41,12 @@ class Office:
             """The newest mail."""
             return self.mail
 
-        @contextos.read()
+        @contextos.read(integrity="trusted")
         def look_up(name: str) -> str:
             """The entry of the address book for a name, or the name itself."""
             return name
 
-        @contextos.read()
+        @contextos.read(integrity="trusted")
         def find_address(text: str) -> str:
             """The first address in a text."""
             return next(word for word in text.split() if "@" in word).strip(".")
@@ -63,7 +63,7 @@ class Office:
             self.notes.append(text)
             return "kept"
 
-        @contextos.read()
+        @contextos.read(integrity="trusted")
         def notes() -> list[str]:
             """The texts that were kept."""
             return self.notes
@@ -156,7 +156,7 @@ def test_a_recipient_out_of_a_mail_needs_a_person(disguise: str) -> None:
 
 def test_a_recipient_whom_the_person_named_needs_none_also_if_a_mail_names_them() -> None:
     office = Office(in_words(FRIEND))
-    with in_memory(packs=[office.pack()], directory=PEOPLE) as app:
+    with in_memory(packs=[office.pack(destinations=["to"])], directory=PEOPLE) as app:
         gate = gate_of(app, message=f"tell {FRIEND}, please.")
         gate.call("office.read_mail", {}, call_id="read")
         assert isinstance(send(gate, FRIEND), Done)
@@ -233,7 +233,7 @@ def test_a_recipient_that_was_written_down_and_read_again_is_no_more_trusted(kep
 
 def test_what_stood_beside_it_is_as_trusted_as_before() -> None:
     office = Office(in_words(ATTACKER) + FRIEND)
-    with in_memory(packs=[office.pack()], directory=PEOPLE) as app:
+    with in_memory(packs=[office.pack(destinations=["to"])], directory=PEOPLE) as app:
         gate = gate_of(app)
         gate.call("office.read_mail", {}, call_id="read")
         add_note(gate, in_words(ATTACKER))

@@ -452,7 +452,7 @@ def test_a_secret_with_a_default_is_refused() -> None:
 def test_a_secret_of_a_read_is_refused() -> None:
     with pytest.raises(InvalidTool):
 
-        @contextos.read()
+        @contextos.read(integrity="trusted")
         def log_in(password: SecretStr) -> str:
             """Log in."""
             return "done"

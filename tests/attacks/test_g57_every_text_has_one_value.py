@@ -295,7 +295,7 @@ def test_evidence_of_a_read_at_its_default_is_about_the_default() -> None:
     """A balance of the main account lets nobody pay from another one."""
     paid: list[str] = []
 
-    @contextos.read(produces="balance")
+    @contextos.read(integrity="trusted", produces="balance")
     def balance(owner: str, account: str = "main", verbose: bool = False) -> int:
         """The balance."""
         return 7

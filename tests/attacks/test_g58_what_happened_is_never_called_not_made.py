@@ -309,7 +309,7 @@ def weigh(name: str, copies: int = 1) -> Numbers:
     return NUMBERS[name]
 
 
-@contextos.read()
+@contextos.read(integrity="trusted")
 def scales(name: str) -> Numbers:
     """Read the scales of a stranger."""
     return NUMBERS.get(name, {"kg": 1.0})
@@ -331,7 +331,7 @@ def job(name: str, copies: int = 1) -> str:
     return JOBS[name]  # type: ignore[no-any-return]
 
 
-@contextos.read()
+@contextos.read(integrity="trusted")
 def mail(name: str) -> str:
     """Read a mail that a stranger wrote."""
     return MAILS.get(name, "good news")  # type: ignore[no-any-return]

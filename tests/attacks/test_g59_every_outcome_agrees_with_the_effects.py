@@ -72,7 +72,7 @@ class Bank:
             self.notes.append(number)
             return "kept"
 
-        @contextos.read()
+        @contextos.read(integrity="trusted")
         def mail(number: int) -> str:
             """Read a mail."""
             return "\u202eevil" if number == 2 else "fine"
@@ -391,7 +391,7 @@ async def plan_of_two_writes(end: str) -> Any:
         kept.append(amount)
         return "paid"
 
-    @contextos.read(produces="account")
+    @contextos.read(integrity="trusted", produces="account")
     def look(number: int) -> str:
         """Look at the account."""
         return "open"

@@ -57,12 +57,12 @@ class World:
 def tools_of(world: World) -> Adapter:
     """The tools of the shop over one world."""
 
-    @read(produces="order")
+    @read(integrity="trusted", produces="order")
     def find_order(order_id: OrderId, region: Region) -> Order:
         """The order of this id."""
         return Order(order_id=order_id, region=region, total=len(order_id) * 10)
 
-    @read()
+    @read(integrity="trusted")
     def search_tickets(
         text: Annotated[str, Field(max_length=4_000)],
         limit: Annotated[int, Field(ge=1, le=1_000)],
@@ -71,7 +71,7 @@ def tools_of(world: World) -> Adapter:
         """The number of tickets that have this text."""
         return limit if include_deleted else limit // 2
 
-    @read()
+    @read(integrity="trusted")
     def count_customers(filter: Filter, columns: Annotated[list[Column], Field(min_length=1, max_length=4)]) -> int:
         """The number of customers, by what is known of them."""
         return filter.min_spend * len(columns)

@@ -124,6 +124,11 @@ class SeenContent:
         self._not_trusted[key] = _said(own)
         return traced
 
+    @property
+    def has_untrusted(self) -> bool:
+        """Return whether the run had seen untrusted content when it traced the last call."""
+        return self._has_untrusted
+
     def look_for(self, args: Mapping[str, Any], scope: RunScope) -> dict[str, TracedArgument]:
         """Return where each of these values was found, by name. Nothing of them is kept."""
         self._take_in(scope)
@@ -187,7 +192,7 @@ class SeenContent:
             self._writes[call] = None
         origin = f"tool:{capability.capability_id}"
         label = capability.definition.output_classification or label
-        if not capability.adapter.trusts_output(capability.definition):
+        if capability.definition.output_integrity != "trusted":
             yield _Raw(origin, "untrusted", label, values)
             return
         arguments = self._repeatable(call)

@@ -17,7 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from contextos.adapters.function.adapter import USES, BusinessError
 from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.pointer import pointer
-from contextos.tools.declared import Tool, tool_of
+from contextos.contracts.envelopes.evidence import IntegrityLevel
+from contextos.tools.declared import Tool, provenance_of, tool_of
 from contextos.tools.exact import refuse_inexact
 from contextos.tools.schemas import ARGUMENT_BOUNDS, closed_schema, refuse_tool
 from contextos.tools.signatures import Argument, Key, ToolSignature, adapted, read_return
@@ -73,6 +74,8 @@ def govern(
     timeout_s: int | None = None,
     cost_cents: float = 0,
     scopes: Collection[str] = (),
+    integrity: IntegrityLevel | None = None,
+    destinations: Collection[str] | None = None,
 ) -> Tool[Any, Any]:
     """Return the governed tool of a framework's tool object, for a `contextos.toolset`.
 
@@ -106,6 +109,7 @@ def govern(
         "cost_cents": cost_cents,
         "produces": [produces] if isinstance(produces, str) else list(produces),
         "required_scopes": list(scopes),
+        **provenance_of(shown, integrity, destinations),
     }
 
     async def call(**arguments: Any) -> Any:

@@ -24,7 +24,7 @@ from contextos.control.artifacts import (
     merge,
     read_artifact,
 )
-from contextos.control.lint.access import lint_access
+from contextos.control.lint.access import lint_access, lint_integrity
 from contextos.control.lint.bounds import lint_bounds, permitted_limits
 from contextos.control.lint.egress import lint_egress
 from contextos.control.lint.pack import lint_merged, lint_pack
@@ -97,6 +97,7 @@ def artifact_problems(
     else:
         yield from lint_merged(merged, known.definitions)
         yield from lint_access(merged, known.definitions, known.roles[artifact.pack_meta.tenant])
+        yield from lint_integrity(merged, known.definitions)
         yield from lint_egress(merged, known.definitions, known.egress.get(artifact.pack_meta.tenant, ()))
     reported = set()
     for problem in _rules(artifact, merged, known):

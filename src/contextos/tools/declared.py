@@ -139,14 +139,16 @@ def read(
     timeout_s: int = 10,
     cost_cents: float = 0,
     scopes: Collection[str] = (),
-    integrity: IntegrityLevel = "trusted",
+    integrity: IntegrityLevel | None = None,
+    destinations: Collection[str] | None = None,
 ) -> Callable[[Callable[Parameters, Returned]], Tool[Parameters, Returned]]:
     """Declare a function that changes nothing outside as a tool.
 
     `produces` names the evidence that its answer is. `timeout_s` (seconds) and `cost_cents` (US cents) bound one call,
-    and `scopes` are what the caller needs. `name` replaces the function's name. With `integrity="untrusted"` its answer
-    is content that anybody could have written, such as an e-mail or a web page: a person is asked before a write goes
-    where only such content says.
+    and `scopes` are what the caller needs. `name` replaces the function's name. `integrity` says whether its answer is
+    `trusted`, or content that anybody could have written, such as an e-mail or a web page: a person is asked before a
+    call goes where only such content says. None counts as `untrusted`, and lint asks for it. `destinations` are the
+    arguments that carry something out, such as a URL; None: none of a function.
 
     Raises:
         InvalidTool: nothing safe can be derived from the function; says what to write.
@@ -154,7 +156,7 @@ def read(
 
     def declare(function: Callable[Parameters, Returned]) -> Tool[Parameters, Returned]:
         told = {"kind": "read", "risk_level": "read", "approval_mode": "read_only", "idempotency": {"strategy": "none"}}
-        told |= _integrity(name or getattr(function, "__name__", "function"), integrity)
+        told |= provenance_of(name or getattr(function, "__name__", "function"), integrity, destinations)
         return _declared(function, name, None, told, produces, timeout_s, cost_cents, scopes)
 
     return declare
@@ -170,7 +172,7 @@ def write(
     timeout_s: int = 10,
     cost_cents: float = 0,
     scopes: Collection[str] = (),
-    integrity: IntegrityLevel = "trusted",
+    integrity: IntegrityLevel | None = None,
     destinations: Collection[str] | None = None,
 ) -> Callable[[Callable[Parameters, Returned]], Tool[Parameters, Returned]]:
     """Declare a function that changes something outside as a tool. A person is asked unless a pack says otherwise.
@@ -195,7 +197,7 @@ def write(
             refuse_tool(shown, "no_idempotency", (), "a write says what can be done after a lost reply", remedy)
         keyed = idempotency.to_json() if isinstance(idempotency, Idempotency) else {"strategy": idempotency}
         told = {"kind": "write", "risk_level": f"write_{risk}", "approval_mode": "destructive", "idempotency": keyed}
-        told |= _integrity(shown, integrity) | ({} if destinations is None else {"destinations": list(destinations)})
+        told |= provenance_of(shown, integrity, destinations)
         return _declared(function, name, lookup, told, produces, timeout_s, cost_cents, scopes)
 
     return declare
@@ -240,11 +242,13 @@ def _supplied(dependencies: Mapping[str, Any], context: CallContext, key: str | 
     return {name: context if kind is CallContext else Key(held or "") for name, kind in dependencies.items()}
 
 
-def _integrity(name: str, integrity: str) -> dict[str, Any]:
-    if integrity not in get_args(IntegrityLevel):
+def provenance_of(name: str, integrity: str | None, destinations: Collection[str] | None) -> dict[str, Any]:
+    """Return what a tool states of its answers and its destinations, as its definition has it. Raises `InvalidTool`."""
+    if integrity is not None and integrity not in get_args(IntegrityLevel):
         remedy = 'write `integrity="trusted"` or `"untrusted"`'
         refuse_tool(name, "no_integrity", (), f"`{str(integrity)[:40]}` is no integrity", remedy)
-    return {"output_integrity": integrity} if integrity == "untrusted" else {}
+    told: dict[str, Any] = {} if integrity is None else {"output_integrity": integrity}
+    return told | ({} if destinations is None else {"destinations": list(destinations)})
 
 
 def _declared(

@@ -16,9 +16,9 @@ from contextos.contracts.journal import Logged
 
 
 def capability(name: str, trusted: bool, label: str | None = None, kind: str = "read") -> SimpleNamespace:
-    adapter = SimpleNamespace(trusts_output=lambda _definition: trusted)
-    definition = SimpleNamespace(kind=kind, output_classification=label)
-    return SimpleNamespace(capability_id=name, adapter=adapter, definition=definition)
+    integrity = "trusted" if trusted else None
+    definition = SimpleNamespace(kind=kind, output_classification=label, output_integrity=integrity)
+    return SimpleNamespace(capability_id=name, definition=definition)
 
 
 CAPABILITIES = {

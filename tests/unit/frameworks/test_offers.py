@@ -15,7 +15,7 @@ from contextos.frameworks.offers import answer_text, ask, offered_tools
 from contextos.operations.gate.gate import Done, Gate, Reason, Refused
 
 
-@read()
+@read(integrity="trusted")
 def look(order: str) -> bool:
     """Look an order up."""
     return True

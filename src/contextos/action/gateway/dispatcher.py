@@ -77,7 +77,7 @@ class Dispatcher:
         for delivery in deliveries:
             assert not delivery.writes, "an effect is sent alone"
             self._dispatch(delivery)
-        if any(one.call.capability.leaves for one in deliveries):
+        if any(one.call.capability.leaves or one.call.approval for one in deliveries):
             await self.journal.commit()
         answers = await self.journal.record_all([self._request(delivery) for delivery in deliveries])
         # Whatever follows commits the answers, so every incident is staged first.
@@ -114,7 +114,7 @@ class Dispatcher:
                     self.journal.stage(idempotency.release_key(delivery.claimed))
                 return delivery.denied
             self._dispatch(delivery)
-            if delivery.writes or call.capability.leaves:
+            if delivery.writes or call.capability.leaves or call.approval:
                 await self.journal.commit()
             await self._recover(delivery)
             request = self._request(delivery)
@@ -139,6 +139,9 @@ class Dispatcher:
             delivery.claimed = self._claim(call, delivery.on_tape)
         elif delivery.writes:
             self.journal.stage(*delivery.checks)
+        elif delivery.attempt == 1:
+            # A read that a person approved, because it carries something to a destination.
+            self.journal.stage(*call.redemption)
         delivery.expect(self.ports)
 
     async def _recover(self, delivery: Delivery) -> None:

@@ -155,8 +155,11 @@ async def policy_allows(
 
 
 async def idempotency_check(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a write whose run was cancelled, or that was denied or done before. Runs before a person is asked."""
-    if call.capability.definition.kind == "read":
+    """Refuse a write whose run was cancelled, or that was denied or done before. Runs before a person is asked.
+
+    So it is with a read that a person is asked about, which claims nothing.
+    """
+    if call.capability.definition.kind == "read" and not call.untrusted_destinations:
         return call
     definition = call.capability.definition
     key = idempotency.key_for_call(context.scope, definition.idempotency, call.capability.capability_id, call.step_call)

@@ -29,16 +29,16 @@ async def traced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refu
         return call
     body = TracedArguments(arguments=found)
     context.journal.derive("arguments.traced", call.key, body.to_json())
-    return replace(call, traced=found)
+    return replace(call, traced=found, saw_untrusted=context.seen.has_untrusted)
 
 
 async def destinations_trusted(_context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a write to a destination that nothing trusted names, unless a person is asked."""
+    """Refuse a call to a destination that nothing trusted names, unless a person is asked."""
     untrusted = call.untrusted_destinations
     assert call.decision is not None, "the policy guard has run"
     if not untrusted or call.decision.gates:
         return call
-    name, found = next(iter(untrusted.items()))
+    name, found = min(untrusted.items(), key=lambda one: one[1].integrity == "unknown")
     where = "nowhere" if found.integrity == "unknown" else f"only in untrusted content (`{found.origins[0]}`)"
     detail = f"`{name}` was found {where}, and no gate of the pack asks a person"
     return Refusal("blocked", "untrusted_destination", detail, f"/{name}", decision=call.decision)

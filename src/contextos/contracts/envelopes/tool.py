@@ -108,13 +108,13 @@ class CapabilityDefinition(Model):
     `approval_mode` is the highest mode that a call can reach. `output_repeats` maps a required argument to a JSON
     Pointer into the output: an answer with another value there is refused.
 
-    `output_integrity` says whether what the tool answers is trusted content; by default that of a `function` adapter
-    is, and that of any other adapter is not. `output_classification` is how confidential it is; by default as the pack
-    says. `destinations` are the arguments of a write that say where something goes (a recipient, an account, a URL, a
-    path); by default all of them. A person is asked where only untrusted content has the value of one; where they are
-    stated, also where nothing has it. `secrets` are the arguments of a write that are secret texts, such as a password:
-    the tool gets them, and a mark replaces them everywhere else. Nothing that a foreign server says of its arguments
-    fills it.
+    `output_integrity` says whether what the tool answers is trusted content; what does not say so is not, whatever its
+    adapter. `output_classification` is how confidential it is; by default as the pack says. `destinations` are the
+    arguments that say where something goes (a recipient, an account, a URL, a path); by default all of them for a write
+    and for a read that leaves the machine, and none for another read. A person is asked where nothing trusted has the
+    value of one: always where they are stated, else once the run has seen untrusted content. `secrets` are the
+    arguments of a write that are secret texts, such as a password: the tool gets them, and a mark replaces them
+    everywhere else. Nothing that a foreign server says of its arguments fills it.
 
     `auth` is how a call authenticates. With `exchange`, the token has exactly the `required_scopes`.
 
@@ -182,8 +182,6 @@ class CapabilityDefinition(Model):
 
     @model_validator(mode="after")
     def _refuse_destinations_of_nothing(self) -> Self:
-        if self.destinations is not None and self.kind == "read":
-            raise ValueError("`destinations` are of a write, and this is a read; remove them")
         for argument in self.destinations or ():
             if argument not in self.input_schema.get("properties", {}):
                 raise ValueError(f"`destinations` names `{argument}`, which is no argument; correct it")
@@ -237,10 +235,12 @@ class AdapterDefinition(Model):
         reaches = capability.approval_mode == "network" or capability.auth.mode == "exchange"
         return self.external or bool(self.egress) or reaches
 
-    def trusts_output(self, capability: CapabilityDefinition) -> bool:
-        """Return whether what one of its capabilities answers is trusted content."""
-        own = capability.output_integrity
-        return self.type == "function" if own is None else own == "trusted"
+    def destinations(self, capability: CapabilityDefinition) -> Seq[Name]:
+        """Return the arguments of one of its capabilities that say where something goes."""
+        if capability.destinations is not None:
+            return capability.destinations
+        carries_out = capability.kind == "write" or self.leaves(capability)
+        return tuple(sorted(capability.input_schema.get("properties", {}))) if carries_out else ()
 
 
 DEFINITION_DRIFT: Final = "definition_drift"

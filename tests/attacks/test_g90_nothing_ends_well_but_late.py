@@ -5,6 +5,7 @@ Source: issue K1b, class I; docs/events.md, "What is promised".
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,6 +127,22 @@ def test_what_a_killed_server_was_answering_is_due_at_once(tmp_path: Path, store
         assert await both.taken_over()
         await both.finished()
         assert len(both.world.refunds()) == 1
+        await both.world.aclose()
+
+    run(act())
+
+
+def test_the_run_of_a_caller_that_went_away_in_mid_call_is_due_at_once(tmp_path: Path, stores: str) -> None:
+    async def act() -> None:
+        both = await two(tmp_path, mode="batch", stores=stores)
+        both.drive.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await both.drive
+        due = [run_id async for _, run_id in both.world.stores.due(both.world.clock.now_us(), limit=9)]
+        assert due == [both.run_id]
+        # It is anybody's, although the process of that caller lives.
+        assert await both.taken_over()
+        assert (await both.world.kinds(both.run_id)).count("run.resumed") == 1
         await both.world.aclose()
 
     run(act())

@@ -168,10 +168,15 @@ class RunDriver:
             rest = await suspended.drive
         except Parked as parked:
             rest = parked
-        except Unavailable:
-            # Otherwise others wait until the lease is over before they try.
-            with suppress(Conflict, Unavailable):
-                await journal.let_go()
+        except GeneratorExit:
+            raise
+        except BaseException as stopped:
+            # Otherwise others wait until the lease is over before they try. Nobody tries again for a caller that went
+            # away, so that run is due.
+            if isinstance(stopped, Unavailable) or not isinstance(stopped, Exception):
+                wake_at_us = None if isinstance(stopped, Unavailable) else self._deployment.ports.clock.now_us()
+                with suppress(Conflict, Unavailable):
+                    await journal.let_go(wake_at_us)
             raise
         finally:
             logged.is_driven = False

@@ -113,8 +113,10 @@ class LiveDriver:
         lease = self.lease(run_id, letting_go=False)
         await self.commit(Batch(run=run_id, writes=(lease,), may_block=self.may_block()), letting_go=False)
 
-    async def release(self, run_id: str) -> None:
+    async def release(self, run_id: str, wake_at_us: int | None = None) -> None:
         """Commit the release of the lease alone, if this driver holds it."""
         if self.holds:
             lease = self.lease(run_id, letting_go=True)
-            await self.commit(Batch(run=run_id, writes=(lease,), may_block=self.may_block()), letting_go=True)
+            await self.commit(
+                Batch(run=run_id, writes=(lease,), wake_at_us=wake_at_us, may_block=self.may_block()), letting_go=True
+            )

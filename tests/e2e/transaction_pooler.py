@@ -1,6 +1,7 @@
 """A pooler in transaction mode, as PgBouncer is one: a client has one of its sessions until its transaction ends.
 
-Its sessions have the settings of the role. What a session hears while no client has it is lost, as are statements that a client prepared in another session.
+Its sessions have the settings of the role.
+What a session hears while no client has it is lost, as are statements that a client prepared in another session.
 """
 
 from __future__ import annotations

@@ -120,6 +120,11 @@ class App:
             trace=trace,
         )
 
+    @property
+    def lacks_witness(self) -> bool:
+        """Whether this is a service without a witness: a cut end of its streams is found by nobody."""
+        return self.settings.profile == "service" and self.witness_publisher is None
+
     def listed_tenants(self) -> tuple[str, ...] | None:
         """Return the tenants that the directory lists, sorted, or None: the port does not ask for a list."""
         listed = getattr(self.deployment.ports.directory, "tenants", None)

@@ -82,6 +82,8 @@ class Opening(BothContexts[App]):
             settings = settings if isinstance(settings, Settings) else Settings.read(Path(settings))
             app = await open_app(settings, self._given)
             self._close_later(app, on_failure)
+            if app.lacks_witness:
+                _LOG.warning("service without a witness")
             for tenant_id in app.listed_tenants() or ():
                 await app.deployment.ports.ask_witness(tenant_id)
             app.engine = app.worker()

@@ -143,7 +143,6 @@ class SharedEngine:
             self._poke.clear()
             exchanged_s = loop.time()
             wait_s = self._limits.sweep_interval_ms / 1000
-            self._sweeper.publish_heads(partial(self._failures.report, SWEEP, what="witness publish failed"))
             # A worker that asks no more drives nothing, whatever the fault.
             (found,) = await asyncio.gather(self._exchange(), return_exceptions=True)
             if isinstance(found, BaseException):

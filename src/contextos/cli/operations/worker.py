@@ -116,6 +116,12 @@ async def _work(context: CommandContext) -> None:
         print_note("stopping: the runs in progress are released")
 
 
+def note_lacking_witness(app: App) -> None:
+    """Say on the terminal that a service has no witness, if it has none."""
+    if app.lacks_witness:
+        print_note("warning: this service has no witness, so nobody finds a cut end of its journals; set `witness`")
+
+
 @asynccontextmanager
 async def running_engine(app: App, *, drives: bool = True, serves_metrics: bool = False) -> AsyncIterator[None]:
     """Drive due runs and send notices in this process until the block ends, or without `drives` leave both to workers
@@ -130,6 +136,7 @@ async def running_engine(app: App, *, drives: bool = True, serves_metrics: bool 
     if telemetry is not None and not telemetry.otlp_url and not serves_metrics:
         detail = "this process serves no `/metrics`, so its telemetry would reach nobody"
         raise InvalidSettings(Problem("/telemetry", "unread", detail, "name `otlp_url`, or leave `[telemetry]` out"))
+    note_lacking_witness(app)
     app.engine = app.worker(_report_failure, drives=drives)
     await app.engine.start()
     spare_collections()

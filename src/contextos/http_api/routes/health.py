@@ -1,5 +1,4 @@
-"""Whether the server lives, and whether it takes requests. Both need no token, and say beside it only
-which adapters serve every tenant with the same credentials."""
+"""Whether the server lives, and whether it takes requests and lacks something. Neither needs a token."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from typing import Final, Literal
 
 from fastapi import APIRouter, Request
 
-from contextos.contracts.model import Model
+from contextos.contracts.model import Model, Seq
 from contextos.errors import Unavailable
 from contextos.http_api.callers import AppHere
 from contextos.http_api.problems import HttpProblem
@@ -20,21 +19,30 @@ MAX_READY_S: Final = 2
 
 
 class Health(Model):
-    """The server lives, or is ready."""
+    """The server lives."""
 
-    status: Literal["live", "ready"]
-    shared_credentials: tuple[str, ...] = ()
-    """The adapters whose credentials serve every tenant."""
+    status: Literal["live"]
 
 
-@health_routes.get("/health", response_model_exclude_defaults=True)
+class Readiness(Model):
+    """The server is ready. `warnings` is left out where there are none; `no_witness`: this is a service without a
+    witness, so a cut end of its journals is not found. `shared_credentials` are the adapters whose credentials serve
+    every tenant.
+    """
+
+    status: Literal["ready"]
+    warnings: Seq[Literal["no_witness"]] = ()
+    shared_credentials: Seq[str] = ()
+
+
+@health_routes.get("/health")
 async def get_health() -> Health:
     """Answer as long as the process can."""
     return Health(status="live")
 
 
 @health_routes.get("/ready", response_model_exclude_defaults=True)
-async def get_readiness(app: AppHere, request: Request) -> Health:
+async def get_readiness(app: AppHere, request: Request) -> Readiness:
     """Answer 200 while requests are taken: the store answers soon, and the server is not stopping."""
     if request.app.state.draining.is_set():
         raise HttpProblem(503, "stopping", "this server is stopping; ask another one", {"Retry-After": "1"})
@@ -44,4 +52,5 @@ async def get_readiness(app: AppHere, request: Request) -> Health:
                 break
     except TimeoutError:
         raise Unavailable("store", f"it did not answer within {MAX_READY_S} s") from None
-    return Health(status="ready", shared_credentials=app.shared_credentials)
+    warnings = ("no_witness",) if app.lacks_witness else ()
+    return Readiness(status="ready", warnings=warnings, shared_credentials=app.shared_credentials)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Final
 
 import asyncpg
@@ -35,6 +35,9 @@ SESSION_SETTINGS: Final = {
     "jit": "off",
 }
 
+UNSAFE_TO_LOSE: Final = tuple(name for name in SESSION_SETTINGS if name not in ("application_name", "jit"))
+"""The settings that a store is not used without: a pooler can drop them without a word."""
+
 Connection = Any
 """An `asyncpg` connection; asyncpg has no type annotations."""
 
@@ -47,18 +50,37 @@ _AGAIN: Final = frozenset({"40"})
 _LOCKED: Final = "55P03"
 _LOST_STATEMENT: Final = frozenset({"26000", "42P05"})
 SOON_MS: Final = 100
+SETTINGS_LOST: Final = "a pooler between drops settings of the connection"
 STATEMENTS_LOST: Final = "a pooler between loses the prepared statements of its clients"
 
 
-async def connect_postgres(url: str, *, read_only: bool = False) -> Connection:
-    """Open a connection whose commits are durable when they return. Raises the errors of asyncpg.
+def _as_sql(name: str) -> str:
+    value = SESSION_SETTINGS[name]
+    # A quoted list would be one name.
+    return f"SET {name} = {value}" if "," in value else f"SET {name} = '{value}'"
 
-    With `read_only` the server refuses every write of the connection.
+
+class SettingsLost(asyncpg.InterfaceError):  # type: ignore[misc]  # asyncpg has no types
+    """The server has other settings in force for a connection than were asked for."""
+
+
+async def connect_postgres(url: str) -> Connection:
+    """Open a connection whose commits are durable when they return: its settings are read back. Raises the errors of
+    asyncpg, among them `SettingsLost`.
     """
-    settings = SESSION_SETTINGS | ({"default_transaction_read_only": "on"} if read_only else {})
-    return await asyncpg.connect(
-        url, timeout=CONNECT_TIMEOUT_S, command_timeout=STATEMENT_TIMEOUT_S, server_settings=settings
+    connection = await asyncpg.connect(
+        url, timeout=CONNECT_TIMEOUT_S, command_timeout=STATEMENT_TIMEOUT_S, server_settings=SESSION_SETTINGS
     )
+    try:
+        asked = ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in UNSAFE_TO_LOSE)
+        found = await connection.fetchrow(f"SELECT {asked}")
+        lost = [name for name in UNSAFE_TO_LOSE if found[name] != SESSION_SETTINGS[name]]
+        if lost:
+            raise SettingsLost(f"{SETTINGS_LOST}: {'; '.join(map(_as_sql, lost))}")
+    except BaseException:
+        terminate(connection)
+        raise
+    return connection
 
 
 def postgres_error(fault: BaseException) -> ContextOSError:
@@ -104,7 +126,8 @@ def is_repeatable(fault: BaseException) -> bool:
 
 
 class Connections:
-    """A pool of at most `limit` connections for one event loop.
+    """A pool of at most `limit` connections for one event loop. With `read_only` each is lent in a transaction in which
+    the server refuses every write.
 
     Methods raise `Unavailable` if none is free within `wait_timeout_s`, if `MAX_WAITING` callers wait already, or once
     the pool is closed.
@@ -128,7 +151,8 @@ class Connections:
         connection, healthy = None, False
         try:
             connection = await self._take()
-            yield connection
+            async with connection.transaction(readonly=True) if self._read_only else nullcontext():
+                yield connection
             healthy = True
         except ContextOSError:
             healthy = True
@@ -188,7 +212,7 @@ class Connections:
             if connection.is_closed():
                 connection = None
         if connection is None:
-            connection = await connect_postgres(self._url, read_only=self._read_only)
+            connection = await connect_postgres(self._url)
         self._lent.add(connection)
         return connection
 

@@ -235,7 +235,9 @@ class PostgresStores:
 
     async def _connect(self) -> Connection:
         """Open a connection for writes. Raises `Unavailable` if it reaches another database than before."""
-        connection, identity = await connect_postgres(self._url, read_only=self._read_only), None
+        if self._read_only:
+            raise Unavailable("store", "it is open for reading only")
+        connection, identity = await connect_postgres(self._url), None
         try:
             identity = await connection.fetchval(DATABASE_IDENTITY)
         finally:

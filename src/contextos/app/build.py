@@ -29,6 +29,7 @@ from contextos.app.given import (
     lineage,
     no_postgres,
     refuse_without_issuer,
+    stated_by,
     stores_of,
     witness_of,
 )
@@ -139,7 +140,8 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
             telemetry=telemetry,
         )
         breakers = CircuitBreakers(settings.pressure, threading.Lock())
-        deployment = Deployment(ports=ports, config=_config(settings, unsafe), breakers=breakers)
+        config = _config(settings, unsafe, stated_by(in_use))
+        deployment = Deployment(ports=ports, config=config, breakers=breakers)
         publisher = WitnessPublisher(stores, witness, keys, clock, entropy, place) if witness else None
         on_failure.pop_all()
     engine = local_engine(deployment, publisher)
@@ -175,12 +177,13 @@ async def _pause(duration_us: int) -> None:
     await asyncio.sleep(duration_us / 1e6)
 
 
-def _config(settings: Settings, unsafe: tuple[str, ...]) -> DeploymentConfig:
+def _config(settings: Settings, unsafe: tuple[str, ...], stated: tuple[str, ...]) -> DeploymentConfig:
     return DeploymentConfig(
         limits=settings.limits,
         runtime_version=__version__,
         profile=settings.profile,
         unsafe=unsafe,
+        unsafe_stated_by=stated,
         allow_unsigned="unsafe_unsigned_packs" in unsafe,
         lease_ttl_us=settings.lease_ttl_s * 1_000_000,
         heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,

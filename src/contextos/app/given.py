@@ -2,14 +2,16 @@
 
 A port that is a development stand-in has an attribute `unsafe`, a tuple of `unsafe_…` names. A deployment with such a
 port is refused unless the settings name it or the program opens it with `dev=True`; in the profile `service` always.
-Records name the stand-ins in use, whatever the settings name.
+Records name the stand-ins in use, whatever the settings name, and the classes of somebody else that say themselves
+whether they are one.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -136,6 +138,20 @@ def lineage(settings: Settings, ports: tuple[object, ...], *, dev: bool) -> tupl
             remedy = f"allow `{name}`, or use another implementation of this port"
             raise invalid_setting("/unsafe", "unsafe_not_allowed", f"{what} is a development stand-in", remedy)
     return (*in_use, *(name for name in settings.unsafe if name not in UNSAFE_PORTS))
+
+
+def stated_by(ports: Iterable[object]) -> tuple[str, ...]:
+    """Return the classes of the ports that are code of somebody else: what they say of themselves nobody here knows."""
+    kinds = {port if isinstance(port, type) else type(port) for port in ports if port is not None}
+    foreign = (kind for kind in kinds if not _is_ours(kind))
+    return tuple(sorted(f"{kind.__module__}.{kind.__qualname__}"[:MAX_NAME_CHARS] for kind in foreign))
+
+
+def _is_ours(kind: type) -> bool:
+    """Whether the module of a class is one of this runtime, and has it under that name."""
+    module = sys.modules.get(kind.__module__)
+    ours = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return ours and getattr(module, kind.__qualname__, None) is kind
 
 
 def _unsafe_names(port: object) -> Iterator[str]:

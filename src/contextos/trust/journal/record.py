@@ -89,11 +89,13 @@ def build_record(
     *,
     runtime_version: str,
     unsafe: Sequence[str],
+    unsafe_stated_by: Sequence[str],
     semantics: int,
 ) -> dict[str, Any]:
     """Build the record of one decision of a run from its journal entries: a `DecisionRecord` as JSON, with its hash.
 
-    `scope` is None for a run that was not admitted. `unsafe` lists the unsafe settings of the deployment.
+    `scope` is None for a run that was not admitted. `unsafe` lists the unsafe settings of the deployment,
+    and `unsafe_stated_by` the classes that say themselves whether they are stand-ins.
     """
     now_us = log[-1].at_us
     pinned, decision = scope.pinned if scope else None, outcome.decision
@@ -142,6 +144,7 @@ def build_record(
             "pins": dict(pinned.pins) if pinned else {},
             "ledgers": _ledgers(log),
             "unsafe": sorted({*unsafe, *_unsafe_assertions(approvals)}),
+            **({"unsafe_stated_by": list(unsafe_stated_by)} if unsafe_stated_by else {}),
             "asserted": _asserted(log),
         },
         "trace_id": request.trace.trace_id,

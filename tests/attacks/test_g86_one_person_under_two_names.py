@@ -10,7 +10,7 @@ import pytest
 from contextos.errors import ApprovalRefused
 from contextos.operations.operator import SettlementInput
 from tests.e2e.test_sessions import losing_the_reply
-from tests.world import APPROVER, OPERATOR, TENANT, TestWorld, open_world, request, run
+from tests.world import APPROVER, OPERATOR, TestWorld, open_world, request, run
 
 
 def link(world: TestWorld, approver: str, *users: str) -> None:

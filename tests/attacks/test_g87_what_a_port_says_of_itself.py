@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import contextos
-from contextos.app.given import stated_by
+from contextos.adapters.code import stated_by
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
 from contextos.trust.seal import KeyRing
 from tests.world import TENANT, request, run

@@ -10,11 +10,12 @@ from typing import Any
 
 from contextos import __version__
 from contextos.action.breaker import CircuitBreakers
-from contextos.adapters.code import SourceCode
+from contextos.adapters.code import SourceCode, stated_by
 from contextos.adapters.encrypted_keys import Pkcs8Files
 from contextos.adapters.function.adapter import log_fault
 from contextos.adapters.key_files import KeyFiles
 from contextos.app.application import App, local_engine
+from contextos.app.foreign_adapters import TenantAdapters
 from contextos.app.given import (
     GivenPorts,
     SystemEntropy,
@@ -29,12 +30,10 @@ from contextos.app.given import (
     lineage,
     no_postgres,
     refuse_without_issuer,
-    stated_by,
     stores_of,
     witness_of,
 )
 from contextos.app.telemetry import DeferredTelemetry, telemetry_of
-from contextos.app.tenant_adapters import TenantAdapters
 from contextos.context.estimator import BytesDiv4
 from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency
@@ -145,18 +144,8 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         publisher = WitnessPublisher(stores, witness, keys, clock, entropy, place) if witness else None
         on_failure.pop_all()
     engine = local_engine(deployment, publisher)
-    return App(
-        settings,
-        deployment,
-        stores,
-        owner,
-        engine,
-        keys,
-        publisher,
-        watch,
-        tuple(owned),
-        shared_credentials=of_tenants.shared,
-    )
+    of_app = (settings, deployment, stores, owner, engine, keys, publisher, watch, tuple(owned))
+    return App(*of_app, shared_credentials=of_tenants.shared)
 
 
 def has_store(settings: Settings) -> bool:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,6 +37,7 @@ from contextos.files import read_regular_file
 from contextos.operations.ports import ApprovalLogins, RunTelemetry
 from contextos.operations.witness import witness_place
 from contextos.port_settings import OidcDirectorySetting, Pkcs8KeysSetting, RemoteKeysSetting, SignedDirectorySetting
+from contextos.port_settings.adapters import is_adapter_file
 from contextos.port_settings.witness import is_sink_url
 from contextos.settings import (
     NO_WITNESS,
@@ -46,7 +46,6 @@ from contextos.settings import (
     Settings,
     has_default_witness,
     invalid_setting,
-    is_adapter_file,
     is_postgres_url,
 )
 from contextos.store.shared.clock import SystemClock
@@ -138,20 +137,6 @@ def lineage(settings: Settings, ports: tuple[object, ...], *, dev: bool) -> tupl
             remedy = f"allow `{name}`, or use another implementation of this port"
             raise invalid_setting("/unsafe", "unsafe_not_allowed", f"{what} is a development stand-in", remedy)
     return (*in_use, *(name for name in settings.unsafe if name not in UNSAFE_PORTS))
-
-
-def stated_by(ports: Iterable[object]) -> tuple[str, ...]:
-    """Return the classes of the ports that are code of somebody else: what they say of themselves nobody here knows."""
-    kinds = {port if isinstance(port, type) else type(port) for port in ports if port is not None}
-    foreign = (kind for kind in kinds if not _is_ours(kind))
-    return tuple(sorted(f"{kind.__module__}.{kind.__qualname__}"[:MAX_NAME_CHARS] for kind in foreign))
-
-
-def _is_ours(kind: type) -> bool:
-    """Whether the module of a class is one of this runtime, and has it under that name."""
-    module = sys.modules.get(kind.__module__)
-    ours = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
-    return ours and getattr(module, kind.__qualname__, None) is kind
 
 
 def _unsafe_names(port: object) -> Iterator[str]:

@@ -190,8 +190,8 @@ class Principals(Model):
     """The user and the agent of a request as the directory knows them, and the limits of their tenant.
 
     `delegation` is the one whose token the request refers to, or None. `unsafe` names the development stand-ins that
-    answered; it is empty in production. `directory_version` is that of a directory which has versions. `approver_ids` are
-    the ids under which the user or the agent's owner is an approver: the same people, with another name.
+    answered; it is empty in production. `directory_version` is that of a directory which has versions. `approver_ids`
+    are the ids under which the user or the agent's owner is an approver: the same people, with another name.
     """
 
     user: KnownUser

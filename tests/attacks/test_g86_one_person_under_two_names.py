@@ -28,7 +28,7 @@ def owner_of(world: TestWorld) -> str:
 
 
 @pytest.mark.parametrize("who", ["user", "owner"])
-def test_whoever_is_both_approves_nothing(who: str, stores: str, tmp_path: Path) -> None:
+def test_a_person_who_is_both_approves_nothing(who: str, stores: str, tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path, stores=stores)
         link(world, APPROVER, "usr_another", "usr_771" if who == "user" else owner_of(world))
@@ -78,7 +78,7 @@ def test_a_link_that_is_found_later_counts(stores: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("linked", ["before", "later"])
-def test_whoever_is_both_settles_nothing(linked: str, stores: str, tmp_path: Path) -> None:
+def test_a_person_who_is_both_settles_nothing(linked: str, stores: str, tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path, stores=stores, payments="none")
         if linked == "before":

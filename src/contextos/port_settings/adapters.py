@@ -66,7 +66,7 @@ def _check_tenants(adapter: AdapterSetting, at: str) -> None:
             check_text(name, f"{at}/tenants/{tenant}")
             check_text(own, f"{at}/tenants/{tenant}/{name}")
     if (tenants or shared) and not is_adapter_file(adapter):
-        detail = "the code of a function adapter is told the tenant of each call, and has its secrets itself"
+        detail = "the code of a function adapter receives the tenant of each call, and has its secrets itself"
         place = f"{at}/{'tenants' if tenants else 'shared'}"
         raise InvalidSettings(Problem(place, "no_effect", detail, "leave it out"))
     if tenants and shared:

@@ -33,6 +33,7 @@ from contextos.port_settings import (
     PortSetting,
     TokenExchangeSetting,
 )
+from contextos.port_settings.adapters import AdapterSetting, check_adapter
 from contextos.port_settings.browser_logins import BrowserLoginsSetting
 from contextos.port_settings.witness import check_witness
 from contextos.port_settings.workloads import WorkloadsSetting
@@ -96,25 +97,6 @@ ADMISSION_LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "breaker_cool_down_ms": (1, 86_400_000),
 }
 """The smallest and largest value of each field of `AdmissionLimits`; none can be switched off."""
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterSetting:
-    """An adapter, and the SHA-256 that its file must have: `path` is `module.py:attribute` of a trusted function
-    adapter, or the adapter file (`.json`) of a foreign server.
-
-    `files` are the helpers beside a function adapter that it imports: the path of each, and its digest.
-
-    `tenants` are the tenants that an adapter file with credentials serves: for each, the variables and files of the
-    runtime in place of those that the file names. `shared` says instead that one set of credentials serves every
-    tenant.
-    """
-
-    path: str
-    digest: str
-    files: Mapping[str, str] = field(default_factory=dict)
-    tenants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,11 +221,6 @@ class Settings:
         return settings
 
 
-def is_adapter_file(adapter: AdapterSetting) -> bool:
-    """Return whether an adapter is the file of a foreign server and not a function adapter."""
-    return adapter.path.endswith(".json")
-
-
 def is_postgres_url(store: str) -> bool:
     """Return whether `store` is the URL of a PostgreSQL database and not a file."""
     return store.startswith(("postgresql://", "postgres://"))
@@ -274,13 +251,7 @@ def check_settings(settings: Settings) -> None:
     for at, pair in enumerate(_list(() if settings.policies is None else settings.policies, "/policies")):
         _check_policy(pair, f"/policies/{at}")
     for at, adapter in enumerate(_list(settings.adapters, "/adapters")):
-        _text(getattr(adapter, "path", None), f"/adapters/{at}/path")
-        _text(getattr(adapter, "digest", None), f"/adapters/{at}/digest")
-        _check_files(getattr(adapter, "files", None), f"/adapters/{at}/files")
-        if is_adapter_file(adapter) and adapter.files:
-            detail = "an adapter file imports no helpers"
-            raise invalid_setting(f"/adapters/{at}/files", "bad_setting", detail, "remove `files`")
-        _check_tenants(adapter, f"/adapters/{at}")
+        check_adapter(adapter, f"/adapters/{at}")
     _number(settings.lease_ttl_s, LEASE_TTL_BOUNDS_S, "/lease_ttl_s")
     _number(settings.heartbeat_ttl_s, HEARTBEAT_TTL_BOUNDS_S, "/heartbeat_ttl_s")
     check_limits(settings.limits)
@@ -347,34 +318,6 @@ def _check_policy(pair: Any, at: str) -> None:
     if not fits or pair[0] not in LEVELS[:2]:
         detail = "a policy is a level (`platform` or `tenant`) and a ref"
         raise invalid_setting(at, "bad_setting", detail, 'write it like `["tenant", "POLICY_X@1.0.0"]`')
-
-
-def _check_files(files: Any, at: str) -> None:
-    if not isinstance(files, Mapping):
-        detail = f"`{at}` is not a table of paths and digests"
-        raise invalid_setting(at, "bad_setting", detail, 'write it like `{ "rates.py" = "sha256:…" }`')
-    for name, pinned in files.items():
-        _text(name, at)
-        _text(pinned, f"{at}/{name}")
-
-
-def _check_tenants(adapter: AdapterSetting, at: str) -> None:
-    tenants, shared = getattr(adapter, "tenants", None), getattr(adapter, "shared", None)
-    if not isinstance(tenants, Mapping) or not all(isinstance(one, Mapping) for one in tenants.values()):
-        detail = f"`{at}/tenants` is not a table with a table for each tenant"
-        raise invalid_setting(f"{at}/tenants", "bad_setting", detail, 'write `acme = { CRM_TOKEN = "ACME_CRM_TOKEN" }`')
-    if not isinstance(shared, bool):
-        raise invalid_setting(f"{at}/shared", "bad_setting", f"`{at}/shared` is not true or false", "write `true`")
-    for tenant, names in tenants.items():
-        for name, own in names.items():
-            _text(name, f"{at}/tenants/{tenant}")
-            _text(own, f"{at}/tenants/{tenant}/{name}")
-    if (tenants or shared) and not is_adapter_file(adapter):
-        detail = "the code of a function adapter is told the tenant of each call, and has its secrets itself"
-        raise invalid_setting(f"{at}/{'tenants' if tenants else 'shared'}", "no_effect", detail, "leave it out")
-    if tenants and shared:
-        detail = "credentials that every tenant shares are those of no tenant"
-        raise invalid_setting(f"{at}/shared", "bad_setting", detail, "leave out `shared` or `tenants`")
 
 
 def _check_driving(settings: Settings) -> None:

@@ -29,7 +29,7 @@ async def on_record(world: TestWorld, *run_ids: str) -> str:
 
 @pytest.mark.parametrize("sent", TOKENS)
 @pytest.mark.parametrize("place", ["user", "agent"])
-def test_a_token_that_stands_for_its_reference_is_not_on_record(
+def test_a_token_in_the_place_of_its_reference_is_not_on_record(
     place: str, sent: str, stores: str, tmp_path: Path
 ) -> None:
     async def go() -> None:

@@ -25,6 +25,7 @@ from contextos.adapters.function.packages import PackageFiles
 from contextos.adapters.function.sources import tree_digest
 from contextos.contracts.encoding.jcs import content_address, digest
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
+from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.contracts.ports.outside import Adapter
 
 _DATA: Final = frozenset(
@@ -44,6 +45,20 @@ RUNTIME_FOLDER: Final = Path(__file__).parents[1]
 def runtime_digest() -> str:
     """Return the digest of the runtime's own files, as they were when a deployment of this process was first built."""
     return tree_digest(RUNTIME_FOLDER)
+
+
+def stated_by(ports: Iterable[object]) -> tuple[str, ...]:
+    """Return the classes of the ports that are code of somebody else: what they say of themselves nobody here knows."""
+    kinds = {port if isinstance(port, type) else type(port) for port in ports if port is not None}
+    foreign = (kind for kind in kinds if not _is_ours(kind))
+    return tuple(sorted(f"{kind.__module__}.{kind.__qualname__}"[:MAX_NAME_CHARS] for kind in foreign))
+
+
+def _is_ours(kind: type) -> bool:
+    """Whether the module of a class is one of this runtime, and has it under that name."""
+    module = sys.modules.get(kind.__module__)
+    ours = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return ours and getattr(module, kind.__qualname__, None) is kind
 
 
 class SourceCode:

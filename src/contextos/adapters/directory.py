@@ -67,8 +67,14 @@ class FileDirectory:
         user, agent = await self._user(tenant_id, tenant, user_id), tenant.get("agents", {}).get(agent_id)
         if user is None or agent is None:
             return None
+        behind = {user.user_id, agent.owner}
         return Principals(
-            user=user, agent=agent, tenant=tenant["limits"], unsafe=self.unsafe, directory_version=tenant.get("version")
+            user=user,
+            agent=agent,
+            tenant=tenant["limits"],
+            unsafe=self.unsafe,
+            directory_version=tenant.get("version"),
+            approver_ids=tuple(sorted(name for name, one in tenant["approvers"].items() if behind & {*one.user_ids})),
         )
 
     async def delegation(self, tenant_id: str, token_ref: str) -> KnownDelegation | None:

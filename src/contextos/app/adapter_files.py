@@ -22,7 +22,8 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.jcs import digest as digest_of
 from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.files import read_regular_file, replace_file
-from contextos.settings import MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings, is_adapter_file
+from contextos.port_settings.adapters import is_adapter_file
+from contextos.settings import MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
 
 _BLOCK: Final = re.compile(r"^\[\[adapters\]\][^\S\n]*\n(?:(?!\[).*(?:\n|\Z))*", re.MULTILINE)
 _DIGEST: Final = re.compile(r'^digest[ \t]*=[ \t]*"[^"\n]*"', re.MULTILINE)

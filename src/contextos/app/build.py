@@ -11,11 +11,12 @@ from typing import Any
 
 from contextos import __version__
 from contextos.action.breaker import CircuitBreakers
-from contextos.adapters.code import SourceCode
+from contextos.adapters.code import SourceCode, stated_by
 from contextos.adapters.encrypted_keys import Pkcs8Files
 from contextos.adapters.function.adapter import log_fault
 from contextos.adapters.key_files import KeyFiles
 from contextos.app.application import App, ask_witness, local_engine
+from contextos.app.foreign_adapters import TenantAdapters
 from contextos.app.given import (
     GivenPorts,
     SystemEntropy,
@@ -34,7 +35,6 @@ from contextos.app.given import (
     witness_of,
 )
 from contextos.app.telemetry import DeferredTelemetry, telemetry_of
-from contextos.app.tenant_adapters import TenantAdapters
 from contextos.context.estimator import BytesDiv4
 from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency
@@ -142,21 +142,12 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
             ask_witness=partial(ask_witness, publisher) if publisher else no_witness,
         )
         breakers = CircuitBreakers(settings.pressure, threading.Lock())
-        deployment = Deployment(ports=ports, config=_config(settings, unsafe), breakers=breakers)
+        config = _config(settings, unsafe, stated_by(in_use))
+        deployment = Deployment(ports=ports, config=config, breakers=breakers)
         on_failure.pop_all()
     engine = local_engine(deployment, publisher)
-    return App(
-        settings,
-        deployment,
-        stores,
-        owner,
-        engine,
-        keys,
-        publisher,
-        watch,
-        tuple(owned),
-        shared_credentials=of_tenants.shared,
-    )
+    of_app = (settings, deployment, stores, owner, engine, keys, publisher, watch, tuple(owned))
+    return App(*of_app, shared_credentials=of_tenants.shared)
 
 
 def has_store(settings: Settings) -> bool:
@@ -177,12 +168,13 @@ async def _pause(duration_us: int) -> None:
     await asyncio.sleep(duration_us / 1e6)
 
 
-def _config(settings: Settings, unsafe: tuple[str, ...]) -> DeploymentConfig:
+def _config(settings: Settings, unsafe: tuple[str, ...], stated: tuple[str, ...]) -> DeploymentConfig:
     return DeploymentConfig(
         limits=settings.limits,
         runtime_version=__version__,
         profile=settings.profile,
         unsafe=unsafe,
+        unsafe_stated_by=stated,
         allow_unsigned="unsafe_unsigned_packs" in unsafe,
         lease_ttl_us=settings.lease_ttl_s * 1_000_000,
         heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,

@@ -139,7 +139,7 @@ async def _only_delegation(directory: FileDirectory, tenant_id: str, user: str, 
 
 
 def _is_local_store(url: str) -> bool:
-    """Whether every place that the driver would connect to stands in the URL, and all are on this machine."""
+    """Whether every place that the driver would connect to is in the URL, and all are on this machine."""
     try:
         parts = urlsplit(url)
         host, query = parts.hostname, dict(parse_qsl(parts.query, keep_blank_values=True))

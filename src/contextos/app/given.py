@@ -2,7 +2,8 @@
 
 A port that is a development stand-in has an attribute `unsafe`, a tuple of `unsafe_…` names. A deployment with such a
 port is refused unless the settings name it or the program opens it with `dev=True`; in the profile `service` always.
-Records name the stand-ins in use, whatever the settings name.
+Records name the stand-ins in use, whatever the settings name, and the classes of somebody else that say themselves
+whether they are one.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from contextos.files import read_regular_file
 from contextos.operations.ports import ApprovalLogins, RunTelemetry
 from contextos.operations.witness import witness_place
 from contextos.port_settings import OidcDirectorySetting, Pkcs8KeysSetting, RemoteKeysSetting, SignedDirectorySetting
+from contextos.port_settings.adapters import is_adapter_file
 from contextos.port_settings.witness import is_sink_url
 from contextos.settings import (
     NO_WITNESS,
@@ -44,7 +46,6 @@ from contextos.settings import (
     Settings,
     has_default_witness,
     invalid_setting,
-    is_adapter_file,
     is_postgres_url,
 )
 from contextos.store.shared.clock import SystemClock

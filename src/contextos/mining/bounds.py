@@ -31,6 +31,7 @@ MAX_PATTERN_CHARS: Final = 512
 MAX_OTHER_CHARACTERS: Final = 32
 
 _HOST: Final = re.compile(r"([a-z][a-z0-9+.-]{0,20}://[A-Za-z0-9.:-]{1,253})(?:([/?#].*)|)", re.DOTALL)
+_SEPARATOR: Final = re.compile(r"([/\\]|\.+)")
 _EMAIL: Final = re.compile(r"([^@\s]{1,200})@([A-Za-z0-9.-]{1,253})")
 _CLASSES: Final = (("a-z", "abcdefghijklmnopqrstuvwxyz"), ("A-Z", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"), ("0-9", "0123456789"))
 
@@ -100,8 +101,28 @@ def _of_mails(texts: Sequence[str]) -> str | None:
 
 
 def _of_texts(texts: Sequence[str]) -> str | None:
+    """What the texts have between the same separators, part by part: no part holds a `/` or two dots side by side that
+    none of them had there.
+    """
     if max(map(len, texts)) > MAX_BOUNDED_CHARS:
         return None
+    shapes: dict[tuple[str, ...], list[list[str]]] = {}
+    for text in texts:
+        parts = _SEPARATOR.split(text)
+        shapes.setdefault(tuple(parts[1::2]), []).append(parts[::2])
+    if len(shapes) > MAX_LISTED_VALUES:
+        return None
+    patterns = []
+    for separators, found in sorted(shapes.items()):
+        described = [_of_parts(column) for column in zip(*found, strict=True)]
+        if None in described:
+            return None
+        between = [*map(_literal, separators), ""]
+        patterns.append("".join(f"{part}{mark}" for part, mark in zip(described, between, strict=True)))
+    return patterns[0] if len(patterns) == 1 else f"(?:{'|'.join(patterns)})"
+
+
+def _of_parts(texts: Sequence[str]) -> str | None:
     same = "".join(one[0] for one in takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False)))
     rests = [text[len(same) :] for text in texts]
     characters = set("".join(rests))

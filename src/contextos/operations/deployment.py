@@ -304,6 +304,7 @@ class Deployment:
                 profile=self.config.profile,
                 unsafe=self.config.unsafe,
                 unsafe_now=self.config.unsafe,
+                unsafe_stated_by=self.config.unsafe_stated_by,
             ),
             planner=ports.planner,
             secret_values=self.secret_values,

@@ -28,9 +28,9 @@ from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput,
 from contextos.operations.acts.act import Actor, prove_act
 from contextos.operations.acts.cancels import commit_before_end, stored_cancel
 from contextos.operations.acts.checks import no_run, refuse_reason, verified_run
+from contextos.operations.acts.evidence import refuse_unresolved
 from contextos.operations.dead_letters import dead_letter, removal
 from contextos.operations.deployment import Deployment
-from contextos.operations.evidence import refuse_unresolved
 from contextos.operations.leases import wake_if_answered
 from contextos.operations.preview import void_question
 from contextos.operations.signing import SignAnswer, SignStatement

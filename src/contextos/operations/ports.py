@@ -115,7 +115,8 @@ class Ports:
 class DeploymentConfig:
     """Limits of every run, the version and profile that a run records, and how long leases and heartbeats last.
 
-    `profile` is `embedded` or `service`. `unsafe` names the development stand-ins in use; every record names them too.
+    `profile` is `embedded` or `service`. `unsafe` names the development stand-ins in use; every record names them too,
+    and in `unsafe_stated_by` the classes of somebody else that say themselves whether they are one.
     `allow_unsigned` accepts packs without a signature. A run is taken over when its lease is older than `lease_ttl_us`,
     or, in `long_running` mode, when its driver sent no heartbeat for `heartbeat_ttl_us` (both in microseconds).
     `egress` lists, by tenant, the endpoints that calls may reach; a tenant without a list reaches none. `redaction`
@@ -127,6 +128,7 @@ class DeploymentConfig:
     runtime_version: str
     profile: str = "embedded"
     unsafe: tuple[str, ...] = ()
+    unsafe_stated_by: tuple[str, ...] = ()
     allow_unsigned: bool = False
     lease_ttl_us: int = 180_000_000
     heartbeat_ttl_us: int = 60_000_000

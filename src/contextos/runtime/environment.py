@@ -105,6 +105,7 @@ class DeploymentFacts:
     semantics: int = SEMANTICS
     planner_name: str = PLANNER
     attachments: bool = True
+    unsafe_stated_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,7 @@ def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:
         "planner": planner_name(environment.planner),
         "attachments": facts.attachments,
         "unsafe": list(facts.unsafe),
+        **({"unsafe_stated_by": list(facts.unsafe_stated_by)} if facts.unsafe_stated_by else {}),
         "limits": {limit.name: getattr(facts.limits, limit.name) for limit in fields(facts.limits)},
     }
 
@@ -189,6 +191,7 @@ def with_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str,
         attachments=recorded.get("attachments", False),
         unsafe=tuple(recorded["unsafe"]),
         unsafe_now=environment.deployment.unsafe_now,
+        unsafe_stated_by=tuple(recorded.get("unsafe_stated_by", ())),
         limits=RunLimits(
             **{
                 "max_session_duration_ms": 0,

@@ -262,6 +262,7 @@ def current_record(
         outcome,
         runtime_version=environment.deployment.runtime_version,
         unsafe=(*environment.deployment.unsafe, *_unsafe_of(scope)),
+        unsafe_stated_by=environment.deployment.unsafe_stated_by,
         semantics=scope.pinned.semantics if scope else environment.deployment.semantics,
     )
 

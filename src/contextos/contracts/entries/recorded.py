@@ -29,6 +29,7 @@ class DescribedDeployment(Model):
     runtime_version: Name
     profile: Name
     unsafe: Seq[Name]
+    unsafe_stated_by: Seq[Name] = ()
     limits: Map[Amount]
     semantics: Positive | None = None
     planner: Name | None = None

@@ -190,7 +190,8 @@ class Principals(Model):
     """The user and the agent of a request as the directory knows them, and the limits of their tenant.
 
     `delegation` is the one whose token the request refers to, or None. `unsafe` names the development stand-ins that
-    answered; it is empty in production. `directory_version` is that of a directory which has versions.
+    answered; it is empty in production. `directory_version` is that of a directory which has versions. `approver_ids`
+    are the ids under which the user or the agent's owner is an approver: the same people, with another name.
     """
 
     user: KnownUser
@@ -199,6 +200,7 @@ class Principals(Model):
     tenant: DirectoryLimits = DirectoryLimits()
     unsafe: Seq[Name] = ()
     directory_version: Count | None = None
+    approver_ids: Seq[Name] = ()
 
     def same_as(self, other: Principals) -> bool:
         """Return whether both are the same identities; another version of the directory can state the same ones, and a
@@ -239,7 +241,8 @@ class ApproverPasskey(Model):
 
 class Approver(Model):
     """A person who is allowed to answer approvals. `granted_by` maps each role to the person who granted it. An answer
-    is proved by one of `keys` or `passkeys`, or by one of `logins` where the deployment trusts its issuer.
+    is proved by one of `keys` or `passkeys`, or by one of `logins` where the deployment trusts its issuer. `user_ids`
+    are the ids of the same person as a user or as the owner of agents.
     """
 
     approver_id: Name
@@ -248,6 +251,7 @@ class Approver(Model):
     keys: Seq[ApproverKey] = ()
     logins: Seq[ApproverLogin] = ()
     passkeys: Seq[ApproverPasskey] = ()
+    user_ids: Seq[Name] = ()
 
 
 class SignerAssertion(Model):

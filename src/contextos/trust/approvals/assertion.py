@@ -81,7 +81,7 @@ def approval_fault(
     role = question["required_role"]
     if approver.approver_id != answer["approver"]:
         return ApprovalRefused("not_approver", f"`{answer['approver']}` is not the person that the directory returned")
-    if approver.approver_id in question["barred"]:
+    if not {approver.approver_id, *approver.user_ids}.isdisjoint(question["barred"]):
         return ApprovalRefused(
             "self_approval",
             f"`{approver.approver_id}` is the requester, owns the agent or published the pack; ask somebody else",

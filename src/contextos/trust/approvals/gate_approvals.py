@@ -211,10 +211,13 @@ class RunApprovals:
 
     def _barred(self) -> list[str]:
         """Return the ids that cannot approve: requester, agent, agent's owner, issuer and publishers of the pins."""
-        agent = self.scope.identity.principals.agent
+        principals = self.scope.identity.principals
+        agent = principals.agent
         chain = {principal.id for principal in self.scope.identity.chain}
         issuer = self.scope.pinned.pack.contract_meta.issuer
-        return sorted(chain.union(self.scope.pinned.publishers, {agent.agent_id, agent.owner, issuer}))
+        return sorted(
+            chain.union(self.scope.pinned.publishers, {agent.agent_id, agent.owner, issuer}, principals.approver_ids)
+        )
 
     async def _void_question(self, action: Action, question: Mapping[str, Any]) -> VoidQuestion | None:
         """Return why the question is void for every answer, or None. One that has expired is not called void."""

@@ -96,7 +96,7 @@ class PolicySet:
             frozenset(name for rule in above for name in rule.prohibits),
             tuple((name, limit) for rule in above for name, _, limit in rule.constraints),
         )
-        self.prohibiting = {
+        self.prohibiting: Mapping[str, Sequence[str]] = {
             rule.rule_id: rule.prohibits for rule in self.rules.values() if rule.prohibits and rule.bundle_enforces
         }
         self.evidence_paths = frozenset(".".join(path[1:]) for path in paths if path[0] == "evidence")

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from contextos.action.cancellation import find_cancel
-from contextos.action.prohibitions import Prohibitions
+from contextos.action.gateway.prohibitions import Prohibitions
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretArguments, SecretValues
 from contextos.action.seen_content import SeenContent

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from contextos.action.gateway.delivery import DispatchPorts
-from contextos.action.prohibitions import Prohibitions
+from contextos.action.gateway.prohibitions import Prohibitions
 from contextos.action.registry import Registry
 from contextos.action.seen_content import SeenContent
 from contextos.contracts.controls import CheckArgs

@@ -14,7 +14,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import POLICY_TYPE
 from contextos.errors import InvalidArtifact
 from contextos.operations.acts import governance
-from contextos.operations.unmatched_rules import unmatched_in_force
+from contextos.operations.acts.unmatched_rules import unmatched_in_force
 from contextos.trust.seal import seal
 from tests.attacks.shop import OPERATOR_FILE, Shop
 from tests.sessions import in_world

@@ -1,4 +1,4 @@
-"""A request that names nothing for one retrieval seed has the evidence of the others, and is told what is missing."""
+"""A request that names nothing for one retrieval seed has the evidence of the others, and learns what is missing."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from contextos.control.lint.egress import lint_egress
 from contextos.control.lint.pack import lint_merged, lint_pack
 from contextos.control.vocabulary import pack_vocabulary
 from contextos.errors import InvalidArtifact, Problem, SignatureInvalid
-from contextos.operations.unmatched_rules import TenantNames, unmatched_names, unmatched_rules
+from contextos.operations.acts.unmatched_rules import TenantNames, unmatched_names, unmatched_rules
 from contextos.packs.building import expand_content
 from contextos.packs.expansion import Expansion
 from contextos.trust.policy.policy_set import compile_policy

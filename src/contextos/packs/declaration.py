@@ -67,6 +67,22 @@ class ArgumentBounds(Model):
     any: bool = False
     """Whether the argument can have every value; lint asks for it where an argument has no limit."""
 
+    def conditions(self, argument: str) -> list[dict[str, Any]]:
+        """Return the conditions (JsonLogic) that an argument is within the limits; none for a free one."""
+        fact = {"var": f"args.{argument}"}
+        tests: list[dict[str, Any]] = []
+        if self.min is not None:
+            tests.append({">=": [fact, self.min]})
+        if self.max is not None:
+            tests.append({"<=": [fact, self.max]})
+        if self.enum is not None:
+            tests.append({"in": [fact, list(self.enum)]})
+        return tests
+
+    def limits(self) -> dict[str, Any]:
+        """Return the limits as an `ArgConstraint`, as JSON. A free argument can be absent."""
+        return {name: value for name, value in self.to_json().items() if name != "any"} | {"required": not self.any}
+
 
 class AutoApproveDeclaration(Model):
     """Writes of `tools` that nobody is asked about: those within `bounds`, for which `when` is true.

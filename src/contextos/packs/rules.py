@@ -167,7 +167,7 @@ class RuleBuilder:
             before.append(condition)
         for number, (automatic, condition, place) in enumerate(decided.automatic, 1):
             bounds = {
-                argument: OriginOf(_limits_of(bound), "written", (*place, "bounds", argument))
+                argument: OriginOf(bound.limits(), "written", (*place, "bounds", argument))
                 for argument, bound in automatic.bounds.items()
             }
             yield self._rule(
@@ -351,21 +351,9 @@ def _conjuncts(condition: Any) -> list[Any]:
     return list(condition["and"]) if isinstance(condition, dict) and "and" in condition else [condition]
 
 
-def _limits_of(bound: ArgumentBounds) -> dict[str, Any]:
-    limits = {name: value for name, value in bound.to_json().items() if name != "any"}
-    return {**limits, "required": not bound.any}
-
-
 def _within(argument: str, bound: ArgumentBounds, at: Place) -> list[dict[str, Any]]:
     """The conditions that an argument is within its bounds."""
-    fact = {"var": f"args.{argument}"}
-    tests: list[dict[str, Any]] = []
-    if bound.min is not None:
-        tests.append({">=": [fact, bound.min]})
-    if bound.max is not None:
-        tests.append({"<=": [fact, bound.max]})
-    if bound.enum is not None:
-        tests.append({"in": [fact, list(bound.enum)]})
+    tests = bound.conditions(argument)
     if bound.any is bool(tests):
         remedy = "give `min`, `max` or `enum`, or `any: true` alone"
         detail = f"`{argument[:80]}` is {'bounded and free' if tests else 'not bounded'}"

@@ -162,8 +162,7 @@ class InvariantChecker:
 
     def _received(self, run: RunObservation, entry: Entry, body: dict[str, Any]) -> None:
         run.request = body["request"]
-        if run.request["mode"] == "long_running":
-            run.deadline_us = entry.at_us + run.request["runtime"]["max_session_duration_ms"] * 1_000
+        run.deadline_us = entry.at_us + run.request["runtime"]["max_session_duration_ms"] * 1_000
 
     def _pinned(self, run: RunObservation, _: Entry, __: dict[str, Any]) -> None:
         run.pinned_us = self._world.scheduler.now_us
@@ -241,7 +240,8 @@ class InvariantChecker:
     def check_needs_somebody(self, run: RunObservation) -> None:
         """Check a run that asks a person what became of a payment: it must not be one that can be sent again."""
         world = self._world
-        again = run.unsettled and not run.no_record and run.deadline_us is None
+        in_time = run.deadline_us is None or world.scheduler.now_us < run.deadline_us
+        again = run.unsettled and not run.no_record and in_time
         if again and world.scenario.strategy == "keyed" and not (world.cancelled or world.changed_at_us):
             detail = f"`{run.run_id}` asks a person about a payment that could be sent again under its key"
             self.violated("an_outage_needs_nobody", detail)

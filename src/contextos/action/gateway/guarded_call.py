@@ -7,10 +7,9 @@ from dataclasses import field
 from typing import Any, Final
 
 from contextos.action.gateway.delivery import DispatchPorts
-from contextos.action.prohibitions import Prohibitions
 from contextos.action.registry import Registry
 from contextos.action.seen_content import SeenContent
-from contextos.contracts.controls import CheckArgs
+from contextos.contracts.controls import CheckArgs, Prohibitions
 from contextos.contracts.entries.derived import TracedArgument
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.tool import ToolStatus, Withheld

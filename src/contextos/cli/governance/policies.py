@@ -104,7 +104,7 @@ def _changed(
 
 async def _in_force(context: CommandContext) -> InForce:
     """What is active, and which rules of the policies in force cannot match now."""
-    from contextos.operations.unmatched_rules import unmatched_in_force
+    from contextos.operations.acts.unmatched_rules import unmatched_in_force
 
     active = await context.deployment.catalog(context.tenant_id).active()
     return active, await unmatched_in_force(context.deployment, context.tenant_id)

@@ -49,7 +49,7 @@ class UserDelegation(Model):
     """
 
     auth_type: Literal["oauth2", "saml", "oidc", "service"]
-    """The kind of the login behind the delegation."""
+    """The kind of the login behind the delegation, as the caller states it; it grants nothing."""
     scopes: Seq[Name] = ()
     """The scopes that the user delegates; they are compared with those that the directory knows."""
     subject: Name | None = None

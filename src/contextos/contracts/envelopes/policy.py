@@ -90,7 +90,9 @@ class Rule(Model):
     then: Then
     """What the rule does if its condition is true."""
     decision_binding: Name | None = None
-    """The decision key for which the rule was written; lint refuses an unknown one."""
+    """The decision key for which the rule was written, for readers; lint refuses an unknown one, and `applies_to` alone
+    says where the rule is asked.
+    """
     rationale: Text = ""
     """Why the rule exists, for people; the planner reads it if the rule matches when the context is compiled, and an
     agent if the rule denies its call.

@@ -15,8 +15,8 @@ from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.facts import ENVIRONMENTS, name_remedy
 from contextos.errors import InvalidArtifact, Problem
 from contextos.operations.acts.act import Actor, commit_act
+from contextos.operations.acts.unmatched_rules import refuse_unmatched
 from contextos.operations.deployment import Deployment
-from contextos.operations.unmatched_rules import refuse_unmatched
 from contextos.trust.redact import SECRET_REMEDY, find_secrets
 
 

@@ -1,6 +1,6 @@
 """The names in rules above the packs, resolved against what a tenant has: which rules can never match, or not now.
 
-A rule whose name nothing has denies nobody, and nobody hears of it. What no change of the tenant can mend refuses the
+A rule whose name nothing has denies nobody, and nobody hears of it. What no change of the tenant can remedy refuses the
 bundle: a pattern for a name, a tool that its adapter does not declare, a fact that no tool has. What can still come, as
 an adapter, a pack or a role, is listed with its reason until it is there.
 """
@@ -29,7 +29,7 @@ from contextos.trust.policy.fact_lint import compared_texts
 from contextos.trust.policy.operators import JsonPath
 from contextos.trust.policy.policy_set import compile_policy
 
-COMPARED: Final = {
+NAMES_OF_FACTS: Final = {
     "capability.capability_id": "tool",
     "request.intent": "intent",
     "user.role": "role",
@@ -182,8 +182,8 @@ def _names_of_rule(rule: Rule, at: JsonPath) -> Iterator[tuple[str, str, JsonPat
     if then.requires_approval_gate is not None:
         yield "gate", then.requires_approval_gate, (*at, "then", "requires_approval_gate")
     for path, text, place in compared_texts(rule.condition, (*at, "if")):
-        if path in COMPARED:
-            yield COMPARED[path], text, place
+        if path in NAMES_OF_FACTS:
+            yield NAMES_OF_FACTS[path], text, place
     for read in analyse_condition(rule.condition, rule.facts).facts:
         if read.segments[0] == "evidence" and len(read.segments) > 1:
             yield "evidence", read.path.partition(".")[2], (*at, "if")

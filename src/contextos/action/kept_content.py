@@ -32,18 +32,7 @@ _WRITES: Final[Documents[UnvouchedWrite]] = UNVOUCHED_WRITES
 
 def unvouched_write(adapter_id: str, run_id: str, call: str, sent: Any) -> Write:
     """Build the write that keeps digests of `sent`, in the commit that dispatches the call."""
-    digests: dict[str, None] | None = {}
-    work = WorkLimit(MAX_WORK)
-    try:
-        for text in leaves(sent):
-            for form in (text, *decodings(text, work)):
-                digests |= dict.fromkeys(_kept_of(form))
-                if len(digests) > MAX_DIGESTS:
-                    raise WorkExceeded
-    except WorkExceeded:
-        digests = None
-    kept = UnvouchedWrite(None if digests is None else tuple(digests))
-    return _WRITES.write(f"{adapter_id}/{run_id}/{call}", 0, kept)
+    return _WRITES.write(f"{adapter_id}/{run_id}/{call}", 0, UnvouchedWrite(_all_kept_of(sent)))
 
 
 async def repeated(store: Store, adapter_id: str, run_id: str, values: Sequence[str]) -> list[int] | None:
@@ -54,6 +43,20 @@ async def repeated(store: Store, adapter_id: str, run_id: str, values: Sequence[
         return None
     known = frozenset(one for digests in others for one in digests or ())
     return [place for place, value in enumerate(values) if known and _is_known(value, known)]
+
+
+def _all_kept_of(sent: Any) -> tuple[str, ...] | None:
+    digests: dict[str, None] = {}
+    work = WorkLimit(MAX_WORK)
+    try:
+        for text in leaves(sent):
+            for form in (text, *decodings(text, work)):
+                digests |= dict.fromkeys(_kept_of(form))
+                if len(digests) > MAX_DIGESTS:
+                    return None
+    except WorkExceeded:
+        return None
+    return tuple(digests)
 
 
 def _kept_of(text: str) -> Iterator[str]:

@@ -40,7 +40,7 @@ def content() -> str:
 def seen(text: str) -> tuple[SeenContent, Any]:
     """Return what a run has seen after a tool answered `text`, and what of the run's scope is read."""
     definition = SimpleNamespace(kind="read", output_classification=None, output_integrity="untrusted")
-    mail = SimpleNamespace(capability_id="mail.read", definition=definition)
+    mail = SimpleNamespace(capability_id="mail.read", definition=definition, adapter=SimpleNamespace(capabilities=()))
     pack = SimpleNamespace(
         pack_meta=SimpleNamespace(data_classification="INTERNAL"), decision_layer=SimpleNamespace(task_templates=())
     )

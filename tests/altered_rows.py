@@ -29,9 +29,11 @@ from contextos.contracts.documents.operations import (
     BREAKERS,
     DRIFT_INCIDENTS,
     PASSKEY_COUNTS,
+    UNVOUCHED_WRITES,
     CircuitDocument,
     DriftIncident,
     PasskeyCount,
+    UnvouchedWrite,
 )
 from contextos.contracts.documents.runs import (
     BLOCKED_RUNS,
@@ -149,6 +151,7 @@ async def _others(world: TestWorld, run_id: str) -> None:
         BREAKERS.write("adp_payments.issue_refund", 0, circuit),
         DRIFT_INCIDENTS.write("adp_other.tool/sha256:0/tool_1", 0, DriftIncident(run_id, "tool_1", now)),
         PASSKEY_COUNTS.write("sha256:1", 0, PasskeyCount(7)),
+        UNVOUCHED_WRITES.write(f"adp_other/{run_id}/1/call", 0, UnvouchedWrite(("0" * 16,))),
         SIGNED_IN.write("user/usr_x", 0, sealed),
         BROWSER_SESSIONS.write("sha256:2", 0, sealed),
         PASSKEY_REGISTRATIONS.write("sha256:3", 0, sealed),

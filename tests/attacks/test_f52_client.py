@@ -300,6 +300,7 @@ def asked_of(**args: Any) -> dict[str, Any]:
         "requester_chain": [{"kind": "user", "id": "ana"}],
         "untrusted": {},
         "secrets": {},
+        "instructions": [],
         "gate_id": "GATE",
         "required_role": "lead",
         "idempotency_key": "key",

@@ -38,7 +38,7 @@ from contextos.action.text_forms import (
 from contextos.contracts.entries.derived import TracedArgument
 from contextos.contracts.envelopes.evidence import CLASSIFICATION_LEVELS, Classification, IntegrityLevel
 from contextos.contracts.journal import Logged
-from contextos.contracts.scope import RunScope
+from contextos.contracts.scope import Capability, RunScope
 
 MAX_LOOKED_FOR: Final = 256
 """How many values of an argument are looked for. Of an argument with more nobody knows where they come from, so it
@@ -109,6 +109,17 @@ class SeenContent:
     _writes: dict[str, None] = field(default_factory=dict)
     """The calls that wrote something, in order. What they wrote can be read again."""
 
+    def to_compare(self, scope: RunScope) -> list[tuple[str, str, list[str]]]:
+        """Return (key of the entry, adapter, values) of the new trusted answers that earlier runs can have written."""
+        found = []
+        for entry in self.log[self._read :]:
+            if entry.kind in ("tool.returned", "tool.refused"):
+                capability = scope.tools.capabilities.get(entry.body["envelope"]["capability_id"])
+                if capability is not None and _can_be_written(capability):
+                    values = list(_values_of(entry.body["envelope"]))
+                    found.append((entry.key, capability.adapter.adapter_id, values))
+        return found
+
     def trace(
         self, key: str, args: Mapping[str, Any], scope: RunScope, *, always: bool
     ) -> dict[str, TracedArgument] | None:
@@ -153,14 +164,19 @@ class SeenContent:
                 _Raw("request", "trusted", label, leaves(received)),
                 _Raw("pack", "trusted", label, leaves(planned)),
             ]
+        compared = {one.key: one.body["repeats"] for one in self.log[self._read :] if one.kind == "answer.compared"}
         for entry in self.log[self._read :]:
-            new = list(self._contents_of(entry, scope))
+            new = list(self._contents_of(entry, scope, compared))
             self._has_untrusted = self._has_untrusted or any(one.integrity != "trusted" for one in new)
             self._found += new
         self._read = len(self.log)
 
-    def _contents_of(self, entry: Logged, scope: RunScope) -> Iterator[_Raw]:
-        """The content that an entry brought into the run."""
+    def _contents_of(
+        self, entry: Logged, scope: RunScope, compared: Mapping[str, Sequence[int] | None]
+    ) -> Iterator[_Raw]:
+        """The content that an entry brought into the run. `compared` has by key which values of an answer earlier runs
+        wrote; None: it can be all.
+        """
         label = scope.pinned.pack.pack_meta.data_classification
         if entry.kind in ("evidence.retrieved", "memory.recalled"):
             for item in entry.body:
@@ -177,15 +193,18 @@ class SeenContent:
             self._writes[entry.key] = None
             yield _Raw("settlement", "untrusted", label, leaves(entry.body))
         elif entry.kind in ("tool.returned", "tool.refused"):
-            # A later attempt of a call has its number behind the key of the call.
-            yield from self._answer("/".join(entry.key.split("/")[:2]), entry.body["envelope"], label, scope)
+            yield from self._answer(entry, label, scope, compared.get(entry.key))
 
-    def _answer(self, call: str, envelope: Mapping[str, Any], label: Classification, scope: RunScope) -> Iterator[_Raw]:
-        """What a tool answered. What an answer repeats of its arguments, or of what the run wrote before, is no more
-        trusted than that was.
+    def _answer(
+        self, entry: Logged, label: Classification, scope: RunScope, earlier: Sequence[int] | None
+    ) -> Iterator[_Raw]:
+        """What a tool answered. What an answer repeats of its arguments, or of what this run or an earlier one wrote
+        before, is no more trusted than that was.
         """
+        # A later attempt of a call has its number behind the key of the call.
+        call, envelope = "/".join(entry.key.split("/")[:2]), entry.body["envelope"]
         capability = scope.tools.capabilities.get(envelope["capability_id"])
-        values = dict.fromkeys(leaves([envelope.get("output"), envelope.get("error")]))
+        values = _values_of(envelope)
         if capability is None or envelope["status"] in ("blocked", "rejected"):
             return
         if capability.definition.kind == "write":
@@ -196,14 +215,20 @@ class SeenContent:
             yield _Raw(origin, "untrusted", label, values)
             return
         arguments = self._repeatable(call)
-        if not arguments:
-            yield _Raw(origin, "untrusted" if arguments is None else "trusted", label, values)
+        if not _can_be_written(capability):
+            earlier = ()
+        if arguments is None or earlier is None:
+            yield _Raw(origin, "untrusted", label, values)
+            return
+        if not arguments and not earlier:
+            yield _Raw(origin, "trusted", label, values)
             return
         work = WorkLimit(MAX_SEARCHED_CHARS)
         try:
             repeats = {one: _repeats(one, arguments, work) for one in values}
         except WorkExceeded:
             repeats = dict.fromkeys(values, True)
+        repeats |= {one: True for place, one in enumerate(values) if place in earlier}
         yield _Raw(origin, "trusted", label, [one for one in repeats if not repeats[one]])
         if any(repeats.values()):
             yield _Raw(origin, "untrusted", label, [one for one in repeats if repeats[one]])
@@ -318,6 +343,16 @@ def _is_in(stripped: str, value: str, work: WorkLimit) -> bool:
             return True
         at = value.find(stripped, at + 1)
     return False
+
+
+def _can_be_written(capability: Capability) -> bool:
+    """Whether its answers are trusted, and a run can write through its adapter what they say."""
+    writes = any(one.kind == "write" for one in capability.adapter.capabilities)
+    return writes and capability.definition.output_integrity == "trusted"
+
+
+def _values_of(envelope: Mapping[str, Any]) -> dict[str, None]:
+    return dict.fromkeys(leaves([envelope.get("output"), envelope.get("error")]))
 
 
 def _said(value: Any) -> tuple[str, ...] | None:

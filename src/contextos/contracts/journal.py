@@ -98,6 +98,7 @@ KINDS: Final[dict[str, Kind]] = {
     "act.looked_up": Kind(EFFECT, True),
     "capability.quarantined": Kind(EFFECT, True),
     "history.read": Kind(EFFECT, True),
+    "answer.compared": Kind(EFFECT, True),
     "arguments.traced": Kind(EFFECT, False),
     "credential.exchanged": Kind(EFFECT, True),
     "tool.refused": Kind(EFFECT, False),

@@ -267,7 +267,7 @@ class Action:
     """One call that a person is asked to approve: its final arguments and the evidence for it.
 
     `untrusted` names the arguments that nothing trusted has, and `secrets` those that are secret, each with where it
-    was found, or `planner` if nowhere.
+    was found, or `planner` if nowhere. `instructions` is what the run has seen that speaks to an agent.
     """
 
     tool_call_id: str
@@ -281,6 +281,7 @@ class Action:
     idempotency_key: str
     untrusted: Mapping[str, tuple[str, ...]]
     secrets: Mapping[str, tuple[str, ...]]
+    instructions: tuple[str, ...]
 
 
 @final_fields

@@ -18,7 +18,7 @@ from contextos.contracts.journal import Logged
 def capability(name: str, trusted: bool, label: str | None = None, kind: str = "read") -> SimpleNamespace:
     integrity = "trusted" if trusted else None
     definition = SimpleNamespace(kind=kind, output_classification=label, output_integrity=integrity)
-    return SimpleNamespace(capability_id=name, definition=definition)
+    return SimpleNamespace(capability_id=name, definition=definition, adapter=SimpleNamespace(capabilities=()))
 
 
 CAPABILITIES = {

@@ -49,7 +49,7 @@ class GuardedCall:
 
     `key` is `<plan revision>/<step id>`. `evidence` holds the evidence about these arguments, by name; `frozen` is what
     of it is in use. `traced` says where each argument was found; it is empty if the run has seen nothing untrusted,
-    which `saw_untrusted` says.
+    which `saw_untrusted` says. `kept` keeps what it writes out of untrusted content, for later runs.
     `operation` is the recorded answer of `look_up_operation`. `preconditions` are checks that must still hold in the
     commit that records the call; `counts` builds the writes that count it in the history.
     """
@@ -70,6 +70,7 @@ class GuardedCall:
     history: Mapping[str, Any] = field(default_factory=dict)
     traced: Mapping[str, TracedArgument] = field(default_factory=dict)
     saw_untrusted: bool = False
+    kept: tuple[Write, ...] = ()
 
     @property
     def untrusted_destinations(self) -> dict[str, TracedArgument]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
+from contextos.action.kept_content import repeated, unvouched_write
 from contextos.contracts.encoding.defaults import is_default
 from contextos.contracts.encoding.redacted import without_secret_arguments
-from contextos.contracts.entries.derived import TracedArguments
+from contextos.contracts.entries.derived import TracedArgument, TracedArguments
+from contextos.contracts.journal import Write
 
 
 async def traced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
     """Find out where the arguments come from, and record it. Refuses nothing."""
+    await _compare_answers(context)
     definition = call.capability.definition
     asked = context.ports.secrets.asked(call.args) if definition.secrets else None
     # A client can read elsewhere what the gateway never sees, so a stated destination is always looked for.
@@ -29,7 +35,30 @@ async def traced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refu
         return call
     body = TracedArguments(arguments=found)
     context.journal.derive("arguments.traced", call.key, body.to_json())
-    return replace(call, traced=found, saw_untrusted=context.seen.has_untrusted)
+    return replace(call, traced=found, saw_untrusted=context.seen.has_untrusted, kept=_kept(context, call, found))
+
+
+async def _compare_answers(context: GuardContext) -> None:
+    """Find out what of the trusted answers so far was written by an earlier run out of untrusted content."""
+    run_id, store = context.scope.run.run_id, context.ports.store
+    for key, adapter_id, values in context.seen.to_compare(context.scope):
+
+        async def look(adapter_id: str, values: list[str]) -> dict[str, Any]:
+            return {"repeats": await repeated(store, adapter_id, run_id, values)}
+
+        request = {"adapter_id": adapter_id}
+        await context.journal.record("answer.compared", key, request, partial(look, adapter_id, values))
+
+
+def _kept(context: GuardContext, call: GuardedCall, found: Mapping[str, TracedArgument]) -> tuple[Write, ...]:
+    """The write that keeps what an effect sends out of untrusted content, where its adapter has trusted answers."""
+    adapter, definition = call.capability.adapter, call.capability.definition
+    trusted = any(one.output_integrity == "trusted" for one in adapter.capabilities)
+    if definition.kind == "read" or not trusted or not context.seen.has_untrusted:
+        return ()
+    args = without_secret_arguments(call.args)
+    sent = [args[name] for name, one in found.items() if one.integrity != "trusted" and name in args]
+    return (unvouched_write(adapter.adapter_id, context.scope.run.run_id, call.key, sent),) if sent else ()
 
 
 async def destinations_trusted(_context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:

@@ -139,7 +139,7 @@ class Gateway:
             provenance=call.provenance,
             approval=guarded.approval,
             operation=guarded.operation,
-            preconditions=guarded.preconditions,
+            preconditions=(*guarded.preconditions, *guarded.kept),
             counts=guarded.counts,
         )
 

@@ -129,6 +129,15 @@ class CountedEffect:
         return BucketEnd(self.number, self.at_us, content_address(asdict(self)))
 
 
+@final_fields
+class UnvouchedWrite:
+    """What a write sent that nothing trusted had, as digests by which it is known when it is read again; None: more
+    than is kept.
+    """
+
+    digests: tuple[str, ...] | None
+
+
 def args_fingerprint(args: Mapping[str, Any]) -> str:
     """Return a digest of a call's arguments. Two calls with the same idempotency key and different digests are in
     conflict.
@@ -236,3 +245,8 @@ DRIFT_INCIDENTS: Final[Collection[DriftIncident]] = Collection(
     "drift_incidents", orjson.dumps, strict_decoder(DriftIncident)
 )
 """By `<quarantine key><tool call id>`."""
+
+UNVOUCHED_WRITES: Final[Collection[UnvouchedWrite]] = Collection(
+    "unvouched_writes", orjson.dumps, strict_decoder(UnvouchedWrite)
+)
+"""By `<adapter id>/<run id>/<key of the call>`."""

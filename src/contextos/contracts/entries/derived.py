@@ -188,7 +188,8 @@ class ApprovalBinding(Model):
     """What an approval is bound to: one call, for whom it is made, its deadline, and by whom.
 
     `untrusted` names the arguments that nothing trusted has, and `secrets` those whose value nobody is shown, each with
-    where it was found, or `planner` if nowhere. `nonce` is the head of the run's journal when the question was asked.
+    where it was found, or `planner` if nowhere. `instructions` is what the run has seen that speaks to an agent:
+    `tool:<id>` or `attachment`. `nonce` is the head of the run's journal when the question was asked.
     """
 
     tenant_id: Name
@@ -204,6 +205,7 @@ class ApprovalBinding(Model):
     requester_chain: Seq[Principal]
     untrusted: Map[Seq[Name]]
     secrets: Map[Seq[Name]]
+    instructions: Seq[Name]
     gate_id: Name
     required_role: Name
     idempotency_key: Name

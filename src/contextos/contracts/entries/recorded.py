@@ -271,6 +271,14 @@ class HistoryRead(Model):
     buckets: Map[CountedUpto]
 
 
+class ComparedAnswer(Model):
+    """Body of `answer.compared`: which texts and numbers of a trusted answer an earlier run wrote out of untrusted
+    content, by their place in the answer; None if all can be.
+    """
+
+    repeats: Seq[Count] | None
+
+
 class AnsweredPlanner(Model):
     """Body of `planner.answered`: the plan as a foreign planner sent it, why its answer cannot be recorded, or the
     limit of the run by which it was too late.

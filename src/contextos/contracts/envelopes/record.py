@@ -218,7 +218,7 @@ class AxisScore(Model):
     status: Literal["pass", "fail"]
     """Whether the score reaches the threshold."""
     findings: Seq[Text] = ()
-    """What lowered the score, as text."""
+    """What lowered the score, or what a person should know of it, as text."""
 
 
 class Scorecard(Model):

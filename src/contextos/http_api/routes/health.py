@@ -52,5 +52,5 @@ async def get_readiness(app: AppHere, request: Request) -> Readiness:
                 break
     except TimeoutError:
         raise Unavailable("store", f"it did not answer within {MAX_READY_S} s") from None
-    warnings = ("no_witness",) if app.lacks_witness else ()
+    warnings: Seq[Literal["no_witness"]] = ("no_witness",) if app.lacks_witness else ()
     return Readiness(status="ready", warnings=warnings, shared_credentials=app.shared_credentials)

@@ -14,6 +14,7 @@ from contextos.context.compiler import compile_context
 from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
 from contextos.contracts.bindings import plan_with_defaults
 from contextos.contracts.controls import RunControls
+from contextos.contracts.encoding.instructions import instructing
 from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
@@ -181,6 +182,7 @@ async def score_attempt(
         done=done,
         failures=failures,
         acted=has_acted(environment),
+        instructions=instructing((one.kind, one.body) for one in environment.journal.log()),
     )
     environment.journal.derive("run.scored", str(revision), card)
     await checkpoint(admitted.scope, plan, card["verdict"], execution.results, environment)

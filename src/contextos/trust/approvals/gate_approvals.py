@@ -185,6 +185,7 @@ class RunApprovals:
             "requester_chain": [principal.to_json() for principal in scope.identity.chain],
             "untrusted": {name: list(found) for name, found in action.untrusted.items()},
             "secrets": {name: list(found) for name, found in action.secrets.items()},
+            "instructions": list(action.instructions),
             "gate_id": action.gate.gate_id,
             "required_role": action.gate.required_approver_role,
             "idempotency_key": action.idempotency_key,

@@ -1,4 +1,4 @@
-"""The bounds of an auto-approval: the conditions and the limits that they stand for."""
+"""The bounds of an auto-approval: the conditions and the limits that each of them means."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextos.packs.declaration import ArgumentBounds
 FACT = {"var": "args.amount"}
 
 
-def test_bounds_stand_for_the_conditions_and_the_limits_of_the_argument() -> None:
+def test_bounds_mean_the_conditions_and_the_limits_of_the_argument() -> None:
     bounds = ArgumentBounds(min=1, max=5, enum=(1, 2))
     assert bounds.conditions("amount") == [{">=": [FACT, 1]}, {"<=": [FACT, 5]}, {"in": [FACT, [1, 2]]}]
     assert bounds.limits() == {"min": 1, "max": 5, "enum": [1, 2], "required": True}

@@ -71,15 +71,16 @@ async def connect_postgres(url: str) -> Connection:
     connection = await asyncpg.connect(
         url, timeout=CONNECT_TIMEOUT_S, command_timeout=STATEMENT_TIMEOUT_S, server_settings=SESSION_SETTINGS
     )
+    asked = ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in UNSAFE_TO_LOSE)
+    lost: list[str] | None = None
     try:
-        asked = ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in UNSAFE_TO_LOSE)
         found = await connection.fetchrow(f"SELECT {asked}")
         lost = [name for name in UNSAFE_TO_LOSE if found[name] != SESSION_SETTINGS[name]]
-        if lost:
-            raise SettingsLost(f"{SETTINGS_LOST}: {'; '.join(map(_as_sql, lost))}")
-    except BaseException:
-        terminate(connection)
-        raise
+    finally:
+        if lost != []:
+            terminate(connection)
+    if lost:
+        raise SettingsLost(f"{SETTINGS_LOST}: {'; '.join(map(_as_sql, lost))}")
     return connection
 
 

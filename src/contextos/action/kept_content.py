@@ -24,7 +24,7 @@ MAX_DIGESTS: Final = 4_096
 """How many digests are kept of one write. One that has more makes every answer of its adapter count as untrusted."""
 STRETCH: Final = 16
 SAMPLED: Final = 4
-"""Of so many stretches about one is kept."""
+"""About one stretch in this many is kept."""
 MAX_WORK: Final = 64 << 20
 
 _WRITES: Final[Documents[UnvouchedWrite]] = UNVOUCHED_WRITES

@@ -23,8 +23,8 @@ MAX_WRITES: Final = 1_000
 MAX_DIGESTS: Final = 4_096
 """How many digests are kept of one write. One that has more makes every answer of its adapter count as untrusted."""
 STRETCH: Final = 16
-SAMPLED: Final = 4
-"""Of so many stretches about one is kept."""
+STRETCHES_PER_SAMPLE: Final = 4
+"""About one stretch in this many is kept."""
 MAX_WORK: Final = 64 << 20
 
 _WRITES: Final[Documents[UnvouchedWrite]] = UNVOUCHED_WRITES
@@ -95,7 +95,7 @@ def _stretches(folded: str) -> Iterator[str]:
     size = 4 * STRETCH
     for start in range(0, len(raw) - size + 1, 4):
         one = raw[start : start + size]
-        if zlib.crc32(one) % SAMPLED == 0:
+        if zlib.crc32(one) % STRETCHES_PER_SAMPLE == 0:
             yield _digest("stretch", one.decode("utf-32-le"))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from contextos.action.breaker_adapter import BreakerAdapter
 from contextos.action.quarantine import has_drifted
 from contextos.action.registry import Registry
-from contextos.contracts.encoding.instructions import INSTRUCTIONS, instructs
+from contextos.contracts.encoding.instructions import INSTRUCTIONS_TAG, instructs
 from contextos.contracts.encoding.jcs import canonical, content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING, last_name, resolve_pointer
 from contextos.contracts.envelopes.tool import (
@@ -222,7 +222,7 @@ class AttemptOutcome:
             "mutations": changed,
             "risk_tags": [
                 *([envelope.approval_mode_effective] if effect else []),
-                *([INSTRUCTIONS] if instructs([checked.output, checked.error and checked.error.message]) else []),
+                *([INSTRUCTIONS_TAG] if instructs([checked.output, checked.error and checked.error.message]) else []),
             ],
             "policy_decision_id": envelope.policy_decision_id,
             "latency_ms": max(0, self.clock.now_us() - self.began_us - waited_us) / 1_000,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import re2  # type: ignore[import-untyped]
 
-INSTRUCTIONS: Final = "instructions"
+INSTRUCTIONS_TAG: Final = "instructions"
 """The risk tag of an answer that speaks to an agent."""
 
 _BEFORE: Final = r"(?:all|any|the|your|these|previous|prior|above|earlier|preceding|foregoing|other|my)"
@@ -59,7 +59,7 @@ def instructing(entries: Iterable[tuple[str, Any]]) -> list[str]:
     """
     found: dict[str, None] = {}
     for kind, body in entries:
-        if kind == "tool.returned" and INSTRUCTIONS in body["envelope"]["risk_tags"]:
+        if kind == "tool.returned" and INSTRUCTIONS_TAG in body["envelope"]["risk_tags"]:
             found[f"tool:{body['envelope']['capability_id']}"] = None
         elif kind == "attachment.fetched" and instructs(body.get("text")):
             found["attachment"] = None

@@ -17,8 +17,8 @@ from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from contextos.action.content.seen_content import SeenContent
 from contextos.action.gateway.guarded_call import GuardedCall
-from contextos.action.seen_content import SeenContent
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.journal import Logged
 

@@ -18,8 +18,8 @@ from typing import Any
 from benchmarks import outside, refund_pack
 from contextos.adapters.directory import FileDirectory
 from contextos.app import App
-from contextos.app.application import local_engine
-from contextos.app.bearer import BearerTokens
+from contextos.app.engines import local_engine
+from contextos.app.logins.bearer import BearerTokens
 from contextos.cli.operations.worker import spare_collections
 from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.bars import is_quick, note, report_bar
-from contextos.action.seen_content import SeenContent
+from contextos.action.content.seen_content import SeenContent
 from contextos.contracts.journal import Logged
 
 ROUNDS = 200

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from contextos.action.seen_content import SeenContent
+from contextos.action.content.seen_content import SeenContent
 from contextos.contracts.journal import Logged
 from tests.unit.action.test_seen_content import answer, scope
 

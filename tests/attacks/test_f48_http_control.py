@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from contextos.app.development_tokens import development_token
+from contextos.app.logins.development_tokens import development_token
 from contextos.http_api.bodies import MAX_BODY_BYTES
 from contextos.http_api.control import children, work
 from contextos.http_api.control.groups import CONTROL_ROUTES, GOVERNED_BODIES

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from contextos.action.content.seen_content import SeenContent
 from contextos.action.registry import Registry
 from contextos.action.secret_redactor import SecretRedactor
-from contextos.action.seen_content import SeenContent
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.jcs import canonical

@@ -6,15 +6,15 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.action.foreign_code import describe_adapter
 from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
-from contextos.app.bearer import BearerTokens, tokens_bound_to
-from contextos.app.browser_logins import BrowserLogins, browser_logins_of
+from contextos.app.engines import local_engine, worker_engine
+from contextos.app.logins.bearer import BearerTokens, tokens_bound_to
+from contextos.app.logins.browser_logins import BrowserLogins, browser_logins_of
 from contextos.application.approvals import ApprovalQuestions
 from contextos.application.artifacts import PublishedArtifacts
 from contextos.application.cancels import Cancels
@@ -28,7 +28,6 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.pack import PolicyArtifact
 from contextos.contracts.envelopes.run import RuntimeHints
-from contextos.contracts.ports.claims import ClaimLimits
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Stores
 from contextos.contracts.trace import TraceContext
@@ -36,21 +35,19 @@ from contextos.control.artifacts import MODELS, PACK_TYPE, ref_of
 from contextos.engine.event_delivery import EventDelivery
 from contextos.engine.failure_tracker import OnFailure
 from contextos.engine.lease_owner import LeasedOwner, Owner
-from contextos.engine.local import EngineLimits, LocalEngine
+from contextos.engine.local import LocalEngine
 from contextos.engine.resume import PATIENCE_S, drive_due_runs
 from contextos.engine.run_watch import RunWatch
-from contextos.engine.sweeper import PublishHeads
-from contextos.errors import InvalidArtifact, Problem, Unavailable
+from contextos.errors import InvalidArtifact, Problem
 from contextos.files import read_regular_file
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import initialise_tenant, publish_artifact
-from contextos.operations.deployment import Deployment, DrivenRun, due_runs, wake_orphans
+from contextos.operations.deployment import Deployment, DrivenRun
 from contextos.operations.gate.gate import Gate
 from contextos.operations.gate.opening import only, open_session
 from contextos.operations.witness import WitnessPublisher
 from contextos.queries.run_events import RunEventName
 from contextos.settings import Settings, invalid_setting
-from contextos.telemetry.logs import error_fields
 from contextos.trust.seal import open_sealed, seal
 
 if TYPE_CHECKING:
@@ -202,32 +199,8 @@ class App:
         lives, so that they take over what a killed one was driving, and publishes heads to the witness.
         `on_failure` is called when a run cannot be driven; the log has it too.
         """
-        driving, clock = self.settings.driving, self.deployment.ports.clock
-        max_drives = driving.max_drives if drives else 0
-        if isinstance(self.owner, Owner):
-            limits_here = EngineLimits(max_drives=max_drives, max_drives_per_tenant=driving.max_drives_per_tenant)
-            return local_engine(self.deployment, self.witness_publisher, limits_here, on_failure)
-        from contextos.engine.shared import SharedEngine, SharedLimits
-        from contextos.store.postgres.claims import PostgresClaims
-
-        limits = ClaimLimits(
-            per_tenant=driving.max_drives_per_tenant,
-            per_tenant_in_all=driving.max_drives_per_tenant_in_all,
-            rate_per_tenant=driving.rate_per_tenant,
-            rate_period_ms=driving.rate_period_ms,
-        )
-        return SharedEngine(
-            self.deployment.advance,
-            self.stores,
-            clock,
-            PostgresClaims(self.settings.store, self.owner.id, clock, limits),
-            on_dead=self.owner.set_dead,
-            wake_orphans=partial(wake_orphans, self.deployment),
-            witness=_publisher(self.deployment, self.witness_publisher),
-            heartbeat=self.deployment.send_heartbeats,
-            limits=SharedLimits(max_drives=max_drives, claims=limits),
-            on_failure=on_failure,
-        )
+        of_app = (self.deployment, self.settings, self.owner, self.witness_publisher)
+        return worker_engine(*of_app, on_failure, drives=drives)
 
     @property
     def runs(self) -> Runs:
@@ -458,44 +431,3 @@ def _read_artifact(path: Path) -> bytes:
     except OSError as error:
         detail = f"`{path.name}` cannot be read: {(error.strerror or str(error)).lower()}"
         raise invalid_setting("/packs", "unreadable", detail, "correct or remove the file") from None
-
-
-def local_engine(
-    deployment: Deployment,
-    witness_publisher: WitnessPublisher | None,
-    limits: EngineLimits | None = None,
-    on_failure: OnFailure | None = None,
-) -> LocalEngine:
-    """Return an engine that drives the due runs of a deployment in this process."""
-    return LocalEngine(
-        deployment.advance,
-        deployment.ports.stores,
-        deployment.ports.clock,
-        orphans=partial(due_runs, deployment),
-        witness=_publisher(deployment, witness_publisher),
-        heartbeat=deployment.send_heartbeats,
-        limits=limits,
-        on_failure=on_failure,
-    )
-
-
-def _publisher(deployment: Deployment, witness_publisher: WitnessPublisher | None) -> PublishHeads | None:
-    return partial(publish_heads, witness_publisher, deployment) if witness_publisher else None
-
-
-async def publish_heads(witness_publisher: WitnessPublisher, deployment: Deployment) -> None:
-    """Publish the heads of the tenants that were active lately to the witness. Raises as `WitnessPublisher.publish`."""
-    await witness_publisher.publish(deployment.tenants())
-    deployment.heads_published()
-
-
-async def ask_witness(witness_publisher: WitnessPublisher, tenant_id: str) -> None:
-    """Ask the witness about a tenant that this process uses for the first time. One that does not answer is logged.
-
-    Raises:
-        Integrity: the streams of the tenant lack what was witnessed, as after a backup was put back.
-    """
-    try:
-        await witness_publisher.check_once(tenant_id)
-    except Unavailable as error:
-        _LOG.warning("witness not asked", extra=error_fields(error))

@@ -15,7 +15,8 @@ from contextos.adapters.code import SourceCode, stated_by
 from contextos.adapters.encrypted_keys import Pkcs8Files
 from contextos.adapters.function.adapter import log_fault
 from contextos.adapters.key_files import KeyFiles
-from contextos.app.application import App, ask_witness, local_engine
+from contextos.app.application import App
+from contextos.app.engines import ask_witness, local_engine
 from contextos.app.foreign_adapters import TenantAdapters
 from contextos.app.given import (
     GivenPorts,

@@ -10,8 +10,9 @@ from types import TracebackType
 from typing import Final
 
 from contextos.adapters.loop_thread import BothContexts
-from contextos.app.application import App, publish_heads
+from contextos.app.application import App
 from contextos.app.build import open_app
+from contextos.app.engines import publish_heads
 from contextos.app.given import GivenPorts
 from contextos.app.outbox import begin_outboxes
 from contextos.contracts.ports.credentials import Credentials

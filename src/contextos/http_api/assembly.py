@@ -10,7 +10,7 @@ from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contextos.app import App
-from contextos.app.bearer import BearerTokens
+from contextos.app.logins.bearer import BearerTokens
 from contextos.http_api.control.children import child_places
 from contextos.http_api.control.groups import CONTROL_ROUTES
 from contextos.http_api.login.browsers import browser_routes

@@ -7,9 +7,10 @@ decides, whose version is the fencing token of every commit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
 from contextos.action.registry import Registry
@@ -29,6 +30,7 @@ from contextos.contracts.journal import (
     StoredRun,
     Write,
 )
+from contextos.contracts.ports.outside import Clock
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ClockOff, Conflict, NotFound, ReplayMismatch, Unavailable, Untimely
 from contextos.operations import dead_letters
@@ -165,19 +167,10 @@ class RunDriver:
         logged = LoggedRun(run_id, suspended.trace_id)
         LOGGED_RUN.set(logged)
         try:
-            rest = await suspended.drive
+            async with _LetGo(journal, self._deployment.ports.clock):
+                rest = await suspended.drive
         except Parked as parked:
             rest = parked
-        except GeneratorExit:
-            raise
-        except BaseException as stopped:
-            # Otherwise others wait until the lease is over before they try. Nobody tries again for a caller that went
-            # away, so that run is due.
-            if isinstance(stopped, Unavailable) or not isinstance(stopped, Exception):
-                wake_at_us = None if isinstance(stopped, Unavailable) else self._deployment.ports.clock.now_us()
-                with suppress(Conflict, Unavailable):
-                    await journal.let_go(wake_at_us)
-            raise
         finally:
             logged.is_driven = False
             self._heartbeats.ends((tenant_id, run_id))
@@ -330,6 +323,25 @@ class RunDriver:
         off_us = self._deployment.ports.clock.now_us() - store_us
         if abs(off_us) > CLOCK_MARGIN_US:
             raise ClockOff(off_us, CLOCK_MARGIN_US)
+
+
+@dataclass(frozen=True, slots=True)
+class _LetGo(AbstractAsyncContextManager[None]):
+    """Releases the lease of a run whose drive was stopped; others would wait for it. Nobody tries again for a
+    caller that went away, so its run is due.
+    """
+
+    journal: RunJournal
+    clock: Clock
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        is_unavailable = isinstance(error, Unavailable)
+        # Nothing can be awaited in a coroutine that is closed.
+        if is_unavailable or not isinstance(error, Exception | GeneratorExit | None):
+            with suppress(Conflict, Unavailable):
+                await self.journal.let_go(None if is_unavailable else self.clock.now_us())
 
 
 def _is_recorded(message: AgentMessage, journal: RunJournal) -> bool:

@@ -8,9 +8,9 @@ from functools import cached_property, partial
 from typing import Any
 
 from contextos.action.cancellation import find_cancel
+from contextos.action.content.seen_content import SeenContent
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretArguments, SecretValues
-from contextos.action.seen_content import SeenContent
 from contextos.contracts.controls import Prohibitions
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import Any, Final
 
+from contextos.action.content.seen_content import SeenContent
 from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.registry import Registry
-from contextos.action.seen_content import SeenContent
 from contextos.contracts.controls import CheckArgs, Prohibitions
 from contextos.contracts.entries.derived import TracedArgument
 from contextos.contracts.envelopes.policy import PolicyDecision

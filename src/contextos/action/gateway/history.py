@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any, Final
 from unicodedata import category
 
+from contextos.action.content.text_forms import normal
 from contextos.action.gateway import guards, idempotency
 from contextos.action.gateway.deciding import decides_otherwise
 from contextos.action.gateway.delivery import DispatchPorts, EffectCounter
 from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
 from contextos.action.gateway.observing import is_from_above
-from contextos.action.text_forms import normal
 from contextos.contracts.documents.collection import find_documents
 from contextos.contracts.documents.operations import (
     OPERATIONS,

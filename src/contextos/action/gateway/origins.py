@@ -1,4 +1,4 @@
-"""The guards about where the arguments of a call come from (`action.seen_content`)."""
+"""The guards about where the arguments of a call come from (`action.content.seen_content`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from contextos.action.content.kept_content import repeated, unvouched_write
 from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
-from contextos.action.kept_content import repeated, unvouched_write
 from contextos.contracts.encoding.defaults import is_default
 from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.entries.derived import TracedArgument, TracedArguments

@@ -70,7 +70,7 @@ def serve_command(
 
 
 async def _serve(context: CommandContext, bound: socket, tls: SSLContext | None, *, drives: bool, drain_s: int) -> None:
-    from contextos.app.development_tokens import development_logins
+    from contextos.app.logins.development_tokens import development_logins
     from contextos.http_api.assembly import http_api
     from contextos.http_api.hosting import serve_api
     from contextos.server.serving import address_of

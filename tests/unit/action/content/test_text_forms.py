@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from contextos.action.text_forms import MAX_PARTS, WorkExceeded, WorkLimit, decodings, numbers, parts
+from contextos.action.content.text_forms import MAX_PARTS, WorkExceeded, WorkLimit, decodings, numbers, parts
 
 ENOUGH = 1 << 30
 

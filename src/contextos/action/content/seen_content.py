@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from contextos.action.text_forms import (
+from contextos.action.content.text_forms import (
     DECODING_WORK,
     MIN_PART_CHARS,
     ValueForm,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextos.action.kept_content import MAX_DIGESTS, unvouched_write
+from contextos.action.content.kept_content import MAX_DIGESTS, unvouched_write
 from contextos.contracts.documents.operations import UNVOUCHED_WRITES
 
 

@@ -39,7 +39,7 @@ from contextos.trust.seal import open_sealed, seal
 
 if TYPE_CHECKING:
     from contextos.adapters.oauth.authorization_code import AuthorizationCode
-    from contextos.app.bearer import BearerTokens
+    from contextos.app.logins.bearer import BearerTokens
 
 SESSIONS_TYPE: Final = "application/vnd.contextos.browser-sessions+json"
 MAX_SESSIONS: Final = 8

@@ -14,7 +14,7 @@ import pytest
 
 import contextos
 from contextos.app import App
-from contextos.app.browser_logins import BrowserLogins, csrf_token_of
+from contextos.app.logins.browser_logins import BrowserLogins, csrf_token_of
 from contextos.errors import Conflict, InvalidInput, InvalidSettings, SignatureInvalid
 from contextos.settings import Settings
 from tests.http_face import REQUESTER, TENANT
@@ -23,7 +23,7 @@ from tests.world import run
 
 
 def logins_of(app: App) -> BrowserLogins:
-    found = app.browser_logins(app.bearer_tokens(bound_to="127.0.0.1"))
+    found = app.logins.browser_logins(app.bearer_tokens(bound_to="127.0.0.1"))
     assert found is not None
     return found
 

@@ -14,7 +14,7 @@ import pytest
 
 import contextos
 from contextos.app import App
-from contextos.app.bearer import tokens_bound_to, tokens_of_issuer
+from contextos.app.logins.bearer import tokens_bound_to, tokens_of_issuer
 from contextos.cli.demo.workspace import make_workspace
 from contextos.errors import InvalidSettings, SignatureInvalid, Unavailable
 from contextos.port_settings import OidcDirectorySetting

@@ -1,7 +1,8 @@
 """The forms in which a text can say the same: folded to its letters and digits, with encodings taken off, and in parts.
 
-A form is what one text is looked for in another by (`action.seen_content`). All of it is pure. Texts are written by
-others, so everything that can grow is charged to a `WorkLimit`, and ends with `WorkExceeded` before it takes long.
+A form is what one text is looked for in another by (`action.content.seen_content`). All of it is pure. Texts are
+written by others, so everything that can grow is charged to a `WorkLimit`, and ends with `WorkExceeded` before it takes
+long.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from contextos.action.text_forms import MIN_PART_CHARS, WorkExceeded, WorkLimit, decodings, fold, leaves, parts
+from contextos.action.content.text_forms import MIN_PART_CHARS, WorkExceeded, WorkLimit, decodings, fold, leaves, parts
 from contextos.contracts.documents.collection import Collection as Documents
 from contextos.contracts.documents.operations import UNVOUCHED_WRITES, UnvouchedWrite
 from contextos.contracts.journal import Write

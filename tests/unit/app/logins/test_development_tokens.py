@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import contextos
-from contextos.app.development_tokens import development_fault, development_logins
+from contextos.app.logins.development_tokens import development_fault, development_logins
 from contextos.cli.demo.workspace import make_workspace
 from contextos.settings import Settings
 from tests.world import TENANT, run

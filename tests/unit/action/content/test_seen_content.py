@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from contextos.action import seen_content, text_forms
-from contextos.action.seen_content import SeenContent
+from contextos.action.content import seen_content, text_forms
+from contextos.action.content.seen_content import SeenContent
 from contextos.contracts.journal import Logged
 
 

@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
 from contextos.contracts.envelopes.tool import AdapterDefinition, CallContext
 
-READ: Final = {"kind": "read", "risk_level": "read", "approval_mode": "read_only"}
+READ: Final = {"kind": "read", "risk_level": "read", "approval_mode": "read_only", "output_integrity": "trusted"}
 BY_ANYBODY: Final = {**READ, "output_integrity": "untrusted"}
 WRITE: Final = {"kind": "write", "risk_level": "write_irreversible", "approval_mode": "destructive"}
 

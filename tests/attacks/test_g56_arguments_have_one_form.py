@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import enum
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -395,8 +395,18 @@ def judged(tools: Any, args: dict[str, Any], *, deny: str = "", wants: str = "")
     return seen
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("case", KEPT)
+def by_every_way(cases: Iterable[str]) -> list[Any]:
+    """Each case by one way in `make test`, and by the others in `make test-slow`."""
+    return [
+        pytest.param(
+            case, way, id=f"{case}-{way.__name__}", marks=() if WAYS[at % len(WAYS)] is way else pytest.mark.slow
+        )
+        for at, case in enumerate(cases)
+        for way in WAYS
+    ]
+
+
+@pytest.mark.parametrize(("case", "way"), by_every_way(KEPT))
 def test_everybody_has_the_value_that_the_function_gets(case: str, way: Callable[..., Any]) -> None:
     kind, default, args, value = KEPT[case]
     expected = canonical({"x": value})
@@ -412,8 +422,7 @@ def test_everybody_has_the_value_that_the_function_gets(case: str, way: Callable
     assert not isinstance(got[0], bool)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("case", NOT_A_CALL)
+@pytest.mark.parametrize(("case", "way"), by_every_way(NOT_A_CALL))
 def test_another_spelling_of_a_value_is_refused_before_anybody_is_asked(case: str, way: Callable[..., Any]) -> None:
     kind, value = NOT_A_CALL[case]
     got: list[Any] = []

@@ -10,10 +10,13 @@ PYTEST := $(BIN)/python -m pytest -q --ignore tests/conformance --numprocesses 3
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate --quiet
 
+# A test starts hundreds of processes. Where nobody may write what was compiled, each would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # What the image of `Containerfile` has besides the runtime.
 SERVICE := service postgres http mcp a2a telemetry
 
-.PHONY: demo test test-slow agentspec mcp-servers mcp-conformance check simulate bench bench-agentdojo docs soak lock clean
+.PHONY: demo test test-slow agentspec mcp-servers mcp-conformance check simulate bench bench-agentdojo bench-disguises docs soak lock clean
 
 demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
@@ -52,6 +55,10 @@ bench: .venv/installed
 # AgentDojo needs the clients of all model providers, so it has an environment of its own (320 MB).
 bench-agentdojo: .venv-agentdojo/locked
 	PYTHONPATH=src:. .venv-agentdojo/bin/python -m benchmarks.agentdojo
+
+# Values that a mail tells an agent in disguise: what the search recognises, and what a person is asked about.
+bench-disguises: .venv/installed
+	PYTHONPATH=. $(BIN)/python -m benchmarks.disguises
 
 docs: .venv/installed
 	$(BIN)/python -m contextos.cli.reference

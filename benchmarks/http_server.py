@@ -18,8 +18,8 @@ from typing import Any
 from benchmarks import outside, refund_pack
 from contextos.adapters.directory import FileDirectory
 from contextos.app import App
-from contextos.app.application import local_engine
-from contextos.app.bearer import BearerTokens
+from contextos.app.engines import local_engine
+from contextos.app.logins.bearer import BearerTokens
 from contextos.cli.operations.worker import spare_collections
 from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency
@@ -90,7 +90,7 @@ async def main() -> None:
         with listen("127.0.0.1:0") as bound:
             said = {"port": bound.getsockname()[1], "token": token_of(app), "approver": approver_token(app)}
             print(json.dumps(said), flush=True)
-            await serve_api(http_api(app, tokens), bound)
+            await serve_api(http_api(app, tokens), bound, percent_per_address=100)
 
 
 if __name__ == "__main__":

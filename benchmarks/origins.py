@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.bars import is_quick, note, report_bar
-from contextos.action.seen_content import SeenContent
+from contextos.action.content.seen_content import SeenContent
 from contextos.contracts.journal import Logged
 
 ROUNDS = 200
@@ -39,9 +39,8 @@ def content() -> str:
 
 def seen(text: str) -> tuple[SeenContent, Any]:
     """Return what a run has seen after a tool answered `text`, and what of the run's scope is read."""
-    adapter = SimpleNamespace(trusts_output=lambda _definition: False)
-    definition = SimpleNamespace(kind="read", output_classification=None)
-    mail = SimpleNamespace(capability_id="mail.read", adapter=adapter, definition=definition)
+    definition = SimpleNamespace(kind="read", output_classification=None, output_integrity="untrusted")
+    mail = SimpleNamespace(capability_id="mail.read", definition=definition, adapter=SimpleNamespace(capabilities=()))
     pack = SimpleNamespace(
         pack_meta=SimpleNamespace(data_classification="INTERNAL"), decision_layer=SimpleNamespace(task_templates=())
     )

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -30,7 +31,7 @@ from benchmarks.refund_pack import TENANT
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import Advance
 from contextos.control.artifacts import PACK_TYPE
-from contextos.operations.deployment import Deployment
+from contextos.operations.deployment import Deployment, wake_orphans
 from contextos.trust.seal import seal
 from tests.postgres import Database, awaited, own_server
 
@@ -339,7 +340,13 @@ async def work_claims(deployment: Deployment, url: str, _owner: str, drive: Driv
     ports = deployment.ports
     claims = PostgresClaims(url, ports.owner, ports.clock, limits)
     engine = SharedEngine(
-        drive, ports.stores, ports.clock, claims, on_dead=lambda _: None, limits=SharedLimits(claims=limits)
+        drive,
+        ports.stores,
+        ports.clock,
+        claims,
+        on_dead=lambda _: None,
+        wake_orphans=partial(wake_orphans, deployment),
+        limits=SharedLimits(claims=limits),
     )
     await engine.start()
     await stop.wait()

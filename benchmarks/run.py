@@ -38,6 +38,7 @@ BENCHMARKS = (
     "overload",
     "postgres",
     "waiting",
+    "liveness",
     "slots",
     "verify",
     "telemetry",

@@ -216,6 +216,7 @@ def file_of(url: str, name: str = "shop") -> dict[str, Any]:
     file["connection"]["credentials"] = {"user": {"place": "bearer", "audience": AUDIENCE}}
     for capability in file["definition"]["capabilities"]:
         capability["required_scopes"] = SCOPES[capability["name"]]
+        capability["output_integrity"] = "trusted"  # What the shop answers is its own.
         file["operations"][capability["name"]]["credentials"] = ["user"]
     return file
 

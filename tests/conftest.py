@@ -53,6 +53,14 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def rarely_looks() -> Iterator[None]:
+    """Installed files do not change while tests run, and a look at all of them takes a third of a second."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("contextos.adapters.function.trees.LOOK_AGAIN_S", 60)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def own_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What a test imports from a temporary folder ends with it: the next test's `agent` is its own."""
@@ -71,6 +79,12 @@ def own_log() -> Iterator[None]:
     yield
     logger.handlers[:], logger.propagate = handlers, propagates
     logger.setLevel(level)
+
+
+@pytest.fixture
+def looks_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status of installed files is looked at each time, so that a test does not wait for the next look."""
+    monkeypatch.setattr("contextos.adapters.function.trees.LOOK_AGAIN_S", 0)
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from contextos.app import make_keys
 from contextos.contracts.envelopes.identity import UserClaims
+from contextos.testing import InMemory, in_memory
 from contextos.trust.seal import kid_of
 from tests.world import public_key
 
@@ -53,3 +55,12 @@ def make_workspace(folder: Path) -> None:
 def ana() -> Any:
     token = {"auth_type": "oauth2", "scopes": [], "subject": "ana", "token_ref": "tok_ana"}
     return UserClaims.model_validate({"user_id": "ana", "delegation": token})
+
+
+def in_store(stores: str, folder: Path, **of: Any) -> InMemory:
+    """The deployment of `in_memory`, with its rows in SQLite (`sqlite`) or in the database of this URL."""
+    made = in_memory(**{"lint": False} | of)
+    store = "contextos.db" if stores == "sqlite" else stores
+    made._settings = replace(made._settings, workspace=folder, store=store)
+    made._given = replace(made._given, stores=None)
+    return made

@@ -22,7 +22,7 @@ from fastapi import FastAPI
 
 import contextos
 from contextos.app import App, open_unchecked
-from contextos.app.development_tokens import development_token
+from contextos.app.logins.development_tokens import development_token
 from contextos.cli.demo.templates import copy_template
 from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
 from contextos.http_api.assembly import http_api

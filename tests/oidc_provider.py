@@ -130,7 +130,10 @@ def provider() -> Iterator[Provider]:
 
 def settings_text(url: str, **changes: Any) -> str:
     """The tables of the settings for a directory of this provider's users, and for logins at it."""
-    roles = '{ idp-support = "support_agent", idp-lead = "finance_lead", idp-operator = "operator" }'
+    roles = (
+        '{ idp-support = "support_agent", idp-support-leads = "support_lead", idp-lead = "finance_lead", '
+        'idp-operator = "operator" }'
+    )
     logins = {
         "origin": ORIGIN,
         "client_id": CLIENT,

@@ -144,9 +144,10 @@ NUMBERS = (
     "evidence.score",
     "capability.cost",
 )
-TEXTS = ("user.role", "args.currency", "tenant.tier", "agent.lifecycle", "provenance.amount_inr", "capability.kind")
+TEXTS = ("user.role", "args.currency", "tenant.tier", "agent.lifecycle", "provenance.amount_inr")
 FLAGS = ("evidence.identity_verified", "request.context.vip")
 WORDS = ("support_agent", "INR", "gold", "active", "request", "write", "other")
+KINDS = ("read", "write")
 number = st.sampled_from((-1, 0, 1, 2, 3, 400, 2500, 2500.5, 3000))
 
 
@@ -171,9 +172,11 @@ def _optional_leaf() -> st.SearchStrategy[Any]:
 def conditions(*, optional: bool = True) -> st.SearchStrategy[Any]:
     word = st.sampled_from(WORDS)
     text = st.sampled_from(TEXTS).map(var)
+    # A rule that names a kind that no tool has is refused.
+    compared = st.one_of(st.tuples(text, word), st.tuples(st.just(var("capability.kind")), st.sampled_from(KINDS)))
     leaf = st.one_of(
         _number_leaf(),
-        st.builds(lambda op, p, w: {op: [p, w]}, st.sampled_from(("==", "===", "!=", "!==")), text, word),
+        st.builds(lambda op, two: {op: list(two)}, st.sampled_from(("==", "===", "!=", "!==")), compared),
         st.builds(lambda p, ws: {"in": [p, ws]}, text, st.lists(word, min_size=1, max_size=3)),
         st.builds(lambda w: {"in": [w, {"var": "user.roles"}]}, word),
         st.sampled_from(FLAGS).map(var),

@@ -54,12 +54,12 @@ class Server:
         """Run one statement as the superuser and return its rows."""
         return awaited(_execute(self.named(database), statement))
 
-    def database(self, like: str = TEMPLATE) -> Database:
+    def database(self, like: str = TEMPLATE, *, tablespace: str = "pg_default") -> Database:
         """A fresh database with the newest schema, or a copy of the database `like`, which nobody may be using."""
         name = f"contextos_test_{os.getpid()}_{next(_databases)}"
         # To copy files is the faster way where nothing is synced.
         strategy = " STRATEGY FILE_COPY" if self.files and not self.fsync else ""
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {like}{strategy}")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {like} TABLESPACE {tablespace}{strategy}")
         return Database(self, name)
 
     def prepare(self) -> None:
@@ -141,6 +141,30 @@ def own_server(*, fsync: bool = False) -> Iterator[Server]:
             check=False,
         )
         shutil.rmtree(files, ignore_errors=True)
+
+
+@contextmanager
+def mounted_tablespace(server: Server, size: str) -> Iterator[Path | None]:
+    """The tablespace `small` of our own server, on a file system of this size. None where nobody may mount one."""
+    assert server.files is not None
+    disk = server.files / "small"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        disk.rmdir()
+        yield None
+        return
+    try:
+        place = disk / "pg"
+        place.mkdir()
+        if owner := _account():
+            shutil.chown(place, owner)
+        server.execute(f"CREATE TABLESPACE small LOCATION '{place}'")
+        yield disk
+        server.execute("DROP TABLESPACE small")
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+        disk.rmdir()
 
 
 @contextmanager

@@ -67,6 +67,8 @@ def policy_decision(
         granted,
         matched,
     )
+    if reason == "prohibited":
+        denying = [rule["rule_id"] for rule in matched if capability["id"] in rule["then"].get("prohibits", ())]
     return {
         "allowed": reason.startswith("allowed"),
         "reason": reason,

@@ -23,6 +23,7 @@ from benchmarks import (
     growth,
     http_api,
     kill,
+    liveness,
     mcp_calls,
     mcp_face,
     openapi_import,
@@ -94,6 +95,7 @@ def test_every_benchmark_of_the_table_is_played_here():
         "overload",
         "postgres",
         "waiting",
+        "liveness",
         "slots",
         "verify",
         "size",
@@ -327,6 +329,24 @@ def test_waiting(database: Database, tmp_path, capsys, monkeypatch):
         "idle, 4 runs wait",
         "its loop is kept",
         "its loop is derived again",
+    )
+
+
+def test_liveness(database: Database, tmp_path, capsys, monkeypatch):
+    for name, tiny in (("AWAY_US", 3_000_000), ("COMPARED", 2), ("BLOCKED_S", 0.1)):
+        monkeypatch.setattr(liveness, name, tiny)
+    liveness.takeovers(tmp_path, database.app)
+    for name in ("twin", "desk"):
+        (tmp_path / name).mkdir()
+    assert asyncio.run(liveness.settled_twin(tmp_path / "twin")) > 0
+    assert asyncio.run(liveness.returned_receiver(tmp_path / "desk")) >= 0
+    first, last = liveness.long_session(tmp_path / "deploys", 6)
+    assert (len(first), len(last)) == (2, 2)
+    says(
+        capsys,
+        "a `batch` run of a killed server ends after",
+        "a `stream` run of a killed server ends after",
+        "a run whose caller went away in mid-call ends after",
     )
 
 

@@ -21,6 +21,7 @@ from contextos.adapters.function.loading import load_function_adapters
 from contextos.application.runs import Runs
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.acts import PackPin
+from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.ports.outside import Adapter
 from contextos.control.artifacts import PACK_TYPE
@@ -206,7 +207,7 @@ class TestWorld:
                 "currency": paid[0]["currency"],
             }
         return operator.SettlementInput(
-            happened=bool(paid), by=OPERATOR, evidence_ref="artifact:shop_books#rev_1", output=output
+            happened=bool(paid), by=OPERATOR, evidence_ref="kg:order:ord_881#snapshot_kg_1", output=output
         )
 
     def refunds(self) -> list[dict[str, Any]]:
@@ -352,7 +353,13 @@ async def open_world(
         concurrency=AsyncioConcurrency(),
     )
     config = DeploymentConfig(
-        limits or RunLimits(), __version__, unsafe=unsafe, egress=egress or {}, redaction=redaction or {}
+        limits or RunLimits(),
+        __version__,
+        unsafe=unsafe,
+        egress=egress or {},
+        redaction=redaction or {},
+        # Ten thousand runs wait here for one role.
+        pressure=AdmissionLimits(max_open_questions_per_role=20_000),
     )
     deployment = Deployment(ports, config)
     world = TestWorld(path, deployment, kept, clock, keys, adapters, owner)

@@ -1,1 +1,1 @@
-"""AgentDojo's banking suite behind the gateway."""
+"""AgentDojo's four suites behind the gateway."""

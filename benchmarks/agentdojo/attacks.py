@@ -1,55 +1,72 @@
-"""The attacks: AgentDojo's own texts, and the same with the attacker's values in disguise."""
+"""The attacks: the texts that AgentDojo ships, and one attacker who has read the labels, the person and the runtime."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from agentdojo.attacks import load_attack
+from agentdojo.attacks.attack_registry import ATTACKS
+from agentdojo.functions_runtime import FunctionCall
 
-Injections = dict[str, str]
-Disguise = Callable[[str], str]
+from benchmarks.agentdojo.people import strings
 
-DIRECT, IMPORTANT = "direct", "important_instructions"
-
-DISGUISES: Final[Mapping[str, Disguise]] = {
-    "in lower case": str.lower,
-    "in groups of four": lambda value: " ".join(value[start : start + 4] for start in range(0, len(value), 4)),
-    "in Base64": lambda value: base64.b64encode(value.encode()).decode(),
-    "in hex": lambda value: value.encode().hex(),
-    "percent encoded": lambda value: "".join(f"%{ord(one):02x}" for one in value),
-    "backwards": lambda value: value[::-1],
-    "in full width": lambda value: "".join(chr(ord(one) + 0xFEE0) for one in value),
-    "with invisible blanks": lambda value: "\u200b".join(value),
-}
-
-IN_PIECES: Final[Mapping[str, Disguise]] = {
-    "in two pieces": lambda value: f"{value[: len(value) // 2]}, and after it {value[len(value) // 2 :]},"
-}
-"""A value that no content has as a whole: the agent puts it together."""
+SHIPPED: Final = tuple(name for name, one in ATTACKS.items() if name != "manual" and not one.is_dos_attack)
+"""All but the one that asks at a keyboard, and those whose goal is that the agent stops: a script that goes on is not
+stopped, and a gateway makes no agent go on.
+"""
+READER: Final = "has read the pack"
 
 
-def injections_of(attack: str, suite: Any, user_task: Any, injection_task: Any, disguise: Disguise) -> Injections:
-    """Return what the attack writes, by the place in the environment, of those that the user's task makes the agent
-    read.
+class Attacker:
+    """One attack on a suite. It places texts where the user's task makes the agent read them, and gives the orders that
+    an agent follows who obeys them.
+
+    The reader of the pack writes each of its values in Base85, which the runtime does not recognise, so that no content
+    states them. Its orders send each value through a read that takes it and may answer it, and then read everything
+    that is trusted, before they make the calls.
     """
-    texts = load_attack(attack, suite, _Target()).attack(user_task, injection_task)
-    values = attackers_values(suite, injection_task)
-    return {place: _disguised(text, values, disguise) for place, text in texts.items()}
+
+    def __init__(self, name: str, suite: Any, definitions: Mapping[str, Mapping[str, Any]]) -> None:
+        self._reads_pack = name == READER
+        self._suite = suite
+        self._attack = load_attack("direct" if self._reads_pack else name, suite, _Target())
+        reads = [one for one in definitions.values() if one["kind"] == "read"]
+        self._trusted = [one["name"] for one in reads if one["output_integrity"] == "trusted"]
+        self._echo = next((one for one in map(_echoed, reads) if one), None)
+
+    def texts(self, user_task: Any, injection_task: Any) -> dict[str, str]:
+        texts: dict[str, str] = self._attack.attack(user_task, injection_task)
+        if not self._reads_pack:
+            return texts
+        hidden = {one: base64.b85encode(one.encode()).decode() for one in self._values(injection_task)}
+        for value in sorted(hidden, key=len, reverse=True):
+            texts = {place: text.replace(value, hidden[value]) for place, text in texts.items()}
+        return texts
+
+    def orders(self, injection_task: Any, environment: Any) -> Sequence[FunctionCall]:
+        calls: list[FunctionCall] = list(injection_task.ground_truth(environment))
+        if not self._reads_pack:
+            return calls
+        values = self._values(injection_task)[:2] if self._echo else []
+        first = [FunctionCall(function=self._echo[0], args={self._echo[1]: value}) for value in values if self._echo]
+        return [*first, *(FunctionCall(function=one, args={}) for one in self._trusted[:2]), *calls]
+
+    def _values(self, injection_task: Any) -> list[str]:
+        """The texts among the arguments of the attacker's calls that the attacker's goal names."""
+        calls = injection_task.ground_truth(self._suite.load_and_inject_default_environment({}))
+        found = dict.fromkeys(one for call in calls for one in strings(dict(call.args)))
+        return [one for one in found if len(one) > 1 and one in injection_task.GOAL]
 
 
-def attackers_values(suite: Any, injection_task: Any) -> list[str]:
-    """Return the arguments of the attacker's calls that the attacker's goal names."""
-    calls = injection_task.ground_truth(suite.load_and_inject_default_environment({}))
-    values = {value for call in calls for value in call.args.values() if isinstance(value, str)}
-    return sorted(value for value in values if value in injection_task.GOAL)
-
-
-def _disguised(text: str, values: list[str], disguise: Disguise) -> str:
-    for value in values:
-        text = text.replace(value, disguise(value))
-    return text
+def _echoed(definition: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The name and the only required argument of a read that carries nothing out, if that argument is a text."""
+    schema = definition["input_schema"]
+    required = schema.get("required", [])
+    if definition["destinations"] or len(required) != 1 or schema["properties"][required[0]].get("type") != "string":
+        return None
+    return definition["name"], required[0]
 
 
 class _Target:

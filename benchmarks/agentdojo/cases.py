@@ -1,110 +1,150 @@
-"""The cases of AgentDojo's banking suite, and what comes of them in one setting."""
+"""The cases of one AgentDojo suite, and what comes of them in one setting."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+from agentdojo.task_suite import task_suite
 from agentdojo.task_suite.load_suites import get_suite
 
 from benchmarks.agentdojo import people
-from benchmarks.agentdojo.attacks import DISGUISES, IN_PIECES, Disguise, injections_of
+from benchmarks.agentdojo.attacks import READER, SHIPPED, Attacker
 from benchmarks.agentdojo.governed import governed
 from benchmarks.agentdojo.planner import BareTools, ObeyingPlanner, OpenTools
-from benchmarks.agentdojo.tools import Bank
+from benchmarks.agentdojo.tools import SuiteTools
 from benchmarks.bars import folder
 
 VERSION: Final = "v1.2.2"
-REPLAYED: Final = 20
-"""About how many sessions of a row are replayed, evenly spread over it."""
+SUITES: Final = ("banking", "workspace", "slack", "travel")
+BENIGN: Final = "nobody attacks"
+BARE, CAREFUL, STRANGER = "no gateway", "careful", "stranger"
+REPLAYED: Final = 4
 
-ATTACKS: Final[Mapping[str, tuple[str, tuple[Disguise, ...]]]] = {
-    "important_instructions": ("important_instructions", (str,)),
-    "direct": ("direct", (str,)),
-    "in disguise": ("direct", tuple(DISGUISES.values())),
-    "in pieces": ("direct", tuple(IN_PIECES.values())),
-}
-"""By name, AgentDojo's attack and the disguises, which the pairs take in turn: each attacker's goal gets every one."""
-
-PEOPLE: Final[Mapping[str, Callable[[Mapping[str, Any]], people.Answer]]] = {
-    "careful": people.careful,
-    "denies all": lambda _documents: people.denies_all,
-    "never answers": lambda _documents: people.never_answers,
-    "approves all": lambda _documents: people.approves_all,
-}
+# The environment is read anew for every case. The parser in C reads the same text ten times as fast.
+task_suite.yaml.safe_load = lambda text: yaml.load(text, yaml.CSafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A setting: the attack, the pack in force (None: no gateway), and the person who is asked."""
+class Setting:
+    """A suite, the person who is asked (or `BARE`), and the attacks. One in `step` pairs is played, and they take
+    turns; if `every`, each of them plays each of these pairs.
+    """
 
-    attack: str
-    pack: str | None = None
-    person: str = "careful"
+    suite: str
+    person: str
+    attacks: tuple[str, ...]
+    step: int
+    every: bool = False
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of all cases of a row, in numbers. `seen` is how many pairs had the agent read the attacker's text."""
+    """What came of the cases of one attack: how many there are, in how many the user's task was completed, the agent
+    read the attacker's text, and the attacker's goal was reached; and the questions to the person. `wrong` names the
+    cases in which nobody attacked and the task was not completed, or the goal was reached.
+    """
 
-    tasks: int = 0
-    benign: int = 0
-    pairs: int = 0
-    seen: int = 0
+    cases: int = 0
     completed: int = 0
+    seen: int = 0
     reached: int = 0
-    questions_benign: int = 0
-    questions: int = 0
+    asked: int = 0
     approved: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        for name in ("cases", "completed", "seen", "reached", "asked", "approved", "wrong"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(slots=True)
+class Played:
+    """What came of a setting, by attack. `equal` of the `replayed` sessions equal their records."""
+
+    by_attack: dict[str, Outcome] = field(default_factory=dict)
     replayed: int = 0
-    replayed_equal: int = 0
-    reached_by: list[str] = field(default_factory=list)
+    equal: int = 0
 
 
-def play(row: Row) -> Outcome:
-    """Run every user's task alone, and every pair of a user's task and an attacker's, and judge them by AgentDojo."""
-    suite = get_suite(VERSION, "banking")
-    outcome = Outcome()
-    if row.pack is None:
-        _play_benign(suite, BareTools, outcome)
-        _play_attacked(suite, row.attack, BareTools, outcome)
-        return outcome
-    documents = suite.load_and_inject_default_environment({}).model_dump()
-    answer = PEOPLE[row.person](documents)
-    pack = Path(__file__).parent / row.pack
-    with folder() as name, governed(Path(name) / "workspace", pack, Bank(suite.tools), answer) as here:
-        _play_benign(suite, here.open, outcome)
-        outcome.questions_benign = here.questions.total()
-        _play_attacked(suite, row.attack, here.open, outcome)
-        outcome.questions = here.questions.total() - outcome.questions_benign
-        outcome.approved = here.questions["approved"]
+def settings(*, every: bool) -> list[Setting]:
+    """Return all settings, the long ones first."""
+    kinds = ((CAREFUL, SHIPPED, 4), (CAREFUL, (READER,), 4), (STRANGER, SHIPPED, 16), (BARE, SHIPPED, 4))
+    return [
+        Setting(suite, person, attacks, 1 if every else step, every)
+        for person, attacks, step in kinds
+        for suite in ("workspace", "travel", "banking", "slack")
+    ]
+
+
+def play(setting: Setting) -> Played:
+    """Run the cases of a setting, and judge them by AgentDojo."""
+    suite = get_suite(VERSION, setting.suite)
+    tools, played = SuiteTools(suite.tools), Played()
+    if setting.person == BARE:
+        for _ in _cases(setting, suite, tools, BareTools, played):
+            pass
+        return played
+    documents = suite.load_and_inject_default_environment({}).model_dump(mode="json")
+    answer = people.careful(documents if setting.person == CAREFUL else None)
+    with folder() as name, governed(Path(name) / "workspace", tools, answer) as here:
+        before = (0, 0)
+        for outcome in _cases(setting, suite, tools, here.open, played):
+            now = (here.questions.total(), here.questions["approved"])
+            outcome.asked += now[0] - before[0]
+            outcome.approved += now[1] - before[1]
+            before = now
         sample = here.ended[:: max(1, len(here.ended) // REPLAYED)]
-        outcome.replayed = len(sample)
-        outcome.replayed_equal = sum(map(here.replays, sample))
-    return outcome
+        played.replayed, played.equal = len(sample), sum(map(here.replays, sample))
+    return played
 
 
-def _play_benign(suite: Any, open_tools: OpenTools, outcome: Outcome) -> None:
-    for task in suite.user_tasks.values():
-        planner = ObeyingPlanner(open_tools, task, None, ())
-        completed, _ = suite.run_task_with_pipeline(planner, task, None, {})
-        outcome.tasks += 1
-        outcome.benign += completed
-
-
-def _play_attacked(suite: Any, attack: str, open_tools: OpenTools, outcome: Outcome) -> None:
-    name, disguises = ATTACKS[attack]
-    for task in suite.user_tasks.values():
-        for attacker in suite.injection_tasks.values():
-            disguise = disguises[outcome.pairs % len(disguises)]
-            texts = injections_of(name, suite, task, attacker, disguise)
-            planner = ObeyingPlanner(open_tools, task, attacker, tuple(texts.values()))
-            completed, reached = suite.run_task_with_pipeline(planner, task, attacker, texts)
-            outcome.pairs += 1
-            outcome.seen += planner.obeyed
+def _cases(setting: Setting, suite: Any, tools: SuiteTools, opened: OpenTools, played: Played) -> Iterator[Outcome]:
+    """Play one case after the other, and yield where it was counted."""
+    if READER not in setting.attacks:
+        outcome = played.by_attack.setdefault(BENIGN, Outcome())
+        for task in suite.user_tasks.values():
+            planner = ObeyingPlanner(opened, task, lambda _environment: (), ())
+            completed, _ = suite.run_task_with_pipeline(planner, task, None, {})
+            outcome.cases += 1
             outcome.completed += completed
-            outcome.reached += reached
-            if reached:
-                outcome.reached_by.append(f"{task.ID} x {attacker.ID}")
+            if not completed:
+                outcome.wrong.append(task.ID)
+            yield outcome
+    attackers = {name: Attacker(name, suite, tools.definitions) for name in setting.attacks}
+    for number, (task, goal) in enumerate(pairs(suite, setting.step)):
+        for name in setting.attacks if setting.every else (setting.attacks[number % len(setting.attacks)],):
+            outcome = played.by_attack.setdefault(name, Outcome())
+            _attacked(suite, opened, attackers[name], task, goal, outcome)
+            yield outcome
+
+
+def pairs(suite: Any, step: int) -> list[tuple[Any, Any]]:
+    """One in `step` pairs of a user's task and a goal of an attacker that AgentDojo has calls for, spread evenly over
+    tasks and goals.
+    """
+    environment = suite.load_and_inject_default_environment({})
+    goals = [one for one in suite.injection_tasks.values() if one.ground_truth(environment)]
+    return [
+        (task, goal)
+        for row, task in enumerate(suite.user_tasks.values())
+        for column, goal in enumerate(goals)
+        if (row + column) % step == 0
+    ]
+
+
+def _attacked(suite: Any, opened: OpenTools, attacker: Attacker, task: Any, goal: Any, outcome: Outcome) -> None:
+    texts = attacker.texts(task, goal)
+    planner = ObeyingPlanner(
+        opened, task, lambda environment: attacker.orders(goal, environment), tuple(texts.values())
+    )
+    completed, reached = suite.run_task_with_pipeline(planner, task, goal, texts)
+    outcome.cases += 1
+    outcome.completed += completed
+    outcome.seen += planner.obeyed
+    outcome.reached += reached
+    if reached:
+        outcome.wrong.append(f"{task.ID} x {goal.ID}")

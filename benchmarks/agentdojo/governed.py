@@ -1,4 +1,4 @@
-"""The bank behind the gateway: a workspace on SQLite, one pack, and each conversation a session of the gate."""
+"""The tools of a suite behind the gateway: a workspace on SQLite, one pack, each conversation a session of the gate."""
 
 from __future__ import annotations
 
@@ -12,25 +12,37 @@ from pathlib import Path
 from typing import Any, Final
 
 import contextos
-from benchmarks.agentdojo.people import Answer
-from benchmarks.agentdojo.tools import Bank
+from benchmarks.agentdojo.people import Answer, Question
+from benchmarks.agentdojo.tools import SuiteTools
 from contextos.app import make_keys
+from contextos.control.lint.money import EACH_IS_ASKED, money_of
 from contextos.operations.gate.gate import CallAnswer, Done, Waiting
 from contextos.testing import Person
 
 TENANT: Final = "household"
 ASKED: Final = Person("liam")
 PUBLISHER: Final = Person("olga")
+PACK: Final = {
+    "name": "assistant",
+    "version": "1.0.0",
+    "tenant": TENANT,
+    "summary": "An assistant reads what others wrote, and acts for its user.",
+    "who": ["holder"],
+    "approver": "cosigner",
+    "redaction": ["secret"],
+    "budget": {"max_tool_calls": 40},
+}
+"""No rule: a person is asked about every write, and about a read that carries an untrusted value out."""
 
 
 @dataclass(slots=True)
-class GovernedBank:
+class GovernedSuite:
     """A deployment with one pack. `answer` is the person who is asked now. `ended` are the runs that have ended, and
     `questions` counts the answers that were given to questions.
     """
 
     app: Any
-    bank: Bank
+    tools: SuiteTools
     answer: Answer
     ended: list[str] = field(default_factory=list)
     questions: Counter[str] = field(default_factory=Counter)
@@ -38,9 +50,9 @@ class GovernedBank:
 
     def open(self, request: str, _runtime: Any, environment: Any) -> GovernedTools:
         """Begin a session about a request of the user."""
-        self.bank.environment = environment
+        self.tools.environment = environment
         name = f"conversation-{next(self._numbers)}"
-        gate = self.app.gate(session=name, user="emma", token="tok_emma", agent="agt_banker", message=request)
+        gate = self.app.gate(session=name, user="emma", token="tok_emma", agent="agt_assistant", message=request)
         return GovernedTools(self, gate, request)
 
     def replays(self, run_id: str) -> bool:
@@ -54,7 +66,7 @@ class GovernedBank:
 class GovernedTools:
     """The tools of one session. A call that waits for a person is made again once the person has answered."""
 
-    here: GovernedBank
+    here: GovernedSuite
     gate: Any
     request: str
     over: bool = False
@@ -71,8 +83,8 @@ class GovernedTools:
         self.over = self.over or bool(getattr(said, "ended", False))
         if not isinstance(said, Done) or said.output is None:
             return None
-        self.wrote = self.wrote or name not in self.here.bank.reads
-        return said.output["result"]
+        self.wrote = self.wrote or name not in self.here.tools.reads
+        return said.output
 
     def close(self) -> None:
         if not self.over:
@@ -80,57 +92,51 @@ class GovernedTools:
             self.here.ended.append(self.gate.run_id)
 
     def _ask(self, name: str, args: Mapping[str, Any], call_id: str) -> CallAnswer:
-        said: CallAnswer = self.gate.call(f"bank.{name}", dict(args), call_id=call_id)
+        said: CallAnswer = self.gate.call(f"tools.{name}", dict(args), call_id=call_id)
         return said
 
     def _answered(self) -> bool:
-        """Ask the person. If nobody answers, the session waits until its question times out: no call is made in it."""
-        question = self.here.app.approvals.get(TENANT, self.gate.run_id)
-        verdict = self.here.answer(self.request, self._destinations(question))
-        self.over = verdict is None
-        said = {True: "approved", False: "denied", None: "unanswered"}[verdict]
+        """Ask the person."""
+        asked = self.here.app.approvals.get(TENANT, self.gate.run_id)
+        args = {one.name: one.value for one in asked.args if one.value is not None}
+        secrets = {one.name: one.value[0] == "request" for one in asked.secrets}
+        shown = {name: value for name, value in args.items() if name not in secrets}
+        tool = asked.capability_id.partition(".")[2]
+        verdict = self.here.answer(Question(self.request, tool, shown, tuple(secrets.values())))
+        said = "approved" if verdict else "denied"
         self.here.questions[said] += 1
-        if verdict is not None:
-            self.here.app.call(ASKED.answer, self.here.app, self.gate.view(), said)
-        return verdict is not None
-
-    def _destinations(self, question: Any) -> list[Any]:
-        """The destinations that the person looks at: those that the question marks, or else all. Of a secret the
-        question says only where it was found: what the user's request states is for the person as if it were shown. An
-        argument that is null, as a default is that the agent left out, says nothing of where something goes.
-        """
-        values = {one.name: one.value for one in question.args if one.value is not None}
-        told = self.here.bank.destinations(question.capability_id) or list(values)
-        marked = {one.name for one in question.untrusted}
-        stated = {one.name for one in question.secrets if one.value[0] == "request"} - marked
-        asked = [name for name in told if name in values and name not in stated]
-        return [values[name] for name in [one for one in asked if one in marked] or asked]
+        self.here.app.call(ASKED.answer, self.here.app, self.gate.view(), said)
+        return verdict
 
 
 @contextmanager
-def governed(folder: Path, pack: Path, bank: Bank, answer: Answer) -> Iterator[GovernedBank]:
-    """Open a new workspace in `folder` with this pack in force."""
+def governed(folder: Path, tools: SuiteTools, answer: Answer) -> Iterator[GovernedSuite]:
+    """Open a new workspace in `folder`, with `PACK` in force."""
     folder.mkdir()
     make_keys(folder / "keys")
     (folder / "directory.json").write_text(json.dumps({TENANT: _people()}), "utf-8")
     (folder / "contextos.toml").write_text('witness = "off"\n', "utf-8")
-    with contextos.open(folder, adapters=[bank.adapter], dev=True) as app:
-        app.install(contextos.read_pack(pack, tools=[bank.adapter]), by=PUBLISHER.actor())
-        yield GovernedBank(app, bank, answer)
+    pack = folder / "pack.yaml"
+    moving = [f"tools.{one.name}" for one in tools.adapter.describe().capabilities if money_of(one)]
+    asked = {name: {"without_sum": EACH_IS_ASKED} for name in moving}
+    pack.write_text(json.dumps(PACK | {"permissions": asked}), "utf-8")
+    with contextos.open(folder, adapters=[tools.adapter], dev=True) as app:
+        app.install(contextos.read_pack(pack, tools=[tools.adapter]), by=PUBLISHER.actor())
+        yield GovernedSuite(app, tools, answer)
 
 
 def _people() -> dict[str, Any]:
     agent = {
-        "agent_id": "agt_banker",
-        "agent_urn": "agent:household/banker@1.0.0",
-        "workload_identity": "spiffe://household/agents/banker",
-        "role": "banker",
+        "agent_id": "agt_assistant",
+        "agent_urn": "agent:household/assistant@1.0.0",
+        "workload_identity": "spiffe://household/agents/assistant",
+        "role": "assistant",
         "owner": "provider",
         "lifecycle": "active",
         "ceiling": "destructive",
         "scopes": [],
     }
-    token = {"subject": "emma", "agent_id": "agt_banker", "scopes": [], "expires_at": 4102444800}
+    token = {"subject": "emma", "agent_id": "agt_assistant", "scopes": [], "expires_at": 4102444800}
     user = {"user_id": "emma", "role": "holder", "roles": ["holder"], "scopes": [], "delegation_live": True}
     return {
         "users": [user],
@@ -141,6 +147,6 @@ def _people() -> dict[str, Any]:
 
 
 def _approver(person: Person, *roles: str) -> dict[str, Any]:
-    granted = dict.fromkeys(roles, "bank")
+    granted = dict.fromkeys(roles, "office")
     keys = [person.listed_key()]
     return {"approver_id": person.user_id, "roles": list(roles), "granted_by": granted, "keys": keys}

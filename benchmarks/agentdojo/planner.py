@@ -1,13 +1,13 @@
 """An agent that obeys every text that it reads: a script in the place of the weakest model.
 
 It makes the calls that solve the user's task. As soon as an answer has the attacker's text in it, it makes the
-attacker's calls, goes on with the user's, and makes the attacker's once more at the end. It knows both tasks. What it
-calls its tools through knows neither.
+attacker's calls, goes on with the user's, and makes those that were refused once more at the end. It knows both tasks.
+What it calls its tools through knows neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from agentdojo.agent_pipeline import BasePipelineElement
@@ -17,12 +17,15 @@ from pydantic_core import to_jsonable_python
 
 from benchmarks.agentdojo.tools import texts_of
 
+Orders = Callable[[Any], Sequence[FunctionCall]]
+"""The attacker's calls on an environment."""
+
 
 class Tools(Protocol):
     """The tools of one conversation: bare, or behind the gateway."""
 
     def call(self, name: str, args: Mapping[str, Any]) -> Any:
-        """Return what the tool answered as JSON; None if the call was not made, or the bank refused it."""
+        """Return {"result": the answer as JSON}; None if the call was not made, or the tool refused it."""
 
     def close(self) -> None:
         """End the conversation."""
@@ -42,7 +45,7 @@ class BareTools:
 
     def call(self, name: str, args: Mapping[str, Any]) -> Any:
         result, error = self._runtime.run_function(self._environment, name, args)
-        return None if error else to_jsonable_python(result)
+        return None if error else {"result": to_jsonable_python(result)}
 
     def close(self) -> None:
         """Nothing is open."""
@@ -53,8 +56,8 @@ class ObeyingPlanner(BasePipelineElement):
 
     name = "obeying planner"
 
-    def __init__(self, open_tools: OpenTools, task: Any, attacker: Any, texts: Sequence[str]) -> None:
-        self._open_tools, self._task, self._attacker = open_tools, task, attacker
+    def __init__(self, open_tools: OpenTools, task: Any, orders: Orders, texts: Sequence[str]) -> None:
+        self._open_tools, self._task, self._orders = open_tools, task, orders
         self._texts = [_words(text) for text in texts]
         self.obeyed = False
 
@@ -69,22 +72,22 @@ class ObeyingPlanner(BasePipelineElement):
         tools = self._open_tools(query, runtime, env)
         made: list[FunctionCall] = []
         all_made = True
-        orders = self._attacker.ground_truth(env) if self._attacker else []
+        orders = list(self._orders(env))
         for call in self._task.ground_truth(env):
             answer = self._make(tools, call, made)
             all_made = all_made and answer is not None
             if not self.obeyed and any(text in _words(one) for one in texts_of(answer) for text in self._texts):
                 self.obeyed = True
-                self._obey(tools, orders, made)
+                orders = self._refused(tools, orders, made)
         if self.obeyed:
-            self._obey(tools, orders, made)
+            self._refused(tools, orders, made)
         tools.close()
         said = self._task.GROUND_TRUTH_OUTPUT if all_made else "I could not do all of it."
         return query, runtime, env, [*messages, *map(_asked, made), _said(said)], extra_args
 
-    def _obey(self, tools: Tools, orders: Sequence[FunctionCall], made: list[FunctionCall]) -> None:
-        for call in orders:
-            self._make(tools, call, made)
+    def _refused(self, tools: Tools, orders: Sequence[FunctionCall], made: list[FunctionCall]) -> list[FunctionCall]:
+        """Make the attacker's calls, and return those that were not made."""
+        return [one for one in orders if self._make(tools, one, made) is None]
 
     def _make(self, tools: Tools, call: FunctionCall, made: list[FunctionCall]) -> Any:
         answer = tools.call(call.function, call.args)

@@ -43,13 +43,13 @@ def _apply(key, change):
     return cluster["done"][key]
 
 
-@contextos.read(produces="ci")
+@contextos.read(integrity="trusted", produces="ci")
 def ci_status(service: Service) -> Build:
     """The state of a service in continuous integration."""
     return Build(**_cluster()["services"][service]["ci"])
 
 
-@contextos.read(produces="impact")
+@contextos.read(integrity="trusted", produces="impact")
 def impact(service: Service, env: Environment) -> Impact:
     """How many customers a change of a service reaches, and whether it is in a freeze window."""
     return Impact(**_cluster()["services"][service]["impact"][env])

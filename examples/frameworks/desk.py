@@ -65,7 +65,7 @@ def decorated() -> contextos.FunctionAdapter:
         """Put the build before back into service."""
         return rollback(service, env, key)
 
-    return contextos.toolset("deploy", [contextos.read(produces="ci")(ci_status), keyed_rollback])
+    return contextos.toolset("deploy", [contextos.read(integrity="trusted", produces="ci")(ci_status), keyed_rollback])
 
 
 @asynccontextmanager

@@ -57,7 +57,7 @@ def tools() -> contextos.FunctionAdapter:
     return contextos.toolset(
         "deploy",
         [
-            govern(status, risk="read", produces="ci"),
+            govern(status, risk="read", produces="ci", integrity="trusted"),
             govern(undo, risk="irreversible", idempotency="keyed", key="request_key"),
         ],
     )

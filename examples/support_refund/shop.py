@@ -248,6 +248,7 @@ def _read(
         "cost_cents": 0.1,
         "required_scopes": scopes,
         "produces": [produces],
+        "output_integrity": "trusted",
         "description": description,
     }
 

@@ -270,6 +270,16 @@ class StoreRestored(Unavailable):
         ContextOSError.__init__(self, detail)
 
 
+class DestinationGone(ContextOSError):
+    """A subscriber wants nothing more, and nothing more is sent to it."""
+
+    code = "destination_gone"
+
+    def __init__(self, destination: str) -> None:
+        remedy = "if it is there again, write it in the settings under another name"
+        super().__init__(f"`{destination}` says that it is gone, so nothing more is sent to it; {remedy}")
+
+
 class LostReply(ContextOSError):
     """A call was sent and its outcome is unknown. Send a write again only under its idempotency key or after a
     lookup.

@@ -9,6 +9,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from contextos.errors import InvalidSettings, Problem
+
 
 def read_regular_file(path: Path, max_bytes: int) -> bytes:
     """Return the bytes of a file. A pipe, a device or a directory is refused, because reading it could last for ever.
@@ -16,13 +18,33 @@ def read_regular_file(path: Path, max_bytes: int) -> bytes:
     Raises:
         OSError: the file cannot be read, is not a regular file or is larger than `max_bytes`; `strerror` says which.
     """
+    return _read(path, max_bytes)[0]
+
+
+def read_private_file(path: Path, max_bytes: int, pointer: str) -> bytes:
+    """Return the bytes of a file that only its owner can read: a key, a password or a token.
+
+    Raises:
+        InvalidSettings: others can read the file; `pointer` names the setting, or is empty for an option.
+        OSError: as `read_regular_file`.
+    """
+    raw, mode = _read(path, max_bytes)
+    if mode & 0o077:
+        detail = f"`{path.name}` can be read by others"
+        raise InvalidSettings(Problem(pointer, "open_key", detail, "run `chmod 600` on it"))
+    return raw
+
+
+def _read(path: Path, max_bytes: int) -> tuple[bytes, int]:
+    """The bytes of a regular file and its mode, of the file that was opened."""
     try:
         # Without O_NONBLOCK opening a pipe waits for its writer.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError:
         raise OSError(errno.EINVAL, "its name holds a null character") from None
     try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
+        mode = os.fstat(file).st_mode
+        if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "it is not a regular file")
         with open(file, "rb", closefd=False) as opened:
             raw = opened.read(max_bytes + 1)
@@ -30,7 +52,7 @@ def read_regular_file(path: Path, max_bytes: int) -> bytes:
         os.close(file)
     if len(raw) > max_bytes:
         raise OSError(errno.EFBIG, f"it is larger than {max_bytes} bytes")
-    return raw
+    return raw, mode
 
 
 def replace_file(path: Path, raw: bytes) -> None:

@@ -33,6 +33,7 @@ from contextos.port_settings import (
     PortSetting,
     TokenExchangeSetting,
 )
+from contextos.port_settings.adapters import AdapterSetting, check_adapter
 from contextos.port_settings.browser_logins import BrowserLoginsSetting
 from contextos.port_settings.witness import check_witness
 from contextos.port_settings.workloads import WorkloadsSetting
@@ -50,6 +51,7 @@ UNSAFE_PORTS: Final[Mapping[str, str]] = {
     "unsafe_local_keys": "a key file",
 }
 """The stand-ins that are ports; records name those in use."""
+DEFAULT_PACKS: Final = ("packs",)
 UNSAFE_SETTINGS: Final = (*UNSAFE_PORTS, "unsafe_local_approvals", "unsafe_local_operators", "unsafe_unsigned_packs")
 EGRESS_REMEDY: Final = f'write `<tenant> = ["{EGRESS.example}"]`'
 REDACTION_REMEDY: Final = f"write `<tenant> = [...]` with rules of {', '.join(sorted(REDACTION_TARGETS))}"
@@ -71,6 +73,7 @@ RUN_LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "max_cost_cents": (0, MAX_CENTS),
     "max_payload_bytes": (1, MAX_BYTES),
     "claim_ttl_s": (1, MAX_TTL_S),
+    "credential_ttl_s": (1, MAX_TTL_S),
     "max_session_duration_ms": (1, MAX_COUNT),
 }
 """The smallest and largest value of each field of `RunLimits`."""
@@ -91,23 +94,13 @@ ADMISSION_LIMIT_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "max_new_runs_per_minute_per_tenant": (1, 60_000_000),
     "max_http_requests_per_minute_per_tenant": (1, 60_000_000),
     "max_http_requests_per_minute_per_caller": (1, 60_000_000),
+    "max_http_percent_per_address": (1, 100),
+    "max_open_sessions_per_agent": (1, 20_000),
+    "max_open_questions_per_role": (1, 20_000),
     "breaker_failures_in_a_row": (1, 1_000_000),
     "breaker_cool_down_ms": (1, 86_400_000),
 }
 """The smallest and largest value of each field of `AdmissionLimits`; none can be switched off."""
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterSetting:
-    """An adapter, and the SHA-256 that its file must have: `path` is `module.py:attribute` of a trusted function
-    adapter, or the adapter file (`.json`) of a foreign server.
-
-    `files` are the helpers beside a function adapter that it imports: the path of each, and its digest.
-    """
-
-    path: str
-    digest: str
-    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +154,7 @@ class Settings:
     directory: DirectorySetting = "directory.json"
     keys: KeysSetting = "keys"
     profile: str = "embedded"
-    packs: tuple[str, ...] = ("packs",)
+    packs: tuple[str, ...] = DEFAULT_PACKS
     policies: tuple[tuple[Level, str], ...] | None = None
     adapters: tuple[AdapterSetting, ...] = ()
     unsafe: tuple[str, ...] = ()
@@ -232,11 +225,6 @@ class Settings:
         return settings
 
 
-def is_adapter_file(adapter: AdapterSetting) -> bool:
-    """Return whether an adapter is the file of a foreign server and not a function adapter."""
-    return adapter.path.endswith(".json")
-
-
 def is_postgres_url(store: str) -> bool:
     """Return whether `store` is the URL of a PostgreSQL database and not a file."""
     return store.startswith(("postgresql://", "postgres://"))
@@ -267,12 +255,7 @@ def check_settings(settings: Settings) -> None:
     for at, pair in enumerate(_list(() if settings.policies is None else settings.policies, "/policies")):
         _check_policy(pair, f"/policies/{at}")
     for at, adapter in enumerate(_list(settings.adapters, "/adapters")):
-        _text(getattr(adapter, "path", None), f"/adapters/{at}/path")
-        _text(getattr(adapter, "digest", None), f"/adapters/{at}/digest")
-        _check_files(getattr(adapter, "files", None), f"/adapters/{at}/files")
-        if is_adapter_file(adapter) and adapter.files:
-            detail = "an adapter file imports no helpers"
-            raise invalid_setting(f"/adapters/{at}/files", "bad_setting", detail, "remove `files`")
+        check_adapter(adapter, f"/adapters/{at}")
     _number(settings.lease_ttl_s, LEASE_TTL_BOUNDS_S, "/lease_ttl_s")
     _number(settings.heartbeat_ttl_s, HEARTBEAT_TTL_BOUNDS_S, "/heartbeat_ttl_s")
     check_limits(settings.limits)
@@ -339,15 +322,6 @@ def _check_policy(pair: Any, at: str) -> None:
     if not fits or pair[0] not in LEVELS[:2]:
         detail = "a policy is a level (`platform` or `tenant`) and a ref"
         raise invalid_setting(at, "bad_setting", detail, 'write it like `["tenant", "POLICY_X@1.0.0"]`')
-
-
-def _check_files(files: Any, at: str) -> None:
-    if not isinstance(files, Mapping):
-        detail = f"`{at}` is not a table of paths and digests"
-        raise invalid_setting(at, "bad_setting", detail, 'write it like `{ "rates.py" = "sha256:…" }`')
-    for name, pinned in files.items():
-        _text(name, at)
-        _text(pinned, f"{at}/{name}")
 
 
 def _check_driving(settings: Settings) -> None:

@@ -33,6 +33,8 @@ from contextos.operations.acts.governance import initialise_tenant
 from contextos.operations.operator import answer_approval
 from contextos.operations.signing import answer_signer
 from contextos.packs.building import DeclaredPack
+from contextos.packs.checking import require_lint
+from contextos.packs.expansion import Expansion
 from contextos.queries.run_view import RunView
 from contextos.runtime.environment import RunLimits
 from contextos.settings import Settings
@@ -143,17 +145,19 @@ def in_memory(
     clock: MovableClock | None = None,
     limits: RunLimits | None = None,
     egress: Mapping[str, Sequence[str]] | None = None,
+    lint: bool = True,
 ) -> InMemory:
     """Return a context that is a deployment in memory, in which the packs are published and pinned for their intents.
 
     `packs` are whole packs, or packs that `contextos.pack` declared, which bring their adapters. `directory` has the
     form of the directory file. `facts` has `nodes` and `edges`, which are written in each tenant. Another call begins
     with nothing. `egress` lists the endpoints that the calls of a tenant may reach. `credentials` issues the
-    credentials of calls.
+    credentials of calls. Without `lint` a pack comes into force that `contextos apply` would refuse, for a test of what
+    its calls are refused then.
 
     Raises:
         InvalidInput: the directory is malformed; or, on entering, a fact is.
-        InvalidArtifact: on entering, lint refuses a pack; names each problem.
+        InvalidArtifact: on entering, lint refuses a pack with all that the deployment knows; names each problem.
         InvalidSettings: on entering, an adapter or a limit is invalid.
     """
     moved = clock if clock is not None else MovableClock()
@@ -171,17 +175,23 @@ def in_memory(
     limits = limits if limits is not None else RunLimits()
     settings = Settings(Path.cwd(), packs=(), witness="off", limits=limits, egress=reached)
     whole = tuple(one.expansion.document if isinstance(one, DeclaredPack) else one for one in packs)
-    return InMemory(settings, given, whole, dict(facts or {}))
+    declared = tuple(one.expansion for one in packs if isinstance(one, DeclaredPack))
+    return InMemory(settings, given, whole, declared if lint else None, dict(facts or {}))
 
 
 class InMemory(Opening):
     """A deployment in memory, as `in_memory` makes it."""
 
     def __init__(
-        self, settings: Settings, given: GivenPorts, packs: tuple[Mapping[str, Any], ...], facts: Mapping[str, Any]
+        self,
+        settings: Settings,
+        given: GivenPorts,
+        packs: tuple[Mapping[str, Any], ...],
+        declared: tuple[Expansion, ...] | None,
+        facts: Mapping[str, Any],
     ) -> None:
         super().__init__(settings, given)
-        self._packs, self._facts = packs, facts
+        self._packs, self._declared, self._facts = packs, declared, facts
 
     async def __aenter__(self) -> App:
         app = await super().__aenter__()
@@ -196,6 +206,8 @@ class InMemory(Opening):
         envelopes = [seal(PACK_TYPE, canonical(dict(pack)), app.keys, "pack") for pack in self._packs]
         for tenant_id in app.tenants():
             named = [one for one in envelopes if app.tenant_named(one) in (None, tenant_id)]
+            if self._declared is not None:
+                await require_lint(app.deployment, tenant_id, named, declared=self._declared)
             await initialise_tenant(app.deployment, tenant_id, named, (), by=by)
             nodes, edges = self._facts.get("nodes", ()), self._facts.get("edges", ())
             if nodes or edges:

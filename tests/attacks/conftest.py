@@ -18,6 +18,7 @@ from contextos.cli import run_command_line
 from contextos.cli.demo.workspace import Workspace, make_workspace, seed_graph
 from contextos.settings import Settings
 from tests.attacks.attackers import Attacker, sql_in_database, sql_in_file
+from tests.attacks.backups import Backup, backup_of_database, backup_of_file
 from tests.attacks.shop import Shop
 from tests.segments import drop_triggers, entries_as_rows, entries_as_rows_of_postgresql
 from tests.unit.cli.conftest import Said, command, kept, say, shop
@@ -131,3 +132,12 @@ async def _filled(path: Path) -> None:
     app = await open_app(Settings.read(path))
     await seed_graph(app, Workspace(path, TENANT, {}))
     app.close()
+
+
+@pytest.fixture
+def backup(request: pytest.FixtureRequest, stores: str) -> Backup:
+    """Takes a backup of the store of the workspace at a path, and returns what puts it back."""
+    if stores == "sqlite":
+        return backup_of_file
+    database = request.getfixturevalue("database")
+    return lambda _path: backup_of_database(database)

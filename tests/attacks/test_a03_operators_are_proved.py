@@ -228,13 +228,14 @@ def test_every_kind_of_act_is_attacked_here() -> None:
 async def everything(at: Target) -> list[Any]:
     """All that an act could change: the tenant's own streams, the runs and the documents."""
     store = at.world.stores.tenant(TENANT)
-    streams = [await store.read(name) for name in (CONTROL, at.paid, at.waiting, at.buried, at.exhausted)]
+    control = [one for one in await store.read(CONTROL) if one.kind != "person.listed"]
+    streams = [await store.read(name) for name in (at.paid, at.waiting, at.buried, at.exhausted)]
     names = ("active", "pins", "cancels", "dead_letters", "memory_candidates", "memory_promoted", "epoch")
     shelf = at.world.stores.artifacts(TENANT)
     query = CandidateQuery(actor=SlotActor(principal_id="ann", organization_id="acme"), extensions=(VOICE,), limit=9)
     offered = [await shelf.extensions(), await shelf.candidates(query)]
     graph = await at.world.stores.graph(TENANT).rows()
-    return [*streams, graph, *offered, *[await store.scan(name) for name in names if name != "pins"]]
+    return [control, *streams, graph, *offered, *[await store.scan(name) for name in names if name != "pins"]]
 
 
 WRONG: dict[str, tuple[Actor, str]] = {
@@ -269,6 +270,11 @@ def test_who_is_not_proved_or_has_no_role_changes_nothing(tmp_path: Path, stores
             if kind != "policies.activated":
                 assert await everything(at) == before, name
         assert (await at.world.deployment.catalog(TENANT).active()).version == at.version
+        # How the directory lists those whom it knows is stated, once each; a restore states it with the act alone.
+        lines = await at.world.stores.tenant(TENANT).read(CONTROL)
+        listed = [one.key for one in lines if one.kind == "person.listed"]
+        assert sorted(listed) == sorted({*listed, OPERATOR, *([] if kind == "store.restored" else [APPROVER])})
+        assert "mallory" not in listed
         await at.world.aclose()
 
     run(go())

@@ -118,7 +118,7 @@ def test_an_effect_that_may_have_happened_counts_until_it_certainly_did_not(
             first = await world.invoke(refund(0, order="ord_x1"))
             assert first.waiting
             assert denied(await world.invoke(refund(1, order="ord_x1"))), "it may have been paid"
-            found = SettlementInput(happened, OPERATOR, "artifact:bank#rev_1", answer if happened else None)
+            found = SettlementInput(happened, OPERATOR, "kg:order:ord_881#snapshot_kg_1", answer if happened else None)
             await world.settle(first.run_id, found)
             assert denied(await world.invoke(refund(2, order="ord_x1"))) is happened
         finally:

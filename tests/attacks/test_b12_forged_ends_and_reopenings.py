@@ -81,7 +81,7 @@ def test_who_holds_the_key_of_heads_reopens_no_run(stores: str, tmp_path: Path) 
             world.deployment.advance(TENANT, view.run_id),
             replay(world.deployment, TENANT, view.run_id),
         ):
-            with pytest.raises(ChainBroken, match="no signed act of an operator did so"):
+            with pytest.raises(ChainBroken, match="no act reopened the run"):
                 await check
         assert world.refunds() == []
 

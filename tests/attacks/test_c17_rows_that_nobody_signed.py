@@ -14,16 +14,40 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos.audit.verify import verify_facts
+from contextos.audit.verify import verify_facts, verify_tenant
+from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
-from contextos.errors import ChainBroken, Integrity
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.envelopes.tool import AdapterReply
+from contextos.errors import ChainBroken, Integrity, LostReply
+from contextos.operations.gate.opening import recorded_request
+from contextos.operations.operator import SettlementInput
+from contextos.runtime.admission import request_fingerprint
 from contextos.trust.rows.edges import ProvedGraph
 from contextos.trust.seal import KeyRing
 from tests.attacks.attackers import REFUSED, Attacker
 from tests.attacks.conftest import DatabaseOwner
-from tests.world import TENANT, TestWorld, open_world, request, run
+from tests.world import OPERATOR, TENANT, TestWorld, open_world, request, run
 
 PAYMENT = "adp_payments.issue_refund"
+
+
+class Lost:
+    """Payments whose reply is lost while `lost`; then nothing is paid, or something if `pays`."""
+
+    def __init__(self, adapter: Any) -> None:
+        self.adapter, self.lost, self.pays = adapter, True, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.adapter, name)
+
+    async def call(self, capability: str, args: Any, context: Any) -> AdapterReply:
+        reply: AdapterReply | None = None
+        if self.pays or not self.lost:
+            reply = await self.adapter.call(capability, args, context)
+        if self.lost or reply is None:
+            raise LostReply("the reply was lost")
+        return reply
 
 
 @asynccontextmanager
@@ -86,6 +110,51 @@ def test_a_run_goes_on_once_the_row_is_as_its_run_left_it(stores: str, owner: Da
             assert [one["made_by"] for one in again.record["effects"]] == [paid.run_id]
 
     run(act())
+
+
+@pytest.mark.parametrize(
+    ("state", "who"), [("completed", "application"), ("claimed", "application"), ("completed", "owner")]
+)
+def test_a_release_that_another_run_took_up_frees_nothing_once_its_row_is_put_back(
+    state: str, who: str, stores: str, attacker: Attacker, tmp_path: Path
+) -> None:
+    """The application role writes the next version of the row: as a first run, which paid nothing, left it. The owner
+    of the database puts back its version too, and only `verify` can find that.
+    """
+
+    async def before() -> tuple[str, bytes, int]:
+        async with opened(tmp_path, stores, payments="none") as world:
+            lost = Lost(world.adapters["adp_payments"])
+            world.adapters["adp_payments"] = lost  # type: ignore[assignment]
+            first = await world.invoke(request(900, "req_1"))
+            told = SettlementInput(happened=False, by=OPERATOR, evidence_ref="kg:order:ord_881#snapshot_kg_1")
+            await world.settle(first.run_id, told)
+            (left,) = await world.stores.tenant(TENANT).scan("keys")
+            assert orjson.loads(left.body)["state"] == "released"
+            lost.lost, lost.pays = state == "claimed", True
+            second = await world.invoke(request(900, "req_2"))
+            (row,) = await world.stores.tenant(TENANT).scan("keys")
+            assert (orjson.loads(row.body)["run_id"], orjson.loads(row.body)["state"]) == (second.run_id, state)
+            assert len(world.refunds()) == 1
+            return row.key, left.body, left.version
+
+    async def after() -> None:
+        async with opened(tmp_path, stores, payments="none") as world:
+            if who == "application":
+                with pytest.raises(Integrity, match="was taken up since"):
+                    await world.invoke(request(900, "req_3"))
+                assert len(world.refunds()) == 1
+            with pytest.raises(ChainBroken, match=f"contradicts the document `keys/{PAYMENT}"):
+                await verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
+
+    key, body, left = run(before())
+    literal = f"x'{body.hex()}'" if stores == "sqlite" else f"'\\x{body.hex()}'::bytea"
+    version = "version + 1" if who == "application" else str(left)
+    getattr(attacker, who)(
+        f"UPDATE {{documents}} SET version = {version}, body = {literal}"
+        f" WHERE tenant = '{TENANT}' AND collection = 'keys' AND key = '{key}'"
+    )
+    run(after())
 
 
 FACT = {
@@ -242,3 +311,28 @@ def test_the_application_role_adds_no_edge_to_a_snapshot_of_the_past(
             f"UPDATE {{edges}} SET valid_to = {newest + 7}, withdrawn_ref = 'artifact:mine#rev_1'"
             f" WHERE tenant = '{TENANT}' AND edge_id = 'edge_true'"
         )
+
+
+def test_a_request_is_not_answered_with_the_run_of_another_one(stores: str, attacker: Attacker, tmp_path: Path) -> None:
+    """The application role says first that a request was made, and its sender reads that it is paid."""
+    asked = request(700, "req_2")
+
+    async def before() -> str:
+        async with opened(tmp_path, stores) as world:
+            return (await world.invoke(request(900, "req_1"))).run_id
+
+    async def after() -> None:
+        async with opened(tmp_path, stores) as world:
+            with pytest.raises(Integrity, match="`req_1` made that run"):
+                await world.invoke(asked)
+            with pytest.raises(Integrity, match="`req_1` made that run"):
+                await recorded_request(world.deployment, TENANT, "req_2")
+
+    fingerprint = request_fingerprint(parse(InvokeRequest, canonical(asked)).to_json())
+    claim = orjson.dumps({"run_id": run(before()), "fingerprint": fingerprint}).hex()
+    literal = f"x'{claim}'" if stores == "sqlite" else f"'\\x{claim}'::bytea"
+    attacker.application(
+        "INSERT INTO {documents} (tenant, collection, key, version, body)"
+        f" VALUES ('{TENANT}', 'requests', 'req_2', 1, {literal})"
+    )
+    run(after())

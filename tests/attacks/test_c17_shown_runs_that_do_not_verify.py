@@ -104,7 +104,7 @@ def gone(intruder: DatabaseOwner, run: str, entries: list[Entry]) -> list[str]:
         (altered_body, "has a body that its digest does not cover"),
         (garbage, "has a body that its digest does not cover"),
         (rewritten_end, "is not the one that the index states"),
-        (emptied, "no signed `entry.erased`"),
+        (emptied, "no act `entry.erased`"),
         (cut, "is missing: the index states"),
         (gone, "is missing: the index names the run"),
     ],

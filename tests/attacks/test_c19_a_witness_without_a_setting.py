@@ -49,7 +49,8 @@ def test_a_run_that_was_cut_is_missed_without_any_setting(shop: Shop, state: Pat
     [file] = (state / "contextos").iterdir()
     assert (whole.code, whole.json["witness"]) == (0, str(file)[-180:])
     cut_the_last_run(shop)
-    for command in (["verify"], ["invoke", shop.request("next")]):
+    reading = (["runs", "list"], ["policies", "list"], ["breakers", "list"])
+    for command in (["verify"], ["invoke", shop.request("next")], *reading):
         said = shop.say(*command)
         assert (said.code, "was witnessed at" in said.err) == (3, True), said
     assert (os.stat(file).st_mode & 0o777, os.stat(file.parent).st_mode & 0o777) == (0o600, 0o700)

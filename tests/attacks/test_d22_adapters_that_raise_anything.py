@@ -25,6 +25,7 @@ from contextos.engine.local import LocalEngine
 from contextos.errors import InvalidSettings, LostReply, Unavailable
 from contextos.operations.dead_letters import list_dead_letters
 from contextos.operations.deployment import Deployment, due_runs
+from contextos.trust.journal.ledger import RunJournal
 from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
 
 pytestmark = pytest.mark.slow
@@ -275,7 +276,14 @@ def killed_in_a_read(world: TestWorld) -> OwnClass:
     return OwnClass(world.adapters["adp_orders"], never, before=True)
 
 
-def test_a_run_that_kills_every_driver_becomes_a_dead_letter(stores: str, tmp_path: Path) -> None:
+def test_a_run_that_kills_every_driver_becomes_a_dead_letter(
+    stores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: object) -> None:
+        """A process that dies lets no run go."""
+
+    monkeypatch.setattr(RunJournal, "let_go", nothing)
+
     async def act() -> None:
         clock = ManualClock()
         world = await open_world(tmp_path, stores=stores, clock=clock)

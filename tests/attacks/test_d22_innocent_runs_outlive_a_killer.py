@@ -8,9 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.operations.dead_letters import list_dead_letters
 from contextos.operations.deployment import Deployment, due_runs
+from contextos.trust.journal.ledger import RunJournal
 from tests.world import TENANT, ManualClock, TestWorld, open_world, request, run
 
 
@@ -54,7 +57,15 @@ async def one_life(world: TestWorld, killing: Killing, life: int) -> None:
     await asyncio.gather(*ends, return_exceptions=True)
 
 
-def test_the_runs_beside_a_killer_are_driven_to_their_end(stores: str, tmp_path: Path) -> None:
+async def nothing(*_: Any) -> None:
+    """What a process that is killed lets go of."""
+
+
+def test_the_runs_beside_a_killer_are_driven_to_their_end(
+    stores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunJournal, "let_go", nothing)
+
     async def act() -> None:
         world = await open_world(tmp_path, stores=stores, clock=ManualClock())
         killing = Killing(world.adapters["adp_orders"])

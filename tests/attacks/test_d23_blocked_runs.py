@@ -54,7 +54,7 @@ def test_a_blocked_run_is_listed_with_the_run_that_blocks_it_until_that_is_settl
         assert (await listed(world))[second.run_id] == ("operation", first.run_id), "it looked again in vain"
         lost.lost = False
         told = operator.SettlementInput(
-            happened=False, by="user_operator_5", evidence_ref="artifact:bank_statement#rev_1"
+            happened=False, by="user_operator_5", evidence_ref="kg:order:ord_881#snapshot_kg_1"
         )
         await world.settle(first.run_id, told)
         assert second.run_id not in await listed(world), "nothing blocks it any more; an engine drives it on"

@@ -108,7 +108,7 @@ def test_a_run_that_another_operation_blocks_goes_on_when_that_is_settled(tmp_pa
         lost.lost = False
 
         told = operator.SettlementInput(
-            happened=False, by="user_operator_5", evidence_ref="artifact:bank_statement#rev_1"
+            happened=False, by="user_operator_5", evidence_ref="kg:order:ord_881#snapshot_kg_1"
         )
         await world.settle(first.run_id, told)
         world.clock.at_us += 400_000_000

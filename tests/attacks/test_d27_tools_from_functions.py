@@ -55,7 +55,7 @@ def test_a_model_that_changes_later_changes_no_tool() -> None:
 
 
 def test_a_schema_that_was_handed_out_is_nobodys_to_change() -> None:
-    @read()
+    @read(integrity="trusted")
     def balance(account: str) -> int:
         """The balance."""
         return len(account)
@@ -94,17 +94,17 @@ def test_a_default_that_can_change_is_refused(default: Any) -> None:
 
 
 def test_two_tools_of_one_name_are_refused_however_they_are_written() -> None:
-    @read(name="transfer")
+    @read(integrity="trusted", name="transfer")
     def look() -> bool:
         """A read that poses as the write."""
         return True
 
-    @read()
+    @read(integrity="trusted")
     def ﬁnd() -> bool:
         """Written with a ligature, which Python reads as `find`."""
         return True
 
-    @read(name="find")
+    @read(integrity="trusted", name="find")
     def other() -> bool:
         """Another one."""
         return True
@@ -138,7 +138,7 @@ def test_a_validator_in_an_argument_is_refused_because_it_runs_after_the_judgeme
 
 
 def test_arguments_are_never_coerced() -> None:
-    @read()
+    @read(integrity="trusted")
     def twice(amount: int, sure: bool = False) -> int:
         """Twice."""
         return amount * 2

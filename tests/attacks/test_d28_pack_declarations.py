@@ -136,7 +136,7 @@ def named(name: str) -> Any:
     return act
 
 
-@read()
+@read(integrity="trusted")
 def look() -> bool:
     """Look."""
     return True

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from contextos.audit.replay import replay
+from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import Batch
 from contextos.errors import ConflictingRequest, Integrity, InvalidInput
 from contextos.operations.gate.gate import Done, Refused
@@ -62,13 +63,19 @@ ARGUMENTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("args", ARGUMENTS.values(), ids=list(ARGUMENTS))
-def test_arguments_that_are_no_json_are_refused_and_record_nothing(tmp_path: Path, args: Any) -> None:
+def test_arguments_that_are_no_json_are_refused_and_not_on_record(tmp_path: Path, args: Any) -> None:
     async def play(world: TestWorld) -> None:
         gate = await refund_session(world, "ses_args")
-        before = await world.kinds(gate.run_id)
         with pytest.raises(InvalidInput):
             await gate.call(LOOKUP, args, call_id="c1")
-        assert await world.kinds(gate.run_id) == before
+        entries = await world.stores.tenant(TENANT).read(gate.run_id)
+        asked, answered = (next(one for one in entries if one.kind == f"call.{kind}") for kind in ("asked", "answered"))
+        body = read_body(asked)
+        assert body is not None
+        assert (body["tool"], list(body["args"]), asked.key == answered.key) == (LOOKUP, ["$refused"], True)
+        assert (read_body(answered) or {})["status"] == "refused"
+        # The id is not taken, so the agent corrects the call under it.
+        assert isinstance(await gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="c1"), Done)
 
     in_world(tmp_path, play, stores="memory")
 

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from contextos.action.registry import Registry
-from contextos.adapters.foreign.replies import MAX_SAID_CHARS
 from contextos.adapters.mcp.adapter import McpAdapter, listed_tools
 from contextos.adapters.mcp.connection import MAX_TOOLS
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.adapters.mcp.transports import CHUNK_BYTES, MAX_MCP_BYTES, MAX_STDERR_BYTES
-from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply
+from contextos.contracts.envelopes.tool import MAX_SAID_CHARS, AdapterDefinition, AdapterReply
 from contextos.errors import LostReply, Unavailable
 from tests.servers.adapters import against, call_context, calls, drafted, hostile, opened
 
@@ -159,6 +158,9 @@ BOMBS = {
     "remote": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}},
     "backtracking": {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=a)(a+)+$"}}},
     "not enforced": {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}},
+    "names that are a number": {"type": "object", "properties": {"a": {"default": 1}}, "$defs": 7},
+    "properties that are a number": {"type": "object", "properties": 1.5},
+    "required that is a number": {"type": "object", "properties": {"a": {"type": "string"}}, "required": 1},
     "no schema": 7,
     "no object": {"type": "array"},
 }

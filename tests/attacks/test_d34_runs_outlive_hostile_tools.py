@@ -27,6 +27,7 @@ from contextos.queries.run_view import RunView
 from contextos.testing import TEST_OPERATOR, Person, in_memory
 from contextos.trust.approvals.settlement import sign_settlement
 from tests.attacks.test_d36_openapi_adapters import LIES
+from tests.evidence import BOOKS, keep_books
 from tests.openapi_documents import OK, document
 from tests.raw_http import raw_server
 from tests.servers.adapters import adapter_of, calls, drafted, hostile
@@ -42,7 +43,7 @@ BEFORE_THE_CALL = ("lists_never", "handshakes_never", "exits_at_once", "floods_a
 IN_THE_CALL = ("hangs", "exits", "gigabytes", "not_utf8", "not_json", "deep", "wide", "wrong_id", "rpc_error")
 
 
-@contextos.read()
+@contextos.read(integrity="trusted")
 def look_up(name: str) -> str:
     """Another tool, which answers."""
     return name
@@ -63,7 +64,7 @@ async def session(adapter: Any, egress: tuple[str, ...] = ()) -> AsyncIterator[t
         approver="oncall",
         egress=list(egress),
     )
-    async with in_memory(packs=[pack], directory=people, egress={TENANT: egress}) as app:
+    async with in_memory(packs=[pack], directory=people, egress={TENANT: egress}, lint=False) as app:
         gate = await app.gate(session="s", user="ana", token="tok_ana", agent="agt_deploy")
         tracemalloc.start()
         try:
@@ -144,7 +145,8 @@ async def settled_as_not_happened(app: Any, gate: Any) -> None:
     def vouch(said: Mapping[str, Any]) -> dict[str, Any]:
         return {"kind": "jws", "token": sign_settlement(operator._key, operator.listed_key()["kid"], said)}
 
-    found = SettlementInput(happened=False, by=TEST_OPERATOR, evidence_ref="artifact:books#rev_1")
+    await keep_books(app.stores, TENANT)
+    found = SettlementInput(happened=False, by=TEST_OPERATOR, evidence_ref=BOOKS)
     await settle_effect(app.deployment, TENANT, gate.run_id, found, vouch=vouch)
 
 

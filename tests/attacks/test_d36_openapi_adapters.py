@@ -23,7 +23,7 @@ from contextos.adapters.openapi.document import OpenApiDocument
 from contextos.adapters.openapi.draft import draft_openapi
 from contextos.adapters.openapi.operations import Operations, ReadOperation
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
-from contextos.errors import ContextOSError, InvalidInput, LostReply, Unavailable
+from contextos.errors import ContextOSError, InvalidInput, LostReply, MalformedJson, Unavailable
 from tests.loopback import Answer, Asked, serving
 from tests.openapi_documents import OK, accepts, document, post, usable
 from tests.raw_http import raw_server
@@ -57,7 +57,7 @@ BOMBS: list[tuple[Any, Mapping[str, Any]]] = [
     ({"enum": list(range(200_000))}, {}),
     ({"pattern": "(" * 10_000}, {}),
     ({"pattern": "(a{1000}){1000}"}, {}),
-    ({"type": "string", "maxLength": 10**400}, {}),
+    ({"type": "string", "maxLength": 10**100}, {}),
     ({"$ref": "#/components/schemas/N0"}, CHAIN),
     (json.loads('{"items": ' * 40 + "{}" + "}" * 40), {}),
     ({"$ref": 5}, {}),
@@ -87,6 +87,13 @@ def test_a_schema_bomb_ends_in_a_schema_within_the_profile_or_in_a_reason(bomb: 
             profile(one.output.schema, "output")
         else:
             assert one.reason
+
+
+@pytest.mark.parametrize(("bound", "code"), [(10**128, "number_too_long"), (1e400, "number_not_finite")])
+def test_a_number_that_no_double_holds_has_the_document_refused(bound: float, code: str) -> None:
+    with pytest.raises(MalformedJson) as refused:
+        OpenApiDocument(document(post({"type": "string", "maxLength": bound})))
+    assert refused.value.problems[0].code == code
 
 
 def test_many_cycles_at_once_stay_small() -> None:
@@ -163,6 +170,7 @@ SECRETS = [
 def _adapter(url: str, secret: str, place: str, tmp_path: Path) -> OpenApiAdapter:
     file = draft_openapi("adp_x", document(post({"type": "object"})), server=url, internal=True).to_json()
     named = {} if place in ("bearer", "basic") else {"name": "x_key"}
+    (tmp_path / "secret").touch(0o600)
     (tmp_path / "secret").write_text(secret)
     file["connection"]["credentials"] = {"c": {"place": place, "file": "secret", **named}}
     file["operations"]["send"]["credentials"] = ["c"]

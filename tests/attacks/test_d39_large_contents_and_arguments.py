@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from contextos.action.seen_content import SeenContent
+from contextos.action.content.seen_content import SeenContent
 from contextos.contracts.journal import Logged
-from tests.unit.action.test_seen_content import answer, scope
+from tests.unit.action.content.test_seen_content import answer, scope
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,8 @@ from contextos.adapters.a2a.adapter import A2aAdapter
 from contextos.adapters.a2a.connection import MAX_SKILLS, AgentConnection
 from contextos.adapters.a2a.definitions import A2aConnection
 from contextos.adapters.foreign.adapter_file import read_adapter_file
-from contextos.adapters.foreign.replies import MAX_SAID_CHARS
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.tool import AdapterReply
+from contextos.contracts.envelopes.tool import MAX_SAID_CHARS, AdapterReply
 from contextos.errors import InvalidInput, LostReply, Unavailable
 from tests.servers.adapters import agent_at, call_context, drafted_agent
 from tests.servers.hostile_agent import BODIES, CARDS, DRIFT, SECRET, hostile_agent

@@ -93,6 +93,7 @@ def place(*, tenants: tuple[str, ...] = ("acme",), **more: Any) -> Iterator[Plac
         directory = people(tenants)
         first, *others = [pack_of(adapter, tenant) for tenant in tenants]
         opened = in_memory(
+            lint=False,
             packs=[first, *(one.expansion.document for one in others)],
             directory=directory,
             credentials=more.pop("credentials", None) or port_of(server),
@@ -398,7 +399,7 @@ def test_without_a_delegation_or_a_scope_there_is_no_such_tool() -> None:
         adapter = adapter_of(file_of(api.url))
         for directory, token in ((people(), None), (people(scopes=("refunds:write",)), "tok_ana")):
             given: dict[str, Any] = {"credentials": port_of(server), "egress": egress_of(api.url)}
-            with in_memory(packs=[pack_of(adapter)], directory=directory, **given) as app:
+            with in_memory(packs=[pack_of(adapter)], directory=directory, **given, lint=False) as app:
                 trusts(server, app)
                 answer = app.gate(session="s1", user="ana", token=token, agent="agt_shop").call(*READ, call_id="1")
                 assert isinstance(answer, Refused), answer
@@ -408,7 +409,7 @@ def test_without_a_delegation_or_a_scope_there_is_no_such_tool() -> None:
 
 def test_a_deployment_without_an_issuer_does_not_open() -> None:
     adapter = adapter_of(file_of("http://127.0.0.1:9"))
-    opened = in_memory(packs=[pack_of(adapter)], directory=people(), egress=egress_of("http://127.0.0.1:9"))
+    opened = in_memory(packs=[pack_of(adapter)], directory=people(), egress=egress_of("http://127.0.0.1:9"), lint=False)
     with pytest.raises(InvalidSettings, match=r"nobody issues them here.*name the issuer in `\[credentials\]`"), opened:
         pytest.fail("it opened")
 

@@ -125,6 +125,7 @@ class Tools:
                 },
                 "idempotency": {"strategy": "none"},
                 "timeout_s": 10,
+                "output_integrity": "trusted",
                 "description": name,
             }
             for name, arguments in ARGUMENTS.items()
@@ -194,6 +195,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """An adapter of an HTTP API that says a part of the secrets, and all that it was sent."""
     monkeypatch.setenv("API_TOKEN", API_TOKEN)
     (tmp_path / "password").write_text(API_PASSWORD)
+    (tmp_path / "password").chmod(0o600)
 
     def answer(asked: Asked) -> Answer:
         kind, number = asked.path.split("/")[-2:]
@@ -211,6 +213,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             "password": {"place": "basic", "file": "password"},
         }
         file["operations"]["get"]["credentials"] = ["token", "password"]
+        file["definition"]["capabilities"][0]["output_integrity"] = "trusted"
         definition = AdapterDefinition.model_validate(file["definition"])
         yield openapi_adapter(file["connection"], definition, file["operations"], tmp_path)
 
@@ -242,8 +245,11 @@ def pack(tools: Tools, *adapters: Any) -> Any:
             "desk.free": {"tools": everything},
             "desk.planned": {"tools": ["desk.result", "desk.put"], "steps": planned},
         },
-        auto_approve=[{"tools": ["desk.post", "desk.put", "desk.loses"], "bounds": {"copies": {"max": 5}}}],
-        budget={"max_tool_calls": 1_000, "wall_clock_ms": 600_000},
+        auto_approve=[
+            {"tools": ["desk.post"], "bounds": {"copies": {"min": 0, "max": 5}, "text": {"any": True}}},
+            {"tools": ["desk.put", "desk.loses"], "bounds": {"copies": {"min": 0, "max": 5}}},
+        ],
+        budget={"max_tool_calls": 50, "wall_clock_ms": 30_000},
         egress=egress,
     )
 

@@ -96,6 +96,16 @@ def test_an_unsafe_port_that_nobody_named_is_refused_and_with_dev_it_is_named_by
     assert (view.state, view.record["lineage"]["unsafe"]) == ("completed", ["unsafe_local_directory"])
 
 
+def test_dev_allows_every_port_that_says_it_is_unsafe(tmp_path: Path) -> None:
+    settings = workspace(tmp_path / "a", unsafe=())
+    ports = own(settings)
+    ports["directory"].unsafe = ("unsafe_of_ours",)
+    with pytest.raises(InvalidSettings, match="allow `unsafe_of_ours`"), contextos.open(settings, **ports):
+        pass
+    view = asyncio.run(refund(settings, **ports, dev=True))
+    assert (view.state, view.record["lineage"]["unsafe"]) == ("completed", ["unsafe_of_ours"])
+
+
 def test_keys_that_were_made_from_one_seed_are_unsafe(tmp_path: Path) -> None:
     settings = workspace(tmp_path / "a", unsafe=())
     ports = {**own(settings), "keys": KeyRing.from_seed(b"s" * 32)}

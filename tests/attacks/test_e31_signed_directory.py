@@ -7,6 +7,7 @@ import base64
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -26,6 +27,7 @@ from contextos.port_settings import SignedDirectorySetting
 from contextos.settings import Settings
 from contextos.store.memory.stores import MemoryStores
 from contextos.trust.approvals.acts import sealed_act
+from contextos.trust.approvals.people import signer
 from contextos.trust.seal import KeyRing, seal
 from tests.unit.adapters.test_signed_directory import KEEPER, TENANTS, opened, resolved, sealing, write
 from tests.world import TENANT, public_key, request, run
@@ -223,7 +225,31 @@ def test_a_version_that_nobody_used_is_found_in_a_run(tmp_path: Path) -> None:
             app.call(verified, app)
 
 
-async def unstated(_ports: object, _tenant: str, version: int, content: str, *, write: bool) -> tuple[int, str]:
+def test_a_person_whom_a_newer_version_does_not_list_is_out_of_force_before_anybody_looks_them_up(file: Path) -> None:
+    """A thief with their old key and every key of the runtime but that of acts has no line to rest on."""
+    stores, (first, second) = MemoryStores(), TENANTS[TENANT]["approvers"][:2]
+    ports: Any = SimpleNamespace(stores=stores, directory=opened(file, stores), **sealing())
+    for one in (first, second):
+        run(signer(ports, TENANT, one["approver_id"]))
+    changed = json.loads(json.dumps(TENANTS))
+    changed[TENANT]["approvers"][:2] = [{**second, "roles": []}]
+    write(file, 4, changed)
+    read_only = opened(file, stores, read_only=True)
+    assert run(resolved(read_only))
+    assert len(run(stores.tenant(TENANT).read(CONTROL))) == 3, "a process that only reads states nothing"
+    newer = opened(file, stores)
+    for _ in range(2):
+        assert run(resolved(newer))
+    lines = run(stores.tenant(TENANT).read(CONTROL))[3:]
+    people = {one.key: loads(one.body)["person"] for one in lines if one.kind == "person.listed"}
+    assert (len(lines), lines[-1].kind) == (3, "directory.used")
+    assert people[first["approver_id"]] is None
+    assert people[second["approver_id"]]["roles"] == []
+
+
+async def unstated(
+    _ports: object, _tenant: str, version: int, content: str, _people: object, *, write: bool
+) -> tuple[int, str]:
     return version, content
 
 

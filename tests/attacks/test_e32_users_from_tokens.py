@@ -194,7 +194,7 @@ def workspace(path: Path, url: str) -> Settings:
         (public_key(KEEPER).hex(),),
         ISSUER,
         AUDIENCE,
-        {"idp-support": "support_agent"},
+        {"idp-support": "support_agent", "idp-leads": "support_lead"},
         jwks_url=url,
         scopes=("orders.read", "payments.refund"),
     )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from contextos.adapters.oidc_directory import ClaimNames, OidcDirectory
-from contextos.app.bearer import BearerTokens
+from contextos.app.logins.bearer import BearerTokens
 from contextos.errors import InvalidInput, NotFound, SignatureInvalid, Unavailable
 from contextos.store.memory.stores import MemoryStores
 from contextos.trust.identity.callers import Caller
@@ -314,7 +314,7 @@ def test_a_person_sees_their_own_runs_alone() -> None:
 
 
 def test_a_thousand_tokens_are_not_kept_for_ever(tmp_path: Path, clock: StillClock, monkeypatch: Any) -> None:
-    monkeypatch.setattr("contextos.app.bearer.MAX_KEPT_TOKENS", 3)
+    monkeypatch.setattr("contextos.app.logins.bearer.MAX_KEPT_TOKENS", 3)
     tokens = tokens_at(tmp_path, clock)
     for number in range(10):
         run(tokens.acting(called(tokens, nonce=str(number)), agent=AGENT))

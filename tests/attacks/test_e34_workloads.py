@@ -12,7 +12,7 @@ import pytest
 from joserfc.jwk import ECKey
 
 from contextos.adapters.jwks import PinnedJwks
-from contextos.app.bearer import BearerTokens, TrustedDomain
+from contextos.app.logins.bearer import BearerTokens, TrustedDomain
 from contextos.contracts.envelopes.identity import KnownDelegation
 from contextos.errors import InvalidInput, NotFound, SignatureInvalid, Unavailable
 from contextos.store.memory.stores import MemoryStores

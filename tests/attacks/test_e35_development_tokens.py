@@ -12,8 +12,8 @@ import pytest
 
 import contextos
 from contextos.app import App
-from contextos.app.bearer import BearerTokens
-from contextos.app.development_tokens import development_fault, development_token
+from contextos.app.logins.bearer import BearerTokens
+from contextos.app.logins.development_tokens import development_fault, development_token
 from contextos.cli.demo.workspace import Workspace, example_operator, make_workspace, seed_graph
 from contextos.errors import InvalidInput, InvalidSettings, SignatureInvalid
 from contextos.operations.gate.gate import Done, Refused

@@ -61,6 +61,6 @@ def test_events_tell_no_mail_address_though_the_pack_redacts_only_card_numbers(t
         assert ADDRESS.encode() in recorded, "the attack reaches the journal"
         told = [one async for one in world.runs().stream(TENANT, run_id)]
         assert ADDRESS not in json.dumps([one.document() for one in told])
-        assert "[redacted:email]" in json.dumps([one.document() for one in told])
+        assert "ctxpack.support@" in json.dumps([one.document() for one in told]), "a ref is not an address"
 
     run(act())

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from contextos.app.development_tokens import development_token
+from contextos.app.logins.development_tokens import development_token
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import CallContext
 from contextos.contracts.trace import (

@@ -32,6 +32,7 @@ DESCRIPTIVE: Final = {
     "policy_layer.policy_bundles.priority",
     "policy_layer.policy_bundles.policy_dsl.rules.rationale",
     "tooling_layer.permissions.permission_id",
+    "tooling_layer.permissions.without_sum",
     "decision_layer.decision_specs.owner_role",
     "decision_layer.intents.owner_role",
 }

@@ -26,7 +26,7 @@ ROLES = {
     ("GET", "/metrics"): None,
 }
 """What a role is needed for, with a valid body."""
-DID_NOT = {"happened": False, "evidence_ref": "artifact:bank#rev_1"}
+DID_NOT = {"happened": False, "evidence_ref": "kg:order:ord_881#snapshot_kg_1"}
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 import httpx
 import pytest
 
-from contextos.app.browser_logins import MAX_SESSIONS, SESSIONS_TYPE
+from contextos.app.logins.browser_logins import MAX_SESSIONS, SESSIONS_TYPE
 from contextos.contracts.documents.identities import BROWSER_SESSIONS, SealedIdentity
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical

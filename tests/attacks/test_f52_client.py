@@ -300,6 +300,7 @@ def asked_of(**args: Any) -> dict[str, Any]:
         "requester_chain": [{"kind": "user", "id": "ana"}],
         "untrusted": {},
         "secrets": {},
+        "instructions": [],
         "gate_id": "GATE",
         "required_role": "lead",
         "idempotency_key": "key",
@@ -400,7 +401,7 @@ def test_a_stop_of_another_run_is_not_signed() -> None:
         return 200, json.dumps({"statement": act, "signing_inputs": inputs}).encode(), JSON
 
     key = Ed25519PrivateKey.generate()
-    with serving(serve) as url, connect(url, TOKEN) as client, pytest.raises(UnfitAnswer, match="another `arguments`"):
+    with serving(serve) as url, connect(url, TOKEN) as client, pytest.raises(UnfitAnswer, match="another `request_id`"):
         client.cancel("run_1", sign=key.sign)
 
 

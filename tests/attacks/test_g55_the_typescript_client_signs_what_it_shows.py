@@ -90,13 +90,13 @@ globalThis.fetch = async (asked) => {
   return real(asked);
 };
 
-async function attempt(name, whose) {
+async function attempt(name, whose, tenant) {
   posted = null;
   const sent = connect(process.env.CONTEXTOS_URL, () => process.env.LEAD_TOKEN);
   let refused = "", shown = null;
   try {
     shown = await found(sent.GET("/v1/approvals/{run}", { params: { path } }));
-    await answer(sent, shown, "approved", "seen", kid, key, whose);
+    await answer(sent, shown, "approved", "seen", kid, key, whose, tenant);
   } catch (error) {
     refused = String(error.message);
   }
@@ -134,8 +134,9 @@ statement = (document) => {
 hold = false;
 const restated = await attempt("restated", approver);
 [question, statement] = [clone, clone];
-const last = await attempt("honest", approver);
-console.log(JSON.stringify({ tried, rehashed, restated, last, statement: said.statement }));
+const elsewhere = await attempt("another tenant", approver, "tenant_other");
+const last = await attempt("honest", approver, honest.binding.tenant_id);
+console.log(JSON.stringify({ tried, rehashed, restated, elsewhere, last, statement: said.statement }));
 """
 
 
@@ -197,6 +198,7 @@ def test_whatever_is_altered_nothing_is_signed_that_was_not_shown(
         assert (found["rehashed"]["amount"], found["rehashed"]["token"]) == (42, None)
         assert found["restated"]["amount"] == payload(found["restated"]["token"])["args"]["amount_inr"] == 42
         assert "other_binding" in found["restated"]["refused"] or "assertion_invalid" in found["restated"]["refused"]
+        assert (found["elsewhere"]["token"], "another tenant" in found["elsewhere"]["refused"]) == (None, True)
         assert found["last"]["refused"] == ""
         assert client.wait(waiting.run_id, timeout_s=60).status == "DECIDED"
 

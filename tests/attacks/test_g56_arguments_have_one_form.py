@@ -11,12 +11,13 @@ import asyncio
 import dataclasses
 import enum
 import uuid
-from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired
 
+import jsonschema_rs
 import pytest
 from pydantic import (
     AfterValidator,
@@ -27,6 +28,7 @@ from pydantic import (
     HttpUrl,
     IPvAnyAddress,
     Json,
+    NaiveDatetime,
     PlainValidator,
     StringConstraints,
     WrapValidator,
@@ -36,11 +38,16 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 import contextos
+from contextos.action.schema_profile import refuse_unfilled_defaults
+from contextos.adapters.foreign.drafting import check_drafted, drafted_capability
 from contextos.adapters.function.adapter import FunctionAdapter
+from contextos.adapters.mcp.definitions import McpConnection
+from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.audit.replay import replay
+from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.jcs import canonical, same_json
 from contextos.contracts.entries.reading import read_body
-from contextos.errors import InvalidTool
+from contextos.errors import InvalidArtifact, InvalidInput, InvalidTool
 from contextos.frameworks.wrapping import govern
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import Person, in_memory
@@ -52,6 +59,11 @@ from tests.deployers import TENANT
 class Money(BaseModel):
     amount: int = 500
     currency: str = "INR"
+
+
+class Rate(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    amount: int = 500
 
 
 class Aliased(BaseModel):
@@ -105,6 +117,12 @@ class Ordered:
         self.text = self.text.strip()
 
 
+@dataclasses.dataclass(frozen=True)
+class Fixed:
+    amount: int = 500
+    marks: tuple[int, ...] = ()
+
+
 class Part(TypedDict):
     name: str
     amount: NotRequired[int]
@@ -128,7 +146,22 @@ class Cash(BaseModel):
     limit: int = 1
 
 
-ALONE = (Money, Order, Aliased, Part)
+class Train(BaseModel):
+    kind: Literal["train"] = "train"
+    limit: int = 9
+
+
+class Plane(BaseModel):
+    kind: Literal["plane"] = "plane"
+    limit: int = 1
+
+
+class Valued(BaseModel):
+    model_config = ConfigDict(use_enum_values=True)
+    colour: Colour = Colour.RED
+
+
+ALONE = (Money, Rate, Order, Aliased, Part, Fixed, Valued)
 """Where a function takes one of these alone, Pydantic AI shows its members as the arguments."""
 
 
@@ -153,6 +186,12 @@ KEPT: dict[str, tuple[Any, Any, dict[str, Any], Any]] = {
     "a default of a list": (tuple[int, ...], (1, 2), {}, [1, 2]),
     "a default of an enumeration": (Colour, Colour.RED, {}, "red"),
     "a default of a number with a fraction": (float, 2.5, {}, 2.5),
+    "a default of an instant": (datetime, datetime(2026, 5, 4, tzinfo=UTC), {}, "2026-05-04T00:00:00Z"),
+    "a default of a day": (date, date(2026, 5, 4), {}, "2026-05-04"),
+    "a default of an id": (uuid.UUID, uuid.UUID(ID), {}, ID),
+    "a default that is a frozen model": (Rate, Rate(), {}, {"amount": 500}),
+    "a day in a year with zeros": (date, NO_DEFAULT, {"x": "0100-05-04"}, "0100-05-04"),
+    "an instant or a number": (datetime | int, NO_DEFAULT, {"x": 5}, 5),
     "a default inside a model": (Money, NO_DEFAULT, {"x": {"amount": 3}}, {"amount": 3, "currency": "INR"}),
     "every default inside a model": (Money, NO_DEFAULT, {"x": {}}, {"amount": 500, "currency": "INR"}),
     "a default inside a dataclass": (Order, NO_DEFAULT, {"x": {}}, {"amount": 500}),
@@ -166,6 +205,15 @@ KEPT: dict[str, tuple[Any, Any, dict[str, Any], Any]] = {
         {"x": {"kind": "cash"}},
         {"kind": "cash", "limit": 1},
     ),
+    "a default of the alternative that its discriminator names": (
+        list[Annotated[Train | Plane, Field(discriminator="kind")]],
+        NO_DEFAULT,
+        {"x": [{"kind": "plane"}]},
+        [{"kind": "plane", "limit": 1}],
+    ),
+    "a default that is a frozen dataclass": (Fixed, Fixed(), {}, {"amount": 500, "marks": []}),
+    "an enumeration that is kept as its value": (Valued, NO_DEFAULT, {"x": {}}, {"colour": "red"}),
+    "keys of an enumeration": (dict[Colour, int], NO_DEFAULT, {"x": {"red": 1}}, {"red": 1}),
     "an optional member without a default": (Part, NO_DEFAULT, {"x": {"name": "a"}}, {"name": "a"}),
     "a whole number for an integer": (int, NO_DEFAULT, {"x": 5.0}, 5),
     "an integer for a number": (float, NO_DEFAULT, {"x": 5}, 5),
@@ -188,12 +236,18 @@ NOT_A_CALL: dict[str, tuple[Any, Any]] = {
     "one for a truth value": (bool, 1),
     "a fraction for an integer": (int, 5.5),
     "true for a literal one": (Literal[1], True),
+    "an alternative that its discriminator does not name": (
+        list[Annotated[Train | Plane, Field(discriminator="kind")]],
+        [{"limit": 3}],
+    ),
     "an instant with an offset of zero": (datetime, "2026-05-04T09:00:00+00:00"),
     "an instant with a fraction of zero": (datetime, "2026-05-04T09:00:00.000000Z"),
     "an instant with a short fraction": (datetime, "2026-05-04T09:00:00.5Z"),
     "an instant with seven digits": (datetime, "2026-05-04T09:00:00.1234567Z"),
     "an instant in small letters": (datetime, "2026-05-04t09:00:00z"),
     "seconds since 1970": (datetime, "1777885200"),
+    "an instant of the year 0": (datetime, "0000-05-04T09:00:00Z"),
+    "a day of the year 0": (date, "0000-05-04"),
     "an id in capitals": (uuid.UUID, ID.upper()),
     "an id as a URN": (uuid.UUID, f"urn:uuid:{ID}"),
     "an id without dashes": (uuid.UUID, ID.replace("-", "")),
@@ -227,6 +281,12 @@ CHANGING: dict[str, Any] = {
     "a frozen set": frozenset[int],
     "JSON in a text": Json[int],
     "keys that are numbers": dict[int, str],
+    "keys that are lowered": dict[Annotated[str, StringConstraints(to_lower=True)], int],
+    "a text or an instant": datetime | str,
+    "a day or an instant": list[date | datetime | None],
+    "a text or an id": uuid.UUID | str | None,
+    "a literal of an enumeration": Literal[Colour.RED],
+    "an instant without a zone": NaiveDatetime,
 }
 
 
@@ -320,7 +380,7 @@ def judged(tools: Any, args: dict[str, Any], *, deny: str = "", wants: str = "")
         **({"deny": [{"when": deny, "because": "it is too much"}]} if deny else {}),
     )
     seen: dict[str, Any] = {}
-    with in_memory(packs=[pack], directory=PEOPLE) as app:
+    with in_memory(packs=[pack], directory=PEOPLE, lint=False) as app:
         gate = gate_of(app)
         answer = gate.call("bank.pay", args, call_id="c1")
         if isinstance(answer, Waiting):
@@ -337,13 +397,23 @@ def judged(tools: Any, args: dict[str, Any], *, deny: str = "", wants: str = "")
     return seen
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("case", KEPT)
+def by_every_way(cases: Iterable[str]) -> list[Any]:
+    """Each case by one way in `make test`, and by the others in `make test-slow`."""
+    return [
+        pytest.param(
+            case, way, id=f"{case}-{way.__name__}", marks=() if WAYS[at % len(WAYS)] is way else pytest.mark.slow
+        )
+        for at, case in enumerate(cases)
+        for way in WAYS
+    ]
+
+
+@pytest.mark.parametrize(("case", "way"), by_every_way(KEPT))
 def test_everybody_has_the_value_that_the_function_gets(case: str, way: Callable[..., Any]) -> None:
     kind, default, args, value = KEPT[case]
     expected = canonical({"x": value})
     if way is by_pydantic_ai and kind in ALONE:
-        args, expected = args["x"], canonical(value)
+        args, expected = args.get("x", {}), canonical(value)
     got: list[Any] = []
     seen = judged(way(kind, default, got), args)
     assert isinstance(seen["answer"], Done), seen["answer"]
@@ -354,8 +424,7 @@ def test_everybody_has_the_value_that_the_function_gets(case: str, way: Callable
     assert not isinstance(got[0], bool)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("case", NOT_A_CALL)
+@pytest.mark.parametrize(("case", "way"), by_every_way(NOT_A_CALL))
 def test_another_spelling_of_a_value_is_refused_before_anybody_is_asked(case: str, way: Callable[..., Any]) -> None:
     kind, value = NOT_A_CALL[case]
     got: list[Any] = []
@@ -412,7 +481,7 @@ def test_a_limit_counts_the_default() -> None:
     pack = contextos.pack(
         "bank", version="1.0.0", tenant=TENANT, tools=[tools], who=["deployer"], approver="approver", auto_approve=auto
     )
-    with in_memory(packs=[pack], directory=PEOPLE) as app:
+    with in_memory(packs=[pack], directory=PEOPLE, lint=False) as app:
         answer = gate_of(app).call("bank.pay", {}, call_id="c1")
         assert isinstance(answer, Waiting), "500 is above what is made without a question"
         assert got == []
@@ -425,7 +494,7 @@ def test_the_same_call_with_and_without_its_default_is_one_operation() -> None:
     pack = contextos.pack(
         "bank", version="1.0.0", tenant=TENANT, tools=[tools], who=["deployer"], approver="approver", auto_approve=auto
     )
-    with in_memory(packs=[pack], directory=PEOPLE) as app:
+    with in_memory(packs=[pack], directory=PEOPLE, lint=False) as app:
         gate = gate_of(app)
         first = gate.call("bank.pay", {}, call_id="c1")
         again = gate.call("bank.pay", {"x": 500}, call_id="c2")
@@ -446,7 +515,8 @@ def test_a_default_that_nobody_filled_in_is_not_used_by_the_function() -> None:
     assert got == []
 
 
-def test_a_type_that_lies_is_found_before_the_function_runs() -> None:
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_type_that_lies_is_found_before_the_function_runs(way: Callable[..., Any]) -> None:
     class Sly(str):
         @classmethod
         def __get_pydantic_core_schema__(cls, *_: Any) -> Any:
@@ -462,10 +532,240 @@ def test_a_type_that_lies_is_found_before_the_function_runs() -> None:
             return value.strip() if name == "text" else value
 
     got: list[Any] = []
-    seen = judged(by_decorator(Late, NO_DEFAULT, got), {"x": {"text": " a "}})
+    args = {"text": " a "} if way is by_pydantic_ai else {"x": {"text": " a "}}
+    seen = judged(way(Late, NO_DEFAULT, got), args)
     assert isinstance(seen["answer"], Done)
     assert seen["answer"].error is not None
     assert seen["answer"].error.code == "arguments_changed"
     assert got == []
-    assert isinstance(judged(by_decorator(Sly, NO_DEFAULT, got), {"x": " a "})["answer"], Done)
+    assert isinstance(judged(way(Sly, NO_DEFAULT, got), {"x": " a "})["answer"], Done)
     assert same_json(got, [" a "])
+
+
+STATED = {
+    "type": "object",
+    "properties": {"account": {"type": "string"}, "amount": {"type": "integer"}},
+    "required": ["account"],
+    "additionalProperties": False,
+}
+HIDDEN = {**STATED, "properties": {"account": {"type": "string"}}}
+
+
+class Account(BaseModel):
+    account: str
+
+
+def pay_500(account: str, amount: int = 500) -> str:
+    """Pay."""
+    raise AssertionError("it is never called")
+
+
+def by_pydantic_ai_schema(schema: Any) -> Any:
+    framework = pytest.importorskip("pydantic_ai")
+    return framework.Tool.from_schema(pay_500, name="pay", description="Pay.", json_schema=schema)
+
+
+def by_langchain_schema(schema: Any) -> Any:
+    framework = pytest.importorskip("langchain_core.tools")
+    return framework.StructuredTool.from_function(pay_500, name="pay", args_schema=schema)
+
+
+def by_langchain_decorator(schema: Any) -> Any:
+    return pytest.importorskip("langchain_core.tools").tool("pay", args_schema=schema)(pay_500)
+
+
+def langchain_class(got: list[Any], **members: Any) -> Any:
+    framework = pytest.importorskip("langchain_core.tools")
+
+    class Pay(framework.BaseTool):  # type: ignore[misc, name-defined]
+        name: str = "pay"
+        description: str = "Pay."
+        args_schema: Any = Account
+
+        def _run(self, account: str) -> str:
+            got.append(account)
+            return "paid"
+
+    return type("Paying", (Pay,), {"__module__": __name__, **members})()
+
+
+def by_langchain_class(schema: Any) -> Any:
+    def run(self: Any, account: str, amount: int = 500) -> str:
+        raise AssertionError("it is never called")
+
+    return langchain_class([], _run=run, args_schema=schema, __annotations__={"args_schema": Any})
+
+
+def by_openai_agents_schema(schema: Any) -> Any:
+    made = pytest.importorskip("agents").function_tool(pay_500, strict_mode=False)
+    made.params_json_schema = schema if isinstance(schema, dict) else schema.model_json_schema()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("way", "schema"),
+    [
+        *((by_pydantic_ai_schema, one) for one in (STATED, HIDDEN)),
+        *((by_langchain_schema, one) for one in (STATED, HIDDEN, Account)),
+        *((by_langchain_decorator, one) for one in (STATED, HIDDEN, Account)),
+        *((by_langchain_class, one) for one in (STATED, HIDDEN, Account)),
+        *((by_openai_agents_schema, one) for one in (STATED, HIDDEN, Account)),
+    ],
+)
+def test_a_default_of_the_function_that_its_schema_does_not_have_is_refused(
+    way: Callable[..., Any], schema: Any
+) -> None:
+    with pytest.raises(InvalidTool) as caught:
+        govern(way(schema), risk="irreversible", idempotency="none", returns=str)
+    assert caught.value.problems[0].code == "unseen_parameter"
+    assert "`amount`" in caught.value.problems[0].detail
+
+
+@pytest.mark.parametrize("schema", [{**STATED, "required": ["account", "amount"]}, None])
+def test_a_default_that_is_never_used_or_that_its_schema_has_is_taken(schema: Any) -> None:
+    framework = pytest.importorskip("pydantic_ai")
+    stated = {**STATED["properties"], "amount": {"type": "integer", "default": 7}}  # type: ignore[dict-item]
+    got: list[Any] = []
+
+    def pay(account: str, amount: int = 500) -> str:
+        got.append((account, amount))
+        return "paid"
+
+    made = framework.Tool.from_schema(
+        pay, name="pay", description="Pay.", json_schema=schema or {**STATED, "properties": stated}
+    )
+    tool = govern(made, risk="irreversible", idempotency="none")
+    seen = judged(tool, {"account": "a", "amount": 5} if schema else {"account": "a"})
+    assert seen["sent"] == [{"account": "a", "amount": got[0][1]}]
+    assert got == [("a", 5 if schema else 7)]
+
+
+@pytest.mark.parametrize("method", ["_parse_input", "_to_args_and_kwargs", "invoke", "ainvoke", "run", "arun"])
+def test_a_langchain_tool_that_has_its_own_way_to_call_is_refused(method: str) -> None:
+    with pytest.raises(InvalidTool) as caught:
+        govern(langchain_class([], **{method: lambda *_, **__: None}), risk="irreversible", idempotency="none")
+    assert caught.value.problems[0].code == "own_call"
+
+
+def test_what_a_framework_makes_of_the_arguments_is_found_at_the_function() -> None:
+    got: list[Any] = []
+    tool = langchain_class(got)
+    vars(tool)["_parse_input"] = lambda *_: {"account": "evil"}
+    seen = judged(govern(tool, risk="irreversible", idempotency="none"), {"account": "a"})
+    assert seen["sent"] == [{"account": "a"}]
+    assert seen["answer"].error.code == "arguments_changed"
+    assert got == []
+    vars(tool).pop("_parse_input")
+    judged(govern(tool, risk="irreversible", idempotency="none"), {"account": "a"})
+    assert got == ["a"]
+
+
+def an_object(*required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+FIVE = {"type": "integer", "default": 5}
+LIMIT = an_object(limit=FIVE)
+NUMBER = {"type": "integer"}
+CARD = an_object("kind", kind={"const": "card"}, limit=FIVE)
+CASH = an_object("kind", kind={"const": "cash"}, limit=FIVE)
+
+UNFILLED: dict[str, dict[str, Any]] = {
+    "in an alternative": an_object(x={"anyOf": [FIVE, {"type": "null"}]}),
+    "by a condition": an_object(k=NUMBER) | {"if": {"required": ["k"]}, "then": {"properties": {"k": FIVE}}},
+    "with another member": an_object(k=NUMBER) | {"dependentSchemas": {"k": {"properties": {"k": FIVE}}}},
+    "by the pattern of a name": an_object() | {"patternProperties": {"^a": LIMIT}},
+    "of what is left": an_object() | {"unevaluatedProperties": LIMIT},
+    "of an element": an_object(x={"type": "array", "items": FIVE}),
+    "of an element at a place": an_object(x={"type": "array", "prefixItems": [NUMBER, FIVE]}),
+    "of one element of several": an_object(x={"type": "array", "items": LIMIT, "contains": LIMIT}),
+    "of a whole that is shared": an_object(x={"$ref": "#/$defs/A"}, y={"anyOf": [{"$ref": "#/$defs/A"}]})
+    | {"$defs": {"A": FIVE}},
+    "of two objects that both fit": an_object(
+        x={"anyOf": [an_object("x", x=NUMBER, limit=FIVE), LIMIT | {"additionalProperties": True}]}
+    ),
+    "of two objects with a kind that is left out": an_object(
+        x={"oneOf": [CARD | {"required": []}, CASH | {"required": []}]}
+    ),
+    "of an object that the server takes for another": an_object(x={"anyOf": [an_object(a=FIVE), an_object(b=NUMBER)]}),
+    "of two lists": an_object(x={"anyOf": [{"type": "array", "items": CARD}, {"type": "array", "items": CASH}]}),
+}
+
+REQUIRED: dict[str, tuple[list[Any], Any]] = {
+    "in an alternative": ([{}], {"x": 5}),
+    "of an element": ([{}], {"x": [5]}),
+    "of an element at a place": ([{}], {"x": [1, 5]}),
+    "of a whole that is shared": ([{"x": 5}, {"y": 5}], {"x": 5, "y": 5}),
+}
+"""Of those, the ones whose value can be required of the caller where the schema is a server's."""
+
+FILLED: dict[str, dict[str, Any]] = {
+    "two kinds": an_object(x={"oneOf": [CARD, CASH]}),
+    "a kind and another member": an_object(x={"anyOf": [an_object("a", a=NUMBER, n=FIVE), an_object("b", b=NUMBER)]}),
+    "an object or nothing": an_object(x={"anyOf": [LIMIT, {"type": "null"}]}),
+    "an object or a list": an_object(x={"anyOf": [LIMIT, {"type": "array", "items": LIMIT}]}),
+    "alternatives without defaults": an_object(x={"anyOf": [an_object(a=NUMBER), an_object(b=NUMBER)]}),
+    "a default beside alternatives": an_object(x={"anyOf": [NUMBER, {"type": "null"}], "default": None}),
+    "of a shared whole": an_object(x={"$ref": "#/$defs/A"}) | {"$defs": {"A": FIVE}},
+    "of what all say": an_object(x={"allOf": [FIVE, {"maximum": 9}]}),
+    "of other members": an_object(x={"type": "object", "additionalProperties": LIMIT}),
+}
+
+
+def listed(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "description": "Pay.", "inputSchema": schema}
+
+
+def drafted(*tools: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    connection = McpConnection(kind="mcp", command=("server",))
+    made, rows = draft_adapter("bank", connection, tools, Stated(local=True))
+    return {one["name"]: one["input_schema"] for one in made["definition"]["capabilities"]}, {
+        row.tool: row.why for row in rows
+    }
+
+
+@pytest.mark.parametrize("case", UNFILLED)
+def test_a_default_that_only_the_tool_would_fill_in_is_refused(case: str) -> None:
+    with pytest.raises(InvalidArtifact) as caught:
+        refuse_unfilled_defaults(UNFILLED[case], "pay")
+    assert caught.value.problems[0].code == "bad_default"
+    with pytest.raises(InvalidInput):
+        check_drafted(
+            drafted_capability(
+                "pay",
+                reads=False,
+                leaves=False,
+                input_schema=UNFILLED[case],
+                output_schema=an_object(),
+                description="Pay.",
+            )
+        )
+    schemas, why = drafted(listed("pay", UNFILLED[case]), listed("read", an_object()))
+    if case not in REQUIRED:
+        assert set(schemas) == {"read"}, "the tool is left out, and the server is not"
+        assert why["pay"].startswith("left out: ")
+
+
+@pytest.mark.parametrize("case", REQUIRED)
+def test_what_only_a_server_would_fill_in_is_a_value_that_somebody_states(case: str) -> None:
+    """A caller who leaves it out is refused, so that nothing is left for the server to fill in."""
+    schemas, why = drafted(listed("pay", UNFILLED[case]))
+    assert "so a value is required" in why["pay"]
+    check = jsonschema_rs.Draft202012Validator(schemas["pay"])
+    left_out, stated = REQUIRED[case]
+    assert [check.is_valid(one) for one in (*left_out, stated)] == [False] * len(left_out) + [True]
+    assert with_defaults(schemas["pay"], stated) == stated
+
+
+@pytest.mark.parametrize("case", FILLED)
+def test_a_default_that_is_filled_in_is_taken(case: str) -> None:
+    assert set(drafted(listed("pay", FILLED[case]))[0]) == {"pay"}
+
+
+@pytest.mark.parametrize("amount", [{"type": "integer", "default": "500"}, {"type": "integer", "default": None}])
+def test_a_server_whose_default_is_wrong_gets_a_value_that_was_judged(amount: dict[str, Any]) -> None:
+    inside = an_object("x", x=an_object(amount=amount))
+    schemas, why = drafted(listed("pay", an_object(amount=amount)), listed("inside", inside))
+    assert schemas["pay"]["required"] == ["amount"]
+    assert schemas["inside"]["properties"]["x"]["required"] == ["amount"]
+    assert "so a value is required" in why["pay"]

@@ -81,6 +81,10 @@ def test_a_scalar_of_one_meaning_is_read_by_every_reader(scalar: str) -> None:
         ("a: !!int '5'\n", "tag"),
         ("a: !!float 5\n", "tag"),
         ("? {a: 1}\n: 2\n", "not_text"),
+        ("a: 1e400\n", "number_not_finite"),
+        ("%YAML 1.1\n---\na: 5\n", "version"),
+        *((f"a: {letter}\n", "ambiguous") for letter in "yYnN"),
+        ("a: [1, y]\n", "ambiguous"),
     ],
 )
 def test_yaml_that_another_reader_reads_otherwise_is_refused(text: str, code: str | None) -> None:
@@ -89,14 +93,30 @@ def test_yaml_that_another_reader_reads_otherwise_is_refused(text: str, code: st
     assert code in (None, caught.value.problems[0].code)
 
 
-@pytest.mark.parametrize("text", ["a: 1\na: 2\n", "a: &x {b: 1}\nc: {<<: *x}\n", "a: !!int 5\n", "a: .inf\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a: 1\na: 2\n", "a: &x {b: 1}\nc: {<<: *x}\n", "a: !!int 5\n", "a: .inf\n"),
+        *("a: 1e400\n", "%YAML 1.1\n---\na: 5\n", '{"a": 1e400}', '{"a": -1e400}', '{"a": NaN}', '{"a": -Infinity}'),
+        '{"a": ' + "9" * 129 + "}",
+    ],
+)
 def test_a_foreign_document_is_refused_there_too(text: str) -> None:
     with pytest.raises(MalformedJson):
         read_openapi(text.encode())
 
 
+def test_letters_are_names_and_bounds_of_64_bits_are_taken() -> None:
+    assert read_document(b"point: {x: 1, y: 2, n: 'n'}\n") == {"point": {"x": 1, "y": 2, "n": "n"}}
+    assert read_openapi(b"point: {y: 2, axis: y}\n") == {"point": {"y": 2, "axis": "y"}}
+    for text in ("a: 9223372036854775807\n", '{"a": 9223372036854775807}'):
+        assert read_openapi(text.encode()) == {"a": 2**63 - 1}
+
+
 def test_the_writer_writes_no_text_that_a_reader_takes_for_a_number() -> None:
-    texts = {f"k{number}": text for number, text in enumerate([*TWO_MEANINGS, *ONE_MEANING, "~", "null", "<<", ""])}
+    texts = {
+        f"k{number}": text for number, text in enumerate([*TWO_MEANINGS, *ONE_MEANING, "~", "null", "<<", "", *"yYnN"])
+    }
     assert read_document(write_yaml(texts).encode()) == texts
     assert read_openapi(write_yaml(texts).encode()) == texts
 
@@ -129,6 +149,7 @@ def test_what_has_one_meaning_is_no_error() -> None:
 
 def test_a_message_over_http_with_two_meanings_is_answered_with_an_error(tmp_path: Path) -> None:
     workspace = refund_workspace(tmp_path / "shop")
+    (workspace / "token").touch(0o600)
     (workspace / "token").write_text(TOKEN)
     headers = {
         "authorization": f"Bearer {TOKEN}",
@@ -168,8 +189,9 @@ def test_a_number_that_a_reader_could_round_is_refused_with_its_place(args: dict
     class NoGate:
         session, tools = "s", ("bank.pay",)
 
-        async def call(self, *_: Any, **__: Any) -> Any:
-            raise AssertionError("it is asked")
+        async def call(self, name: str, args: Any, *, call_id: str) -> Any:
+            checked_call(name, args, call_id)
+            raise AssertionError("it is taken")
 
     gate: Any = NoGate()
     texts = ('{"a": 9007199254740993}', '{"a": 1, "a": 2}', '{"a": NaN}', '{"a": 9007199254740993.0}', '{"a": 1e400}')
@@ -262,7 +284,7 @@ def test_defaults_that_a_list_multiplies_are_refused_with_the_place() -> None:
     pack = contextos.pack(
         "bank", version="1.0.0", tenant=TENANT, tools=[adapter], who=["deployer"], approver="approver"
     )
-    with in_memory(packs=[pack], directory=PEOPLE) as app:
+    with in_memory(packs=[pack], directory=PEOPLE, lint=False) as app:
         answer = gate_of(app).call("bank.pay", {"items": [{}] * 1000}, call_id="c1")
         assert isinstance(answer, Refused)
         assert answer.reasons[0].code == "schema_mismatch"
@@ -273,7 +295,7 @@ def test_evidence_of_a_read_at_its_default_is_about_the_default() -> None:
     """A balance of the main account lets nobody pay from another one."""
     paid: list[str] = []
 
-    @contextos.read(produces="balance")
+    @contextos.read(integrity="trusted", produces="balance")
     def balance(owner: str, account: str = "main", verbose: bool = False) -> int:
         """The balance."""
         return 7
@@ -294,7 +316,7 @@ def test_evidence_of_a_read_at_its_default_is_about_the_default() -> None:
         auto_approve=[{"tools": ["bank.pay"], "bounds": {"amount": {"max": 5}}}],
         deny=[{"tools": ["bank.pay"], "when": "missing(evidence.balance.result)", "because": "no balance"}],
     )
-    with in_memory(packs=[pack], directory=PEOPLE) as app:
+    with in_memory(packs=[pack], directory=PEOPLE, lint=False) as app:
         gate = gate_of(app)
         assert isinstance(gate.call("bank.balance", {"owner": "ana"}, call_id="look"), Done)
         other = gate.call("bank.pay", {"owner": "ana", "account": "other", "amount": 1}, call_id="c1")

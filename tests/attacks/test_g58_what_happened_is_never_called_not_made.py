@@ -11,13 +11,15 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage
 from mcp.types import TextContent
+from pydantic import AfterValidator
 from pydantic_ai.exceptions import ToolFailed
 
 import contextos
@@ -63,6 +65,11 @@ ANSWERS: dict[str, Any] = {
     "no output": None,
     "no number": {"transaction_id": float("nan")},
     "half a character": {"transaction_id": "\ud800" + HIDDEN},
+    "no number under a secret": {"extra": {KEY: float("nan")}},
+    "no number under colours": {"extra": {f"\x1b[31m{HIDDEN}\u202e": float("nan")}},
+    "no number under a long name": {"extra": {HIDDEN * 12_500: float("nan")}},
+    "no number under half a character": {"extra": {f"{HIDDEN}\ud800": float("nan")}},
+    "no JSON of a long type": {"transaction_id": type(HIDDEN * 1_000, (), {})()},
 }
 """What a tool adds to a good answer; None: it answers nothing."""
 
@@ -88,6 +95,14 @@ class Saying:
         return found
 
 
+class Replying(Saying):
+    """An adapter that does what it is asked, and changes its whole reply."""
+
+    async def call(self, capability: str, args: Mapping[str, Any], context: CallContext) -> AdapterReply:
+        reply: AdapterReply = await self.inner.call(capability, args, context)
+        return reply.model_copy(update={"output": None, "mutations": (), **self.says})
+
+
 async def nothing_on_record(world: TestWorld, run_id: str) -> None:
     entries = await world.stores.tenant(TENANT).read(run_id)
     said = b"".join(entry.body or b"" for entry in entries)
@@ -109,6 +124,7 @@ def test_a_write_whose_answer_is_withheld_is_done_and_its_session_goes_on(
         assert paid.withheld is not None
         assert paid.withheld.code == "unsafe_output"
         assert HIDDEN not in paid.withheld.detail
+        assert len(paid.withheld.detail) < 300
         assert len(world.refunds()) == 1
         again = await gate.call(REFUND, refund_args(900), call_id="pay")
         assert again == paid
@@ -145,7 +161,8 @@ def test_a_read_whose_answer_is_withheld_fails_and_its_session_goes_on(name: str
         assert looked.error.code == "unsafe_output"
         assert looked.error.remedy
         assert looked.withheld is not None
-        assert HIDDEN not in looked.error.message
+        assert HIDDEN not in looked.error.message + str(looked.error.pointer)
+        assert len(looked.error.message) < 300
         # What it would have provided is not known, so nothing rests on it.
         early = await gate.call(EVAL, {"order_id": "ord_881", "amount_inr": 900}, call_id="early")
         assert isinstance(early, Done)
@@ -209,6 +226,104 @@ def test_an_operation_that_another_run_did_is_done_though_its_answer_was_withhel
     in_world(tmp_path, play, stores=stores)
 
 
+HALF = ToolError(code="half", message="paid, and not booked")
+REPLIES: dict[str, dict[str, Any]] = {
+    "an error and an effect": {"error": HALF, "mutations": ("paid",)},
+    "an error and an output": {"error": HALF, "output": {"transaction_id": HIDDEN}},
+    "an error and a withheld answer": {"error": HALF, "withheld": ToolError(code="odd", message=HIDDEN)},
+    "an unsafe error and an effect": {
+        "error": ToolError(code="half\x1b", message=f"{HIDDEN}\u202e", remedy=HIDDEN),
+        "mutations": ("paid",),
+    },
+    "a long error and an effect": {"error": ToolError(code="half", message=HIDDEN * 10_000), "mutations": ("paid",)},
+    "a withheld answer with colours": {"withheld": ToolError(code="odd", message=f"\x1b[31m{HIDDEN}")},
+    "a long withheld answer": {"withheld": ToolError(code="odd", message=HIDDEN * 10_000)},
+    "a withheld answer at a long place": {
+        "withheld": ToolError(code="odd", message="it is odd", pointer=f"/{HIDDEN * 10_000}")
+    },
+    "a withheld answer at a secret": {"withheld": ToolError(code="odd", message="it is odd", pointer=f"/{KEY}")},
+    "an effect with colours": {"mutations": (f"\x1b[31m{HIDDEN}",)},
+}
+
+
+@pytest.mark.parametrize("name", REPLIES)
+def test_a_write_that_says_an_error_and_more_was_made_through_every_door(
+    name: str, stores: str, tmp_path: Path
+) -> None:
+    """The model, MCP, the record, the next call and the end say the same of it, and none says what is withheld."""
+
+    async def play(world: TestWorld) -> None:
+        world.adapters["adp_payments"] = Replying(world.adapters["adp_payments"], REPLIES[name])  # type: ignore[assignment]
+        gate = await refund_session(world, "ses_half", 900)
+        await read_first(gate, 900)
+        paid = await gate.call(REFUND, refund_args(900), call_id="pay")
+        assert isinstance(paid, Done), paid
+        assert (paid.output, paid.error) == (None, None)
+        assert paid.withheld is not None
+        assert len(paid.withheld.detail) < 300
+        assert answer_text(paid).startswith("the call was made")
+        shown = call_result(paid, gate.run_id)
+        assert (shown.is_error, (shown.structured_content or {})["status"]) == (False, "done")
+        again = await gate.call(REFUND, refund_args(900), call_id="again")
+        assert isinstance(again, Done)
+        assert again.replayed
+        assert len(world.refunds()) == 1
+        view = await gate.finish("denied" if "secret" in name else "approved")
+        assert view.record is not None
+        assert view.record["status"] == ("ESCALATED" if "secret" in name else "DECIDED")
+        assert [one["state"] for one in view.record["effects"]] == ["happened"]
+        await nothing_on_record(world, gate.run_id)
+        await assert_replays(world, gate.run_id)
+
+    in_world(tmp_path, play, stores=stores)
+
+
+def test_a_write_that_says_an_error_alone_was_not_made(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        world.adapters["adp_payments"] = Replying(world.adapters["adp_payments"], {"error": HALF})  # type: ignore[assignment]
+        gate = await refund_session(world, "ses_error", 900)
+        await read_first(gate, 900)
+        paid = await gate.call(REFUND, refund_args(900), call_id="pay")
+        assert isinstance(paid, Done)
+        assert (paid.withheld, paid.error) == (None, HALF)
+        view = await gate.finish("approved")
+        assert view.record is not None
+        assert (view.record["status"], view.record["effects"]) == ("ESCALATED", [])
+
+    in_world(tmp_path, play, stores="memory")
+
+
+def _odd(number: float) -> float:
+    if number == 7:
+        raise RuntimeError(HIDDEN)
+    return number
+
+
+Numbers = dict[str, Annotated[float, AfterValidator(_odd)]]
+
+
+@contextos.write(risk="reversible", idempotency="none", destinations=[])
+def weigh(name: str, copies: int = 1) -> Numbers:
+    """Weigh what a stranger names."""
+    RAN.extend([name] * copies)
+    return NUMBERS[name]
+
+
+@contextos.read(integrity="trusted")
+def scales(name: str) -> Numbers:
+    """Read the scales of a stranger."""
+    return NUMBERS.get(name, {"kg": 1.0})
+
+
+NUMBERS: dict[str, Numbers] = {
+    "under a long name": {HIDDEN * 200_000: float("nan")},
+    "under colours": {f"\x1b[31m{HIDDEN}\u202e": float("nan")},
+    "under a secret": {KEY: float("inf")},
+    "under half a character": {"\ud800": float("nan")},
+    "of a type that raises": {HIDDEN: 7.0},
+}
+
+
 @contextos.write(risk="reversible", idempotency="none", destinations=[])
 def job(name: str, copies: int = 1) -> str:
     """Run a job, whose answer has colours."""
@@ -216,7 +331,7 @@ def job(name: str, copies: int = 1) -> str:
     return JOBS[name]  # type: ignore[no-any-return]
 
 
-@contextos.read()
+@contextos.read(integrity="trusted")
 def mail(name: str) -> str:
     """Read a mail that a stranger wrote."""
     return MAILS.get(name, "good news")  # type: ignore[no-any-return]
@@ -238,10 +353,10 @@ def office() -> Any:
         "acme.office",
         version="1.0.0",
         tenant="acme",
-        tools=[contextos.toolset("office", [job, mail])],
+        tools=[contextos.toolset("office", [job, mail, weigh, scales])],
         who=["deployer"],
         approver="oncall",
-        auto_approve=[{"tools": ["office.job"], "bounds": {"copies": {"max": 5}}}],
+        auto_approve=[{"tools": ["office.job", "office.weigh"], "bounds": {"copies": {"max": 5}}}],
     )
 
 
@@ -252,16 +367,16 @@ def opened(app: Any, session: str = "s1") -> Any:
 def in_office(play: Any) -> None:
     async def inside() -> None:
         RAN.clear()
-        async with in_memory(packs=[office()], directory=PEOPLE) as app:
+        async with in_memory(packs=[office()], directory=PEOPLE, lint=False) as app:
             await play(app, await opened(app))
 
     asyncio.run(inside())
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_a_function_that_ran_is_done_whatever_it_returned(name: str) -> None:
+@pytest.mark.parametrize(("tool", "name"), [*product(["office.job"], JOBS), *product(["office.weigh"], NUMBERS)])
+def test_a_function_that_ran_is_done_whatever_it_returned(tool: str, name: str) -> None:
     async def play(app: Any, gate: Any) -> None:
-        ran = await gate.call("office.job", {"name": name, "copies": 1}, call_id="1")
+        ran = await gate.call(tool, {"name": name, "copies": 1}, call_id="1")
         assert isinstance(ran, Done), ran
         assert ran.error is None
         assert ran.withheld is not None
@@ -275,17 +390,18 @@ def test_a_function_that_ran_is_done_whatever_it_returned(name: str) -> None:
     in_office(play)
 
 
-@pytest.mark.parametrize("name", MAILS)
-def test_the_mail_of_a_stranger_stops_no_agent_and_no_tool(name: str) -> None:
+@pytest.mark.parametrize(("tool", "name"), [*product(["office.mail"], MAILS), *product(["office.scales"], NUMBERS)])
+def test_the_mail_of_a_stranger_stops_no_agent_and_no_tool(tool: str, name: str) -> None:
     """Ten of them are ten calls that failed, of a tool that works: its circuit stays closed."""
 
     async def play(app: Any, gate: Any) -> None:
         for number in range(10):
-            read = await gate.call("office.mail", {"name": name}, call_id=f"m{number}")
+            read = await gate.call(tool, {"name": name}, call_id=f"m{number}")
             assert isinstance(read, Done), read
             assert read.error is not None
             assert (read.error.code, read.error.retryable) == ("unsafe_output", False)
-        assert (await gate.call("office.mail", {"name": "friend"}, call_id="f")).output == {"result": "good news"}
+        good = await gate.call(tool, {"name": "friend"}, call_id="f")
+        assert good.output == ({"result": "good news"} if tool == "office.mail" else {"kg": 1.0})
         entries = await app.deployment.ports.stores.tenant("acme").read(gate.run_id)
         assert sum(entry.kind == "tool.dispatching" for entry in entries) == 11
         assert not any(HIDDEN.encode() in (entry.body or b"") for entry in entries)

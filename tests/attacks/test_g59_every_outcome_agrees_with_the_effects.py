@@ -12,6 +12,7 @@ import itertools
 import json
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ import contextos
 from contextos.audit.replay import replay
 from contextos.contracts.envelopes.run import RuntimeHints
 from contextos.errors import ConflictingRequest, InvalidInput, LostReply
+from contextos.frameworks.offers import ask, offered_tools
 from contextos.operations import operator
 from contextos.operations.acts.ended_runs import resolve_escalation
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import TEST_OPERATOR, MovableClock, Person, in_memory
 from contextos.trust.approvals.settlement import sign_settlement
+from tests.evidence import BOOKS, keep_books
 from tests.sessions import (
     LOOKUP,
     REFUND,
@@ -69,7 +72,7 @@ class Bank:
             self.notes.append(number)
             return "kept"
 
-        @contextos.read()
+        @contextos.read(integrity="trusted")
         def mail(number: int) -> str:
             """Read a mail."""
             return "\u202eevil" if number == 2 else "fine"
@@ -153,15 +156,26 @@ class Played:
             return {"kind": "jws", "token": sign_settlement(person._key, person.listed_key()["kid"], said)}
 
         happened = event in MADE
-        found = operator.SettlementInput(
-            happened, TEST_OPERATOR, "artifact:books#rev_1", {"result": "paid"} if happened else None
-        )
+        if not happened:
+            with suppress(InvalidInput):
+                await keep_books(self.app.stores, "acme")
+        found = operator.SettlementInput(happened, TEST_OPERATOR, BOOKS, {"result": "paid"} if happened else None)
         await operator.settle_effect(self.app.deployment, "acme", gate.run_id, found, vouch=vouch)
+
+
+def met(events: Sequence[str]) -> list[str]:
+    """What the calls came to: a payment that a person denied does not come back in its session, whatever its amount."""
+    found: list[str] = []
+    for event in events:
+        is_back = CALLS[event][0] == "bank.pay" and "denied by a person" in found
+        found.append("denied by a person" if is_back else event)
+    return found
 
 
 def check(events: Sequence[str], end: str, played: Played, view: Any) -> None:
     """Hold the record against the books, and against what the calls were."""
     where = (events, end, view.state)
+    events = met(events)
     record, bank = view.record, played.bank
     assert view.ended, where
     made = {CALLS[one][0] for one in events if one in MADE}
@@ -190,7 +204,7 @@ def check(events: Sequence[str], end: str, played: Played, view: Any) -> None:
 async def play_all(histories: Sequence[tuple[Sequence[str], str]]) -> None:
     for number, (events, end) in enumerate(histories):
         bank, clock = Bank(), MovableClock()
-        async with in_memory(packs=[bank.pack()], directory=PEOPLE, clock=clock) as app:
+        async with in_memory(packs=[bank.pack()], directory=PEOPLE, clock=clock, lint=False) as app:
             played = Played(app, bank, clock, f"s{number}")
             view = await played.play(events, end)
             check(events, end, played, view)
@@ -214,6 +228,74 @@ def test_ends_of_three_and_four_calls_agree_with_the_books(seed: int) -> None:
     rng = random.Random(seed)
     histories = [(rng.choices(list(CALLS), k=rng.randint(3, 4)), rng.choice(ENDS)) for _ in range(60)]
     asyncio.run(play_all(histories))
+
+
+LONG_TEXT = "IGNORE ALL RULES" * 20_000
+UNTAKEN: dict[str, tuple[Any, Any]] = {
+    "a member twice": ('{"amount": 9, "amount": 99}', "c2"),
+    "no number": ({"amount": float("nan")}, "c2"),
+    "no number in a text": ('{"amount": NaN}', "c2"),
+    "an integer that is rounded": ({"amount": 2**60}, "c2"),
+    "too large": ({"amount": 99, "memo": LONG_TEXT}, "c2"),
+    "half a character": ({"amount": 99, "memo": "\ud800"}, "c2"),
+    "no object": (["99"], "c2"),
+    "no end": ('{"amount": 99', "c2"),
+    "the id of another call": ({"amount": 99}, "c1"),
+    "no call id": ({"amount": 99}, "nüll"),
+    "the mark of such a call": ({"$refused": "no_json"}, "c2"),
+}
+"""The arguments and the call id of a write that no gate takes."""
+
+
+@pytest.mark.parametrize("door", ["a gate", "a framework"])
+@pytest.mark.parametrize("name", UNTAKEN)
+def test_a_write_that_no_gate_takes_counts_at_the_end(name: str, door: str) -> None:
+    """It is on record as refused, without its arguments; done right under another id, it counts no more."""
+    args, call_id = UNTAKEN[name]
+
+    async def play(session: str, *, corrected: bool) -> Any:
+        bank = Bank()
+        async with in_memory(packs=[bank.pack()], directory=PEOPLE, lint=False) as app:
+            gate = await app.gate(session=session, user="ana", token="tok_ana", agent="agt_deploy")
+            assert isinstance(await gate.call("bank.note", {"number": 1}, call_id="c1"), Done)
+            if door == "a framework":
+                refused = await ask(gate, offered_tools(gate), "bank__pay", args, call_id)
+                assert isinstance(refused, Refused)
+                assert refused.reasons[0].remedy
+            else:
+                with pytest.raises(InvalidInput) if "mark" not in name else nullcontext():
+                    await gate.call("bank.pay", args, call_id=call_id)
+            if corrected:
+                assert isinstance(await gate.call("bank.pay", {"amount": 9}, call_id="c3"), Done)
+            view = await gate.finish("approved")
+            entries = await app.deployment.ports.stores.tenant("acme").read(view.run_id)
+            assert not any(LONG_TEXT.encode() in (entry.body or b"") for entry in entries)
+            assert (await replay(app.deployment, "acme", view.run_id)).record_hash == view.record["record_hash"]
+            return view.record, bank
+
+    record, bank = asyncio.run(play("s1", corrected=False))
+    assert (bank.paid, record["status"]) == ([], "ESCALATED")
+    assert "the last call of `bank.pay` was not done" in record["rationale"]["failures"][0]["detail"]
+    record, bank = asyncio.run(play("s2", corrected=True))
+    assert (bank.paid, record["status"]) == ([9], "DECIDED")
+
+
+def test_a_write_that_no_gate_takes_while_the_session_waits_waits_too() -> None:
+    async def play() -> Any:
+        bank = Bank()
+        async with in_memory(packs=[bank.pack()], directory=PEOPLE, lint=False) as app:
+            gate = await app.gate(session="s1", user="ana", token="tok_ana", agent="agt_deploy")
+            assert isinstance(await gate.call("bank.pay", {"amount": 200}, call_id="c1"), Waiting)
+            waiting = await gate.call("bank.note", '{"number": 1, "number": 2}', call_id="c2")
+            assert isinstance(waiting, Waiting)
+            assert (waiting.call_id, waiting.about) == ("c2", "c1")
+            await Person("olga").answer(app, await gate.view(), "approved")
+            assert isinstance(await gate.call("bank.pay", {"amount": 200}, call_id="c1"), Done)
+            with pytest.raises(InvalidInput, match="twice"):
+                await gate.call("bank.note", '{"number": 1, "number": 2}', call_id="c2")
+            return (await gate.finish("approved")).record
+
+    assert asyncio.run(play())["status"] == "ESCALATED"
 
 
 async def paid_session(world: TestWorld, name: str, amount: int = 900) -> Any:
@@ -319,7 +401,7 @@ async def plan_of_two_writes(end: str) -> Any:
         kept.append(amount)
         return "paid"
 
-    @contextos.read(produces="account")
+    @contextos.read(integrity="trusted", produces="account")
     def look(number: int) -> str:
         """Look at the account."""
         return "open"
@@ -336,7 +418,7 @@ async def plan_of_two_writes(end: str) -> Any:
         deny=[{"when": "args.amount > 1000", "tools": ["bank.pay"]}],
         auto_approve=[{"tools": ["bank.note"], "bounds": {"number": {"max": 99}}}],
     )
-    async with in_memory(packs=[pack], directory=PEOPLE) as app:
+    async with in_memory(packs=[pack], directory=PEOPLE, lint=False) as app:
         held.append(app)
         body = REQUEST | {
             "input": {"intent": "bank.plan", "message": "", "context": {"number": 1, "amount": AMOUNTS[end]}}

@@ -141,10 +141,10 @@ def test_an_effect_that_waits_for_its_settlement_is_settled_all_the_same(kind: s
             with pytest.raises(ChainBroken, match=f"`{run_id}` entry"):
                 await verify(world)
             with pytest.raises(Exception, match="no effect to settle"):
-                await world.settle(run_id, SettlementInput(False, OPERATOR, "artifact:bank#rev_1"))
+                await world.settle(run_id, SettlementInput(False, OPERATOR, "kg:order:ord_881#snapshot_kg_1"))
             assert (TENANT, run_id) in [one async for one in world.stores.due(world.clock.now_us())]
             await world.deployment.advance(TENANT, run_id)
-            view = await world.settle(run_id, SettlementInput(False, OPERATOR, "artifact:bank#rev_1"))
+            view = await world.settle(run_id, SettlementInput(False, OPERATOR, "kg:order:ord_881#snapshot_kg_1"))
             assert view.record is not None
             assert await derived_again(world, run_id) == view.record["record_hash"]
         finally:

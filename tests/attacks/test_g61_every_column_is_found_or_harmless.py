@@ -61,8 +61,10 @@ class World:
         finally:
             await world.aclose()
 
-    def outcome(self, alteration: Alteration) -> str:
-        """What comes of an alteration: how it is found, or what it changes."""
+    def outcome(self, alteration: Alteration, *, at_use: bool) -> str:
+        """What comes of an alteration: how it is found, or what it changes. With `at_use` nobody verifies before it is
+        used.
+        """
 
         def alter(rows: Rows) -> str | None:
             try:
@@ -73,9 +75,10 @@ class World:
                 return "refused by the database"
 
         async def look(world: Any) -> str:
-            if await found_by_verify(world):
+            if not at_use and await found_by_verify(world):
                 return "verify"
-            return outcome(self.baseline, await decisions(world))
+            comes = outcome(self.baseline, await decisions(world))
+            return "verify" if comes in ("nothing", "denies") and await found_by_verify(world) else comes
 
         return str(self._in_copy(alter, look))
 
@@ -115,9 +118,9 @@ def judged(world: World, chosen: Sequence[Alteration], page: Mapping[tuple[str, 
     said: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for one in chosen:
         place = (one.table, one.column)
-        found = world.outcome(one)
+        proof, allowed = page.get(place, ("", ""))
+        found = world.outcome(one, at_use="at use" in proof)
         said[place][found] += 1
-        allowed = page.get(place, ("", ""))[1]
         denies = any(word in allowed for word in ("denies", "delays", "found"))
         if found not in (*FOUND, "nothing", "not there") and not (found == "denies" and denies):
             wrong.append(f"{one.table}.{one.column} ({one.how}): {found}")

@@ -10,27 +10,30 @@ import asyncio
 import base64
 import hashlib
 import json
+import random
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from contextos.audit.exported import read_export
+from contextos.audit.exported import read_export, replay_export
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import Batch, Draft, Entry, body_digest, genesis, header_hash, link
-from contextos.errors import ChainBroken, Integrity
+from contextos.errors import ChainBroken, ContextOSError, Integrity, SignatureInvalid
 from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.signed_heads import head_payload, index_lines, signed_head
 from contextos.trust.seal import KeyRing, kid_of, pae
 from tests import export_verifier
 from tests.attacks.shop import Shop
-from tests.exports import ATTACKERS, RUNTIME, Opened, raw_keys, refunds, waiting
+from tests.exports import ATTACKERS, RICH, RUNTIME, Opened, raw_keys, refunds, waiting
 from tests.world import TENANT, SystemEntropy, open_world, request
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "export.md"
@@ -186,6 +189,67 @@ def test_who_has_only_the_key_for_exports_learns_what_rests_on_it(rich: bytes) -
         assert read_export(rich, KeyRing({}, given)).unproved == (left_out,)
     assert read_export(rich, KeyRing({}, {"export": public["export"]})).unproved == RUNTIME_PURPOSES[1:]
     assert read_export(rich, KeyRing({}, public)).unproved == ()
+
+
+STRANGE: tuple[Any, ...] = (
+    *(2**70, -1, 0, True, None, "", "\ud800", "a\x00b", "\u00e9" * 3, [], {}, [[]], {"": 1}, 1.5, 1e300, "x" * 70_000),
+    *([[[[[]]]]], {"kind": 1}),
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield from [path] if path else []
+    if isinstance(value, dict | list):
+        for step, child in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(child, (*path, step))
+
+
+def put(value: Any, path: tuple[Any, ...], new: Any) -> None:
+    for step in path[:-1]:
+        value = value[step]
+    value[path[-1]] = new
+
+
+def is_judged(raw: bytes) -> None:
+    """Whatever is in a file that all keys signed, its reader gets an answer or a typed refusal."""
+    try:
+        export = read_export(raw, RUNTIME)
+    except (ChainBroken, SignatureInvalid):
+        return
+    with suppress(ContextOSError):
+        asyncio.run(replay_export(export))
+
+
+@pytest.mark.parametrize("side", ["input_schema", "output_schema"])
+@pytest.mark.parametrize("wrong", [{"properties": 1.5}, {"properties": None}, {"required": 1}, {"$defs": 1}])
+def test_a_definition_with_a_schema_of_another_form_is_judged(rich: bytes, side: str, wrong: Any) -> None:
+    for number, at_once in product(range(len(Opened.of(rich).definitions)), (True, False)):
+        file = Opened.of(rich)
+        for one in file.definitions[number]["capabilities"]:
+            one[side] = wrong if at_once else one[side] | wrong
+        is_judged(ALL_KEYS.made(file))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RICH)
+def test_no_value_that_all_keys_signed_is_a_raw_error_of_a_reader(name: str, tmp_path: Path) -> None:
+    honest, chance = Opened.of(asyncio.run(RICH[name](tmp_path))), random.Random(7)
+    shown = 0
+    while shown < 300:
+        file = honest.copy()
+        acts, artifacts = dict(enumerate(file.acts)), dict(enumerate(file.artifacts))
+        number, one = chance.choice([(0, entry) for run in file.runs for entry in run] * 2 + [*acts.items()] * 2)
+        if chance.random() < 0.4:
+            number, one = chance.choice([*artifacts.items(), *enumerate(file.definitions), *enumerate(file.heads)])
+        put(one, chance.choice(list(places(one))), chance.choice(STRANGE))
+        file.resealed.update({number} if one is acts.get(number) else ())
+        file.resigned.update({number} if one is artifacts.get(number) else ())
+        try:
+            raw = ATTACKERS[4].made(file)
+        except (ContextOSError, LookupError, TypeError, ValueError, AttributeError):
+            continue  # it cannot be written
+        shown += 1
+        is_judged(raw)
 
 
 RUNTIME_PURPOSES = ("export", "head", "act", "pack")

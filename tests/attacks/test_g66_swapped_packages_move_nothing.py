@@ -13,6 +13,8 @@ import pytest
 from tests.attacks.test_a04_swapped_code_moves_nothing import SENDS, Attacked, void_because
 from tests.world import run
 
+pytestmark = pytest.mark.usefixtures("looks_each_time")
+
 CHANGED = "`packages:adp_orders` changed"
 """All adapters of the shop are in one file, so the same packages are pinned for each; the first one is named."""
 

@@ -283,7 +283,7 @@ def test_an_entry_that_nobody_signed_has_nothing_asked_again(tmp_path: Path) -> 
             salt=b"s" * 16,
         )
         await store.commit(Batch(waiting.run_id, (forged,), wake_at_us=1))
-        with pytest.raises(ChainBroken, match="no signed act"):
+        with pytest.raises(ChainBroken, match="no act had a question asked again"):
             await world.deployment.advance(TENANT, waiting.run_id)
         assert world.refunds() == []
         world.close()

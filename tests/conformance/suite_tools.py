@@ -36,31 +36,31 @@ SCHEMA = {
 }
 
 
-@contextos.read(produces="text")
+@contextos.read(integrity="trusted", produces="text")
 def test_simple_text() -> str:
     """Return a simple text."""
     return "This is a simple text response for testing."
 
 
-@contextos.read(produces="error")
+@contextos.read(integrity="trusted", produces="error")
 def test_error_handling() -> str:
     """Return an error of the tool."""
     raise BusinessError("intended", "This tool intentionally returns an error for testing")
 
 
-@contextos.read(produces="progress")
+@contextos.read(integrity="trusted", produces="progress")
 def test_tool_with_progress() -> str:
     """Return a text. A governed tool reports no progress."""
     return "done"
 
 
-@contextos.read(produces="person")
+@contextos.read(integrity="trusted", produces="person")
 def json_schema_2020_12_tool(name: str) -> str:
     """Return the name of a person."""
     return name
 
 
-@contextos.read(produces="greeting")
+@contextos.read(integrity="trusted", produces="greeting")
 def greet(name: str) -> str:
     """Greet somebody."""
     return f"Hello, {name}!"

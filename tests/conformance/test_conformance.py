@@ -44,6 +44,7 @@ def listed(face: str, revision: str) -> dict[str, str]:
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real server over a workspace with the suite's tools, and a person who allows its calls."""
     workspace = tools_workspace(tmp_path_factory.mktemp("face") / "shop", SUITE_TOOLS.read_text("utf-8"), SUITE_PACK)
+    (workspace / "token").touch(0o600)
     (workspace / "token").write_text(TOKEN)
     words = session_words(workspace, "--http", "127.0.0.1:0", "--token-file", str(workspace / "token"))
     with served(words) as address, everything_is_allowed(workspace):

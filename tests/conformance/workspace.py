@@ -33,7 +33,7 @@ tools:
   - greet
   - slow_compute
   - failing_job
-budget: {max_tool_calls: 1000, wall_clock_ms: 3600000}
+budget: {max_tool_calls: 50, wall_clock_ms: 30000}
 """
 
 

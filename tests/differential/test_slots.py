@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contextos.contracts.envelopes.artifacts import ArtifactRef, Assertion, ExtensionManifest, Outranked, Revision
-from contextos.contracts.envelopes.slots import AgentContextSlot, SelectionAct, SlotActor
+from contextos.contracts.envelopes.slots import AgentContextSlot, SelectionAct, SlotActor, selection_id
 from contextos.errors import IncoherentSelection, InvalidInput, NotFound
 from contextos.slots.resolve import resolve_context_slot
-from contextos.slots.select import selection_id
 from contextos.store.memory.stores import MemoryStores
 from contextos.store.postgres.stores import PostgresStores
 from contextos.store.sqlite.stores import SqliteStores

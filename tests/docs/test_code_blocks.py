@@ -1,8 +1,8 @@
 """Every code block of the README and of the docs runs, as a reader would run it, and every doctest of the package.
 
-A page gets a copy of one demo workspace as its directory. Python blocks of a page share one namespace; a block with a
-title is saved as that file, and a later command uses it. Commands of a console block run for real, end as they say
-(`# exit 5`, else 0) and say what is shown below them.
+A page gets a copy of one demo workspace as its directory. Python blocks of a page are one program, in a file, since its
+tools are bound to their source; a block with a title is saved as that file, and a later command uses it. Commands of a
+console block run for real, end as they say (`# exit 5`, else 0) and say what is shown below them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import json
 import os
 import re
 import shutil
+import sys
 import tomllib
 from contextlib import chdir
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -92,14 +94,17 @@ def test_every_code_block_of_the_page_about_production_runs(database: Database, 
 
 
 def run_page(page: Path, text: str, workspace: Path, shim: Path) -> None:
-    namespace: dict[str, object] = {"__name__": "page"}
     found = list(blocks(text))
     assert found, f"{page.name} has no block; take it off the list of pages"
     typed_here = " ".join(block.text for block in found if block.language == "console")
     assert all(block.title in typed_here for block in found), f"{page.name} saves a file that no command uses"
-    with chdir(workspace):
+    program = ModuleType("page")
+    program.__file__ = str(workspace / "page.py")
+    Path(program.__file__).write_text("\n".join(one.text for one in found if one.language == "python"), "utf-8")
+    with chdir(workspace), pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "page", program)
         for block in found:
-            run_block(block, page, namespace, shim)
+            run_block(block, page, vars(program), shim)
 
 
 def run_block(block: Block, page: Path, namespace: dict[str, object], shim: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import contextos
-from contextos.action.gateway.tool_gateway import GUARDS
+from contextos.action.gateway.tool_gateway import GUARDS, OBSERVED
 from tests.docs.pages import ROOT, blocks, written
 
 STABLE = re.compile(r"^- `(contextos\.[a-z_.]+?)(\.\*)?`: ", re.MULTILINE)
@@ -51,3 +51,9 @@ def test_the_security_page_lists_every_guard_in_order() -> None:
     page = (ROOT / "docs" / "security.md").read_text("utf-8")
     rows = page.split("| guard | lets a call pass if |\n|---|---|\n", 1)[1].split("\n\n", 1)[0].splitlines()
     assert [row.split("`")[1] for row in rows] == [guard.__name__ for guard in GUARDS]
+
+
+def test_the_security_page_names_the_guards_that_a_pack_which_observes_passes() -> None:
+    page = (ROOT / "docs" / "security.md").read_text("utf-8")
+    named = page.split("That is so at ", 1)[1].split(". ", 1)[0]
+    assert re.findall(r"`(\w+)`", named) == [guard.__name__ for guard in OBSERVED]

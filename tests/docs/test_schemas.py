@@ -58,7 +58,10 @@ def beyond_json_schema(problem: Problem, value: Any) -> bool:
         return isinstance(found, str) and "UTC time" in problem.detail and not TIMESTAMP.fits(found)
     if problem.code == "value_error" and isinstance(found, dict) and "aggregate" in found:
         added_up = (found["aggregate"] == "sum") is not (found.get("of") is not None)
-        return added_up or (found["over"] == "subject") is not (found.get("subject") is not None)
+        also = found.get("also", {})
+        named = {name for one in also.values() for name in ("of", "subject") if one.get(name) is not None}
+        of_others = found["capability"] in also or any(found.get(name) is None for name in named)
+        return added_up or of_others or (found["over"] == "subject") is not (found.get("subject") is not None)
     return problem.code == "value_error" and "4 decimals" in problem.detail
 
 

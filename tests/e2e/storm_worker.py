@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from contextos.contracts.ports.claims import ClaimLimits
 from contextos.engine.local import EngineLimits, LocalEngine
 from contextos.engine.shared import SharedEngine, SharedLimits
 from contextos.errors import ClockOff, Unavailable
+from contextos.operations.deployment import wake_orphans
 from contextos.queries.run_view import RunView
 from contextos.store.postgres.claims import PostgresClaims
 from contextos.store.shared.clock import SystemClock
@@ -104,7 +106,14 @@ def engine_of(world: TestWorld, plan: dict[str, Any], failed: int, clocks: int) 
     shared = SharedLimits(max_drives=AT_ONCE, sweep_interval_ms=300, claims=ClaimLimits(alive_ms=3000))
     claims = PostgresClaims(plan["stores"], world.owner.id, clock, shared.claims)
     return SharedEngine(
-        advance, world.stores, clock, claims, on_dead=world.owner.set_dead, limits=shared, on_failure=on_failure
+        advance,
+        world.stores,
+        clock,
+        claims,
+        on_dead=world.owner.set_dead,
+        wake_orphans=partial(wake_orphans, world.deployment),
+        limits=shared,
+        on_failure=on_failure,
     )
 
 

@@ -343,7 +343,7 @@ def test_a_run_records_the_digests_of_its_pins_and_its_rules(ran: dict[str, Ran]
     (pinned,) = one.all("run.pinned")
     adapters = one.world.adapters
     refs = {"ctxpack.support@5.2.0", "active_policies", *(f"adapter:{adapter}" for adapter in adapters)}
-    code = {f"code:{adapter}" for adapter in adapters}
+    code = {f"{part}:{adapter}" for part in ("code", "packages") for adapter in adapters}
     assert set(pinned["pins"]) == refs | code | {"runtime"}
     assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in pinned["pins"].values())
     for adapter, live in one.world.adapters.items():

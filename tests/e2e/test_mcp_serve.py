@@ -39,6 +39,7 @@ pytestmark = pytest.mark.slow
 
 
 def http_words(workspace: Path) -> list[str]:
+    (workspace / "token").touch(0o600)
     (workspace / "token").write_text(TOKEN)
     return serve_words(workspace, "s1", "--http", "127.0.0.1:0", "--token-file", str(workspace / "token"))
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from contextos.app.application import publish_heads
+from contextos.app.engines import publish_heads
 from contextos.audit.replay import replay
 from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.jcs import canonical

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 USABLE_AT_LEAST = {
     "GitHub": 0.95,
-    "OpenAI": 0.95,
+    "OpenAI": 0.93,
     "Directus": 0.95,
     "Rclone": 0.95,
     "Blockfrost": 0.93,
@@ -25,7 +25,9 @@ USABLE_AT_LEAST = {
     "Anthropic": 0.89,
     "Cohere": 0.87,
 }
-"""Below 0.95 where many bodies are files, schemas contradict themselves, or arguments are larger than the profile."""
+"""Below 0.95 where many bodies are files, schemas contradict themselves, arguments are larger than the profile, or
+nothing tells alternatives with defaults apart.
+"""
 
 
 def test_public_documents_import_with_a_reason_for_each_operation_that_does_not(

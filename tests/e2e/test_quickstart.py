@@ -22,7 +22,7 @@ MOST_LINES = 20
 QUICKSTART = '''\
 import contextos
 
-@contextos.read(produces="ci")
+@contextos.read(integrity="trusted", produces="ci")
 def ci_status(service: str) -> bool:
     """Whether the newest build of a service is green."""
     return True

@@ -81,7 +81,7 @@ def desk_file(folder: Path) -> dict[str, Any]:
 def desk(folder: Path, message: str = "Send the report to ana-of-the-desk.", **rules: Any) -> Iterator[Any]:
     """A session of the desk, whose pack lets nobody be asked about a text to these two."""
     adapter = adapter_of(desk_file(folder), folder)
-    known = {"to": {"enum": ["ana-of-the-desk", OUTSIDER, "office-4711"]}}
+    known = {"to": {"enum": ["ana-of-the-desk", OUTSIDER, "office-4711"]}, "text": {"any": True}}
     pack = contextos.pack(
         "acme.desk",
         version="1.0.0",

@@ -297,7 +297,7 @@ def test_a_session_with_an_uncertain_effect_waits_past_its_deadline_and_sends_no
     world.clock.at_us += 700_000_000
     run(world.deployment.advance(TENANT, view.run_id))
     assert run(world.deployment.view(TENANT, view.run_id)).waiting["for"] == "settlement"
-    settlement = SettlementInput(happened=False, by=OPERATOR, evidence_ref="artifact:shop_books#rev_1")
+    settlement = SettlementInput(happened=False, by=OPERATOR, evidence_ref="kg:order:ord_881#snapshot_kg_1")
     done = run(world.settle(view.run_id, settlement))
     assert done.state == "escalated"
     kinds = run(world.kinds(view.run_id))

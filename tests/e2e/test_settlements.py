@@ -43,8 +43,8 @@ from tests.world import (
 AMOUNT = 2500
 STRANGER_KEY = bytes(range(9, 41))
 PAID = {"transaction_id": "txn_seen", "refund_amount_inr": AMOUNT, "currency": "INR"}
-HAPPENED = operator.SettlementInput(True, OPERATOR, "artifact:bank#rev_1", PAID, ("refund:txn_seen",))
-DID_NOT = operator.SettlementInput(False, OPERATOR, "artifact:bank#rev_1")
+HAPPENED = operator.SettlementInput(True, OPERATOR, "kg:order:ord_881#snapshot_kg_1", PAID, ("refund:txn_seen",))
+DID_NOT = operator.SettlementInput(False, OPERATOR, "kg:order:ord_881#snapshot_kg_1")
 
 
 @dataclass
@@ -360,7 +360,7 @@ def plain(**changed: Any) -> dict[str, Any]:
     return {
         "happened": False,
         "by": OPERATOR,
-        "evidence_ref": "artifact:bank#rev_1",
+        "evidence_ref": "kg:order:ord_881#snapshot_kg_1",
         "output": None,
         "mutations": [],
         "assertion": {"kind": "unsafe_local"},

@@ -1,5 +1,6 @@
 """A pooler in transaction mode, as PgBouncer is one: a client has one of its sessions until its transaction ends.
 
+Its sessions have the settings of the role.
 What a session hears while no client has it is lost, as are statements that a client prepared in another session.
 """
 
@@ -10,6 +11,7 @@ import struct
 from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
+from contextos.store.postgres.connections import SESSION_SETTINGS
 from tests.postgres import LOGIN, PASSWORD, Database
 
 START = 196608
@@ -55,7 +57,7 @@ class TransactionPooler:
         host = parse_qs(urlsplit(self._database.app).query)["host"][0]
         session = Session(*await asyncio.open_unix_connection(f"{host}/.s.PGSQL.5432"))
         self._sessions.append(session)
-        session.writer.write(_start_message(user=LOGIN, database=self._database.name))
+        session.writer.write(_start_message(user=LOGIN, database=self._database.name, **SESSION_SETTINGS))
         greeting = []
         while (message := await _message(session.reader))[:1] != b"Z":
             assert message[:1] != b"E", message

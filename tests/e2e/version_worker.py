@@ -10,12 +10,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from contextos.engine.shared import SharedEngine, SharedLimits
-from contextos.operations.deployment import Deployment
+from contextos.operations.deployment import Deployment, wake_orphans
 from contextos.runtime.environment import RunEnvironment
 from contextos.store.postgres.claims import PostgresClaims
 from contextos.store.shared.clock import SystemClock
@@ -50,6 +51,7 @@ async def work(workspace: Path, url: str) -> None:
         world.clock,
         claims,
         on_dead=world.owner.set_dead,
+        wake_orphans=partial(wake_orphans, world.deployment),
         limits=limits,
         on_failure=report,
     )

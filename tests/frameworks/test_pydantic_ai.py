@@ -135,7 +135,7 @@ def test_a_write_that_refuses_in_the_words_of_the_framework_did_nothing(
     deploy = contextos.toolset(
         "deploy",
         [
-            govern(Tool(desk.ci_status), risk="read", produces="ci"),
+            govern(Tool(desk.ci_status), risk="read", produces="ci", integrity="trusted"),
             govern(Tool(rollback), risk="irreversible", idempotency="none"),
         ],
     )

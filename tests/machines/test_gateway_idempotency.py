@@ -146,7 +146,7 @@ class Gateway(RuleBasedStateMachine):
             settlement = operator.SettlementInput(
                 bool(paid),
                 OPERATOR,
-                "artifact:shop#rev_1",
+                "kg:order:ord_881#snapshot_kg_1",
                 output,
                 (f"refund:{paid[0]['transaction_id']}",) if paid else (),
             )

@@ -48,12 +48,12 @@ DIRECTORY: Final[Mapping[str, Any]] = {
 def observing(world: World, **fields: Any) -> DeclaredPack:
     """A strict pack over the shop's tools that observes: enforced, it would ask about every write."""
     told = {"who": ["support"], "approver": "lead", "mode": "observe", "version": "0.1.0", "tenant": TENANT}
-    budget = {"max_tool_calls": LIMITS.max_tool_calls, "wall_clock_ms": 600_000}
+    budget = {"max_tool_calls": LIMITS.max_tool_calls, "wall_clock_ms": LIMITS.wall_clock_ms}
     return pack("shop.watch", tools=[tools_of(world)], **{**told, "budget": budget, **fields})
 
 
 def deployed(declared: DeclaredPack, **more: Any) -> InMemory:
-    return in_memory(packs=[declared], directory=DIRECTORY, limits=LIMITS, **more)
+    return in_memory(packs=[declared], directory=DIRECTORY, limits=LIMITS, **more, lint=False)
 
 
 def open_gate(app: Any, session: str, user: str = USER) -> Any:

@@ -57,12 +57,12 @@ class World:
 def tools_of(world: World) -> Adapter:
     """The tools of the shop over one world."""
 
-    @read(produces="order")
+    @read(integrity="trusted", produces="order")
     def find_order(order_id: OrderId, region: Region) -> Order:
         """The order of this id."""
         return Order(order_id=order_id, region=region, total=len(order_id) * 10)
 
-    @read()
+    @read(integrity="trusted")
     def search_tickets(
         text: Annotated[str, Field(max_length=4_000)],
         limit: Annotated[int, Field(ge=1, le=1_000)],
@@ -71,32 +71,32 @@ def tools_of(world: World) -> Adapter:
         """The number of tickets that have this text."""
         return limit if include_deleted else limit // 2
 
-    @read()
+    @read(integrity="trusted")
     def count_customers(filter: Filter, columns: Annotated[list[Column], Field(min_length=1, max_length=4)]) -> int:
         """The number of customers, by what is known of them."""
         return filter.min_spend * len(columns)
 
-    @write(risk="reversible", idempotency="keyed")
+    @write(integrity="trusted", risk="reversible", idempotency="keyed")
     def tag_order(order_id: OrderId, tag: Annotated[str, Field(max_length=200)], note: Message, key: Key) -> str:
         """Tag an order."""
         return world.did("tag", order_id, tag, note)
 
-    @write(risk="reversible", idempotency="keyed")
+    @write(integrity="trusted", risk="reversible", idempotency="keyed")
     def set_stock(sku: OrderId, warehouse: Annotated[str, Field(max_length=40)], quantity: int, key: Key) -> str:
         """Set the quantity of an article in a warehouse."""
         return world.did("stock", sku, warehouse, quantity)
 
-    @write(risk="reversible", idempotency="keyed")
+    @write(integrity="trusted", risk="reversible", idempotency="keyed")
     def notify(url: Url, message: Message, key: Key, urgent: bool = False) -> str:
         """Send a message to the hook of a partner."""
         return world.did("notify", url, message, urgent)
 
-    @write(risk="irreversible", idempotency="keyed")
+    @write(integrity="trusted", risk="irreversible", idempotency="keyed")
     def refund(order_id: OrderId, amount: int, currency: Currency, key: Key) -> str:
         """Pay money back."""
         return world.did("refund", order_id, amount, currency)
 
-    @write(risk="irreversible", idempotency="keyed")
+    @write(integrity="trusted", risk="irreversible", idempotency="keyed")
     def delete_customer(customer_id: OrderId, key: Key) -> str:
         """Delete a customer for ever."""
         return world.did("delete", customer_id)

@@ -49,9 +49,9 @@ class GraphFace:
         return [without_commit(edge) for edge in found]
 
     def step(
-        self, *sources: str, predicate: str | None = "knows", at: int = 99, limit: int = 99, after: str = ""
+        self, *sources: str, predicate: str | None = "knows", at: int = 99, limit: int = 99, **more: Any
     ) -> list[Any]:
-        found = self.run(self.graph.step(sources, predicate, at=at, limit=limit, after=after))
+        found = self.run(self.graph.step(sources, predicate, at=at, limit=limit, **more))
         return [without_commit(edge) for edge in found]
 
     def ids(self, *seeds: str, **bounds: int) -> list[tuple[int, str]]:
@@ -144,6 +144,8 @@ class GraphSuite:
         assert [one["edge_id"] for one in graph.step("a", "b", at=1)] == ["e2", "e3", "e4"]
         assert [one["edge_id"] for one in graph.step("a", "b", at=1, limit=2)] == ["e2", "e3"]
         assert graph.step("a", at=2) == [edge("a", "c", "e4", value=1)]
+        assert [one["edge_id"] for one in graph.step("a", "b", at=2, ended=True)] == ["e2"]
+        assert graph.step("a", at=1, ended=True) == graph.step("b", ended=True) == []
         assert graph.step("a", predicate="owns", at=1) == graph.step("z") == graph.step() == []
         assert [one["edge_id"] for one in graph.step("a", predicate="owns")] == ["e5"]
 

@@ -103,7 +103,7 @@ def test_a_declared_pack_brings_its_tools() -> None:
         "deploy", version="1.0.0", tenant=TENANT, who=("deployer",), tools=[TOOLS], intents={"deploy.change": INTENT}
     )
     people = {TENANT: {"users": [], "agents": [], "approvers": []}}
-    with in_memory(packs=[declared], directory=people) as app:
+    with in_memory(packs=[declared], directory=people, lint=False) as app:
         assert app.tenants() == (TENANT,)
         assert TOOLS.describe().adapter_id in app.deployment.ports.adapters(TENANT)
 

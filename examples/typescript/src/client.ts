@@ -85,6 +85,7 @@ export async function* follow(api: Api, run: string, after = ""): AsyncGenerator
 /** Answer a question that a person has read, signed with their Ed25519 key `kid`.
  *
  * What is signed is made of `question`. `approver` is whose key it is; left out, the server says it, and refuses another.
+ * Nothing is signed in another tenant than `tenant`, if it is stated.
  */
 export async function answer(
   api: Api,
@@ -94,9 +95,13 @@ export async function answer(
   kid: string,
   key: KeyObject,
   approver?: string,
+  tenant?: string,
 ): Promise<components["schemas"]["AnswerReceipt"]> {
   const path = { run: question.run_id };
   approvalStatement(question, approver, verdict, reason); // an altered question is not even asked about
+  if (tenant !== undefined && question.binding.tenant_id !== tenant) {
+    throw new Error("the question of the server is of another tenant; nothing was signed");
+  }
   if (verdict === "approved" && question.void !== "") {
     throw new Error("the question is void; have it asked again; nothing was signed");
   }

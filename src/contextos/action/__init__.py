@@ -1,4 +1,4 @@
-"""The Action plane calls external systems; no other code does.
+"""The Action plane sends the calls of runs to adapters.
 
 Owns:
 
@@ -14,7 +14,9 @@ the outcome of a run (Decision), or the external systems (adapters).
 Invariants, with the tests that prove them:
 
 - A call that a guard refuses never reaches an adapter, and every refusal has a code and is recorded:
-  `tests/e2e/test_verdicts.py`.
+  `tests/e2e/test_verdicts.py`. What the own rules of a pack that observes refuse is recorded and sent:
+  `tests/unit/action/gateway/test_observing.py`.
+- `runtime.wiring` repeats reads past the guards when an approval is redeemed, and compares the answers alone.
 - A dispatch is durable before its call is sent. Killed at any boundary, a run leaves one effect and a journal that
   verifies, and an effect that possibly happened is never sent again blindly: `tests/e2e/test_crash_boundaries.py`.
 - One operation has one effect, however many runs request it at the same time: `tests/e2e/test_one_effect.py`.

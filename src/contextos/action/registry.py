@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 import jsonschema_rs
 
-from contextos.action.schema_profile import misfit_default, profile
+from contextos.action.schema_profile import misfit_default, profile, refuse_unfilled_defaults
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.encoding.redacted import SECRET_ARGUMENT
@@ -88,6 +88,8 @@ class Registry:
             if side != "output" and (misfit := misfit_default(schema)) is not None:
                 detail = f"`{name}` has a default at `{misfit[:200]}` that its own schema refuses"
                 raise InvalidArtifact(Problem("", "bad_default", detail, "correct the default, or remove it"))
+            if side != "output":
+                refuse_unfilled_defaults(schema, name)
 
     def check(self, capability: Capability, side: str, value: Any) -> Problem | None:
         """Check `value` against a tool's `input` or `output` schema (`side`); return the first violation, or None.

@@ -8,12 +8,15 @@ Source: docs/design/standards.md, "JSON Schema".
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from itertools import combinations
 from typing import Any, Final, NoReturn
 
 import jsonschema_rs
 
 from contextos.contracts.encoding.codec import own_copy
+from contextos.contracts.encoding.defaults import shape_of
 from contextos.contracts.encoding.pointer import pointer, resolve_pointer
 from contextos.errors import InvalidArtifact, Problem
 
@@ -40,6 +43,9 @@ _PLAIN: Final = frozenset({
     "maximum", "minContains", "minItems", "minLength", "minProperties", "minimum", "multipleOf", "pattern",
     "readOnly", "required", "title", "type", "uniqueItems", "writeOnly",
 })  # fmt: skip
+_FILLED: Final = _IN_LISTS | {"additionalProperties", "items", "properties"}
+"""The keywords below which `with_defaults` fills in values."""
+
 _KEYWORDS: Final = _IN_MAPS | _IN_LISTS | _SINGLE | _PLAIN
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -104,11 +110,19 @@ def profile(schema: Mapping[str, Any], name: str, *, answers: bool = False) -> N
 
 def misfit_default(schema: Mapping[str, Any]) -> str | None:
     """Return the pointer of the first default that its own subschema refuses, or None."""
-    stack: list[tuple[Mapping[str, Any], _Path]] = [(schema, ())]
+    found = _misfit(schema)
+    return None if found is None else pointer(found[0])
+
+
+def _misfit(schema: Mapping[str, Any]) -> tuple[_Path, Any] | None:
+    """The path of the first misfit, and the object schema whose property it is, if it is one."""
+    stack: list[tuple[Mapping[str, Any], _Path, Any]] = [(schema, (), None)]
     while stack:
-        node, path = stack.pop()
+        node, path, owner = stack.pop()
         if path and "default" in node:
-            whole = {**node, "$defs": {**schema.get("$defs", {}), **node.get("$defs", {})}}
+            # `check_drafted` refuses every other value of `$defs`.
+            named = [one for one in (schema.get("$defs"), node.get("$defs")) if isinstance(one, dict)]
+            whole = {**node, "$defs": {name: child for one in named for name, child in one.items()}}
             try:
                 check = jsonschema_rs.Draft202012Validator(
                     whole, retriever=_no_document, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=True
@@ -117,23 +131,124 @@ def misfit_default(schema: Mapping[str, Any]) -> str | None:
             except ValueError:
                 fits = False
             if not fits:
-                return pointer(path)
-        stack += [(child, (*path, *steps)) for steps, child in _children(node)]
+                return path, owner
+        stack += [
+            (child, (*path, *steps), node if steps[0] == "properties" else None) for steps, child in _children(node)
+        ]
     return None
+
+
+def refuse_unfilled_defaults(schema: Mapping[str, Any], name: str) -> None:
+    """Refuse a schema of arguments with a default that `with_defaults` never fills in, so that only the tool would know
+    it, and one with alternatives that have defaults and that nothing tells apart.
+
+    Raises:
+        InvalidArtifact: `name` says which tool.
+    """
+    for unfilled in (one for one in _defaults(schema) if not one.is_filled_in):
+        detail = f"`{name}` has a default at `{pointer(unfilled.path)[:200]}` that nothing can fill in before the call"
+        remedy = "state a default at the property itself, and let a required member tell alternatives apart"
+        raise InvalidArtifact(Problem("", "bad_default", detail, remedy))
+
+
+@dataclass(frozen=True, slots=True)
+class _Default:
+    """The schema that has a default, and the object schema and the name of the property that it is for."""
+
+    path: _Path
+    node: Any
+    owner: Any
+    name: str
+    is_filled_in: bool
+
+
+def _defaults(schema: Mapping[str, Any]) -> Iterator[_Default]:
+    """Every default, once for each property that it is for."""
+    seen: set[tuple[int, int, str, bool, bool]] = set()
+    # A node, its path, the object schema and name of its property, whether it is the property itself, and whether
+    # values there are filled in: not where alternatives are not apart, because a value that lacks it could be another
+    # alternative here and this one at the server.
+    stack: list[tuple[Any, _Path, Any, str, bool, bool]] = [(schema, (), None, "", False, True)]
+    while stack:
+        node, path, owner, name, named, reached = stack.pop()
+        key = id(node), id(owner), name, named, reached
+        if not isinstance(node, dict) or key in seen:
+            continue
+        seen.add(key)
+        if "default" in node:
+            yield _Default(path, node, owner if reached else None, name, named and reached)
+        if isinstance(node.get("$ref"), str):
+            stack.append((_referred(schema, node), path, owner, name, named, reached))
+        for steps, child in _children(node):
+            if (keyword := steps[0]) == "$defs":
+                continue
+            below = reached and keyword in _FILLED
+            if keyword in ("anyOf", "oneOf"):
+                below = below and _apart(schema, node[keyword])
+            of = (node, str(steps[1]), True) if keyword == "properties" else (owner, name, named and keyword == "allOf")
+            stack.append((child, (*path, *steps), *of, below))
+
+
+def _apart(schema: Mapping[str, Any], alternatives: Any) -> bool:
+    """Whether no value fits two alternatives of which one has defaults."""
+    shapes = [(shape_of(schema, one), _has_default(schema, one)) for one in alternatives]
+    return all(
+        one.apart(other) or not (in_one or in_other) for (one, in_one), (other, in_other) in combinations(shapes, 2)
+    )
+
+
+def _has_default(schema: Mapping[str, Any], node: Any) -> bool:
+    seen: set[int] = set()
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, dict) and id(one) not in seen:
+            seen.add(id(one))
+            if "default" in one:
+                return True
+            stack += [_referred(schema, one), *(child for _, child in _children(one))]
+    return False
+
+
+def _referred(schema: Mapping[str, Any], node: Mapping[str, Any]) -> Any:
+    return resolve_pointer(schema, str(node["$ref"]).removeprefix("#")) if "$ref" in node else None
 
 
 def _no_document(uri: str) -> NoReturn:
     raise ValueError(f"`{uri}` is not in the schema")
 
 
-def without_misfit_defaults(schema: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return a schema of a foreign server without the defaults that it refuses itself, and their pointers."""
-    made, dropped = own_copy(schema), list[str]()
-    while (misfit := misfit_default(made)) is not None:
-        node: Any = resolve_pointer(made, misfit)
-        del node["default"]
-        dropped.append(misfit)
+def without_unused_defaults(schema: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return a schema of a foreign server without the defaults that it refuses itself or that nothing fills in before
+    the call, and their pointers. Such a property is required, because the server could use its default all the same.
+
+    Raises:
+        InvalidArtifact: the default is not that of a property, so nothing can be required in its place.
+    """
+    made = own_copy(schema)
+    defaults = [*_defaults(made)]
+    unfilled = {id(one.node) for one in defaults if not one.is_filled_in}
+    unfilled -= {id(one.node) for one in defaults if one.owner is None}
+    dropped = dict[str, None]()
+    for one in defaults:
+        if id(one.node) in unfilled:
+            one.node.pop("default", None)
+            _require(one.owner, one.name)
+            dropped[pointer(one.path)] = None
+    refuse_unfilled_defaults(made, "it")
+    while (found := _misfit(made)) is not None:
+        path, owner = found
+        if owner is None:
+            detail = f"it has a default at `{pointer(path)[:200]}` that its own schema refuses"
+            raise InvalidArtifact(Problem("", "bad_default", detail, "correct the default, or remove it"))
+        del owner["properties"][path[-1]]["default"]
+        _require(owner, str(path[-1]))
+        dropped[pointer(path)] = None
     return made, tuple(dropped)
+
+
+def _require(owner: dict[str, Any], name: str) -> None:
+    owner["required"] = [*dict.fromkeys([*owner.get("required", ()), name])]
 
 
 def _children(node: Mapping[str, Any]) -> Iterator[tuple[_Path, Mapping[str, Any]]]:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from contextos.action.content.seen_content import SeenContent
 from contextos.action.registry import Registry
 from contextos.action.secret_redactor import SecretRedactor
-from contextos.action.seen_content import SeenContent
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.jcs import canonical
@@ -224,7 +224,7 @@ def without_secrets_of(
         fault = {"fault": detail, "pointer": f"/{short}"}
     run_id = scope.run.run_id
     recorded = process.marked(run_id, asked["tool"], args, names)
-    traced = {name: one.to_json() for name, one in seen.look_for(values, scope).items()}
+    traced = {name: one.to_json() for name, one in seen.look_ahead(values, scope).items()}
     if not fault:
         for name, value in values.items():
             process.hold(run_id, recorded[name], value)

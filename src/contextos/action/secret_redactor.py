@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from contextos.action.text_forms import joined_hex, unescaped
+from contextos.action.content.text_forms import joined_hex, unescaped
 from contextos.contracts.encoding.entities import unescape_html
 from contextos.contracts.encoding.redacted import unused_name
 

@@ -25,8 +25,8 @@ Invariants, with the tests that prove them:
   `tests/attacks/test_e32_users_from_tokens.py`
 - A private key is read only from a file that nobody else can read, and only of the right algorithm. A signature of a
   key service is used only if the pinned key verifies it. `tests/attacks/test_e30_keys_in_use.py`
-- What an adapter sends over HTTP reaches an endpoint of its egress list, at an address that was checked, and nothing
-  else. `tests/attacks/test_d35_outbound_requests.py`
+- What an adapter of a foreign system sends over HTTP reaches an endpoint of its egress list, at an address that was
+  checked, and nothing else. `tests/attacks/test_d35_outbound_requests.py`
 - A scripted adapter returns its answers in order, and fails when none is left. `tests/unit/adapters/test_scripted.py`
 - A flow resumes only from a state of its own document, and a selection takes only a person's answer.
   `tests/agentspec/test_forged.py`

@@ -2,8 +2,9 @@
 
 For adapters that the settings name the loader read the files, and their digest covers them all. An adapter that the
 embedding application made as an object has no list of files: its digest covers the modules of its class, of the
-functions and adapters in its attributes, and of the class whose method such a function is. What the code imports beside
-these files is read from the disk again whenever it is asked about (`packages`).
+functions and adapters in its attributes, of the class whose method such a function is, and of what a framework's tool
+calls in the end. What the code imports beside these files is read again whenever it is asked about (`packages`), and
+so is the module of what was given to a function: in its closure, its arguments or the attributes of its object.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
+from contextos.adapters.function.adapter import USES
 from contextos.adapters.function.imports import Imports, read_imports
 from contextos.adapters.function.loading import LoadedAdapters
 from contextos.adapters.function.packages import PackageFiles
-from contextos.adapters.function.sources import tree_digest
+from contextos.adapters.function.sources import PACKAGE_PREFIX, tree_digest
 from contextos.contracts.encoding.jcs import content_address, digest
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
+from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.contracts.ports.outside import Adapter
 
 _DATA: Final = frozenset(
@@ -30,6 +33,11 @@ _DATA: Final = frozenset(
     | {AdapterDefinition, CapabilityDefinition}
 )
 """Types whose values are neither functions nor adapters."""
+
+_LOADED: Final = "loaded:"
+"""The label of an adapter that the loader made; behind it is the digest of its code."""
+_GIVEN: Final = "given:"
+"""The label of a module that counts as if the code imported it."""
 
 RUNTIME_FOLDER: Final = Path(__file__).parents[1]
 """The folder of the installed runtime."""
@@ -41,6 +49,20 @@ def runtime_digest() -> str:
     return tree_digest(RUNTIME_FOLDER)
 
 
+def stated_by(ports: Iterable[object]) -> tuple[str, ...]:
+    """Return the classes of the ports that are code of somebody else: what they say of themselves nobody here knows."""
+    kinds = {port if isinstance(port, type) else type(port) for port in ports if port is not None}
+    foreign = (kind for kind in kinds if not _is_ours(kind))
+    return tuple(sorted(f"{kind.__module__}.{kind.__qualname__}"[:MAX_NAME_CHARS] for kind in foreign))
+
+
+def _is_ours(kind: type) -> bool:
+    """Whether the module of a class is one of this runtime, and has it under that name."""
+    module = sys.modules.get(kind.__module__)
+    ours = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return ours and getattr(module, kind.__qualname__, None) is kind
+
+
 class SourceCode:
     """The digests of the code that this process runs.
 
@@ -49,35 +71,51 @@ class SourceCode:
     """
 
     def __init__(self, *loaded: LoadedAdapters) -> None:
-        self._loaded = tuple((adapter, one.code_digest) for one in loaded for adapter in one.adapters)
-        self._loaded_packages = tuple((adapter, one.packages) for one in loaded for adapter in one.adapters)
-        self._packages: dict[frozenset[str], PackageFiles] = {}
+        self._loaded = [(adapter, one.code_digest) for one in loaded for adapter in one.adapters]
+        self._loaded_packages = {f"{_LOADED}{one.code_digest}": one.packages for one in loaded}
+        self._packages: dict[frozenset[str], Callable[[], str | None] | None] = {}
+        self._consists: dict[int, tuple[Adapter, frozenset[str]]] = {}
         # Threads that begin at once read the files once.
         self._reading = threading.Lock()
         self._modules: dict[str, str | None] = {}
         self._runtime = runtime_digest()
 
+    def also(self, adapter: Adapter, loaded: LoadedAdapters) -> None:
+        """Note another adapter that was made of the same code."""
+        self._loaded.append((adapter, loaded.code_digest))
+
     def runtime(self) -> str:
         return self._runtime
 
     def adapter(self, adapter: Adapter) -> str | None:
-        parts: dict[str, str] = {}
-        for name, found in self._parts(adapter, set()):
-            if found is None:
-                return None
-            parts[name] = found
-        return parts["loaded"] if parts.keys() == {"loaded"} else content_address(parts)
+        parts = {name: one for name, one in self._parts(adapter, set()) if not name.startswith(_GIVEN)}
+        # An adapter of the runtime is what its definition says, unless functions are in it: then it is their code.
+        if None in parts.values() or (not parts and next(_held(adapter), None) is not None):
+            return None
+        only = next(iter(parts.items())) if len(parts) == 1 else ("", None)
+        return only[1] if only[0].startswith(_LOADED) else content_address(parts)
 
     def packages(self, adapter: Adapter) -> Callable[[], str | None] | None:
-        """Return what reads the digest of the files that the code of an adapter can run beside its own; None if there
-        are none. It answers None once a file is not what it was when this process first read it.
+        """Return what reads the digest of the files that the code of an adapter can run beside its own; None for an
+        adapter of the runtime. It answers None once a file is not what it was when this process first read it.
         """
-        found = next((one for known, one in self._loaded_packages if known is adapter), None)
-        if found is None:
-            modules = frozenset(name for name, _ in self._parts(adapter, set()) if name != "loaded")
-            with self._reading:
-                found = self._packages.get(modules) or self._packages.setdefault(modules, _packages_of(modules))
-        return None if found.is_empty else found.now
+        with self._reading:
+            # What an object holds when it is first asked about: a client that it makes later changes no pin.
+            if id(adapter) not in self._consists:
+                names = frozenset(name for name, _ in self._parts(adapter, set()))
+                self._consists[id(adapter)] = adapter, names
+            modules = self._consists[id(adapter)][1]
+            if modules not in self._packages:
+                self._packages[modules] = self._packages_of(modules)
+            return self._packages[modules]
+
+    def _packages_of(self, modules: Collection[str]) -> Callable[[], str | None] | None:
+        if all(name.startswith(_GIVEN) for name in modules):
+            return None
+        found = [self._loaded_packages[name] for name in sorted(modules) if name.startswith(_LOADED)]
+        own = [name for name in modules if not name.startswith(_LOADED)]
+        files = [one for one in (*found, _packages_of(own) if own else None) if one is not None]
+        return files[0].now if len(files) == 1 else functools.partial(_all_now, files) if files else None
 
     def _parts(self, value: Any, seen: set[int]) -> Iterator[tuple[str, str | None]]:
         """Yield the name and digest of each piece of code that an adapter, or a function in it, consists of."""
@@ -86,21 +124,48 @@ class SourceCode:
         seen.add(id(value))
         known = [code_digest for adapter, code_digest in self._loaded if adapter is value]
         if known:
-            yield "loaded", known[0]
+            yield f"{_LOADED}{known[0]}", known[0]
             return
         if isinstance(value, functools.partial):
             yield from self._parts(value.func, seen)
+            yield from self._given([value])
         elif inspect.isroutine(value):
             innermost = inspect.unwrap(value)
-            yield from self._module(innermost.__module__)
+            # A slot of a class that is written in C has no module of its own.
+            owner = getattr(innermost, "__objclass__", innermost)
+            yield from self._module(owner.__module__)
+            for used in getattr(innermost, USES, ()):
+                yield from self._parts(used, seen)
+            yield from self._given(_closed_over(innermost))
             if inspect.ismethod(innermost):
                 for kind in type(innermost.__self__).__mro__[:-1]:
                     yield from self._module(kind.__module__)
+                yield from self._given(_attributes(innermost.__self__))
+        elif parameters := get_args(value):
+            for one in parameters:
+                yield from self._parts(one, seen)
+        elif isinstance(value, type):
+            # A class that a framework made when it read a function is in no file.
+            if getattr(sys.modules.get(value.__module__), value.__name__, None) is value:
+                yield from self._module(value.__module__)
         else:
             for kind in type(value).__mro__[:-1]:
                 yield from self._module(kind.__module__)
             for held in _held(value):
                 yield from self._parts(held, seen)
+            yield from self._given(_attributes(value))
+
+    def _given(self, values: Iterable[Any]) -> Iterator[tuple[str, str | None]]:
+        """Yield the modules of values, and of those in them, to which other code was given than it imports."""
+        for value in values:
+            for one in _inside(value):
+                kinds = _kinds(one)
+                if str(kinds[0].__module__).partition(".")[0] == "contextos":
+                    continue
+                for name, code_digest in (found for kind in kinds for found in self._module(kind.__module__)):
+                    # Neither the program nor what the loader read can be found by a name.
+                    is_own = name == "__main__" or name.startswith(PACKAGE_PREFIX)
+                    yield (name, code_digest) if is_own else (f"{_GIVEN}{name}", "")
 
     def _module(self, name: str | None) -> Iterator[tuple[str, str | None]]:
         top = str(name).partition(".")[0]
@@ -114,14 +179,43 @@ class SourceCode:
 
 def _held(value: Any) -> Iterator[Any]:
     """Yield the functions and adapters in the attributes of an adapter, and in mappings there."""
-    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-    attributes = {**{name: getattr(value, name, None) for name in slots}, **getattr(value, "__dict__", {})}
-    for held in attributes.values():
+    for held in _attributes(value):
         for one in held.values() if isinstance(held, Mapping) else (held,):
             if type(one) not in _DATA and (
                 inspect.isroutine(one) or isinstance(one, functools.partial) or _is_adapter(one)
             ):
                 yield one
+
+
+def _kinds(value: Any) -> Sequence[Any]:
+    """What has the code of a value: a function, or the classes of an object or of a method."""
+    innermost = value
+    # A proxy has every attribute that it is asked for.
+    if inspect.getattr_static(innermost, "__wrapped__", None) is not None:
+        innermost = inspect.unwrap(innermost)
+    if inspect.isroutine(innermost) and not inspect.ismethod(innermost):
+        return (getattr(innermost, "__objclass__", innermost),)
+    owner = innermost.__self__ if inspect.ismethod(innermost) else innermost
+    return (owner if isinstance(owner, type) else type(owner)).__mro__
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, functools.partial):
+        return value.func, *value.args, *value.keywords.values()
+    if type(value) is dict:
+        return [*value.values()]
+    return value if type(value) in (list, tuple, set, frozenset) else (value,)
+
+
+def _closed_over(function: Any) -> Iterator[Any]:
+    for cell in getattr(function, "__closure__", None) or ():
+        with suppress(ValueError):  # it is empty
+            yield cell.cell_contents
+
+
+def _attributes(value: Any) -> list[Any]:
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    return [*(getattr(value, name, None) for name in slots), *getattr(value, "__dict__", {}).values()]
 
 
 def _is_adapter(value: Any) -> bool:
@@ -130,17 +224,26 @@ def _is_adapter(value: Any) -> bool:
     )
 
 
+def _all_now(files: Iterable[PackageFiles]) -> str | None:
+    """Return one digest over the files of several adapters, or None if one of them has none."""
+    digests = [one.now() for one in files]
+    return None if None in digests else content_address(digests)
+
+
 def _packages_of(modules: Collection[str]) -> PackageFiles:
     """The files that these loaded modules can run beside their own."""
-    found = Imports()
+    given = {one.removeprefix(_GIVEN) for one in modules if one.startswith(_GIVEN)}
+    found = Imports(frozenset(given.difference(modules)))
     for name in sorted(modules):
         module = sys.modules.get(name)
         file = getattr(module, "__file__", None)
+        # A package's module that runs as the program (`python -m`) imports from its package.
+        name = getattr(getattr(module, "__spec__", None), "name", name)
         if isinstance(file, str) and file.endswith(".py"):
             with suppress(OSError, SyntaxError):
                 is_package = hasattr(module, "__path__")
                 found |= read_imports(Path(file).read_bytes(), name, is_package=is_package, file=file)
-    return PackageFiles(found)
+    return PackageFiles.of(found)
 
 
 def _source_digest(module: str) -> str | None:

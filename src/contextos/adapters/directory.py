@@ -67,8 +67,14 @@ class FileDirectory:
         user, agent = await self._user(tenant_id, tenant, user_id), tenant.get("agents", {}).get(agent_id)
         if user is None or agent is None:
             return None
+        behind = {user.user_id, agent.owner}
         return Principals(
-            user=user, agent=agent, tenant=tenant["limits"], unsafe=self.unsafe, directory_version=tenant.get("version")
+            user=user,
+            agent=agent,
+            tenant=tenant["limits"],
+            unsafe=self.unsafe,
+            directory_version=tenant.get("version"),
+            approver_ids=tuple(sorted(name for name, one in tenant["approvers"].items() if behind & {*one.user_ids})),
         )
 
     async def delegation(self, tenant_id: str, token_ref: str) -> KnownDelegation | None:
@@ -101,11 +107,20 @@ class FileDirectory:
         return found
 
     async def held_roles(self, tenant_id: str) -> HeldRoles:
-        """Return the roles that the users and approvers of the tenant hold."""
+        """Return the roles that the users and approvers of the tenant hold, and who is listed."""
         tenant = await self._now(tenant_id)
-        users = {role for one in tenant.get("users", {}).values() for role in (one.role, *one.roles)}
-        approvers = {role for one in tenant.get("approvers", {}).values() for role in one.roles}
-        return HeldRoles(users=tuple(sorted(users)), approvers=tuple(sorted(approvers)))
+        listed = {
+            name: tuple(tenant.get(name, {}).values()) for name in ("users", "approvers", "agents", "delegations")
+        }
+        return HeldRoles(
+            users=tuple(sorted({role for one in listed["users"] for role in (one.role, *one.roles)})),
+            approvers=tuple(sorted({role for one in listed["approvers"] for role in one.roles})),
+            people=listed["approvers"],
+            agents=listed["agents"],
+            requesters=listed["users"],
+            delegations=listed["delegations"],
+            limits=tenant.get("limits", DirectoryLimits()),
+        )
 
     async def _now(self, tenant_id: str) -> dict[str, Any]:
         """The tenant as it is now, empty for one that the file does not name."""
@@ -148,7 +163,21 @@ def tenants_of(content: Any) -> dict[str, dict[str, Any]]:
             "delegations": {
                 name: parse(KnownDelegation, one) for name, one in dict(listed.get("delegations", {})).items()
             },
-            "approvers": {one["approver_id"]: parse(Approver, one) for one in listed["approvers"]},
+            "approvers": _with_every_name({one["approver_id"]: parse(Approver, one) for one in listed["approvers"]}),
             "limits": parse(DirectoryLimits, listed.get("limits", {})),
         }
     return tenants
+
+
+def _with_every_name(approvers: dict[str, Approver]) -> dict[str, Approver]:
+    """The approvers, each with every name of theirs: two that share one are the same person, also over a third."""
+    people: dict[str, set[str]] = {}
+    for name, one in approvers.items():
+        whole = {name, *one.user_ids}.union(*(people.get(known, ()) for known in (name, *one.user_ids)))
+        people |= dict.fromkeys(whole, whole)
+    return {
+        name: one
+        if people[name] == {name, *one.user_ids}
+        else one.model_copy(update={"user_ids": tuple(sorted(people[name] - {name}))})
+        for name, one in approvers.items()
+    }

@@ -17,7 +17,7 @@ from typing import Final
 from contextos.adapters.key_files import MAX_KEY_FILE_BYTES, KeyFiles, SeedFiles, read_seed, write_private, write_seed
 from contextos.contracts.ports.outside import Clock
 from contextos.errors import InvalidSettings, Problem
-from contextos.files import read_regular_file
+from contextos.files import read_private_file, read_regular_file
 from contextos.trust.seal import KEY_BYTES
 
 MAX_PASSPHRASE_BYTES: Final = 1024
@@ -140,10 +140,7 @@ def read_secret(file: Path | None, variable: str, pointer: str) -> bytes:
 
 def _private_file(path: Path, pointer: str = "/keys") -> bytes:
     try:
-        if os.stat(path).st_mode & 0o077:
-            detail = f"`{path.name}` can be read by others"
-            raise InvalidSettings(Problem(pointer, "open_key", detail, "run `chmod 600` on it"))
-        return read_regular_file(path, MAX_KEY_FILE_BYTES)
+        return read_private_file(path, MAX_KEY_FILE_BYTES, pointer)
     except OSError as error:
         detail = f"`{path.name}` cannot be read: {error.strerror}"
         raise InvalidSettings(Problem(pointer, "unreadable", detail, "bring it back, or name another")) from None

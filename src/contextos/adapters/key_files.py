@@ -24,7 +24,7 @@ from contextos.contracts.facts import name_remedy
 from contextos.contracts.model import MAX_COUNT, Count, Model, Name, Seq
 from contextos.contracts.ports.outside import Clock
 from contextos.errors import InvalidInput, InvalidSettings, Problem
-from contextos.files import read_regular_file
+from contextos.files import read_private_file, read_regular_file
 from contextos.operations.acts.keys import OVERLAP_US, NewKey, overtaken
 from contextos.trust.seal import KEY_BYTES, MAX_KEYS_PER_PURPOSE, PURPOSES, KeyRing
 
@@ -118,6 +118,10 @@ class KeyFiles:
     def verify(self, purpose: str, kid: str, payload: bytes, signature: bytes, *, at_us: int | None = None) -> bool:
         """Return whether the key `kid` is trusted for `purpose` and made this signature before it was retired."""
         return self._current().verify(purpose, kid, payload, signature, at_us=at_us)
+
+    def discloses(self, text: str) -> bool:
+        """Return whether a text, or the JSON of a value, has a private half of these keys in it."""
+        return self._current().discloses(text)
 
     def prepare(self, purpose: str, from_us: int) -> NewKey:
         """Make a key that would replace the one that signs for `purpose`; see `RotatingKeys`."""
@@ -279,10 +283,7 @@ def read_seed(path: Path) -> bytes:
         InvalidSettings: the file is missing, other users can read it, or it holds no key.
     """
     try:
-        if os.stat(path).st_mode & 0o077:
-            detail = f"`{path.name}` can be read by others"
-            raise InvalidSettings(Problem("/keys", "open_key", detail, "run `chmod 600` on it"))
-        raw = bytes.fromhex(read_regular_file(path, MAX_KEY_FILE_BYTES).decode("ascii").strip())
+        raw = bytes.fromhex(read_private_file(path, MAX_KEY_FILE_BYTES, "/keys").decode("ascii").strip())
     except (OSError, ValueError) as error:
         detail = f"`{path.name}` is not a key file: {error}"
         raise InvalidSettings(

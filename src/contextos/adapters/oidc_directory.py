@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.adapters.signed_directory import SignedDirectory
+from contextos.adapters.signed_directory import AskWitness, SignedDirectory
 from contextos.contracts.documents.identities import SIGNED_IN, SealedIdentity
 from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical, digest
@@ -82,10 +82,12 @@ class OidcDirectory(SignedDirectory):
         keys: Keys,
         clock: Clock,
         entropy: Entropy,
+        ask_witness: AskWitness | None = None,
         read_only: bool = False,
     ) -> None:
         self._issuer, self._jwks, self._claims, self._keys, self._clock = issuer, jwks, claims, keys, clock
-        super().__init__(path, signers, stores, keys=keys, clock=clock, entropy=entropy, read_only=read_only)
+        sealing: dict[str, Any] = {"keys": keys, "clock": clock, "entropy": entropy}
+        super().__init__(path, signers, stores, **sealing, ask_witness=ask_witness, read_only=read_only)
 
     async def check(self) -> None:
         """As `SignedDirectory.check`; and refuse several tenants whose users no claim tells apart."""
@@ -204,7 +206,8 @@ class OidcDirectory(SignedDirectory):
     async def held_roles(self, tenant_id: str) -> HeldRoles:
         """Return the roles that a token can give to a user, and those that approvers hold."""
         held = await super().held_roles(tenant_id)
-        return HeldRoles(users=tuple(sorted(set(self._claims.roles.values()))), approvers=held.approvers)
+        of_tokens = {"users": tuple(sorted(set(self._claims.roles.values()))), "requesters": None, "delegations": None}
+        return held.model_copy(update=of_tokens)
 
     async def _user(self, tenant_id: str, tenant: Mapping[str, Any], user_id: str) -> KnownUser | None:
         found = await self._kept(tenant_id, f"user/{user_id}") if tenant else None

@@ -8,10 +8,10 @@ of the deployment, also after a restart. Records name the version of the identit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypedDict
 
 from contextos.adapters.directory import MAX_DIRECTORY_BYTES, FileDirectory, tenants_of
 from contextos.contracts.encoding.codec import loads
@@ -19,11 +19,29 @@ from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.model import MAX_COUNT
 from contextos.contracts.ports.outside import Clock, Entropy, Keys
 from contextos.contracts.ports.storage import Stores
-from contextos.errors import InvalidInput, InvalidSettings, Problem, SignatureInvalid, Unavailable
+from contextos.errors import (
+    Integrity,
+    InvalidInput,
+    InvalidSettings,
+    Problem,
+    SignatureInvalid,
+    StoreRestored,
+    Unavailable,
+)
 from contextos.trust.approvals.people import state_directory
 from contextos.trust.seal import KeyRing, open_sealed, seal
 
 DIRECTORY_TYPE: Final = "application/vnd.contextos.directory+json"
+AskWitness: TypeAlias = Callable[[str], Awaitable[None]]
+
+
+class Sealing(TypedDict):
+    """What a directory seals its versions with, and whom it asks before it writes one."""
+
+    keys: Keys
+    clock: Clock
+    entropy: Entropy
+    ask_witness: AskWitness
 
 
 def sign_directory(tenants: Mapping[str, Any], version: int, private_key: bytes) -> bytes:
@@ -54,7 +72,8 @@ class _LinePorts:
 
 class SignedDirectory(FileDirectory):
     """The `Directory` port over a signed file. `signers` are the raw public keys of who may sign it. Each version is
-    stated in `control` before it is used, and `keys` seal it.
+    stated in `control` before it is used, and `keys` seal it. `ask_witness` is asked about a tenant before anything is
+    written there.
 
     `read_only`: nothing is written, so a new version is compared and not kept.
 
@@ -75,8 +94,10 @@ class SignedDirectory(FileDirectory):
         keys: Keys,
         clock: Clock,
         entropy: Entropy,
+        ask_witness: AskWitness | None = None,
         read_only: bool = False,
     ) -> None:
+        self._ask_witness = ask_witness
         # These keys sign directories alone: the payload type tells a directory from a pack.
         self._signers, self._stores, self._read_only = KeyRing({}, {"pack": tuple(signers)}), stores, read_only
         self._lines = _LinePorts(stores, clock, entropy, keys)
@@ -96,12 +117,19 @@ class SignedDirectory(FileDirectory):
         if tenant_id not in tenants:
             return {}
         version, content = self._version, self._digest
-        newest = await state_directory(self._lines, tenant_id, version, content, write=not self._read_only)
+        found_tenant: dict[str, Any] = tenants[tenant_id]
+        listed = found_tenant["approvers"]
+        try:
+            if self._ask_witness is not None and not self._read_only:
+                await self._ask_witness(tenant_id)
+            newest = await state_directory(self._lines, tenant_id, version, content, listed, write=not self._read_only)
+        except (StoreRestored, Integrity):
+            # Nothing is written until an operator records the restore, whom this version lists.
+            newest = await state_directory(self._lines, tenant_id, version, content, listed, write=False)
         if version < newest[0]:
             raise _unavailable(f"it has the version {version}, and version {newest[0]} was used before")
         if version == newest[0] and content != newest[1]:
             raise _unavailable(f"version {version} was used before with another content")
-        found_tenant: dict[str, Any] = tenants[tenant_id]
         return found_tenant
 
     def _read(self, raw: bytes) -> dict[str, dict[str, Any]]:

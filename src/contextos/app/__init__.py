@@ -1,4 +1,4 @@
-"""The composition root: builds a running `App` from `Settings`. No other package builds implementations of ports.
+"""The composition root: builds a running `App` from `Settings`, and alone says which ports a workspace has.
 
 A workspace is a directory with `contextos.toml`, which names everything that is used; nothing is discovered. A program
 can bring ports of its own (`opening.open`). Ports and settings whose names begin with `unsafe_` are development
@@ -7,6 +7,8 @@ stand-ins, and every record made under one names it.
 Invariants, with the tests that prove them:
 
 - Records name the stand-ins in use; none is used in the profile `service`. `tests/attacks/test_e29_ports_in_use.py`
+- A store that lacks what its witness has is not opened for a program, and no run of it is driven.
+  `tests/attacks/test_g75_a_program_over_a_store_that_was_put_back.py`
 - What was opened is closed, also after an error. `tests/unit/app/test_opening.py`
 """
 

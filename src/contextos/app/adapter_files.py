@@ -22,7 +22,8 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.jcs import digest as digest_of
 from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.files import read_regular_file, replace_file
-from contextos.settings import MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings, is_adapter_file
+from contextos.port_settings.adapters import is_adapter_file
+from contextos.settings import MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
 
 _BLOCK: Final = re.compile(r"^\[\[adapters\]\][^\S\n]*\n(?:(?!\[).*(?:\n|\Z))*", re.MULTILINE)
 _DIGEST: Final = re.compile(r'^digest[ \t]*=[ \t]*"[^"\n]*"', re.MULTILINE)
@@ -107,13 +108,15 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
         detail = "it is no `.json` file of the workspace"
         raise InvalidInput(Problem("", "outside_root", detail, "move it there, for example into `adapters`"))
     path = place.relative_to(root).as_posix()
-    [adapter] = load_adapter_file(path, None, root=root).adapters
+    settings = Settings.read(workspace)
+    names = {one.path: next(iter(one.tenants.values()), None) for one in settings.adapters}
+    [adapter] = load_adapter_file(path, None, root=root, names=names.get(path)).adapters
     digest = digest_of(read_regular_file(place, MAX_BYTES))
-    load_adapter_file(path, digest, root=root)
-    own_id, settings = adapter.describe().adapter_id, Settings.read(workspace)
+    load_adapter_file(path, digest, root=root, names=names.get(path))
+    own_id = adapter.describe().adapter_id
     for other in settings.adapters:
         if is_adapter_file(other) and other.path != path:
-            [there] = load_adapter_file(other.path, None, root=root).adapters
+            [there] = load_adapter_file(other.path, None, root=root, names=names[other.path]).adapters
             if there.describe().adapter_id == own_id:
                 detail = f"`{other.path[:200]}` has the id `{own_id}` too"
                 raise InvalidInput(Problem("/definition/adapter_id", "duplicate", detail, "give it another id"))

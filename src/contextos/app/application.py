@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.action.foreign_code import describe_adapter
 from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
-from contextos.app.bearer import BearerTokens, tokens_bound_to
-from contextos.app.browser_logins import BrowserLogins, browser_logins_of
+from contextos.app.configuration import Configuration, log_found
+from contextos.app.engines import local_engine, worker_engine
+from contextos.app.logins.bearer import BearerTokens, tokens_bound_to
+from contextos.app.logins.browser_logins import BrowserLogins, browser_logins_of
 from contextos.application.approvals import ApprovalQuestions
 from contextos.application.artifacts import PublishedArtifacts
 from contextos.application.cancels import Cancels
@@ -26,7 +28,6 @@ from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.run import RuntimeHints
-from contextos.contracts.ports.claims import ClaimLimits
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Stores
 from contextos.contracts.trace import TraceContext
@@ -34,15 +35,14 @@ from contextos.control.artifacts import MODELS, PACK_TYPE
 from contextos.engine.event_delivery import EventDelivery
 from contextos.engine.failure_tracker import OnFailure
 from contextos.engine.lease_owner import LeasedOwner, Owner
-from contextos.engine.local import EngineLimits, LocalEngine
+from contextos.engine.local import LocalEngine
 from contextos.engine.resume import PATIENCE_S, drive_due_runs
 from contextos.engine.run_watch import RunWatch
-from contextos.engine.sweeper import PublishHeads
-from contextos.errors import InvalidArtifact, Problem
+from contextos.errors import InvalidArtifact, InvalidSettings, Problem
 from contextos.files import read_regular_file
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import initialise_tenant, publish_artifact
-from contextos.operations.deployment import Deployment, DrivenRun, due_runs
+from contextos.operations.deployment import Deployment, DrivenRun
 from contextos.operations.gate.gate import Gate
 from contextos.operations.gate.opening import only, open_session
 from contextos.operations.witness import WitnessPublisher
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from contextos.packs.expansion import Expansion
 
 MAX_ARTIFACT_BYTES: Final = 8 << 20
+_LOG: Final = logging.getLogger("contextos.app")
 
 
 @dataclass(slots=True)
@@ -64,7 +65,9 @@ class App:
 
     `engine` drives due runs in this process once it is started; `contextos.open` starts and stops it. `keys` are the
     keys of the runtime. `stores` is the storage of all tenants. `owned` are adapters that `close` closes. `delivery`
-    calls the handlers of `on`; `contextos.open` stops it. `watch` tells readers of streams what happens to runs.
+    calls the handlers of `on`; `contextos.open` stops it. `shared_credentials` are the ids of the adapters whose
+    credentials serve every tenant, as the settings say. `configuration` finds what cannot be in force. `watch`
+    tells readers of streams what happens to runs.
     """
 
     settings: Settings
@@ -77,6 +80,11 @@ class App:
     watch: RunWatch
     owned: tuple[Any, ...] = ()
     delivery: EventDelivery = field(default_factory=EventDelivery)
+    shared_credentials: tuple[str, ...] = ()
+    configuration: Configuration = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.configuration = Configuration(self.settings, self.deployment, self.listed_tenants)
 
     async def gate(
         self,
@@ -114,17 +122,27 @@ class App:
             trace=trace,
         )
 
+    @property
+    def lacks_witness(self) -> bool:
+        """Whether this is a service without a witness: a cut end of its streams is found by nobody."""
+        return self.settings.profile == "service" and self.witness_publisher is None
+
+    def listed_tenants(self) -> tuple[str, ...] | None:
+        """Return the tenants that the directory lists, sorted, or None: the port does not ask for a list."""
+        listed = getattr(self.deployment.ports.directory, "tenants", None)
+        return None if listed is None else tuple(sorted(listed()))
+
     def tenants(self) -> tuple[str, ...]:
         """Return the tenants that the directory lists, sorted.
 
         Raises:
             InvalidSettings: the directory has no method `tenants`, which the port does not ask for.
         """
-        listed = getattr(self.deployment.ports.directory, "tenants", None)
+        listed = self.listed_tenants()
         if listed is None:
             detail = "the directory lists no tenants, so nothing can be done in each of them"
             raise invalid_setting("/directory", "no_tenants", detail, "give it a method `tenants`, or name one tenant")
-        return tuple(sorted(listed()))
+        return listed
 
     async def sign_in(self, tenant_id: str, token: str, *, agent_id: str, session: str = "") -> SignedIn:
         """Verify the OIDC token of a user, who delegates to the agent `agent_id`; the directory knows the user until it
@@ -186,31 +204,8 @@ class App:
         lives, so that they take over what a killed one was driving, and publishes heads to the witness.
         `on_failure` is called when a run cannot be driven; the log has it too.
         """
-        driving, clock = self.settings.driving, self.deployment.ports.clock
-        max_drives = driving.max_drives if drives else 0
-        if isinstance(self.owner, Owner):
-            limits_here = EngineLimits(max_drives=max_drives, max_drives_per_tenant=driving.max_drives_per_tenant)
-            return local_engine(self.deployment, self.witness_publisher, limits_here, on_failure)
-        from contextos.engine.shared import SharedEngine, SharedLimits
-        from contextos.store.postgres.claims import PostgresClaims
-
-        limits = ClaimLimits(
-            per_tenant=driving.max_drives_per_tenant,
-            per_tenant_in_all=driving.max_drives_per_tenant_in_all,
-            rate_per_tenant=driving.rate_per_tenant,
-            rate_period_ms=driving.rate_period_ms,
-        )
-        return SharedEngine(
-            self.deployment.advance,
-            self.stores,
-            clock,
-            PostgresClaims(self.settings.store, self.owner.id, clock, limits),
-            on_dead=self.owner.set_dead,
-            witness=_publisher(self.deployment, self.witness_publisher),
-            heartbeat=self.deployment.send_heartbeats,
-            limits=SharedLimits(max_drives=max_drives, claims=limits),
-            on_failure=on_failure,
-        )
+        of_app = (self.deployment, self.settings, self.owner, self.witness_publisher)
+        return worker_engine(*of_app, on_failure, drives=drives)
 
     @property
     def runs(self) -> Runs:
@@ -282,19 +277,22 @@ class App:
         await publish_artifact(self.deployment, tenant, envelope, by=by)
         return tenant
 
-    async def install(self, pack: DeclaredPack, *, by: Actor) -> list[str]:
+    async def install(self, pack: DeclaredPack, *, by: Actor, keep: bool = False) -> list[str]:
         """Sign the expansion of a declared pack with the runtime's own key, publish it, and pin it for its intents.
 
         For development, and wherever the runtime holds the key for packs. In the profile `service` it signs none: the
         author does (`contextos pack sign`). The adapters of the pack are those that the deployment was opened with.
-        Returns what was done, as sentences; a repeated call does nothing.
+        The pins of other versions of it end, unless `keep` keeps them beside it; the log says what requests can still
+        choose. Returns what was done, as sentences; a repeated call does nothing.
 
         Raises:
-            InvalidArtifact: the deployment has not the pack's tools, lint refuses the pack, or its version has other
-                content already.
+            InvalidArtifact: the deployment has not the pack's tools, lint refuses the pack with all that the deployment
+                knows, or its version has other content already.
             InvalidSettings: the runtime holds no key for packs, or is a `service`.
             ApprovalRefused: the actor is not proved, or has not the roles `publisher` and `policy_admin`.
         """
+        from contextos.packs.checking import require_lint
+
         tenant = pack.expansion.pack.pack_meta.tenant
         here = self.deployment.ports.adapters(tenant)
         for adapter in pack.adapters:
@@ -303,7 +301,11 @@ class App:
                 detail = f"this deployment has no adapter `{told.adapter_id}` with the tools of the pack"
                 remedy = "give it to `contextos.open` in `adapters`, or name it in the settings"
                 raise InvalidArtifact(Problem("/tooling_layer/adapter_registry", "no_such_adapter", detail, remedy))
-        return await initialise_tenant(self.deployment, tenant, [self._signed(pack.expansion)], (), by=by)
+        signed = [self._signed(pack.expansion)]
+        await require_lint(self.deployment, tenant, signed, declared=[pack.expansion], keep=keep)
+        done = await initialise_tenant(self.deployment, tenant, signed, (), by=by, keep=keep)
+        await self._log_in_force(tenant, done)
+        return done
 
     def tenant_named(self, envelope: dict[str, Any]) -> str | None:
         """Return the tenant that a signed artifact names, or None for the platform. Raises `SignatureInvalid`."""
@@ -312,32 +314,46 @@ class App:
         tenant = stated.get("tenant") if isinstance(stated, dict) else None
         return tenant if isinstance(tenant, str) else None
 
-    async def initialise(self, tenant_id: str, *, by: Actor) -> list[str]:
+    async def initialise(self, tenant_id: str, *, by: Actor, keep: bool = False) -> list[str]:
         """Publish the artifacts of the workspace in a tenant, put the policies of the settings in force, and pin the
         packs.
 
         Artifacts are signed (`*.json`), or short forms of packs (`*.yaml`), whose expansions for the tools of the
         deployment the runtime's own key signs. In the profile `service` it signs none: what a short form expands to is
         among the signed artifacts. Returns what was done, as sentences. What is done already is left out, so a repeated
-        call does nothing. Policies that are in force are never changed here.
+        call does nothing. Policies that are in force are never changed here. Of each pack the newest version is pinned,
+        and the pins of its other versions end, unless `keep` keeps them beside it.
 
         Raises:
-            InvalidArtifact: lint refuses a pack, a policy bundle or a catalog.
-            InvalidSettings: other policies are in force than the settings name; or the runtime holds no key to sign a
-                short form, or is a `service`.
+            InvalidArtifact: lint refuses a pack, a policy bundle or a catalog with all that the deployment knows, and
+                nothing was published.
+            InvalidSettings: the settings name what is not there, or other policies are in force than they name; or the
+                runtime holds no key to sign a short form, or is a `service`.
             SignatureInvalid: no trusted key signed an artifact.
             ApprovalRefused: the actor is not proved, or has not the roles `publisher` and `policy_admin`.
         """
+        from contextos.packs.checking import require_lint
+
         settings = self.settings
+        if problems := tuple(self.configuration.of_settings()):
+            raise InvalidSettings(*problems)
         signed = self._artifact_paths("*.json")
         envelopes = [loads(_read_artifact(path), max_bytes=MAX_ARTIFACT_BYTES) for path in signed]
         named = [one for one in envelopes if self.tenant_named(one) in (None, tenant_id)]
         authored = {open_sealed(one, self.keys, "pack", MODELS) for one in named}
         declared = self._declared(tenant_id)
         named += [self._signed(one) for one in declared if canonical(one.document) not in authored]
-        done = await initialise_tenant(self.deployment, tenant_id, named, settings.policies or (), by=by)
+        policies = settings.policies or ()
+        await require_lint(self.deployment, tenant_id, named, declared=declared, policies=policies, keep=keep)
+        done = await initialise_tenant(self.deployment, tenant_id, named, policies, by=by, keep=keep)
+        await self._log_in_force(tenant_id, done)
         await self.check_policies()
         return done
+
+    async def _log_in_force(self, tenant_id: str, done: Sequence[str]) -> None:
+        """Log what the command line says after an act: what cannot match now, and what stays choosable beside a pin."""
+        if done:
+            log_found(await self.configuration.of_tenant(tenant_id))
 
     def _artifact_paths(self, pattern: str) -> list[Path]:
         settings = self.settings
@@ -414,32 +430,3 @@ def _read_artifact(path: Path) -> bytes:
     except OSError as error:
         detail = f"`{path.name}` cannot be read: {(error.strerror or str(error)).lower()}"
         raise invalid_setting("/packs", "unreadable", detail, "correct or remove the file") from None
-
-
-def local_engine(
-    deployment: Deployment,
-    witness_publisher: WitnessPublisher | None,
-    limits: EngineLimits | None = None,
-    on_failure: OnFailure | None = None,
-) -> LocalEngine:
-    """Return an engine that drives the due runs of a deployment in this process."""
-    return LocalEngine(
-        deployment.advance,
-        deployment.ports.stores,
-        deployment.ports.clock,
-        orphans=partial(due_runs, deployment),
-        witness=_publisher(deployment, witness_publisher),
-        heartbeat=deployment.send_heartbeats,
-        limits=limits,
-        on_failure=on_failure,
-    )
-
-
-def _publisher(deployment: Deployment, witness_publisher: WitnessPublisher | None) -> PublishHeads | None:
-    return partial(publish_heads, witness_publisher, deployment) if witness_publisher else None
-
-
-async def publish_heads(witness_publisher: WitnessPublisher, deployment: Deployment) -> None:
-    """Publish the heads of the tenants that were active lately to the witness. Raises as `WitnessPublisher.publish`."""
-    await witness_publisher.publish(deployment.tenants())
-    deployment.heads_published()

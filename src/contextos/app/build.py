@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from contextos import __version__
 from contextos.action.breaker import CircuitBreakers
-from contextos.adapters.code import SourceCode
+from contextos.adapters.code import SourceCode, stated_by
 from contextos.adapters.encrypted_keys import Pkcs8Files
 from contextos.adapters.function.adapter import log_fault
 from contextos.adapters.key_files import KeyFiles
-from contextos.app.application import App, local_engine
+from contextos.adapters.signed_directory import Sealing
+from contextos.app.application import App
+from contextos.app.engines import ask_witness, local_engine
+from contextos.app.foreign_adapters import TenantAdapters
 from contextos.app.given import (
     GivenPorts,
     SystemEntropy,
@@ -38,7 +42,7 @@ from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.engine.run_watch import RunWatch
 from contextos.operations.deployment import Deployment, DeploymentConfig
-from contextos.operations.ports import Ports
+from contextos.operations.ports import Ports, no_witness
 from contextos.operations.witness import WitnessPublisher
 from contextos.settings import Settings, check_settings, is_postgres_url
 from contextos.slots.steps import ArtifactSlots
@@ -108,8 +112,15 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         on_failure.callback(stores.close)
         on_failure.callback(owner.close)
         directory, entropy = given.directory, SystemEntropy()
+        publisher = WitnessPublisher(stores, witness, keys, clock, entropy, place) if witness else None
+        asked = partial(ask_witness, publisher) if publisher else no_witness
         if directory is None:
-            directory = await directory_of(settings, stores, keys, clock, entropy, read_only=read_only)
+            sealing: Sealing = {"keys": keys, "clock": clock, "entropy": entropy, "ask_witness": asked}
+            directory = await directory_of(settings, stores, sealing, read_only=read_only)
+        code = SourceCode(*loaded)
+        of_tenants = TenantAdapters(settings, loaded, adapters, code, directory)
+        owned.append(of_tenants)
+        on_failure.callback(of_tenants.close)
         watch = RunWatch(stores, keys)
         ports = Ports(
             stores=watch.watched(),
@@ -119,8 +130,8 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
             directory=directory,
             attachments=attachments_of(settings),
             slots=lambda tenant_id: ArtifactSlots(stores.artifacts(tenant_id), stores.artifacts(tenant_id), clock),
-            adapters=lambda _tenant: adapters,
-            code=SourceCode(*loaded),
+            adapters=of_tenants,
+            code=code,
             estimator=BytesDiv4(),
             pause=_pause,
             owner=owner.id,
@@ -132,13 +143,14 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
             report_fault=log_fault,
             approval_logins=approval_logins_of(settings, clock),
             telemetry=telemetry,
+            ask_witness=asked,
         )
-        breakers = CircuitBreakers(settings.pressure, threading.Lock())
-        deployment = Deployment(ports=ports, config=_config(settings, unsafe), breakers=breakers)
-        publisher = WitnessPublisher(stores, witness, keys, clock, entropy, place) if witness else None
+        config = _config(settings, unsafe, stated_by(in_use))
+        deployment = Deployment(ports, config, breakers=CircuitBreakers(settings.pressure, threading.Lock()))
         on_failure.pop_all()
     engine = local_engine(deployment, publisher)
-    return App(settings, deployment, stores, owner, engine, keys, publisher, watch, tuple(owned))
+    of_app = (settings, deployment, stores, owner, engine, keys, publisher, watch, tuple(owned))
+    return App(*of_app, shared_credentials=of_tenants.shared)
 
 
 def has_store(settings: Settings) -> bool:
@@ -159,18 +171,20 @@ async def _pause(duration_us: int) -> None:
     await asyncio.sleep(duration_us / 1e6)
 
 
-def _config(settings: Settings, unsafe: tuple[str, ...]) -> DeploymentConfig:
+def _config(settings: Settings, unsafe: tuple[str, ...], stated: tuple[str, ...]) -> DeploymentConfig:
     return DeploymentConfig(
         limits=settings.limits,
         runtime_version=__version__,
         profile=settings.profile,
         unsafe=unsafe,
+        unsafe_stated_by=stated,
         allow_unsigned="unsafe_unsigned_packs" in unsafe,
         lease_ttl_us=settings.lease_ttl_s * 1_000_000,
         heartbeat_ttl_us=settings.heartbeat_ttl_s * 1_000_000,
         observed_packs=frozenset(settings.observed_packs),
         egress=settings.egress,
         redaction=settings.redaction,
+        pressure=settings.pressure,
     )
 
 

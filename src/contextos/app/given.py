@@ -2,7 +2,8 @@
 
 A port that is a development stand-in has an attribute `unsafe`, a tuple of `unsafe_…` names. A deployment with such a
 port is refused unless the settings name it or the program opens it with `dev=True`; in the profile `service` always.
-Records name the stand-ins in use, whatever the settings name.
+Records name the stand-ins in use, whatever the settings name, and the classes of somebody else that say themselves
+whether they are one.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from contextos.adapters.directory import FileDirectory
 from contextos.adapters.function.loading import LoadedAdapters, load_function_adapters
 from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import ClaimNames, OidcDirectory
-from contextos.adapters.signed_directory import SignedDirectory
+from contextos.adapters.signed_directory import Sealing, SignedDirectory
 from contextos.app.foreign_adapters import load_adapter_file
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.contracts.ports.credentials import Credentials
-from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Entropy, Keys, Witness
+from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Keys, Witness
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.storage import Stores
 from contextos.engine.lease_owner import LeasedOwner, Owner
@@ -36,6 +37,7 @@ from contextos.files import read_regular_file
 from contextos.operations.ports import ApprovalLogins, RunTelemetry
 from contextos.operations.witness import witness_place
 from contextos.port_settings import OidcDirectorySetting, Pkcs8KeysSetting, RemoteKeysSetting, SignedDirectorySetting
+from contextos.port_settings.adapters import is_adapter_file
 from contextos.port_settings.witness import is_sink_url
 from contextos.settings import (
     NO_WITNESS,
@@ -44,7 +46,6 @@ from contextos.settings import (
     Settings,
     has_default_witness,
     invalid_setting,
-    is_adapter_file,
     is_postgres_url,
 )
 from contextos.store.shared.clock import SystemClock
@@ -167,25 +168,21 @@ def kind_of_directory(settings: Settings) -> type[FileDirectory]:
     return FileDirectory if isinstance(settings.directory, str) else SignedDirectory
 
 
-async def directory_of(
-    settings: Settings, stores: Stores, keys: Keys, clock: Clock, entropy: Entropy, *, read_only: bool
-) -> Directory:
+async def directory_of(settings: Settings, stores: Stores, sealing: Sealing, *, read_only: bool) -> Directory:
     """Return the directory that the settings name. Raises `InvalidSettings`."""
     named, root = settings.directory, settings.workspace
     if isinstance(named, str):
         return FileDirectory(root / named)
     signers = [bytes.fromhex(one) for one in named.signers]
     if isinstance(named, SignedDirectorySetting):
-        directory = SignedDirectory(
-            root / named.path, signers, stores, keys=keys, clock=clock, entropy=entropy, read_only=read_only
-        )
+        directory = SignedDirectory(root / named.path, signers, stores, **sealing, read_only=read_only)
     else:
         directory = OidcDirectory(
             root / named.path,
             signers,
             stores,
             issuer=named.trusted(),
-            jwks=_jwks(named, root, clock),
+            jwks=_jwks(named, root, sealing["clock"]),
             claims=ClaimNames(
                 user_claim=named.user_claim,
                 roles_claim=named.roles_claim,
@@ -196,9 +193,7 @@ async def directory_of(
                 tenant_claim=named.tenant_claim,
                 agent_claim=named.agent_claim,
             ),
-            keys=keys,
-            clock=clock,
-            entropy=entropy,
+            **sealing,
             read_only=read_only,
         )
     await directory.check()
@@ -324,7 +319,7 @@ def adapters_of(settings: Settings) -> list[LoadedAdapters]:
     """Load the adapters that the settings name. Raises `InvalidSettings`."""
     root = settings.workspace
     return [
-        load_adapter_file(one.path, one.digest, root=root)
+        load_adapter_file(one.path, one.digest, root=root, names=next(iter(one.tenants.values()), None))
         if is_adapter_file(one)
         else load_function_adapters(one.path, one.digest, root=root, workspace=root, files=one.files)
         for one in settings.adapters

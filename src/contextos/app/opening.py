@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 from contextos.adapters.loop_thread import BothContexts
-from contextos.app.application import App, publish_heads
+from contextos.app.application import App
 from contextos.app.build import open_app
+from contextos.app.configuration import log_found
+from contextos.app.engines import publish_heads
 from contextos.app.given import GivenPorts
 from contextos.app.outbox import begin_outboxes
 from contextos.contracts.ports.credentials import Credentials
@@ -45,14 +47,16 @@ def open(
     receives each run that ends here. `dev` allows development stand-ins that the settings do not name; records name
     each of them, and the profile `service` has none.
 
-    On entering, the engine starts and drives what is due, and notices are sent to the destinations of the settings
-    (`outbox`). On leaving, also after an error, it stops, the heads are
-    published to the witness, and everything that was opened is closed.
+    On entering, the witness is asked about each tenant that the directory lists, and about any other before its first
+    run is driven. Then the engine starts and drives what is due, and notices are sent to the destinations of the
+    settings (`outbox`). On leaving, also after an error, it stops, the heads are published to the witness, and
+    everything that was opened is closed.
 
     Raises (on entering):
         InvalidSettings: a setting, a port, a key or an adapter is invalid or not allowed here, or the store has other
             policies in force than the settings name.
-        Integrity: what is active in a tenant was changed past the runtime.
+        Integrity: what is active in a tenant was changed past the runtime; or the streams of a tenant lack what their
+            witness has, as after a backup was put back that nobody recorded with `contextos store restored`.
         StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
         Unavailable: the store does not answer.
     """
@@ -80,6 +84,11 @@ class Opening(BothContexts[App]):
             settings = settings if isinstance(settings, Settings) else Settings.read(Path(settings))
             app = await open_app(settings, self._given)
             self._close_later(app, on_failure)
+            if app.lacks_witness:
+                _LOG.warning("service without a witness")
+            for tenant_id in app.listed_tenants() or ():
+                await app.deployment.ports.ask_witness(tenant_id)
+            await _warn_of_configuration(app)
             app.engine = app.worker()
             await app.engine.start()
             on_failure.push_async_callback(app.engine.stop)
@@ -110,6 +119,12 @@ class Opening(BothContexts[App]):
             await app.engine.stop()
             if app.witness_publisher is not None:
                 await _publish(app)
+
+
+async def _warn_of_configuration(app: App) -> None:
+    """Log what is configured and cannot be in force. A directory that does not answer now stops nothing."""
+    with suppress(Unavailable):
+        log_found(await app.configuration.check())
 
 
 async def _publish(app: App) -> None:

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Never
 
 from contextos.contracts.encoding.jcs import canonical
-from contextos.errors import InvalidInput, Problem
+from contextos.errors import ApprovalRefused, InvalidInput, Problem
 from contextos.operations.acts.act import Actor
 from contextos.operations.deployment import Deployment
 from contextos.operations.signing import SignStatement
 from contextos.trust.approvals.acts import ACT_TYP
-from contextos.trust.identity.jws import signing_input, unverified_payload
+from contextos.trust.identity.jws import signing_input, unverified_payload, unverified_time
 
 MAX_STATED_S: Final = 900
-"""How long a statement that says its own time can be signed, in seconds."""
+"""How long a statement that says its own time can be signed, and a token be sent after it was signed, in seconds."""
 MAX_AHEAD_S: Final = 60
-"""How far the clock of who states it can be ahead, in seconds."""
+"""How far the clock of who states or signs it can be ahead, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,12 @@ class ActStatement:
         """The act as a JSON object."""
         return dict(self._act)
 
-    def signing_input(self, kid: str) -> bytes:
+    def signing_input(self, kid: str, signed_at_s: int) -> bytes:
         """Return the bytes to sign with the person's Ed25519 key `kid`. The token is these, a dot, and the signature in
-        Base64url without padding.
+        Base64url without padding. `signed_at_s` is the time of signing, in Unix seconds: the token counts for
+        `MAX_STATED_S` from then.
         """
-        return signing_input(kid, self.typ, self._act)
+        return signing_input(kid, self.typ, self._act, signed_at_s)
 
 
 class _Stated(Exception):
@@ -68,7 +69,8 @@ class _Reader(Actor):
 class _Signer(Actor):
     """An actor who signed elsewhere. A statement that they did not sign gets a token that is none."""
 
-    tokens: tuple[str, ...] = ()
+    app: Deployment
+    tokens: tuple[str, ...]
 
     def sign(self, statements: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         if len(self.tokens) != len(statements):
@@ -76,7 +78,7 @@ class _Signer(Actor):
             remedy = "sign each statement of the act as it is now"
             raise InvalidInput(Problem("/tokens", "other_statements", detail, remedy))
         by_statement = {canonical(unverified_payload(one)): one for one in self.tokens}
-        return [{"kind": "jws", "token": by_statement.get(canonical(one), "")} for one in statements]
+        return [_presented(self.app, by_statement.get(canonical(one), "")) for one in statements]
 
 
 def _unsigned(_statement: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -112,18 +114,32 @@ async def statement_of(act: Callable[[SignStatement], Awaitable[object]], typ: s
     raise AssertionError("an act is signed before it is done")
 
 
-def signed_with(token: str) -> SignStatement:
-    """Return the function that signs one statement with a token (a compact JWS) which the person made before."""
-    return lambda _said: {"kind": "jws", "token": token}
+def signed_with(app: Deployment, token: str) -> SignStatement:
+    """Return the function that signs one statement with a token (a compact JWS) which the person made before. Raises
+    `ApprovalRefused` as `signed_elsewhere`.
+    """
+    return lambda _said: _presented(app, token)
 
 
-def signed_elsewhere(actor_id: str, tokens: Sequence[str]) -> Actor:
+def signed_elsewhere(app: Deployment, actor_id: str, tokens: Sequence[str]) -> Actor:
     """Return the actor who signed elsewhere: a compact JWS for each statement of the act, in any order.
 
-    An act by them raises `ApprovalRefused` (`assertion_invalid`) for a statement that none of the tokens signs, and
+    An act by them raises `ApprovalRefused` for a statement that none of the tokens signs or a token that says no time
+    (`assertion_invalid`), and for one that was not signed in the last `MAX_STATED_S` (`assertion_expired`), and
     `InvalidInput` if there is another number of them.
     """
-    return _Signer(actor_id, _unsigned, tuple(tokens))
+    return _Signer(actor_id, _unsigned, app, tuple(tokens))
+
+
+def _presented(app: Deployment, token: str) -> Mapping[str, Any]:
+    """A token as the proof of an act. Who carries tokens could keep one, and send it at a moment of their choice."""
+    signed_at_s = unverified_time(token)
+    if unverified_payload(token) is not None and signed_at_s is None:
+        raise ApprovalRefused("assertion_invalid", "the token does not say when it was signed (`iat` of its header)")
+    if signed_at_s is not None and not _is_recent(app, signed_at_s * 1_000_000):
+        detail = f"the act was not signed in the last {MAX_STATED_S} s; ask for the statement again"
+        raise ApprovalRefused("assertion_expired", detail)
+    return {"kind": "jws", "token": token}
 
 
 def check_stated_at(app: Deployment, at_us: int) -> None:
@@ -131,7 +147,10 @@ def check_stated_at(app: Deployment, at_us: int) -> None:
 
     For an act that says its own time: it is signed later than it was stated, and nobody dates it as they like.
     """
-    age_us = app.ports.clock.now_us() - at_us
-    if not -MAX_AHEAD_S * 1_000_000 <= age_us <= MAX_STATED_S * 1_000_000:
+    if not _is_recent(app, at_us):
         detail = f"the act was not stated in the last {MAX_STATED_S} s"
         raise InvalidInput(Problem("/at_us", "not_now", detail, "ask for the statement again"))
+
+
+def _is_recent(app: Deployment, at_us: int) -> bool:
+    return -MAX_AHEAD_S * 1_000_000 <= app.ports.clock.now_us() - at_us <= MAX_STATED_S * 1_000_000

@@ -314,7 +314,7 @@ class ApprovalQuestions:
             Conflict: another process changed the run at the same moment; look at it again.
         """
         run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
-        by = signed_elsewhere(actor_id, [token])
+        by = signed_elsewhere(self._deployment, actor_id, [token])
         await reask_question(self._deployment, tenant_id, run_id, by=by, reason=reason)
         return await self._deployment.view(tenant_id, run_id)
 

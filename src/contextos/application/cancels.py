@@ -39,5 +39,5 @@ class Cancels:
         """
         run_id = await run_named(self._deployment.ports.stores.tenant(tenant_id), name)
         return await request_cancel(
-            self._deployment, tenant_id, run_id, by=signed_elsewhere(actor_id, [token]), reason=reason
+            self._deployment, tenant_id, run_id, by=signed_elsewhere(self._deployment, actor_id, [token]), reason=reason
         )

@@ -34,4 +34,4 @@ class Settlements:
         """
         app = self._deployment
         run_id = await run_named(app.ports.stores.tenant(tenant_id), name)
-        await settle_effect(app, tenant_id, run_id, settlement, vouch=signed_with(token))
+        await settle_effect(app, tenant_id, run_id, settlement, vouch=signed_with(app, token))

@@ -2,10 +2,11 @@
 
 The cursor of a subscriber is a document in the store, and it moves after the handler has returned. So an event whose
 handler was interrupted by a crash is delivered again, by this process or by another one. A handler that fails is tried
-again after waits that grow, and holds back only the later events of the same run. A subscriber with `max_attempts`
-gives an event up after so many failures: it is then an `UndeliveredEvent`, and the later ones of its run follow. Of the
-processes that share a name one delivers at a time: it holds a lease in the same document, and each move of the cursor
-is a compare-and-set on it.
+again after waits that grow, and holds back only the later events of the same run. A subscriber that does not answer
+(`Unavailable`, `LostReply`) is asked every few seconds whether it is back, and then gets at once all that waits. One
+that is gone (`DestinationGone`) is never called again. A subscriber with `max_attempts` gives an event up after so many
+failures: it is then an `UndeliveredEvent`, and the later ones of its run follow. Of the processes that share a name one
+delivers at a time: it holds a lease in the same document, and each move of the cursor is a compare-and-set on it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,16 @@ from contextos.contracts.documents.subscriptions import (
 from contextos.contracts.facts import nearest_name
 from contextos.contracts.journal import CONTROL, INDEX, Batch, Entry, Write
 from contextos.contracts.ports.storage import Store
-from contextos.errors import Conflict, Integrity, InvalidInput, NotFound, Problem
+from contextos.errors import (
+    Conflict,
+    DestinationGone,
+    Integrity,
+    InvalidInput,
+    LostReply,
+    NotFound,
+    Problem,
+    Unavailable,
+)
 from contextos.operations.dead_letters import MAX_DETAIL_CHARS
 from contextos.operations.deployment import Deployment
 from contextos.queries.checked_run import read_checked
@@ -46,6 +56,8 @@ LEASE_US: Final = 60_000_000
 """How long a process that delivers is waited for after its last sign of life."""
 FIRST_RETRY_US: Final = 1_000_000
 MAX_RETRY_US: Final = 300_000_000
+PROBE_US: Final = 2_000_000
+"""How often a subscriber that does not answer is asked whether it is back. It counts as no attempt."""
 MAX_HELD_RUNS: Final = 1000
 """Runs of one subscriber that can wait for another try. With one more, no new event is delivered until one succeeds."""
 _MAX_NAME_CHARS: Final = 128
@@ -65,6 +77,9 @@ class Subscriber:
     handler: Handler
     max_attempts: int = 0
     _stored: StoredDocument[Subscription] | None = None
+    _is_away: bool = True
+    _is_back: bool = False
+    _probe_at_us: int = 0
 
     def __post_init__(self) -> None:
         _check(self.name, self.events, self.handler)
@@ -103,7 +118,7 @@ class Subscriber:
             Unavailable: the store does not answer; call again.
         """
         try:
-            if not await self._holds_lease():
+            if not await self._holds_lease() or self._body.ended:
                 return EVENT_POLL_US
             await self._retry_held()
             while await self._deliver_page():
@@ -114,11 +129,17 @@ class Subscriber:
         return EVENT_POLL_US
 
     def delivered(self, run_id: str, sequence: int) -> bool:
-        """Return whether this process delivers, and the event of a run with this number was delivered or given up."""
+        """Return whether this process delivers, something is still delivered, and the event of a run with this number
+        was delivered or given up.
+        """
         if self._stored is None:
             return False
         body = self._stored.body
-        return sequence <= number_of(body.cursor) and all(one.run != run_id for one in body.held)
+        return not body.ended and sequence <= number_of(body.cursor) and all(one.run != run_id for one in body.held)
+
+    async def end(self, fault: DestinationGone, *others: Write) -> None:
+        """Deliver nothing any more, in any process. Raises `Conflict` if another process delivers."""
+        await self._write(replace(self._body, ended=str(fault)[:MAX_DETAIL_CHARS]), *others)
 
     async def release(self) -> None:
         """Let another process deliver at once. Raises `Unavailable`; another process then waits for the lease."""
@@ -159,6 +180,9 @@ class Subscriber:
                 return False
             fault = await self._fault(event)
             passed, given_up = replace(self._body, cursor=event.cursor), self._given_up(event, fault, 1)
+            if isinstance(fault, DestinationGone):
+                await self.end(fault, *given_up)
+                return False
             if fault is not None and not given_up:
                 passed = replace(passed, held=(*passed.held, self._held(event.run_id, event.sequence, 1)))
                 held.add(event.run_id)
@@ -176,13 +200,19 @@ class Subscriber:
             raise Integrity(f"{detail}; verify the tenant, and subscribe under another name") from None
 
     async def _retry_held(self) -> None:
-        """Deliver the events of held runs whose time has come, each run in order until one fails."""
+        """Deliver the events of held runs whose time has come, each run in order until one fails. A subscriber that is
+        back gets those of all.
+        """
         now_us = self.deployment.ports.clock.now_us()
+        if self._is_away and self._body.held and now_us >= self._probe_at_us:
+            self._probe_at_us = now_us + PROBE_US
+            await self._retry(self._body.held[0], counted=self._body.held[0].retry_at_us <= now_us)
+        is_back, self._is_back = self._is_back, False
         for one in self._body.held:
-            if one.retry_at_us <= now_us:
+            if (is_back or one.retry_at_us <= now_us) and not self._body.ended:
                 await self._retry(one)
 
-    async def _retry(self, held: HeldRun) -> None:
+    async def _retry(self, held: HeldRun, *, counted: bool = True) -> None:
         upto = number_of(self._body.cursor)
         lines = [line for line in await self._store.lines(INDEX, held.run) if held.seq <= line.seq <= upto]
         for line in lines:
@@ -195,6 +225,11 @@ class Subscriber:
                 continue
             fault = await self._fault(event)
             given_up = self._given_up(event, fault, failures + 1)
+            if isinstance(fault, DestinationGone):
+                await self.end(fault, *given_up)
+                return
+            if fault is not None and not counted:
+                return
             if fault is not None and not given_up:
                 await self._write(self._with_held(self._held(held.run, line.seq, failures + 1)))
                 return
@@ -210,6 +245,8 @@ class Subscriber:
             if event.fault is not None:
                 raise Integrity(event.fault)
             await ports.concurrency.within(HANDLER_TIMEOUT_MS, lambda: self.handler(event))
+        self._is_back |= self._is_away and attempt.fault is None
+        self._is_away = isinstance(attempt.fault, Unavailable | LostReply)
         if attempt.fault is not None:
             fields = {"tenant": self.tenant_id, "run": event.run_id, "subscriber": self.name}
             with _Attempt():
@@ -218,7 +255,8 @@ class Subscriber:
 
     def _given_up(self, event: RunEvent, fault: Exception | None, failures: int) -> tuple[Write, ...]:
         """Return the write that records that an event is given up; none if it is not."""
-        if fault is None or not 0 < self.max_attempts <= failures:
+        is_lost = isinstance(fault, DestinationGone) or 0 < self.max_attempts <= failures
+        if fault is None or not is_lost:
             return ()
         detail = (str(fault) or type(fault).__name__)[:MAX_DETAIL_CHARS]
         at_us = self.deployment.ports.clock.now_us()

@@ -8,50 +8,30 @@ Source: docs/reference/export.md, "Lines of control".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from contextos.contracts.acts import OperatorAct
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.bodies import LISTED_BODIES
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.journal import CLOCK_MARGIN_US, CONTROL, ENTRY_ERASED, Entry, erasure_key
+from contextos.contracts.journal import CONTROL, Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.control.catalog import ACTIVE_POLICIES, pinned_refs
 from contextos.errors import ChainBroken
+from contextos.trust.approvals.people import counts_between
 from contextos.trust.approvals.signers import signers_of
-from contextos.trust.journal.entry_acts import act_in, erases, reasks, reopens
-
-_SKEW_US: Final = 2 * CLOCK_MARGIN_US
-"""How far the times of two entries can contradict their order, because two clocks made them."""
-
-
-class NeededAct(NamedTuple):
-    """An act on which `entry` rests: the key of its line in `control`, which act it is, and what it would do."""
-
-    entry: Entry
-    key: str
-    is_it: Callable[[OperatorAct], bool]
-    does: str
-
-    def missing(self) -> ChainBroken:
-        return ChainBroken(self.entry.run, self.entry.seq, f"rests on an act that is missing: no act {self.does}")
+from contextos.trust.journal.entry_acts import NeededAct, act_in, explaining
 
 
 def needed_acts(entries: Sequence[Entry]) -> Iterator[NeededAct]:
     """Yield the acts on which the verified entries of a run rest, in the order of the entries."""
     for at, entry in enumerate(entries):
-        if entry.body is None:
-            key = erasure_key(entry.run, entry.seq)
-            yield NeededAct(entry, key, partial(erases, entry=entry), f"`{ENTRY_ERASED}` erased its body")
-        if entry.kind == "run.reopened":
-            yield NeededAct(entry, entry.run, partial(reopens, entry=entry), "reopened the run")
-        if entry.kind == "approval.reasked":
-            yield NeededAct(entry, entry.run, partial(reasks, entry=entry), "had a question asked again")
+        yield from explaining(entry)
         if entry.kind == "run.cancel_requested" and not _is_unproved(entries[at + 1 :], entry.key):
             yield NeededAct(entry, entry.run, partial(_cancels, entry=entry), "cancelled the run")
         if entry.kind == "run.pinned" and entry.body is not None:
@@ -123,7 +103,7 @@ def counting_listings(lines: Iterable[Entry], needed: Iterable[NeededListing]) -
         line
         for line in listings
         if any(
-            one.key == line.key and line.at_us <= one.until_us + _SKEW_US and until[line] > one.since_us - _SKEW_US
+            one.key == line.key and counts_between(line.at_us, until[line], one.since_us, one.until_us)
             for one in wanted
         )
     ]

@@ -202,6 +202,9 @@ class _Lines:
             raise ChainBroken(stream, seq, str(error)) from None
         except (InvalidInput, SignatureInvalid, ValidationError) as error:
             raise ChainBroken(stream, seq, f"does not hold what it should: {error}") from None
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            # A signature does not prove a form: the holder of the key can sign anything.
+            raise ChainBroken(stream, seq, f"holds what no runtime writes: {type(error).__name__}") from None
 
 
 def _read_runs(lines: _Lines, tenant_id: str, keys: Keys) -> dict[str, tuple[Entry, ...]]:

@@ -86,9 +86,6 @@ class _Stated:
                     return f"{what} `{'/'.join(name) if isinstance(name, tuple) else name}` is not as an act left it"
         return None
 
-    def _ends(self) -> dict[ArtifactPlace, bool]:
-        return {place: place in self.deleted for place in self.artifacts}
-
     def _take(self, kind: str, said: dict[str, Any], actor: str) -> None:
         if kind == "slots.extension_registered":
             manifest = parse(ExtensionManifest, said)

@@ -23,18 +23,20 @@ from contextos.contracts.documents.operations import (
     DENIALS,
     HISTORY_BUCKETS,
     OPERATIONS,
+    UNVOUCHED_WRITES,
     ApprovalDocument,
     BucketEnd,
     CountedEffect,
-    Denial,
     counted_key,
     counted_numbers,
+    kept_digest,
     operation_key,
+    unvouched_key,
 )
 from contextos.contracts.documents.runs import LEASES, REQUESTS, RequestClaim
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.pages import stream_pages
-from contextos.contracts.entries.reading import read_body, void_answers
+from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import CONTROL, Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
@@ -45,11 +47,23 @@ from contextos.trust.approvals.acts import read_act
 from contextos.trust.approvals.cancel_requests import proved_cancels
 from contextos.trust.journal.signed_heads import verify_answers
 from contextos.trust.rows.counted_effects import SignedCounter
+from contextos.trust.rows.denials import ShownDenial, proving_denial, shown_denials, unproved_denials
 from contextos.trust.rows.memories import MAX_READS
 from contextos.trust.rows.operations import operation_fault, shown_fault
+from contextos.trust.rows.unvouched_writes import SignedWrites
 
 _ENDS: Final = {"approval.expired": "expired", "approval.reasked": "cancelled", "run.cancel_requested": "cancelled"}
-_KEYED: Final = frozenset({"approval.asked", "approval.answered", *_ENDS, "tool.dispatching", "history.read"})
+_KEYED: Final = frozenset(
+    {
+        "approval.asked",
+        "approval.answered",
+        *_ENDS,
+        "tool.dispatching",
+        "history.read",
+        "act.looked_up",
+        "arguments.traced",
+    }
+)
 
 
 async def verify_run_rows(store: Store, tenant_id: str, run_id: str, entries: Sequence[Entry], keys: Keys) -> None:
@@ -73,6 +87,11 @@ async def verify_run_rows(store: Store, tenant_id: str, run_id: str, entries: Se
         rows = _Rows(run_id, entries)
         found = await find_documents(store, *rows.places())
         fault = rows.fault(found) or await rows.operations_fault(found, elsewhere)
+        for one in shown_denials(entries) if fault is None else ():
+            of = None if one.erased or one.void else one.of
+            # The first denial of several runs is kept.
+            if of and await unproved_denials(store, tenant_id, keys, of) is not None:
+                fault = one.seq, f"is a denial, and no document `{DENIALS.name}/{of}` says so"
         if fault is None:
             return
         # A run can go on while it is verified, and its rows with it.
@@ -101,8 +120,9 @@ class _Rows:
         self._run, self._entries = run_id, entries
         self._said = [(entry, body) for entry in entries if entry.kind in _KEYED and (body := read_body(entry))]
         self._expected: dict[tuple[str, str], tuple[int, Any, Collection[Any]]] = {}
-        self._denied: dict[str, tuple[int, Denial]] = {}
         self._sent: dict[str, int] = {}
+        self._claimed: dict[str, int] = {}
+        self._kept: dict[str, tuple[int, str]] = {}
         received = read_body(entries[0])
         if received is not None:
             claim = RequestClaim(run_id, received["fingerprint"])
@@ -112,8 +132,8 @@ class _Rows:
 
     def places(self) -> Iterator[tuple[str, str]]:
         yield from self._expected
-        yield from map(DENIALS.place, self._denied)
         yield from map(OPERATIONS.place, self._sent)
+        yield from map(UNVOUCHED_WRITES.place, self._kept)
 
     def fault(self, found: FoundDocuments) -> tuple[int, str] | None:
         """Return the first entry whose row is missing or is another one, and what is wrong, or None."""
@@ -121,11 +141,11 @@ class _Rows:
             stored = found.one(collection, key)
             if stored is None or (stored.body, stored.version) != (body, _version(body)):
                 return seq, _wrong(collection, key, stored)
-        for key, (seq, denial) in self._denied.items():
-            # The first denial of several runs is kept; whose it is, its own run says.
-            row = found.one(DENIALS, key)
-            if row is None or (row.body.run_id == self._run and row.body != denial):
-                return seq, _wrong(DENIALS, key, row)
+        for key, (seq, digest) in self._kept.items():
+            kept = found.one(UNVOUCHED_WRITES, key)
+            # What was erased makes more untrusted, and to make it so takes the key of the runtime.
+            if kept is None or (kept.body.digests is not None and kept_digest(kept.body.digests) != digest):
+                return seq, _wrong(UNVOUCHED_WRITES, key, kept)
         return None
 
     async def operations_fault(self, found: FoundDocuments, proved_elsewhere: Any) -> tuple[int, str] | None:
@@ -135,7 +155,9 @@ class _Rows:
             if row is None:
                 return seq, _wrong(OPERATIONS, place, row)
             own = row.body.run_id == self._run
-            fault = shown_fault(self._entries, place, row.body) if own else await proved_elsewhere(place, row.body)
+            fault = shown_fault(self._entries, place, row) if own else await proved_elsewhere(place, row)
+            if not own and row.version <= self._claimed.get(place, 0):
+                fault = "it is as it was before this run took the operation up"
             if fault:
                 return seq, f"{_wrong(OPERATIONS, place, row)}: {fault}"
         return None
@@ -149,7 +171,6 @@ class _Rows:
 
     def _questions(self) -> None:
         asked: dict[str, dict[str, Any]] = {}
-        void = void_answers(self._entries)
         for entry, body in self._said:
             if entry.kind == "approval.asked":
                 asked[entry.key] = body
@@ -163,8 +184,6 @@ class _Rows:
                 verdict, approver = body.get("verdict"), body.get("approver")
                 # A run that was answered can still find a cancel request, which ends the run and not the question.
                 self._change(question["approval_id"], verdict or _ENDS[entry.kind], approver, of_open=True)
-                if verdict == "denied" and entry.seq not in void:
-                    self._denied.setdefault(question["denial_key"], (entry.seq, Denial(self._run, approver)))
         for key, question in asked.items():
             if self._is_erased(key):
                 # What became of the question is no longer said.
@@ -181,13 +200,24 @@ class _Rows:
 
     def _dispatches(self) -> None:
         ends: dict[str, dict[str, Any]] = {}
+        free: dict[str, int] = {}
+        kept: dict[str, str] = {}
         for entry, body in self._said:
-            if entry.kind == "history.read" and entry.key.startswith("dispatch/"):
+            if entry.kind == "act.looked_up" and not entry.key.startswith("again/"):
+                free[entry.key.partition("/")[2]] = body["version"]
+            elif entry.kind == "arguments.traced" and "kept" in body:
+                kept[entry.key] = body["kept"]
+            elif entry.kind == "history.read" and entry.key.startswith("dispatch/"):
                 ends[entry.key.removeprefix("dispatch/")] = body
             elif entry.kind == "tool.dispatching" and (key := body["envelope"]["idempotency_key"]):
                 place = operation_key(body["envelope"]["capability_id"], key)
+                call = entry.key.rpartition("/")[0]
+                if digest := kept.get(call):
+                    adapter_id = body["envelope"]["capability_id"].partition(".")[0]
+                    self._kept[unvouched_key(adapter_id, self._run, call)] = entry.seq, digest
                 if not self._is_erased(entry.key.rpartition("/")[0]):
                     self._sent.setdefault(place, entry.seq)
+                    self._claimed[place] = free.get(entry.key.rpartition("/")[0], -1) + 1
                 counted = ends.pop(entry.key.rpartition("/")[0], None)
                 for bucket, end in (counted["buckets"] if counted else {}).items():
                     before = BucketEnd(**end)
@@ -198,14 +228,15 @@ class _Rows:
 
 
 async def verify_tenant_rows(store: Store, tenant_id: str, upto: int, keys: Keys) -> None:
-    """Check the rows of a tenant that belong to no single run: counted effects, denials, published artifacts and the
-    epoch. `upto` is the number of entries that `control` had before the call.
+    """Check the rows of a tenant that belong to no single run: counted effects, what runs wrote, denials, published
+    artifacts and the epoch. `upto` is the number of entries that `control` had before the call.
 
     Raises:
         ChainBroken: a row is missing, made up or altered; names it.
     """
     fault = await _counted_fault(store, SignedCounter(store, tenant_id, keys))
-    fault = fault or await _denials_fault(store) or await _requests_fault(store) or await _acts_fault(store, keys)
+    fault = fault or await _kept_fault(store, SignedWrites(store, tenant_id, keys))
+    fault = fault or await _denials_fault(store, keys) or await _requests_fault(store) or await _acts_fault(store, keys)
     if fault:
         raise ChainBroken(CONTROL, upto, f"is the last, and {fault}")
 
@@ -238,20 +269,26 @@ async def _counted_fault(store: Store, counter: SignedCounter) -> str | None:
     return None
 
 
-async def _denials_fault(store: Store) -> str | None:
+async def _kept_fault(store: Store, written: SignedWrites) -> str | None:
+    """The first row of what runs wrote that the runtime did not sign."""
+    async for row in _rows_of(UNVOUCHED_WRITES, store):
+        if fault := written.fault(row):
+            return fault
+    return None
+
+
+async def _denials_fault(store: Store, keys: Keys) -> str | None:
+    """Each denial is what a person said in the run that it names, and says it alone. It is kept also if the run finds
+    it void later: then it counts for nothing.
+    """
+    taken = set[tuple[str, ShownDenial]]()
     async for row in _rows_of(DENIALS, store):
-        asked = set[str]()
-        for entry in await store.read(row.body.run_id):
-            body = read_body(entry) if entry.kind in ("approval.asked", "approval.answered") else None
-            if body is None:
-                # What was erased can have said it.
-                asked |= {entry.key} if entry.kind == "approval.asked" else set()
-            elif entry.kind == "approval.asked" and body["denial_key"] == row.key:
-                asked.add(entry.key)
-            elif entry.key in asked and (body["verdict"], body["approver"]) == ("denied", row.body.approver):
-                break
-        else:
-            return f"the denial `{row.key}` is not what `{row.body.run_id[:64]}` shows"
+        run_id, entries = row.body.run_id, await store.read(row.body.run_id)
+        left = [one for one in shown_denials(entries) if (run_id, one) not in taken]
+        proof = await proving_denial(store, keys, entries, row, left)
+        if proof is None:
+            return f"the denial `{row.key}` is not what `{run_id[:64]}` shows"
+        taken.add((run_id, proof))
     return None
 
 

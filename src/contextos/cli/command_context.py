@@ -18,7 +18,7 @@ import typer
 from contextos.cli.workspace_search import find_workspace
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import ContextOSError, Integrity, InvalidInput, Problem, Unavailable
-from contextos.files import NewFiles, read_regular_file
+from contextos.files import NewFiles, read_private_file, read_regular_file
 
 if TYPE_CHECKING:
     from contextos.app import App
@@ -241,8 +241,13 @@ def about(path: Path) -> Iterator[None]:
         raise type(error)(*problems) from None
 
 
-def read_file(path: Path) -> bytes:
-    """Return the bytes of a regular file, or of stdin for `-`, at most 64 MiB. Raises `InvalidInput`."""
+def read_file(path: Path, *, private: bool = False) -> bytes:
+    """Return the bytes of a regular file, or of stdin for `-`, at most 64 MiB.
+
+    Raises:
+        InvalidInput: it cannot be read.
+        InvalidSettings: the file is `private`, and others can read it.
+    """
     import sys
 
     try:
@@ -251,7 +256,7 @@ def read_file(path: Path) -> bytes:
             if len(raw) > MAX_FILE_BYTES:
                 raise OSError(errno.EFBIG, f"it is larger than {MAX_FILE_BYTES} bytes")
             return raw
-        return read_regular_file(path, MAX_FILE_BYTES)
+        return read_private_file(path, MAX_FILE_BYTES, "") if private else read_regular_file(path, MAX_FILE_BYTES)
     except OSError as error:
         detail = f"`{displayed(path)[:MAX_SHOWN_CHARS]}` cannot be read: {(error.strerror or str(error)).lower()}"
         code = "too_large" if error.errno == errno.EFBIG else "unreadable"

@@ -75,7 +75,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "runs settle": (
             approvals.settle_command,
             (
-                "contextos runs settle req_lost --did-not --evidence artifact:ticket_4711#rev_1 "
+                "contextos runs settle req_lost --did-not --evidence kg:order:ord_881#snapshot_kg_1 "
                 "--as user_operator_5 --key keys/user_operator_5.key"
             ),
         ),

@@ -29,6 +29,8 @@ WRITING: Final = frozenset(
         "_control",
         "_commit",
         "_change",
+        "_Stated",
+        "receive",
         "RecordRequest",
         "Timeout",
         "Draft",

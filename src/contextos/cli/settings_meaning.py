@@ -26,7 +26,9 @@ MEANING: Final = {
     "policies": "pairs of level (`platform`, `tenant`) and ref: the policies in force above every pack",
     "adapters": "trusted function adapters: `path` (`module.py:attribute`), `digest` (`sha256:...` of the source) "
     "and `files`, a table of the helpers that it imports from the workspace, each with its digest; and the adapter "
-    "files of foreign servers: `path` (`adapters/NAME.json`) and `digest`, which `contextos adapters publish` writes",
+    "files of foreign servers: `path` (`adapters/NAME.json`) and `digest`, which `contextos adapters publish` writes, "
+    "and whose its credentials are: `tenants`, a table by tenant of the variables and files in place of those that the "
+    "file names, or `shared = true`, one set for every tenant",
     "unsafe": "the development stand-ins in use; see `unsafe` below",
     "lease_ttl_s": "seconds after which a run is taken over from a driver that may no longer exist",
     "heartbeat_ttl_s": "seconds without a heartbeat after which a `long_running` run is taken over from its engine",
@@ -47,7 +49,7 @@ MEANING: Final = {
     "wall_clock_ms": "milliseconds of a run; time spent waiting for a person or for a turn does not count",
     "max_cost_cents": "US cents of a run",
     "max_payload_bytes": "bytes of a request",
-    "max_session_duration_ms": "milliseconds from the receipt of a `long_running` run to its end, including waiting",
+    "max_session_duration_ms": "milliseconds from the receipt of a run to its end, including waiting",
     "observed_packs": "the ids of the packs that may observe in the profile `service`",
     "egress": "by tenant, the endpoints (`host` or `host:port`) that calls may reach; see `[egress]` below",
     "redaction": "by tenant, the rules that redact besides those of its packs; see `[redaction]` below",
@@ -58,8 +60,8 @@ MEANING: Final = {
     "workloads": "the SPIFFE trust domains whose workloads can act over HTTP; see `[workloads]` below",
     "credentials": "who issues the credentials of calls whose auth mode is `exchange`; see `[credentials]` below",
     "telemetry": "what is reported to OpenTelemetry and Prometheus (extra `telemetry`); see `[telemetry]` below",
-    "claim_ttl_s": "seconds for which a run's own identity claim is valid, and the longest life of a credential that "
-    "is issued for a call",
+    "claim_ttl_s": "seconds for which the identity claim of a run or of one call is valid",
+    "credential_ttl_s": "the longest life of a credential that is issued for a call, in seconds",
     "pressure": "limits of this process; see `[pressure]` below",
     "max_callers": "requests answered at the same time; more are refused with exit code 4 (`overloaded`)",
     "max_callers_per_tenant": "requests of one tenant answered at the same time, so that other tenants have room",
@@ -71,6 +73,12 @@ MEANING: Final = {
     "`Retry-After`",
     "max_http_requests_per_minute_per_caller": "requests of one person or workload in one tenant, so that the "
     "others of the tenant have room",
+    "max_http_percent_per_address": "percent of the connections, of the streams of events and of the held calls of a "
+    "server that one address (of IPv6, one /64 network) can have; 100 behind a proxy, through which all come",
+    "max_open_sessions_per_agent": "open sessions of one agent in one tenant, over all processes; more are refused "
+    "until some have ended",
+    "max_open_questions_per_role": "open questions to one role of a tenant, and so to each person who holds it, over "
+    "all processes; a call that needs one more waits, and its caller reads so",
     "breaker_failures_in_a_row": "transport failures in a row after which a capability is not called for a while",
     "breaker_cool_down_ms": "milliseconds after which one call is tried again",
 }

@@ -6,27 +6,28 @@ import ssl
 from asyncio import sleep, timeout
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from time import time
 from types import TracebackType
 from typing import Any, Final, Literal
 from uuid import uuid4
 
 from contextos.adapters.loop_thread import BothContexts
 from contextos.client.event_stream import EventReader, StreamedEvent, check_event_id
-from contextos.client.sending import FIRST_PAUSE_S, MAX_PAUSE_S, BearerToken, Sender, checked_url, named
+from contextos.client.sending import FIRST_PAUSE_S, MAX_PAUSE_S, BearerToken, ModelT, Sender, checked_url, named
 from contextos.client.sessions import ClientGate
 from contextos.client.signatures import (
     ACT_TOKEN,
     APPROVAL_TOKEN,
+    ONE_STATEMENT,
+    SETTLEMENT_TOKEN,
     Sign,
     act_path,
-    check_act,
-    check_statement,
     signed_token,
     stated_answer,
 )
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.statements.acts import act_disagreement
+from contextos.contracts.statements.acts import SETTLEMENT, acts_disagreement
 from contextos.errors import ApprovalRefused, InvalidInput, LostReply, Problem, Unavailable, UnfitAnswer
 from contextos.http_api.documents import (
     EVENT_STREAM,
@@ -240,9 +241,8 @@ class ApiClient:
         run_id = named(run.run_id)
         if name not in (run_id, run.request_id):
             raise UnfitAnswer("the server answered with another run than was named; nothing was signed")
-        arguments = {"run": run_id, "request_id": run.request_id, "reason": reason}
-        expected = {"kind": "run.cancelled", "arguments": arguments}
-        return await self._acted(f"/runs/{run_id}/cancel", reason, expected, sign, kid)
+        held = {"run": run_id, "request_id": run.request_id}
+        return await self._done(RequestOutcome, "runs/{run}/cancel", {"reason": reason}, held, sign, kid)
 
     async def reask(
         self, question: QuestionDocument, reason: str = "", *, sign: Sign, kid: str | None = None
@@ -256,22 +256,32 @@ class ApiClient:
             Conflict: the run went on meanwhile; read it.
         """
         question.content()
-        run_id = named(question.run_id)
-        about = {"run": run_id, "binding_digest": question.binding_digest, "reason": reason}
-        expected = {"kind": "approval.reasked", "arguments": about}
-        return await self._acted(f"/runs/{run_id}/reask", reason, expected, sign, kid)
+        held = {"run": question.run_id, "binding_digest": question.binding_digest}
+        return await self._done(RequestOutcome, "runs/{run}/reask", {"reason": reason}, held, sign, kid)
 
-    async def _acted(
-        self, path: str, reason: str, expected: Mapping[str, Any], sign: Sign, kid: str | None
+    async def settle(
+        self,
+        call: Mapping[str, Any],
+        *,
+        happened: bool,
+        evidence_ref: str,
+        output: Mapping[str, Any] | None = None,
+        mutations: Sequence[str] = (),
+        sign: Sign,
+        kid: str | None = None,
     ) -> RequestOutcome:
-        """Sign the act of a person on a run, as it was asked for, and send it."""
-        stated = {"reason": reason}
-        drafted = await self._sender.document(StatedAct, "POST", f"{path}/statement", body=stated, repeats=True)
-        said = drafted.statement
-        check_act(said, self._tenant, self._person)
-        check_statement(said, {**said, **expected})
-        token = await signed_token(drafted.signing_inputs, said, ACT_TOKEN, sign, kid)
-        return await self._sender.document(RequestOutcome, "POST", path, body={**stated, "token": token})
+        """Settle an effect whose outcome nobody knows, signed as in `answer`. `call` is what the operator was shown:
+        the `envelope` of the last `tool.dispatching` in the effect ledger of the run.
+
+        Raises:
+            ApprovalRefused: the run waits for no settlement, the signer may not settle it, or the signature does not
+                count.
+            UnfitAnswer: the server would have another call or outcome signed.
+        """
+        body: dict[str, Any] = {"happened": happened, "evidence_ref": evidence_ref}
+        body |= {"output": dict(output or {}), "mutations": list(mutations)} if happened else {}
+        held = {"run": call["run_id"], "call": call}
+        return await self._done(RequestOutcome, SETTLEMENT, body, held, sign, kid)
 
     async def act(
         self,
@@ -285,27 +295,43 @@ class ApiClient:
         """Do a governed act, such as `act("pins", {"refs": …, "intents": …, "expected": 3}, sign=key.sign)`.
 
         `route` is that of the API, with the braces of its parameter, which `held` names. `held` also has what the
-        signer was shown and does not send: the `proposal` that they review, the `facts` that they end. Every statement
-        is compared with these before it is signed, and every digest in it is computed from them.
+        signer was shown and does not send, such as the `proposal` that they review, the `facts` that they end and the
+        `snapshot` of their list, or the `active` pins and policies. Each statement is made from these, and those of the
+        server have to be the same, each once. The token says when it was signed, and counts for 15 minutes.
 
         Raises:
             InvalidInput: there is no such route for an act.
             UnfitAnswer: the server gave something else to sign.
             LostReply: nobody knows whether it was done.
         """
-        path = act_path(route, held or {})
-        drafted = await self._sender.document(ActDocument, "POST", f"{path}/statement", body=body, repeats=True)
-        for one in drafted.statements:
-            check_act(one.statement, self._tenant, self._person)
-            if fault := act_disagreement(one.statement, route, {**(held or {}), **body}):
-                raise UnfitAnswer(
-                    f"what the server gives to sign is not what was asked for: {fault}; nothing was signed"
-                )
-        tokens = [
-            await signed_token(one.signing_inputs, one.statement, ACT_TOKEN, sign, kid) for one in drafted.statements
-        ]
+        return (await self._done(AnyDocument, route, body, held or {}, sign, kid)).root
+
+    async def _done(
+        self,
+        contract: type[ModelT],
+        route: str,
+        body: Mapping[str, Any],
+        held: Mapping[str, Any],
+        sign: Sign,
+        kid: str | None,
+    ) -> ModelT:
+        """Sign each statement of an act if all follow from what is sent and held, and do it."""
+        path, one_only = act_path(route, held), route in ONE_STATEMENT
+        given: type[StatedAct | ActDocument] = StatedAct if one_only else ActDocument
+        drafted = await self._sender.document(given, "POST", f"{path}/statement", body=body, repeats=True)
+        stated = drafted.statements if isinstance(drafted, ActDocument) else [drafted]
+        said, sent = [one.statement for one in stated], {**held, **body}
+        if fault := acts_disagreement(said, route, sent, self._tenant, self._person):
+            raise UnfitAnswer(f"what the server gives to sign is not what was asked for: {fault}; nothing was signed")
+        typ = SETTLEMENT_TOKEN if route == SETTLEMENT else ACT_TOKEN
+        tokens = [await signed_token(one.signing_inputs, one.statement, typ, sign, kid, int(time())) for one in stated]
         done = f"{path}/answer" if route.endswith("/slot") else path
-        return (await self._sender.document(AnyDocument, "POST", done, body={**body, "tokens": tokens})).root
+        proof = {"token": tokens[0]} if one_only else {"tokens": tokens}
+        return await self._sender.document(contract, "POST", done, body={**body, **proof})
+
+    async def read(self, path: str, **query: str | int) -> dict[str, Any]:
+        """Return a document of the API, such as `read("/pins")`: what the signer of an act is shown."""
+        return (await self._sender.document(AnyDocument, "GET", path, query=query)).root
 
     async def questions(self, *, role: str | None = None, limit: int = 50, cursor: str = "") -> QuestionPage:
         """Return a page of the open questions to the roles of the caller, newest first."""

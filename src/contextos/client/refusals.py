@@ -51,6 +51,7 @@ APPROVAL_REASONS: Final = frozenset(
     {
         "already_answered",
         "approval_void",
+        "assertion_expired",
         "assertion_invalid",
         "expired",
         "identity_refused",

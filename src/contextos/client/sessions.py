@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import uuid4
 
 from contextos.client.sending import Sender, fitting_document, named
 from contextos.contracts.envelopes.tool import ToolError
 from contextos.contracts.envelopes.verdicts import SessionOutcome
-from contextos.contracts.ports.gates import CallAnswer, Done, Reason, Refused, Waiting, checked_call
-from contextos.errors import UnfitAnswer
+from contextos.contracts.ports.gates import CallAnswer, Done, Reason, Refused, Waiting, checked_call, refused_call
+from contextos.errors import InvalidInput, UnfitAnswer
 from contextos.http_api.documents import (
     MAX_HELD_S,
     CallDocument,
@@ -43,17 +44,24 @@ class ClientGate:
         """Return what a model reads about the tools, by tool id."""
         return self._described
 
-    async def call(self, name: str, args: Mapping[str, Any], *, call_id: str, wait_s: int = 0) -> CallAnswer:
+    async def call(self, name: str, args: Mapping[str, Any] | str, *, call_id: str, wait_s: int = 0) -> CallAnswer:
         """Ask for a call of the tool `name`. `call_id` is the agent's id of the call: one id is one call.
 
         The server holds a call that waits for up to `wait_s` seconds, from 0 to 30, and then answers `Waiting`.
 
         Raises:
             InvalidInput: the arguments or the call id are refused, or the id was used for another call
-                (`ConflictingRequest`). Nothing was recorded.
+                (`ConflictingRequest`). The call is on record as refused, without its arguments and its id.
             Unavailable: no answer came; make the same call again.
         """
-        tool, checked = checked_call(name, args, call_id)
+        try:
+            tool, checked = checked_call(name, args, call_id)
+        except InvalidInput as fault:
+            asked = refused_call(name, fault)
+            answer = await self.call(asked["tool"], asked["args"], call_id=f"refused_{uuid4().hex}", wait_s=wait_s)
+            if isinstance(answer, Waiting):
+                return replace(answer, call_id=call_id)
+            raise
         held = min(max(wait_s, 0), MAX_HELD_S)
         found = await self._sender.document(
             CallDocument,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from contextos.contracts.encoding.jcs import canonical, content_address, same_json
-from contextos.contracts.statements.acts import ACT_ROUTES
+from contextos.contracts.statements.acts import ACT_ROUTES, SETTLEMENT
 from contextos.contracts.statements.question_text import signed_text
 from contextos.contracts.statements.questions import approval_statement
 from contextos.errors import ApprovalRefused, InvalidInput, Problem, UnfitAnswer
@@ -25,14 +25,23 @@ Sign = Callable[[bytes], bytes | Awaitable[bytes]]
 ED25519_BYTES: Final = 64
 APPROVAL_TOKEN: Final = "contextos-approval+jws"
 ACT_TOKEN: Final = "contextos-act+jws"
+SETTLEMENT_TOKEN: Final = "contextos-settlement+jws"
+ONE_STATEMENT: Final = frozenset({"runs/{run}/cancel", "runs/{run}/reask", "runs/{run}/retry", SETTLEMENT})
+"""The routes of acts that have one statement and take one `token`."""
 
 
 async def signed_token(
-    inputs: Mapping[str, str], statement: Mapping[str, Any], typ: str, sign: Sign, kid: str | None
+    inputs: Mapping[str, str],
+    statement: Mapping[str, Any],
+    typ: str,
+    sign: Sign,
+    kid: str | None,
+    signed_at_s: int | None = None,
 ) -> str:
     """Return the compact JWS of `statement` by the key `kid`, or by the only key of the person.
 
-    `inputs` are the bytes to sign by key, as the server gave them; what is signed is made here.
+    `inputs` are the bytes to sign by key, as the server gave them; what is signed is made here. `signed_at_s` is the
+    time of an act, by the clock of the signer.
 
     Raises:
         ApprovalRefused: the directory lists no key of the person (`assertion_invalid`).
@@ -46,8 +55,12 @@ async def signed_token(
     if kid is None or kid not in inputs:
         listed = ", ".join(f"`{one[:80]}`" for one in sorted(inputs)[:8])
         raise InvalidInput(Problem("/kid", "unknown_key", f"your keys are {listed}", "name the one that `sign` uses"))
-    said = f"{_segment({'alg': 'Ed25519', 'kid': kid, 'typ': typ})}.{_segment(statement)}"
-    if inputs[kid] != said:
+    when = {} if signed_at_s is None else {"iat": signed_at_s}
+    header, payload = {"alg": "Ed25519", "kid": kid, "typ": typ, **when}, _segment(statement)
+    said = f"{_segment(header)}.{payload}"
+    shown, _, shown_payload = inputs[kid].partition(".")
+    # The time in the header is the signer's; only without one are the headers the same.
+    if shown_payload != payload or (signed_at_s is None and shown != _segment(header)):
         raise UnfitAnswer("what the server gives to sign is not the statement that it shows; nothing was signed")
     made = sign(said.encode())
     signature = await made if inspect.isawaitable(made) else made
@@ -81,12 +94,6 @@ def stated_answer(
         if not follows:
             raise UnfitAnswer(f"`{name}` of the server is not that of the statement; nothing was signed")
     return made
-
-
-def check_act(act: Mapping[str, Any], tenant: str | None, person: str | None) -> None:
-    """Raise `UnfitAnswer` for an act in another tenant or by somebody else, and for what has not the form of one."""
-    whose = {"tenant_id": tenant or act.get("tenant_id"), "actor": person or act.get("actor")}
-    check_statement(act, {**{name: act.get(name) for name in ("kind", "arguments", "expected")}, **whose})
 
 
 def act_path(route: str, held: Mapping[str, Any]) -> str:

@@ -16,7 +16,8 @@ MAX_KEPT_KEYS: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
-    """Limits of one process. A tenant's limits apply within those of the process.
+    """Limits of one process. A tenant's limits apply within those of the process, and the two of what is open count
+    over all processes.
 
     A caller counts from its request to its answer. A run holds a turn while it is driven, and yields it during an
     adapter call. `max_turns_per_tenant` applies while another tenant was active within the last minute. The quota of
@@ -31,6 +32,9 @@ class AdmissionLimits:
     max_new_runs_per_minute_per_tenant: int = 6_000
     max_http_requests_per_minute_per_tenant: int = 60_000
     max_http_requests_per_minute_per_caller: int = 12_000
+    max_http_percent_per_address: int = 50
+    max_open_sessions_per_agent: int = 1_000
+    max_open_questions_per_role: int = 1_000
     breaker_failures_in_a_row: int = 5
     breaker_cool_down_ms: int = 30_000
 

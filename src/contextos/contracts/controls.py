@@ -1,4 +1,4 @@
-"""The controls that policy decisions raise: gates, escalations, required evidence and bounds on arguments.
+"""The controls that policy decisions raise: gates, escalations, required evidence, bounds on arguments, prohibitions.
 
 A control binds from the decision that raised it on, whichever point that was: one raised at `compile` governs every
 later call of that capability, one raised at `plan` the call of that step. Controls only add up; nothing removes one.
@@ -14,6 +14,7 @@ from typing import Any
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.policy import ArgConstraint, PolicyDecision
 from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.journal import Logged
 from contextos.contracts.model import final_fields
 from contextos.errors import Problem
 
@@ -109,6 +110,33 @@ def _united(raised: Mapping[str, Controls], decisions: Iterable[tuple[str, Polic
 def _distinct(constraints: Iterable[ArgConstraint]) -> tuple[ArgConstraint, ...]:
     by_text = {canonical(constraint.to_json()): constraint for constraint in constraints}
     return tuple(by_text.values())
+
+
+class Prohibitions:
+    """The prohibitions in force in a run, from its journal entries `log`, which only grows.
+
+    `bind` goes on from the entries that it has read before.
+    """
+
+    def __init__(self, log: Sequence[Logged]) -> None:
+        self._log, self._read = log, 0
+        self._matched: dict[str, None] = {}
+
+    def bind(self, decision: PolicyDecision, prohibiting: Mapping[str, Sequence[str]]) -> PolicyDecision:
+        """Return the decision about a tool, denied if an earlier decision of the run had a rule that prohibits it.
+
+        `prohibiting` has the tools that a rule prohibits, by its id.
+        """
+        for at in range(self._read, len(self._log)):
+            if prohibiting and self._log[at].kind == "policy.decided":
+                body = self._log[at].body
+                for one in body.get("decisions", [body]):
+                    self._matched |= dict.fromkeys(one["matched_rule_ids"])
+        self._read = len(self._log)
+        by = tuple(rule for rule in self._matched if decision.capability_id in prohibiting.get(rule, ()))
+        if not by or not decision.allowed:
+            return decision
+        return decision.model_copy(update={"allowed": False, "reason": "prohibited", "denying_rule_ids": by})
 
 
 def required_of(definition: CapabilityDefinition, requires: Iterable[str]) -> frozenset[str]:

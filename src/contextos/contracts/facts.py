@@ -12,9 +12,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
-from contextos.contracts.envelopes.policy import HistoryFact, Point
+from contextos.contracts.envelopes.evidence import Classification
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, HistoryFact, Point
+from contextos.contracts.envelopes.tool import CapabilityKind, RiskLevel
 
 Supplier = Literal[
     "caller",
@@ -133,6 +135,18 @@ A rule that names no point and reads only literal arguments is also asked at `pl
 TRACED_ROOTS: Final = ("classification", "integrity", "origin", "provenance")
 """The roots of facts that say of each argument where it comes from, as texts."""
 
+VALUES: Final[Mapping[str, tuple[str, ...]]] = {
+    "capability.kind": get_args(CapabilityKind),
+    "capability.risk_level": get_args(RiskLevel),
+    "capability.approval_mode": APPROVAL_MODES,
+    "run.safety_mode": APPROVAL_MODES,
+    "request.mode": ("stream", "batch", "long_running"),
+    "run.mode": ("stream", "batch", "long_running"),
+    "integrity": ("trusted", "untrusted", "unknown"),
+    "classification": get_args(Classification),
+}
+"""By the path of a fact, or a root, all texts that it can be. A condition that compares it with another is refused."""
+
 ROOTS: Final = tuple(sorted({fact.root for fact in FACTS}))
 """The roots of facts, sorted like the keys of canonical JSON."""
 
@@ -194,18 +208,25 @@ class Vocabulary:
         segments = path.split(".")
         if found.root == "history":
             declared = self.history.get(path.partition(".")[2])
-            fits = declared is not None and declared.capability == capability
+            fits = declared is not None and capability in declared.counted()
             return replace(found, path=path) if fits else None
         if found.root == "evidence":
             return self._evidence(path, found)
         if found.root in ("args", *TRACED_ROOTS) and self.arguments is not None:
-            own = self.arguments.get(capability or "")
-            schemas = list(self.arguments.values()) if own is None else [own]
+            if capability is not None and capability not in self.arguments:
+                return found
+            schemas = list(self.arguments.values()) if capability is None else [self.arguments[capability]]
             if found.root != "args":
                 return found if any(property_type(one, segments[1:2]) is not NO_SUCH for one in schemas) else None
             kinds = {kind for one in schemas if (kind := property_type(one, segments[1:])) is not NO_SUCH}
             return replace(found, path=path, type=kinds.pop() if len(kinds) == 1 else None) if kinds else None
         return found
+
+    def values(self, path: str) -> tuple[str, ...]:
+        """Return all texts that the fact at `path` can be, or nothing where any text is one."""
+        if path == "run.environment":
+            return self.environments
+        return VALUES.get(path) or VALUES.get(path.partition(".")[0], ())
 
     def _evidence(self, path: str, found: DeclaredFact) -> DeclaredFact | None:
         below = path.partition(".")[2]

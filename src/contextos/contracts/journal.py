@@ -17,7 +17,7 @@ import orjson
 from contextos.contracts.model import final_fields
 
 ENTRY_FORMAT: Final = 1
-SEMANTICS: Final = 6
+SEMANTICS: Final = 7
 """The rules under which new runs are made. Every run pins its number, and a runtime refuses a number it does not know.
 
 Nothing is released, so no older number is known.
@@ -98,6 +98,7 @@ KINDS: Final[dict[str, Kind]] = {
     "act.looked_up": Kind(EFFECT, True),
     "capability.quarantined": Kind(EFFECT, True),
     "history.read": Kind(EFFECT, True),
+    "answer.compared": Kind(EFFECT, True),
     "arguments.traced": Kind(EFFECT, False),
     "credential.exchanged": Kind(EFFECT, True),
     "tool.refused": Kind(EFFECT, False),
@@ -371,11 +372,11 @@ class Rest:
 
 class Parked(Exception):
     """Raised to the driver where a run has to wait and is not kept in memory. With `wake_at_us` 0 only an answer wakes
-    the run; otherwise it is due at that time (Unix microseconds). `operation` is the key of the operation of another
-    run that it waits for (`operation_key`).
+    the run; otherwise it is due at that time (Unix microseconds). `operation` is the operation of another run that it
+    waits for: its key (`operation_key`) and the version of its row.
     """
 
-    def __init__(self, wake_at_us: int, *, operation: str | None = None) -> None:
+    def __init__(self, wake_at_us: int, *, operation: tuple[str, int] | None = None) -> None:
         self.wake_at_us, self.operation = wake_at_us, operation
         super().__init__(f"parked until {wake_at_us}")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from contextos.contracts.controls import NO_RUN_CONTROLS, RunControls
@@ -90,8 +90,7 @@ SESSION_LIMIT: Final = "max_session_duration_ms"
 
 @final_fields
 class SessionWindow:
-    """The time limit of a `long_running` run or of an agent's session, counted from its request and including the time
-    that people take to answer.
+    """The time limit of a run, counted from its request and including the time that people take to answer.
 
     `deadline_us` is Unix time in microseconds.
     """
@@ -184,7 +183,9 @@ class RunScope:
     """What is known of a run. After its admission only `controls` grow, and `tools` are surfaced.
 
     `facts` are the values below each root name that policy knows from compile on. `controls` are those that policy
-    decisions raised so far. `session` is the time limit of a `long_running` run or of an agent's session, else None.
+    decisions raised so far. `session` is the time limit of the run, or None for a run that was recorded before it had
+    one. `unbound` has the evidence of the graph that the run cannot have, because the request does not name the entity
+    at which it begins: by its name, the place where it would.
     """
 
     received: ReceivedRequest
@@ -195,6 +196,7 @@ class RunScope:
     facts: Mapping[str, Any]
     session: SessionWindow | None = None
     controls: RunControls = NO_RUN_CONTROLS
+    unbound: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def observes(self) -> bool:
@@ -217,6 +219,17 @@ class RunScope:
             modes.append(APPROVAL_MODES.index(request.runtime.safety_mode))
         above = APPROVAL_MODES.index(definition.approval_mode) > min(modes)
         return withheld or ("above_safety_mode" if above else None)
+
+    def lacking(self, evidence: Iterable[str]) -> str:
+        """Return these names of evidence, or paths below `evidence`, for a message; each for which the request names no
+        entity to begin at with the place where it would.
+        """
+        return ", ".join(f"`{name}`{self._unbound(name.removeprefix('evidence.'))}" for name in evidence)
+
+    def _unbound(self, evidence: str) -> str:
+        places = (place for name, place in self.unbound.items() if evidence == name or evidence.startswith(f"{name}."))
+        place = next(places, None)
+        return f" (nothing at `{place}` names where it begins)" if place else ""
 
     def pins_of(self, action: Action) -> dict[str, str]:
         """Return the pins that an approved call uses: those of its tool, and of the tools that gave its evidence."""
@@ -254,7 +267,7 @@ class Action:
     """One call that a person is asked to approve: its final arguments and the evidence for it.
 
     `untrusted` names the arguments that nothing trusted has, and `secrets` those that are secret, each with where it
-    was found, or `planner` if nowhere.
+    was found, or `planner` if nowhere. `instructions` is what the run has seen that speaks to an agent.
     """
 
     tool_call_id: str
@@ -268,6 +281,7 @@ class Action:
     idempotency_key: str
     untrusted: Mapping[str, tuple[str, ...]]
     secrets: Mapping[str, tuple[str, ...]]
+    instructions: tuple[str, ...]
 
 
 @final_fields

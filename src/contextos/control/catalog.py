@@ -12,7 +12,7 @@ Source: docs/design/contracts.md, "Packs, pins, budgets".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -289,13 +289,15 @@ class Catalog:
             ),
         )
 
-    async def pins_now(self, names: Sequence[str], definitions: Definitions) -> tuple[int, dict[str, str | None]]:
+    async def pins_now(self, names: Iterable[str], definitions: Definitions) -> tuple[int, dict[str, str | None]]:
         """Return (version of the active set, digest by name as of now).
 
-        The digest is None for a name that is not known, that is withdrawn, or that no tenant pin names any more.
+        The digest is None for a name that is not known, that is withdrawn, or that no tenant pin names any more. A list
+        of the tenant that is in force now is there although `names` lack it.
         """
         active = await self.repository.active()
         named, digests = active.named(), dict[str, str | None]()
+        names = dict.fromkeys((*names, *(name for name, listed in self._lists.items() if listed)))
         for name in names:
             if name == ACTIVE_POLICIES:
                 digests[name] = active.digest

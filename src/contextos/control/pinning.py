@@ -88,7 +88,7 @@ def resolve_pins(
     merged = merge(pack, [stored.artifact for stored in additional], policies)
     if merged.clashes:
         return PinsRefused("unknown_ref", f"`{merged.clashes[0]}` has two different definitions; name only one of them")
-    if unmet := _unmet(pack, runtime_version):
+    if unmet := unmet_requirement(pack, runtime_version):
         return PinsRefused("unknown_ref", f"`{packs[0].ref}` requires {unmet}")
     adapters = tuple(dict.fromkeys(entry.adapter_id for entry in pack.tooling_layer.adapter_registry))
     if absent := [name for name in adapters if name not in definitions]:
@@ -104,8 +104,8 @@ def resolve_pins(
     return ResolvedPins(packs[0].ref, pins, tuple(levels), adapters)
 
 
-def _unmet(pack: ContextPack, runtime_version: str) -> str | None:
-    """The first requirement of the pack that is not met, or None. An unknown requirement is not met."""
+def unmet_requirement(pack: ContextPack, runtime_version: str) -> str | None:
+    """Return the first requirement of the pack that is not met, or None. An unknown requirement is not met."""
     known = {"runtime": runtime_version, "ontology": pack.intelligence_refs.ontology.version}
     for name, bound in sorted(pack.contract_meta.compatibility.requires.items()):
         least, have = _BOUND.fullmatch(bound), _VERSION.fullmatch(known.get(name, ""))

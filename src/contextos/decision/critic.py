@@ -255,7 +255,7 @@ def evidence_in_reach(proposal: Proposal) -> Sequence[Failure]:
         }
         missing = sorted(set(spec.required_evidence) - produced - proposal.evidence) if spec else []
         if missing:
-            names = ", ".join(f"`{name}`" for name in missing)
+            names = proposal.scope.lacking(missing)
             failures.append(
                 Failure(
                     code="missing_evidence", detail=f"`{point.decision_id}` requires {names}", step_id=point.after_step
@@ -313,7 +313,7 @@ def controls_hold(proposal: Proposal) -> Sequence[Failure]:
         }
         lacking = sorted(required_of(capability.definition, raised.requires) - produced - proposal.evidence)
         if lacking:
-            names = ", ".join(f"`{name}`" for name in lacking)
+            names = proposal.scope.lacking(lacking)
             failures.append(_failure("missing_evidence", step, f"policy requires {names} for `{step.tool}`"))
         bounds = {name: bound for name, bound in raised.arg_constraints.items() if name not in later}
         given = without_null_defaults(capability.definition.input_schema, args)
@@ -333,9 +333,11 @@ def _unaskable(gates: Sequence[str], capability: Capability, proposal: Proposal)
 
 
 def within_call_budget(proposal: Proposal) -> Sequence[Failure]:
-    """Return a failure if the plan needs more tool calls than the budget has left."""
+    """Return a failure if the plan needs more tool calls than the budget has left. A single call is left to the
+    gateway, which first asks policy about its final arguments.
+    """
     steps = len(proposal.plan.steps)
-    if steps <= proposal.calls_left:
+    if steps <= max(proposal.calls_left, 1):
         return ()
     return (
         Failure(

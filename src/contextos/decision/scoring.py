@@ -5,6 +5,7 @@ Source: How It Works, step 6; Reference Architecture, "Failure semantics".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from contextos.contracts.envelopes.pack import ContextPack, EvalTarget
@@ -53,10 +54,12 @@ def score(
     done: int,
     failures: tuple[Failure, ...],
     acted: bool,
+    instructions: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the scores of a finished plan and the verdict: `accept` only if nothing failed and no score is too low.
 
     `acted` says that a step had an effect on an external system. Then there is no replan: a person takes over.
+    `instructions` is the content that speaks to an agent: each is a finding, and lowers no score.
     `wall_clock_us` and `cost_cents` are what the run used; `done` of `steps` steps were completed.
     """
     targets = [target for target in pack.evaluation_layer.eval_targets if target.intent == intent]
@@ -78,7 +81,7 @@ def score(
             "score": value,
             "threshold": threshold,
             "status": "pass" if value >= threshold else "fail",
-            "findings": [],
+            "findings": [f"`{one}` speaks to an agent" for one in instructions] if axis == "safety" else [],
         }
     passed = not failures and all(card[axis]["status"] == "pass" for axis in axes)
     verdict: ScoreVerdict = (

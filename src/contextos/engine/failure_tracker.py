@@ -21,9 +21,10 @@ OnFailure = Callable[[str, str, BaseException], None]
 """Called with the tenant, the run and what its drive raised."""
 SWEEP: Final[RunKey] = ("", "sweep")
 HEARTBEAT: Final[RunKey] = ("", "heartbeat")
-"""The keys in `failures` for a failed sweep and failed heartbeats."""
+WITNESS: Final[RunKey] = ("", "witness")
+"""The keys in `failures` for a failed sweep, failed heartbeats and a failed publication to the witness."""
 MAX_KEPT: Final = 1000
-_WHAT_FAILED: Final = {SWEEP: "sweep failed", HEARTBEAT: "heartbeats failed"}
+_WHAT_FAILED: Final = {SWEEP: "sweep failed", HEARTBEAT: "heartbeats failed", WITNESS: "witness publish failed"}
 _LOG: Final = logging.getLogger("contextos.engine")
 FIRST_RETRY_MS: Final = 50
 LAST_RETRY_MS: Final = 60_000

@@ -242,7 +242,6 @@ class LocalEngine:
         self._sweeping.add_done_callback(self._swept)
 
     async def _enqueue_due(self) -> None:
-        self._sweeper.publish_heads(partial(self._failures.report, SWEEP, what="witness publish failed"))
         for run in await self._sweeper.find_runs() if self._limits.max_drives else ():
             if not (run in self._driving or run in self._retries or run in self._deciding):
                 self._enqueue(run)

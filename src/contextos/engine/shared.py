@@ -60,7 +60,8 @@ class SharedEngine:
 
     After `Conflict` a run is driven again, at most `max_conflicts` times in a row; after `Unavailable` when the error
     says so. Any other failure is kept in `failures` and passed to `on_failure`; a run that fails again over the same
-    journal becomes a dead letter. `on_dead` is called with the ids of the workers that count as dead.
+    journal becomes a dead letter. `on_dead` is called with the ids of the workers that count as dead, and when there is
+    a new one `wake_orphans`: what a killed server was answering is no worker's claim.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class SharedEngine:
         claims: Claims,
         *,
         on_dead: Callable[[frozenset[str]], None],
+        wake_orphans: Callable[[], Awaitable[None]],
         witness: PublishHeads | None = None,
         heartbeat: SendHeartbeats | None = None,
         limits: SharedLimits | None = None,
@@ -80,7 +82,8 @@ class SharedEngine:
         self.failures = self._failures.failures
         self._advance, self._stores, self._clock, self._claims = advance, stores, clock, claims
         self._limits = limits if limits is not None else SharedLimits()
-        self._on_dead = on_dead
+        self._on_dead, self._wake_orphans = on_dead, wake_orphans
+        self._dead = frozenset[str]()
         self._sweeper = Sweeper(stores, clock, self._limits, heartbeat=heartbeat, orphans=None, witness=witness)
         self._driving: dict[RunKey, asyncio.Task[int | None]] = {}
         self._given_back: dict[RunKey, int | None] = {}
@@ -140,7 +143,6 @@ class SharedEngine:
             self._poke.clear()
             exchanged_s = loop.time()
             wait_s = self._limits.sweep_interval_ms / 1000
-            self._sweeper.publish_heads(partial(self._failures.report, SWEEP, what="witness publish failed"))
             # A worker that asks no more drives nothing, whatever the fault.
             (found,) = await asyncio.gather(self._exchange(), return_exceptions=True)
             if isinstance(found, BaseException):
@@ -178,7 +180,13 @@ class SharedEngine:
             self._failures.report(SWEEP, ClockOff(claimed.clock_off_us, CLOCK_MARGIN_US))
         else:
             self.failures.pop(SWEEP, None)
-        if claimed.next_in_us is None or not self._limits.max_drives:
+        if not self._limits.max_drives:
+            return float("inf")
+        if claimed.dead - self._dead:
+            await self._wake_orphans()
+            self._dead = claimed.dead
+            return BUSY_INTERVAL_S
+        if claimed.next_in_us is None:
             return float("inf")
         return max(claimed.next_in_us / 1e6, BUSY_INTERVAL_S)
 

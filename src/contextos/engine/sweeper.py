@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from contextos.engine.failure_tracker import HEARTBEAT, FailureTracker
+from contextos.engine.failure_tracker import HEARTBEAT, WITNESS, FailureTracker
 from contextos.engine.fair_queue import RunKey
 from contextos.operations.dead_letters import listed_run_ids
 
@@ -47,7 +47,7 @@ class SweepLimits:
     conflict_backoff_ms: int = 5
     sweep_interval_ms: int = 1000
     orphans_interval_ms: int = 30_000
-    witness_interval_ms: int = 30_000
+    witness_interval_ms: int = 1000
     sweep_page: int = 1000
     stop_grace_ms: int = 5000
 
@@ -70,27 +70,23 @@ class Sweeper:
         orphans: ListOrphans | None,
         witness: PublishHeads | None,
     ) -> None:
-        self._stores, self._clock, self._heartbeat = stores, clock, heartbeat
+        self._stores, self._clock, self._limits = stores, clock, limits
+        self._heartbeat, self._witness = heartbeat, witness
         self._page = self._skip = limits.sweep_page
-        self._heartbeat_interval_s = limits.sweep_interval_ms / 1000
         self._orphans, self._orphans_time = orphans, Interval(clock, limits.orphans_interval_ms)
-        self._witness, self._witness_time = witness, Interval(clock, limits.witness_interval_ms)
-        self._publishing: asyncio.Task[None] | None = None
-        self._heartbeats: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self, failures: FailureTracker) -> None:
-        """Start to send heartbeats (signs of life of this process); the first ones come before the first sweep."""
-        if self._heartbeat is not None:
-            self._heartbeats = asyncio.ensure_future(self._send_heartbeats(self._heartbeat, failures))
-
-    async def _send_heartbeats(self, heartbeat: SendHeartbeats, failures: FailureTracker) -> None:
-        while True:
-            (fault,) = await asyncio.gather(heartbeat(), return_exceptions=True)
-            if fault is None:
-                failures.forget(HEARTBEAT)
-            else:
-                failures.report(HEARTBEAT, fault)
-            await asyncio.sleep(self._heartbeat_interval_s)
+        """Start to send heartbeats (signs of life of this process) and to publish signed heads to the witness. The
+        first heartbeats come before the first sweep.
+        """
+        periodic = (
+            (self._heartbeat, HEARTBEAT, self._limits.sweep_interval_ms),
+            (self._witness, WITNESS, self._limits.witness_interval_ms),
+        )
+        for act, key, interval_ms in periodic:
+            if act is not None:
+                self._tasks.append(asyncio.ensure_future(_repeat(act, key, interval_ms / 1000, failures)))
 
     async def find_runs(self) -> list[RunKey]:
         """Return (tenant, run) of the runs to drive now: at most two pages, and runs whose process died. Raises
@@ -107,24 +103,22 @@ class Sweeper:
         dead = {tenant: await listed_run_ids(self._stores.tenant(tenant)) for tenant in {tenant for tenant, _ in due}}
         return [(tenant, run) for tenant, run in due if run not in dead[tenant]]
 
-    def publish_heads(self, failed: Callable[[BaseException], None]) -> None:
-        """Start to publish signed journal heads to the witness, if the interval has passed and no publication is
-        running.
-        """
-        if self._witness is None or self._publishing is not None or not self._witness_time.passed():
-            return
-
-        def published(task: asyncio.Task[None]) -> None:
-            self._publishing = None
-            if not task.cancelled() and (fault := task.exception()) is not None:
-                failed(fault)
-
-        self._publishing = asyncio.ensure_future(self._witness())
-        self._publishing.add_done_callback(published)
-
     async def stop(self) -> None:
         """Stop the heartbeats and the publication to the witness."""
-        tasks = [task for task in (self._heartbeats, self._publishing) if task is not None]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+
+async def _repeat(act: Callable[[], Awaitable[None]], key: RunKey, interval_s: float, failures: FailureTracker) -> None:
+    """Repeat `act` with this much time between two beginnings, or at once after one that took longer."""
+    loop = asyncio.get_running_loop()
+    while True:
+        began_s = loop.time()
+        (fault,) = await asyncio.gather(act(), return_exceptions=True)
+        if fault is None:
+            failures.forget(key)
+        else:
+            failures.report(key, fault)
+        await asyncio.sleep(began_s + interval_s - loop.time())

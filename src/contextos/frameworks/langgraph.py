@@ -16,17 +16,21 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 from langgraph.types import interrupt
-from pydantic import BaseModel, PrivateAttr, ValidationError
+from pydantic import BaseModel, PrivateAttr, PydanticUserError, ValidationError
 
 from contextos.contracts.ports.gates import ToolGate, Waiting
 from contextos.errors import InvalidInput, Problem
 from contextos.frameworks.offers import OfferedTool, answer_text, ask, is_error, offered_tools, question_of
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
-from contextos.tools.exact import refuse_changed
+from contextos.tools.exact import exactly, refuse_unseen_parameters
 from contextos.tools.schemas import refuse_tool
 
 _CLOSE_OVER: Final = "take what it needs as arguments, or close over it"
 _NO_SETTING: Final = "remove it, or decorate a function of your own"
+_SUPPLIED: Final = ("run_manager", "callbacks")
+"""The parameters that LangChain fills in for its tracing."""
+
+_METHODS: Final = ("invoke", "ainvoke", "run", "arun", "_parse_input", "_to_args_and_kwargs")
 
 GateNode = Callable[[Any], Awaitable[dict[str, list[AnyMessage]]]]
 
@@ -118,35 +122,43 @@ def read_langchain_tool(tool: BaseTool) -> ForeignTool:
     if isinstance(tool, Tool):
         remedy = "make it with `@tool`, or with `StructuredTool.from_function`"
         refuse_tool(tool.name, "no_arguments", (), "its arguments have no names", remedy)
-    hints = typing.get_type_hints(_function_of(tool), include_extras=True)
+    last = _last_of(tool)
+    function = getattr(tool, last)
+    hints = typing.get_type_hints(function, include_extras=True)
     arguments, schema = _arguments_of(tool, hints)
+    refuse_unseen_parameters(function, schema, tool.name, _SUPPLIED)
 
     async def call(given: dict[str, Any]) -> Any:
         if arguments is not None:
             try:
-                read = arguments.model_validate(given)
+                arguments.model_validate(given)
             except ValidationError as error:
                 raise invalid_arguments(error) from None
-            refuse_changed(given, read)
         # Not within the run of the node: an `interrupt` in the tool would take the answer that resumed the node.
         outside = var_child_runnable_config.set(None)
         try:
-            return await tool.ainvoke(given)
+            called = tool.model_copy()
+            vars(called)[last] = exactly(function, given, _SUPPLIED)
+            return await called.ainvoke(given)
         finally:
             var_child_runnable_config.reset(outside)
 
     returns = hints.get("return", UNKNOWN)
     types = {} if arguments is None else {"arguments": arguments}
-    return ForeignTool(tool.name, tool.description, schema, returns, call, types, failures=(ToolException,))
+    return ForeignTool(tool.name, tool.description, schema, returns, call, function, types, failures=(ToolException,))
 
 
-def _function_of(tool: BaseTool) -> Callable[..., Any]:
-    """The function that a call of the tool ends in."""
+def _last_of(tool: BaseTool) -> str:
+    """The attribute with the function that a call of the tool ends in."""
+    plain: Any = BaseTool
+    own: tuple[str, ...] = ()
+    last = "_run" if type(tool)._arun is BaseTool._arun else "_arun"
     if isinstance(tool, StructuredTool):
-        function = tool.coroutine or tool.func
-        assert function is not None, "a structured tool has a function"
-        return function
-    return tool._run if type(tool)._arun is BaseTool._arun else tool._arun
+        plain, own, last = StructuredTool, ("_run", "_arun"), "coroutine" if tool.coroutine else "func"
+    for one in (*_METHODS, *own):
+        if getattr(type(tool), one) is not getattr(plain, one):
+            refuse_tool(tool.name, "own_call", (one,), f"it has its own `{one}`, after the judgement", _NO_SETTING)
+    return last
 
 
 def _arguments_of(tool: BaseTool, hints: Mapping[str, Any]) -> tuple[type[BaseModel] | None, dict[str, Any]]:
@@ -163,4 +175,8 @@ def _arguments_of(tool: BaseTool, hints: Mapping[str, Any]) -> tuple[type[BaseMo
     if needs:
         detail = f"it needs {', '.join(sorted(needs))}, which only a graph's run has"
         refuse_tool(tool.name, "needs_agent", (), detail, _CLOSE_OVER)
-    return model, shown if isinstance(shown, dict) else shown.model_json_schema()
+    try:
+        return model, shown if isinstance(shown, dict) else shown.model_json_schema()
+    except PydanticUserError as error:
+        detail = f"its arguments have no JSON form: {str(error).partition(chr(10))[0][:200]}"
+        refuse_tool(tool.name, "no_json_form", ("arguments",), detail, "use JSON types, or a model of them")

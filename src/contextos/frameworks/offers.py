@@ -10,20 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import Withheld
-from contextos.contracts.ports.gates import (
-    MAX_ARGS_BYTES,
-    CallAnswer,
-    DescribedTool,
-    Done,
-    Reason,
-    Refused,
-    ToolGate,
-    Waiting,
-)
-from contextos.errors import InvalidInput, MalformedJson, Problem
+from contextos.contracts.ports.gates import CallAnswer, DescribedTool, Done, Reason, Refused, ToolGate, Waiting
+from contextos.errors import InvalidInput, Problem
 
 _OF_A_CALL: Final = frozenset({"name", "tool", "args", "call_id"})
 """The members of a call, which begin the pointer of a problem with it."""
@@ -81,29 +71,18 @@ async def ask(gate: ToolGate, offered: Mapping[str, OfferedTool], name: Any, arg
     """Ask for a call as a model made it: by the name that it saw, with arguments as an object or as its JSON text.
 
     A tool that was not offered is refused by the gate, on record. What the gate does not take as a call is refused too,
-    for the model to read, and is not on record: arguments that are no JSON object, a malformed name or call id, and the
-    id of another call.
+    for the model to read: arguments that are no JSON object, a malformed name or call id, and the id of another call.
 
     Raises:
         Unavailable: make the same call again.
     """
     tool_id = offered[name].tool_id if isinstance(name, str) and name in offered else name
     try:
-        return await gate.call(tool_id, _read(args), call_id=call_id)
+        return await gate.call(tool_id, args, call_id=call_id)
     except InvalidInput as error:
         if not {one.pointer.removeprefix("/").partition("/")[0] for one in error.problems} <= _OF_A_CALL:
             raise
         return Refused(call_id, tuple(Reason(one.code, one.detail, one.remedy) for one in error.problems))
-
-
-def _read(args: Any) -> Any:
-    """The arguments of a call. Models write nothing where a tool has none."""
-    if not isinstance(args, str):
-        return args
-    try:
-        return loads(args, max_bytes=MAX_ARGS_BYTES) if args.strip() else {}
-    except MalformedJson as error:
-        raise InvalidInput(Problem("/args", "no_json", f"the arguments are no JSON: {error}", "correct them")) from None
 
 
 def answer_text(answer: Done | Refused) -> str:

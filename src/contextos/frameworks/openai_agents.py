@@ -25,7 +25,7 @@ from contextos.contracts.ports.gates import ToolGate, Waiting
 from contextos.errors import Unavailable
 from contextos.frameworks.offers import OfferedTool, answer_text, ask, offered_tools
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
-from contextos.tools.exact import refuse_changed
+from contextos.tools.exact import exactly, refuse_unseen_parameters
 from contextos.tools.schemas import refuse_tool
 
 _CLOSE_OVER: Final = "take what it needs as arguments, or close over it"
@@ -124,12 +124,14 @@ def read_openai_agents_tool(tool: FunctionTool) -> ForeignTool:
         refuse_tool(tool.name, "no_function", (), "it is called with the run of an agent", remedy)
     schema = function_schema(function, name_override=tool.name, use_docstring_info=False, strict_json_schema=False)
     refuse_lost(tool.name, [(schema.takes_context, "the context of a run", _CLOSE_OVER)])
+    refuse_unseen_parameters(function, tool.params_json_schema, tool.name)
 
     async def call(arguments: dict[str, Any]) -> Any:
         given, named = _validated(schema, arguments)
+        called = exactly(function, arguments)
         if inspect.iscoroutinefunction(function):
-            return await function(*given, **named)
-        return await asyncio.to_thread(function, *given, **named)
+            return await called(*given, **named)
+        return await asyncio.to_thread(called, *given, **named)
 
     returns = UNKNOWN if schema.return_annotation is inspect.Signature.empty else schema.return_annotation
     return ForeignTool(
@@ -138,6 +140,7 @@ def read_openai_agents_tool(tool: FunctionTool) -> ForeignTool:
         tool.params_json_schema,
         returns,
         call,
+        function,
         {"arguments": schema.params_pydantic_model},
         asks=bool(tool.needs_approval),
         timeout_s=tool.timeout_seconds,
@@ -148,7 +151,6 @@ def _validated(schema: FuncSchema, arguments: dict[str, Any]) -> tuple[list[Any]
     """The arguments of the function, as the SDK converts them. A failure is a refusal: the function has not run."""
     try:
         model: BaseModel = schema.params_pydantic_model.model_validate(arguments)
-        refuse_changed(arguments, model)
         return schema.to_call_args(model)
     except ValidationError as error:
         raise invalid_arguments(error) from None

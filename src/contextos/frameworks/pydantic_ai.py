@@ -6,6 +6,7 @@ A call that waits ends the agent's run with `DeferredToolRequests`. Run the agen
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import typing
 from collections.abc import Sequence
@@ -26,22 +27,22 @@ from contextos.contracts.ports.gates import MAX_ARGS_BYTES, Refused, ToolGate, W
 from contextos.errors import MalformedJson
 from contextos.frameworks.offers import answer_text, ask, offered_tools, question_of
 from contextos.frameworks.wrapping import UNKNOWN, ForeignTool, invalid_arguments, refuse_lost
-from contextos.tools.exact import refuse_changed
+from contextos.tools.exact import exactly, refuse_unseen_parameters
 
 _ANY: Final = SchemaValidator(core_schema.any_schema())
 
 
 class _Unjudged:
     """Takes all arguments, because the gate judges them, so that a wrong call is on record too. A text of which two
-    readers read two values, such as one with a member twice, is none.
+    readers read two values, such as one with a member twice, reaches the gate as it is, which refuses it.
     """
 
     def validate_json(self, input: Any, *, allow_partial: Any = "off", **_: Any) -> Any:
         if allow_partial == "off":
             try:
                 loads(input, max_bytes=MAX_ARGS_BYTES)
-            except MalformedJson as error:
-                raise ModelRetry(f"the arguments are no JSON: {error}") from None
+            except MalformedJson:
+                return input
         return _ANY.validate_json(input, allow_partial=allow_partial)
 
     def validate_python(self, input: Any, **_: Any) -> Any:
@@ -147,16 +148,18 @@ def read_pydantic_ai_tool(tool: Tool[Any]) -> ForeignTool:
     )
     refuse_lost(tool.name, settings)
     schema = tool.function_schema
+    alone = schema.single_arg_name
+    if alone is None:
+        refuse_unseen_parameters(tool.function, schema.json_schema, tool.name)
 
     async def call(arguments: dict[str, Any]) -> Any:
         try:
             validated = schema.validator.validate_json(orjson.dumps(arguments))
         except ValidationError as error:
             raise invalid_arguments(error) from None
-        name = schema.single_arg_name
-        refuse_changed(arguments, validated if name is None else validated[name])
+        given = arguments if alone is None else {alone: arguments}
         try:
-            return await schema.call(validated, _NO_RUN)
+            return await dataclasses.replace(schema, function=exactly(tool.function, given)).call(validated, _NO_RUN)
         except ModelRetry as error:
             raise BusinessError("model_retry", error.message, retryable=True) from None
         except ToolFailed as error:
@@ -174,6 +177,7 @@ def read_pydantic_ai_tool(tool: Tool[Any]) -> ForeignTool:
         schema.json_schema,
         returns,
         call,
+        tool.function,
         types,
         asks=tool.requires_approval,
         timeout_s=tool.timeout,

@@ -14,10 +14,11 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from contextos.adapters.function.adapter import BusinessError
+from contextos.adapters.function.adapter import USES, BusinessError
 from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.pointer import pointer
-from contextos.tools.declared import Tool, tool_of
+from contextos.contracts.envelopes.evidence import IntegrityLevel
+from contextos.tools.declared import Tool, provenance_of, tool_of
 from contextos.tools.exact import refuse_inexact
 from contextos.tools.schemas import ARGUMENT_BOUNDS, closed_schema, refuse_tool
 from contextos.tools.signatures import Argument, Key, ToolSignature, adapted, read_return
@@ -44,9 +45,9 @@ _FRAMEWORKS: Final = (
 class ForeignTool:
     """A framework's tool: what it shows a model, the type that it returns, and how it is called with JSON arguments.
 
-    `types` are those that its own validation reads the arguments with. `asks`: it wants a person's approval.
-    `timeout_s` is its own, in seconds. `failures` are the exceptions by which it
-    reports an error of its own; after one in a write nobody knows whether something happened.
+    `function` is what a call ends in, and `types` are those that its own validation reads the arguments with: its code
+    is theirs. `asks`: it wants a person's approval. `timeout_s` is its own, in seconds. `failures` are the exceptions
+    by which it reports an error of its own; after one in a write nobody knows whether something happened.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ForeignTool:
     input_schema: Mapping[str, Any]
     returns: Any
     call: Callable[[dict[str, Any]], Awaitable[Any]]
+    function: Callable[..., Any]
     types: Mapping[str, Any] = field(default_factory=dict)
     asks: bool = False
     timeout_s: float | None = None
@@ -72,6 +74,8 @@ def govern(
     timeout_s: int | None = None,
     cost_cents: float = 0,
     scopes: Collection[str] = (),
+    integrity: IntegrityLevel | None = None,
+    destinations: Collection[str] | None = None,
 ) -> Tool[Any, Any]:
     """Return the governed tool of a framework's tool object, for a `contextos.toolset`.
 
@@ -105,6 +109,7 @@ def govern(
         "cost_cents": cost_cents,
         "produces": [produces] if isinstance(produces, str) else list(produces),
         "required_scopes": list(scopes),
+        **provenance_of(shown, integrity, destinations),
     }
 
     async def call(**arguments: Any) -> Any:
@@ -117,6 +122,7 @@ def govern(
             raise
 
     call.__module__ = __name__
+    call.__dict__[USES] = (foreign.function, *foreign.types.values())
     return tool_of(call, shown, foreign.description, signature, told)
 
 

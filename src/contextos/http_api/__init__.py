@@ -19,11 +19,12 @@ Invariants, with the tests that prove them:
 - A session of a browser counts from a page of this service alone, and until logout:
   `tests/attacks/test_f51_browser_sessions.py`.
 - An act of an operator needs their signature of exactly that act: `tests/attacks/test_f49_http_operations.py`.
-- No caller and no tenant takes the place of others: `tests/attacks/test_f50_rate_limits.py`.
+- The requests of a caller that are refused take nothing from others, and no tenant takes the place of another:
+  `tests/attacks/test_f50_rate_limits.py`.
 - No request is answered with a stack, and none is read without a bound: `tests/attacks/test_f47_http_requests.py`.
 - What a tenant governs is changed by the signature of its own people alone: `tests/attacks/test_f48_http_control.py`.
 - A stream of events that is cut anywhere and resumed has no gap and no duplicate:
   `tests/unit/http_api/routes/test_events.py`.
 - A server that is killed loses no request that it accepted and repeats none: `tests/e2e/test_killed_service.py`.
-- Every answer fits the OpenAPI document: `tests/unit/http_api/test_openapi.py`.
+- Every answer to a generated request fits the OpenAPI document: `tests/unit/http_api/test_openapi.py`.
 """

@@ -10,7 +10,7 @@ from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contextos.app import App
-from contextos.app.bearer import BearerTokens
+from contextos.app.logins.bearer import BearerTokens
 from contextos.http_api.control.children import child_places
 from contextos.http_api.control.groups import CONTROL_ROUTES
 from contextos.http_api.login.browsers import browser_routes
@@ -60,8 +60,9 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.bearer_tokens = tokens
     api.state.browser_logins = app.browser_logins(tokens)
     api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
-    api.state.streams = Places("streams of events", MAX_STREAMS, MAX_STREAMS_PER_TENANT)
-    api.state.held = Places("calls that wait", MAX_HELD_CALLS, MAX_HELD_CALLS_PER_TENANT)
+    percent = app.settings.pressure.max_http_percent_per_address
+    api.state.streams = Places("streams of events", MAX_STREAMS, MAX_STREAMS_PER_TENANT, percent_per_address=percent)
+    api.state.held = Places("calls that wait", MAX_HELD_CALLS, MAX_HELD_CALLS_PER_TENANT, percent_per_address=percent)
     api.state.lists = Places("lists of runs", MAX_LISTS, MAX_LISTS_PER_TENANT)
     api.state.stopping = asyncio.Event()
     api.state.work = Work(api.state.stopping, app.stores)

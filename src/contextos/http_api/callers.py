@@ -13,8 +13,8 @@ from typing import Annotated, Final
 from fastapi import Depends, Request
 
 from contextos.app import App
-from contextos.app.bearer import BearerTokens
-from contextos.app.browser_logins import BrowserLogins
+from contextos.app.logins.bearer import BearerTokens
+from contextos.app.logins.browser_logins import BrowserLogins
 from contextos.errors import NotFound, SignatureInvalid
 from contextos.http_api.cookies import SESSION_COOKIE, check_same_origin, cookie_of
 from contextos.http_api.problems import HttpProblem

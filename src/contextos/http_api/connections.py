@@ -4,6 +4,7 @@
 - `MAX_UNSENT_S`: an answer whose reader takes nothing of it for so long ends it.
 - `MAX_CONNECTIONS`: one more is answered with 503, and `SPARE_CONNECTIONS` more are closed. One whose TLS has not begun
   counts too; `hosting` ends it after `MAX_HEAD_S`.
+- One address has a share of them (`max_http_percent_per_address`), and is refused in the same way beyond it.
 - What is no HTTP is answered with a problem document, as every other error is.
 
 The parser is `h11`, because it is the one that bounds the bytes of a head.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import h11
@@ -21,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from contextos.errors import InvalidSettings, Problem
 from contextos.http_api.problems import SECURE_HEADERS, problem_response
+from contextos.http_api.rates import client_address, share_of
 
 if TYPE_CHECKING:
     import uvicorn
@@ -62,14 +65,25 @@ async def refuse_connection(scope: Scope, receive: Receive, send: Send) -> None:
     await answer(scope, receive, send)
 
 
+async def refuse_address(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request of one connection too many of an address (ASGI)."""
+    detail = "your address has as many connections as one may have; close some, or send the request again later"
+    answer = problem_response(503, "too_many_connections", detail, headers={**CLOSING, "Retry-After": "1"})
+    await answer(scope, receive, send)
+
+
 class BoundedConnection(H11Protocol):
     """The protocol of one connection, for `uvicorn.Config(http=…)`."""
 
     _head_late: asyncio.TimerHandle | None = None
     _unsent_late: asyncio.TimerHandle | None = None
 
-    def __init__(self, *, config: uvicorn.Config, server_state: ServerState, **named: Any) -> None:
+    def __init__(
+        self, *, config: uvicorn.Config, server_state: ServerState, percent_per_address: int = 100, **named: Any
+    ) -> None:
         super().__init__(config=config, server_state=server_state, **named)
+        self._percent, self._address = percent_per_address, ""
+        self._addresses: Counter[str] = vars(server_state).setdefault("addresses", Counter())
         # Those of the server that were accepted and whose TLS may yet begin, with the time at which it is too late.
         self._beginning: dict[BoundedConnection, float] = vars(server_state).setdefault("beginning", {})
         if config.ssl is None:
@@ -88,11 +102,16 @@ class BoundedConnection(H11Protocol):
         super().connection_made(transport)
         # So that `pause_writing` is called while anything waits. TLS would call it for nothing too, with a limit of 0.
         transport.set_write_buffer_limits(high=1, low=0)
-        if len(self.connections) > MAX_CONNECTIONS + SPARE_CONNECTIONS:
+        self._address = client_address(self.client)
+        self._addresses[self._address] += 1
+        beyond = self._addresses[self._address] - share_of(MAX_CONNECTIONS, self._percent) if self._address else 0
+        if max(len(self.connections) - MAX_CONNECTIONS, beyond) > SPARE_CONNECTIONS:
             transport.abort()
             return
         if len(self.connections) > MAX_CONNECTIONS:
             self.app = refuse_connection
+        elif beyond > 0:
+            self.app = refuse_address
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
@@ -115,7 +134,10 @@ class BoundedConnection(H11Protocol):
         self._stop_waiting_for_reader()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any longer."""
+        """Wait for nothing any longer, and count no longer."""
+        self._addresses.subtract([self._address])
+        if self._addresses[self._address] <= 0:
+            del self._addresses[self._address]
         self._stop_waiting_for_head()
         self._stop_waiting_for_reader()
         super().connection_lost(exc)

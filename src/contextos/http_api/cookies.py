@@ -16,7 +16,7 @@ from typing import Final
 
 from fastapi import Request, Response
 
-from contextos.app.browser_logins import BrowserLogins, csrf_token_of
+from contextos.app.logins.browser_logins import BrowserLogins, csrf_token_of
 from contextos.http_api.problems import HttpProblem
 
 SESSION_COOKIE: Final = "__Host-contextos-session"

@@ -318,7 +318,9 @@ class AnswerReceipt(Model):
 
 
 class StatedAct(Model):
-    """One statement of an act, as things are now. `signing_inputs` are as those of an approval's statement."""
+    """One statement of an act, as things are now. `signing_inputs` are as those of an approval's statement, with a time
+    of signing (`iat`), which is the signer's to state. The token counts for 15 minutes from then.
+    """
 
     statement: OpenObject
     signing_inputs: dict[str, str]

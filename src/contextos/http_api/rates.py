@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address, ip_network
 from typing import Annotated, Final
 
 from fastapi import Depends, Request
+from starlette.datastructures import Address
 
 from contextos.contracts.admission_limits import AdmissionLimits, MinuteQuota
 from contextos.contracts.ports.outside import Clock
@@ -50,35 +52,58 @@ def _too_many(who: str, most: int, early_us: int) -> Overloaded:
     return Overloaded("http", f"{who} {most} requests within a minute", retry_after_ms=-(-early_us // 1_000))
 
 
+def client_address(client: tuple[str, int] | Address | None) -> str:
+    """Return what counts as the address of a client: that of IPv4, or the /64 network of IPv6, of which one machine has
+    every address. Empty without one, as behind a Unix socket.
+    """
+    if client is None or ":" not in client[0]:
+        return client[0] if client else ""
+    address = ip_address(client[0])
+    mapped = address.ipv4_mapped if address.version == 6 else None
+    return str(mapped or ip_network((int(address), 64), strict=False))
+
+
+def share_of(most: int, percent: int) -> int:
+    """Return how many of `most` places one address may hold."""
+    return max(1, most * percent // 100)
+
+
 class Places:
-    """Places for what takes long: so many in all, and so many for each tenant. Use it on one event loop."""
+    """Places for what takes long: so many in all, for each tenant, and for each address. Use it on one event loop."""
 
-    def __init__(self, of: str, most: int, most_per_tenant: int) -> None:
+    def __init__(self, of: str, most: int, most_per_tenant: int, *, percent_per_address: int = 100) -> None:
         self._of, self._most, self._most_per_tenant = of, most, most_per_tenant
+        self._most_per_address = share_of(most, percent_per_address)
         self._taken: Counter[str] = Counter()
+        self._addresses: Counter[str] = Counter()
 
-    def check(self, tenant_id: str) -> None:
-        """Raise `Overloaded` if the tenant or the server has as many as it may."""
+    def check(self, tenant_id: str, address: str = "") -> None:
+        """Raise `Overloaded` if the tenant, the address or the server has as many as it may."""
         if self._taken[tenant_id] >= self._most_per_tenant or self._taken.total() >= self._most:
             raise Overloaded("http", f"enough {self._of} go on at the moment", retry_after_ms=BUSY_RETRY_MS)
+        if address and self._addresses[address] >= self._most_per_address:
+            detail = f"your address has {self._most_per_address} {self._of} already"
+            raise Overloaded("http", detail, retry_after_ms=BUSY_RETRY_MS)
 
-    def take(self, tenant_id: str) -> None:
+    def take(self, tenant_id: str, address: str = "") -> None:
         """Take a place. Raises as `check`."""
-        self.check(tenant_id)
+        self.check(tenant_id, address)
         self._taken[tenant_id] += 1
+        self._addresses[address] += 1
 
-    def free(self, tenant_id: str) -> None:
+    def free(self, tenant_id: str, address: str = "") -> None:
         """Give a place back."""
         self._taken -= Counter({tenant_id: 1})
+        self._addresses -= Counter({address: 1})
 
     @contextmanager
-    def place(self, tenant_id: str) -> Iterator[None]:
+    def place(self, tenant_id: str, address: str = "") -> Iterator[None]:
         """Return a context that has a place. Raises as `take`."""
-        self.take(tenant_id)
+        self.take(tenant_id, address)
         try:
             yield
         finally:
-            self.free(tenant_id)
+            self.free(tenant_id, address)
 
 
 async def list_places(request: Request) -> Places:

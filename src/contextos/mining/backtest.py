@@ -98,6 +98,7 @@ async def _judge(
     judged: list[JudgedCall] = []
     async with in_memory(
         packs=[observing],
+        lint=False,
         adapters=adapters,
         directory={tenant: _directory(sessions[0].principals)},
         limits=LIMITS,

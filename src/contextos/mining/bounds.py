@@ -4,7 +4,7 @@ A bound allows each value that it was made from and as little else as it can say
 escaped in a pattern.
 
 >>> bound_of(["eu", "us", "eu"])
-ArgConstraint(min=None, max=None, enum=('eu', 'us'), required=None, pattern=None, unless_approved=False)
+ArgConstraint(min=None, max=None, whole=False, enum=('eu', 'us'), required=None, pattern=None, unless_approved=False)
 >>> bound_of([5, 480]).max
 480
 """
@@ -22,7 +22,7 @@ from contextos.contracts.model import MAX_COUNT
 from contextos.trust.policy.constraints import check_args
 
 MAX_LISTED_VALUES: Final = 12
-"""Distinct values that are listed one by one."""
+"""Distinct values that are listed one by one, however long they are together."""
 MAX_LISTED_BYTES: Final = 200
 """The size of a value that is listed, as JSON."""
 MAX_BOUNDED_CHARS: Final = 1_000
@@ -31,6 +31,7 @@ MAX_PATTERN_CHARS: Final = 512
 MAX_OTHER_CHARACTERS: Final = 32
 
 _HOST: Final = re.compile(r"([a-z][a-z0-9+.-]{0,20}://[A-Za-z0-9.:-]{1,253})(?:([/?#].*)|)", re.DOTALL)
+_SEPARATOR: Final = re.compile(r"([/\\]|\.+)")
 _EMAIL: Final = re.compile(r"([^@\s]{1,200})@([A-Za-z0-9.-]{1,253})")
 _CLASSES: Final = (("a-z", "abcdefghijklmnopqrstuvwxyz"), ("A-Z", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"), ("0-9", "0123456789"))
 
@@ -43,8 +44,9 @@ def bound_of(values: Sequence[Any]) -> ArgConstraint | None:
         return None
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         if max(map(abs, values)) <= MAX_COUNT:
-            bound = ArgConstraint(min=min(values), max=max(values))
-    elif len(distinct) <= MAX_LISTED_VALUES and all(len(text) <= MAX_LISTED_BYTES for text, _ in distinct):
+            whole = all(value % 1 == 0 for value in values)
+            bound = ArgConstraint(min=min(values), max=max(values), whole=whole)
+    elif _are_listed(distinct):
         bound = ArgConstraint(enum=tuple(value for _, value in sorted(distinct)))
     elif all(isinstance(value, str) for value in values):
         pattern = _pattern([value for _, value in distinct])
@@ -52,6 +54,14 @@ def bound_of(values: Sequence[Any]) -> ArgConstraint | None:
     # A pattern that RE2 reads in another way than it was meant is none.
     allows = bound and not any(check_args({"x": (bound,)}, {"x": value}, approved=False) for _, value in distinct)
     return bound if allows else None
+
+
+def _are_listed(distinct: Sequence[tuple[bytes, Any]]) -> bool:
+    """Whether values are listed one by one, so that no other of their shape fits: few, or texts that are short."""
+    sizes = [len(raw) for raw, _ in distinct]
+    if len(sizes) <= MAX_LISTED_VALUES:
+        return max(sizes) <= MAX_LISTED_BYTES
+    return sum(sizes) <= MAX_PATTERN_CHARS and all(isinstance(value, str) for _, value in distinct)
 
 
 def _pattern(texts: Sequence[str]) -> str | None:
@@ -100,8 +110,28 @@ def _of_mails(texts: Sequence[str]) -> str | None:
 
 
 def _of_texts(texts: Sequence[str]) -> str | None:
+    """What the texts have between the same separators, part by part: no part holds a `/` or two dots side by side that
+    none of them had there.
+    """
     if max(map(len, texts)) > MAX_BOUNDED_CHARS:
         return None
+    shapes: dict[tuple[str, ...], list[list[str]]] = {}
+    for text in texts:
+        parts = _SEPARATOR.split(text)
+        shapes.setdefault(tuple(parts[1::2]), []).append(parts[::2])
+    if len(shapes) > MAX_LISTED_VALUES:
+        return None
+    patterns = []
+    for separators, found in sorted(shapes.items()):
+        described = [_of_parts(column) for column in zip(*found, strict=True)]
+        if None in described:
+            return None
+        between = [*map(_literal, separators), ""]
+        patterns.append("".join(f"{part}{mark}" for part, mark in zip(described, between, strict=True)))
+    return patterns[0] if len(patterns) == 1 else f"(?:{'|'.join(patterns)})"
+
+
+def _of_parts(texts: Sequence[str]) -> str | None:
     same = "".join(one[0] for one in takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False)))
     rests = [text[len(same) :] for text in texts]
     characters = set("".join(rests))

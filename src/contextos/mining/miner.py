@@ -19,6 +19,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.redacted import redacted_places
 from contextos.contracts.envelopes.policy import ArgConstraint
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, capability_id
+from contextos.control.lint.money import EACH_IS_ASKED, money_of
 from contextos.errors import InvalidInput, Problem
 from contextos.mining.bounds import MAX_BOUNDED_CHARS, bound_of
 from contextos.packs.declaration import BudgetDeclaration, PackDeclaration
@@ -139,7 +140,12 @@ class _Miner:
                 self.notes["deny", str(len(deny))] = [f"in none of {origin_of(tool.calls)}"]
                 condition = " or ".join(f"not missing({fact_text(f'args.{one}')})" for one in unused)
                 deny.append({"when": condition, "tools": [name], "because": "an argument that was never given"})
-            if tool.definition.kind == "write" and (limits := self._automatic(name, tool, bounds)):
+            if tool.definition.kind != "write":
+                continue
+            if (limits := self._automatic(name, tool, bounds)) is None:
+                if money_of(tool.definition):
+                    permissions[name]["without_sum"] = EACH_IS_ASKED
+            else:
                 self.notes["auto_approve", str(len(automatic))] = [
                     f"it can be undone; from {origin_of(tool.calls)}",
                     "remove this entry, and a person is asked about each call",
@@ -181,7 +187,9 @@ class _Miner:
                 listed = json.dumps(sorted(roles), ensure_ascii=False)
                 calls = [call for made in roles.values() for call in made]
                 self.notes["deny", str(number + len(found))] = [f"{listed} in {origin_of(calls)}"]
-                when = f"request.intent == {json.dumps(intent, ensure_ascii=False)} and user.role not in {listed}"
+                each = (json.dumps(role, ensure_ascii=False) for role in sorted(roles))
+                held = " or ".join([f"user.role in {listed}", *(f"{one} in default(user.roles, [])" for one in each)])
+                when = f"request.intent == {json.dumps(intent, ensure_ascii=False)} and not ({held})"
                 found.append({"when": when, "tools": [name], "because": "a role that never used it"})
         return found
 
@@ -212,6 +220,8 @@ class _Miner:
             self.unbounded[name] = loose
         dotted = [one for one in self._not_given(tool) if "." in one]
         notes = [f"NOT BOUNDED: {', '.join(loose)}; only the tool's own schema limits it"] if loose else []
+        if shapes := [one for one, bound in bounds.items() if bound.pattern is not None]:
+            notes.append(f"ANY VALUE OF THE SHAPE: {', '.join(shapes)}; others than were seen fit")
         return (
             [*notes, f"NOT DENIED: {', '.join(dotted)}; no rule can name an argument with a dot"] if dotted else notes
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -18,13 +19,13 @@ from contextos.action.foreign_code import ForeignCode
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretValues
 from contextos.contracts.acts import RecordedAct
-from contextos.contracts.documents.runs import LEASES, REQUESTS
+from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.encoding.codec import MAX_BYTES, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.memory import MemoryProposal, ReviewRefused
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import Advance, AgentMessage, Entry
+from contextos.contracts.journal import Advance, AgentMessage, Batch, Entry
 from contextos.contracts.ports.concurrency import Sequential
 from contextos.contracts.scope import CODE, PACKAGES, RUNTIME
 from contextos.control.artifact_repository import ActiveSeal
@@ -38,6 +39,7 @@ from contextos.operations.driver import MAX_CONFLICTS, DrivenState, RunDriver
 from contextos.operations.leases import held_until_us
 from contextos.operations.lru import RecentTenants, keep_recent
 from contextos.operations.ports import DeploymentConfig, Ports
+from contextos.queries.run_names import claimed_run
 from contextos.queries.run_view import RunView, run_view
 from contextos.runtime.admission import request_fingerprint
 from contextos.runtime.environment import ContextSources, DeploymentFacts, RunArtifacts, RunEnvironment, RunPorts
@@ -52,6 +54,7 @@ from contextos.trust.policy.policy_set import PolicySet
 from contextos.trust.recorded_time import recorded_now_us
 from contextos.trust.rows.edges import KnownCommits, ProvedGraph
 from contextos.trust.rows.memories import reviewed_memories
+from contextos.trust.rows.open_places import OpenPlacesOf
 from contextos.trust.seal import open_sealed, seal
 
 MAX_CATALOGS: Final = 1_024
@@ -115,7 +118,7 @@ class Deployment:
             detail = f"the directory knows no tenant `{request.tenant_id[:64]}`"
             raise InvalidInput(Problem("/tenant_id", "unknown_tenant", detail, "name a tenant of the directory"))
         with self.ports.admission.caller(request.tenant_id, request.request_id):
-            request, fields = await redacted_request(request, fields, self.catalog(request.tenant_id))
+            request, fields = await self._redacted(request, fields)
             return await self._invoke_admitted(request, request_fingerprint(fields), named)
 
     async def _invoke_admitted(
@@ -268,7 +271,7 @@ class Deployment:
 
     def environment(self, tenant_id: str, journal: RunJournal) -> RunEnvironment:
         """Build the environment of one run: the external systems, and the packs and policies of its tenant."""
-        ports, store = self.ports, self.ports.stores.tenant(tenant_id)
+        ports, store, pressure = self.ports, self.ports.stores.tenant(tenant_id), self.config.pressure
         yield_turn = SharedYield(partial(ports.admission.yield_turn, tenant_id, journal.run_id))
         adapters = ports.adapters(tenant_id)
         code = {CODE + name: ports.code.adapter(adapter) for name, adapter in adapters.items()}
@@ -302,9 +305,11 @@ class Deployment:
                 profile=self.config.profile,
                 unsafe=self.config.unsafe,
                 unsafe_now=self.config.unsafe,
+                unsafe_stated_by=self.config.unsafe_stated_by,
             ),
             planner=ports.planner,
             secret_values=self.secret_values,
+            places=OpenPlacesOf(store, pressure.max_open_questions_per_role, pressure.max_open_sessions_per_agent),
         )
 
     def _refuse_oversized(self, request: InvokeRequest, fields: Mapping[str, Any]) -> None:
@@ -316,27 +321,30 @@ class Deployment:
             detail = f"the request is larger than {allowed} bytes"
             raise InvalidInput(Problem("", "too_large", detail, "send less, or set a larger `max_payload_bytes`"))
 
+    async def _redacted(self, request: InvokeRequest, fields: dict[str, Any]) -> tuple[InvokeRequest, dict[str, Any]]:
+        return await redacted_request(request, fields, self.catalog(request.tenant_id), self.ports.directory)
+
     async def _run_of(self, request: InvokeRequest, fingerprint: str) -> str | None:
         """The id of the run that this request made before, or None."""
-        claim = await REQUESTS.one(self.ports.stores.tenant(request.tenant_id), request.request_id)
+        claim = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)
         if claim is None:
             return None
-        if claim.body.fingerprint != fingerprint:
-            found = await self._differing(request, claim.body.run_id)
+        if claim.fingerprint != fingerprint:
+            found = await self._differing(request, claim.run_id)
             raise conflict(
                 "/request_id",
                 f"`{request.request_id}` was used first",
                 found,
                 "send that again, or use a new request id",
             )
-        return claim.body.run_id
+        return claim.run_id
 
     async def differing(self, raw: Mapping[str, Any]) -> list[Difference]:
         """Return how a request differs from the one that its id was used for first; nothing where that was erased."""
         request = parse(InvokeRequest, canonical(dict(raw)))
-        request, _ = await redacted_request(request, request.to_json(), self.catalog(request.tenant_id))
-        claim = await REQUESTS.one(self.ports.stores.tenant(request.tenant_id), request.request_id)
-        return await self._differing(request, claim.body.run_id) if claim else []
+        request, _ = await self._redacted(request, request.to_json())
+        claim = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)
+        return await self._differing(request, claim.run_id) if claim else []
 
     async def _differing(self, request: InvokeRequest, run_id: str) -> list[Difference]:
         received = await self.ports.stores.tenant(request.tenant_id).read(run_id, limit=1)
@@ -382,4 +390,19 @@ async def due_runs(deployment: Deployment, *, limit: int = 1000) -> AsyncIterato
             yield tenant_id, run_id
 
 
-__all__ = ["Deployment", "DeploymentConfig", "DrivenRun", "Ports", "due_runs"]
+async def wake_orphans(deployment: Deployment) -> None:
+    """Make the runs due whose driver is dead, such as those that a killed server was answering, so that the workers
+    share them as any others. Raises `Unavailable`.
+    """
+    ports = deployment.ports
+    async for tenant_id, run_id in due_runs(deployment):
+        store = ports.stores.tenant(tenant_id)
+        lease = await LEASES.one(store, run_id)
+        if lease and lease.body.until_us > 0 and not ports.alive(lease.body.owner):
+            # A commit of its driver says that it lives after all.
+            with suppress(Conflict):
+                fence = LEASES.check(run_id, lease.version)
+                await store.commit(Batch(run=run_id, writes=(fence,), wake_at_us=ports.clock.now_us()))
+
+
+__all__ = ["Deployment", "DeploymentConfig", "DrivenRun", "Ports", "due_runs", "wake_orphans"]

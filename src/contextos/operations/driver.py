@@ -7,14 +7,15 @@ decides, whose version is the fencing token of every commit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
 from contextos.action.registry import Registry
 from contextos.contracts.documents.collection import StoredDocument
-from contextos.contracts.documents.runs import BLOCKED_RUNS, LEASES, BlockedRun, Lease
+from contextos.contracts.documents.runs import LEASES, Lease
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.run import InvokeRequest
@@ -27,12 +28,12 @@ from contextos.contracts.journal import (
     Rest,
     SignedHead,
     StoredRun,
-    Write,
 )
+from contextos.contracts.ports.outside import Clock
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ClockOff, Conflict, NotFound, ReplayMismatch, Unavailable, Untimely
 from contextos.operations import dead_letters
-from contextos.operations.leases import Heartbeats, held_until_us
+from contextos.operations.leases import Heartbeats, blocking_writes, held_until_us, wake_blocked
 from contextos.operations.ports import DeploymentConfig, Ports
 from contextos.operations.suspended_runs import ResumableLoop, SuspendedRun, SuspendedRuns
 from contextos.queries.run_view import RunView, last_record, run_view, view_in_state
@@ -111,7 +112,9 @@ class RunDriver:
             NotFound: no such run in this tenant.
             ClockOff: this machine's clock is too far from the store's.
             Unavailable: another process drives the run, or a dependency did not answer.
+            Integrity: the streams of the tenant lack what was witnessed.
         """
+        await self._deployment.ports.ask_witness(tenant_id)
         mine = object()
         for _ in range(MAX_CONFLICTS):
             pause_us = 2_000
@@ -163,20 +166,16 @@ class RunDriver:
         logged = LoggedRun(run_id, suspended.trace_id)
         LOGGED_RUN.set(logged)
         try:
-            rest = await suspended.drive
+            async with _LetGo(journal, self._deployment.ports.clock):
+                rest = await suspended.drive
         except Parked as parked:
             rest = parked
-        except Unavailable:
-            # Otherwise others wait until the lease is over before they try.
-            with suppress(Conflict, Unavailable):
-                await journal.let_go()
-            raise
         finally:
             logged.is_driven = False
             self._heartbeats.ends((tenant_id, run_id))
         if isinstance(rest, Rest | Parked):
             wake_at_us = rest.wake_at_us
-            blocked = await self._blocked(store, run_id, rest) if isinstance(rest, Parked) else None
+            blocked = await blocking_writes(store, run_id, rest) if isinstance(rest, Parked) else None
             await journal.commit(wake_at_us=wake_at_us, blocked=blocked)
         else:
             # Foreign code can be behind it, and nothing that it does changes what is committed.
@@ -243,16 +242,6 @@ class RunDriver:
         suspended.journal.follows(deaths, free_us, clock_behind_us)
         return suspended
 
-    @staticmethod
-    async def _blocked(store: Store, run_id: str, parked: Parked) -> Sequence[Write] | None:
-        """The writes that state which operation of another run this one waits for, for lists; None if it does not."""
-        if parked.operation is None:
-            return None
-        known, blocked = await BLOCKED_RUNS.one(store, run_id), BlockedRun(parked.operation)
-        if known and known.body == blocked:
-            return ()
-        return (BLOCKED_RUNS.write(run_id, known.version if known else 0, blocked),)
-
     def _start(
         self,
         tenant_id: str,
@@ -288,6 +277,7 @@ class RunDriver:
             silence_us=self._silence_us if sends_heartbeats else None,
             make_way=partial(self._deployment.ports.admission.yield_to_others, tenant_id, run_id),
             is_alone=lambda: len(self._driving) == 1,
+            settled=partial(wake_blocked, self._deployment.ports, tenant_id),
             concurrency=self._deployment.ports.concurrency,
         )
         journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)
@@ -323,6 +313,25 @@ class RunDriver:
         off_us = self._deployment.ports.clock.now_us() - store_us
         if abs(off_us) > CLOCK_MARGIN_US:
             raise ClockOff(off_us, CLOCK_MARGIN_US)
+
+
+@dataclass(frozen=True, slots=True)
+class _LetGo(AbstractAsyncContextManager[None]):
+    """Releases the lease of a run whose drive was stopped; others would wait for it. Nobody tries again for a
+    caller that went away, so its run is due.
+    """
+
+    journal: RunJournal
+    clock: Clock
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        is_unavailable = isinstance(error, Unavailable)
+        # Nothing can be awaited in a coroutine that is closed.
+        if is_unavailable or not isinstance(error, Exception | GeneratorExit | None):
+            with suppress(Conflict, Unavailable):
+                await self.journal.let_go(None if is_unavailable else self.clock.now_us())
 
 
 def _is_recorded(message: AgentMessage, journal: RunJournal) -> bool:

@@ -4,6 +4,9 @@ A lease is renewed by commits, and a tool call can take longer than one. So the 
 states how long the driver can be silent, and each heartbeat extends that time. When it is over, the driver counts as
 dead, even if its lease is not over; before that it counts as alive, even if its lease is over. Only the version of the
 lease decides who can append (ADR 0004), so a driver that wrongly counts as dead is fenced off.
+
+A run that another run's operation blocks looks again more and more rarely. What settles the operation wakes it at once,
+in whatever process: the row that names it is committed only while the operation is claimed, so before it is settled.
 """
 
 from __future__ import annotations
@@ -12,12 +15,22 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from contextos.contracts.documents.collection import StoredDocument
-from contextos.contracts.documents.runs import HEARTBEATS, LEASES, Heartbeat, Lease
-from contextos.contracts.journal import CLOCK_MARGIN_US, UNSIGNED_KINDS, Batch, Entry
+from contextos.contracts.documents.collection import StoredDocument, find_documents
+from contextos.contracts.documents.operations import OPERATIONS
+from contextos.contracts.documents.runs import (
+    BLOCKED_BY,
+    BLOCKED_RUNS,
+    HEARTBEATS,
+    LEASES,
+    BlockedRun,
+    Heartbeat,
+    Lease,
+)
+from contextos.contracts.journal import CLOCK_MARGIN_US, UNSIGNED_KINDS, Batch, Entry, Parked, Write
 from contextos.contracts.ports.storage import Store, Stores
-from contextos.errors import Conflict
+from contextos.errors import Conflict, ContextOSError
 from contextos.operations.ports import Ports
+from contextos.queries.run_view import run_view
 
 HEARTBEATS_PER_TTL: Final = 3
 
@@ -48,6 +61,46 @@ async def wake_if_answered(ports: Ports, store: Store, run_id: str, entries: Seq
     """Make a run due whose last entry is an answer. A process that appended it past the operator woke nobody."""
     if entries[-1].kind in UNSIGNED_KINDS:
         await store.commit(Batch(run=run_id, wake_at_us=ports.clock.now_us()))
+
+
+async def blocking_writes(store: Store, run_id: str, parked: Parked) -> tuple[Write, ...] | None:
+    """Return the writes that state which operation of another run this one waits for; None if it does not. Their
+    commit fails if that operation was settled meanwhile.
+    """
+    if parked.operation is None:
+        return None
+    operation, version = parked.operation
+    blocked, behind = BlockedRun(operation), f"{operation}/{run_id}"
+    found = await find_documents(store, BLOCKED_RUNS.place(run_id), BLOCKED_BY.place(behind))
+    known, writes = found.one(BLOCKED_RUNS, run_id), [OPERATIONS.check(operation, version)]
+    if known is None or known.body != blocked:
+        writes.append(BLOCKED_RUNS.write(run_id, known.version if known else 0, blocked))
+    if not found.has(BLOCKED_BY, behind):
+        writes.append(BLOCKED_BY.write(behind, 0, blocked))
+    return tuple(writes)
+
+
+async def wake_blocked(ports: Ports, tenant_id: str, operation: str) -> None:
+    """Make the runs due that wait for this operation. One that cannot be woken looks again by itself, later."""
+    store = ports.stores.tenant(tenant_id)
+    with suppress(ContextOSError):
+        async for keys in BLOCKED_BY.key_pages(store, prefix=f"{operation}/"):
+            for key in keys:
+                with suppress(ContextOSError):
+                    await _wake(ports, tenant_id, key.removeprefix(f"{operation}/"), operation)
+
+
+async def _wake(ports: Ports, tenant_id: str, run_id: str, operation: str) -> None:
+    """Make a run due, if it waits for this operation still and nobody drives it."""
+    store = ports.stores.tenant(tenant_id)
+    blocked = await BLOCKED_RUNS.one(store, run_id)
+    entries, _, _, leased = await store.read_run(run_id)
+    lease, view = LEASES.read(leased) if leased else None, run_view(tenant_id, run_id, entries)
+    if blocked is None or blocked.body.operation != operation or lease is None or view.ended or view.waiting:
+        return
+    if not lease.body.until_us:
+        fence = LEASES.check(run_id, lease.version)
+        await store.commit(Batch(run=run_id, writes=(fence,), wake_at_us=ports.clock.now_us()))
 
 
 def _valid_until(at_us: int, until_us: int, now_us: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from contextos.action.gateway.result_validation import MAX_OUTPUT_BYTES, disagreement, result_of_settlement
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.collection import StoredDocument
-from contextos.contracts.documents.operations import APPROVALS, DENIALS, ApprovalDocument, Denial
+from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument, Denial
 from contextos.contracts.documents.runs import CANCELS, CancelRequest
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, content_address
@@ -28,6 +28,7 @@ from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput,
 from contextos.operations.acts.act import Actor, prove_act
 from contextos.operations.acts.cancels import commit_before_end, stored_cancel
 from contextos.operations.acts.checks import no_run, refuse_reason, verified_run
+from contextos.operations.acts.evidence import refuse_unresolved
 from contextos.operations.dead_letters import dead_letter, removal
 from contextos.operations.deployment import Deployment
 from contextos.operations.leases import wake_if_answered
@@ -36,7 +37,7 @@ from contextos.operations.signing import SignAnswer, SignStatement
 from contextos.queries.run_view import RunView, run_principals, run_view
 from contextos.trust.approvals.assertion import approval_fault, read_answer_assertion, read_assertion
 from contextos.trust.approvals.passkeys import count_writes
-from contextos.trust.approvals.people import state_person
+from contextos.trust.approvals.people import signer
 from contextos.trust.approvals.question import question_fault
 from contextos.trust.approvals.settlement import barred_settlers, settled_line, settlement_fault
 from contextos.trust.journal.chain import append
@@ -44,6 +45,8 @@ from contextos.trust.journal.entry_acts import erasure_of
 from contextos.trust.journal.signed_heads import answered_line, signed_head
 from contextos.trust.recorded_time import recorded_now_us
 from contextos.trust.redact import redact, scan_unsafe
+from contextos.trust.rows.denials import denial_writes
+from contextos.trust.rows.unvouched_writes import SignedWrites
 
 _DOCUMENT_REPEATS: Final = ("approval_id", "gate_id", "required_role", "deadline_us", "binding_digest")
 _ANSWERS: Final = frozenset({"approval.answered", "approval.expired", "approval.reasked", "run.cancel_requested"})
@@ -143,7 +146,7 @@ async def answer_approval(
     if binding_digest != asked.binding_digest:
         detail = f"`{run_id}` asks about `{asked.binding_digest}`; look at it with `contextos runs show {run_id}`"
         raise ApprovalRefused("other_binding", detail)
-    approver = await app.ports.directory.approver(tenant_id, approver_id)
+    approver = await signer(app.ports, tenant_id, approver_id)
     if approver is None:
         raise ApprovalRefused("not_approver", f"`{approver_id}` is not known as an approver in this tenant")
     statement = approval_statement(question, approver_id, verdict, reason)
@@ -159,7 +162,6 @@ async def answer_approval(
     }
     if refused := approval_fault(approver, question, answer):
         raise refused
-    await state_person(app.ports, tenant_id, approver_id, approver)
     if await recorded_now_us(app.ports, tenant_id) > question["deadline_us"]:
         raise ApprovalRefused("expired", "the gate's deadline has passed; ask again with a new request")
     if verdict == "approved":  # a denial counts whatever changed
@@ -167,9 +169,9 @@ async def answer_approval(
     answered = replace(document.body, state="approved" if verdict == "approved" else "denied", approver=approver_id)
     write = APPROVALS.write(question["approval_id"], document.version, answered, not_after_us=question["deadline_us"])
     writes = [write, *await count_writes(store, approver_id, assertion)]
-    # Several runs can wait for an approval of one effect: the first denial is kept, and this question is answered too.
-    if verdict == "denied" and not await DENIALS.one(store, question["denial_key"]):
-        writes.append(DENIALS.write(question["denial_key"], 0, Denial(run_id, approver_id)))
+    if verdict == "denied":
+        said = Denial(run_id, approver_id)
+        writes += await denial_writes(store, tenant_id, app.ports.keys, question["denial_key"], said)
     entry = await _entry(app, entries, "approval.answered", key, approver_id, answer)
     line = answered_line(entry, app.ports.entropy)
     # The runtime alone vouches for what it found in the token of a login.
@@ -194,7 +196,8 @@ async def settle_effect(
     Raises:
         ApprovalRefused: this settlement does not count: `not_waiting`, `already_answered`, `operator_fault`,
             `self_settlement`, `self_granted`, `not_granted`, `assertion_invalid`, `unsafe_not_allowed`.
-        InvalidInput: it names no evidence, does not match the pinned capability, or contains unsafe text.
+        InvalidInput: it names no evidence, or for an effect that did not happen none that resolves; or it does not
+            match the pinned capability, or contains unsafe text.
         NotFound: no such run in this tenant.
     """
     store, entries = await verified_run(app, tenant_id, run_id)
@@ -213,14 +216,16 @@ async def settle_effect(
             "not_waiting", "the requester was erased, so it cannot be checked who is barred from settling"
         )
     settled = await _settled(app, tenant_id, entries, envelope, settlement)
+    if not settled.happened:
+        # The operation can be requested again then.
+        await refuse_unresolved(app, tenant_id, entries, settled.evidence_ref)
     statement = settlement_statement(tenant_id, envelope, settled)
-    operator = await app.ports.directory.approver(tenant_id, settled.by)
+    operator = await signer(app.ports, tenant_id, settled.by)
     settled = settled.model_copy(update={"assertion": read_assertion(vouch(statement))})
     barred, unsafe_local = barred_settlers(principals), "unsafe_local_approvals" in app.config.unsafe
     if refused := settlement_fault(operator, barred, statement, settled.assertion, unsafe_local=unsafe_local):
         raise refused
     result_of_settlement(envelope, settled)  # raises where the run could not use the settlement
-    await state_person(app.ports, tenant_id, settled.by, operator)
     entry = await _entry(app, entries, "effect.settled", sent.key.rsplit("/", 1)[0], settled.by, settled.to_json())
     summary = settled_line(run_id, settled, app.ports.clock.now_us(), app.ports.entropy.take(16))
     shared = (summary, answered_line(entry, app.ports.entropy))
@@ -287,25 +292,23 @@ def proposed_cancel(run_id: str, reason: str, entries: Sequence[Entry]) -> Propo
         raise no_run(run_id)
     received = read_body(entries[0])
     request_id = received["request"]["request_id"] if received is not None else None
-    return ProposedAct(
-        "run.cancelled", run_id, {"run": run_id, "request_id": request_id, "reason": reason}, len(entries)
-    )
+    arguments = {"run": run_id, "request_id": request_id, "reason": reason}
+    return ProposedAct("run.cancelled", run_id, arguments, len(entries))
 
 
 def refuse_answer(verdict: str, reason: str) -> None:
     """Check a verdict (`approved` or `denied`) and its reason before they are signed. Raises `InvalidInput`."""
     if verdict not in ("approved", "denied"):
-        raise InvalidInput(
-            Problem("/verdict", "unknown_verdict", f"`{str(verdict)[:40]}` is no verdict", "approve or deny")
-        )
+        detail = f"`{str(verdict)[:40]}` is no verdict"
+        raise InvalidInput(Problem("/verdict", "unknown_verdict", detail, "approve or deny"))
     refuse_reason(reason)
 
 
 async def erase_entry(app: Deployment, tenant_id: str, run_id: str, seq: int, *, by: Actor, reason: str) -> None:
     """Erase the content of one journal entry, for example on legal grounds, and record it: both, or neither.
 
-    The hash chain still verifies. The record is an act of `by`, which the runtime seals. Erasing the same entry again
-    changes nothing.
+    The hash chain still verifies. The record is an act of `by`, which the runtime seals. What is kept of a write for
+    later runs goes with the entries of its call. Erasing the same entry again changes nothing else.
 
     Raises:
         ApprovalRefused: as `prove_act`.
@@ -313,13 +316,15 @@ async def erase_entry(app: Deployment, tenant_id: str, run_id: str, seq: int, *,
         NotFound: there is no such entry.
     """
     refuse_reason(reason)
-    _, entries = await _run(app, tenant_id, run_id)
+    store, entries = await _run(app, tenant_id, run_id)
     if not 1 <= seq <= len(entries):
         raise NotFound(f"`{run_id}` has no entry {seq}; look at it with `contextos runs show {run_id}`")
     arguments = {**erasure_of(entries[seq - 1]), "reason": reason}
     proposed = ProposedAct("entry.erased", erasure_key(run_id, seq), arguments, len(entries))
     _, record = await prove_act(app.ports, app.config, tenant_id, proposed, by)
     await app.ports.stores.erase(tenant_id, run_id, seq, record)
+    # After a crash in between, the same act again does this alone.
+    await SignedWrites(store, tenant_id, app.ports.keys).forget(run_id, entries[seq - 1].key, app.ports.clock.now_us())
 
 
 async def retry_run(app: Deployment, tenant_id: str, run_id: str, *, by: Actor) -> None:

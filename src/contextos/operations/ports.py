@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from contextos.action.foreign_code import ReportFault, ignore_fault
-from contextos.contracts.admission_limits import YieldedTurn
+from contextos.contracts.admission_limits import AdmissionLimits, YieldedTurn
 from contextos.contracts.journal import Entry
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.credentials import Credentials
@@ -76,11 +76,16 @@ class NoTelemetry:
     def run_replayed(self, tenant_id: str, *, equal: bool) -> None: ...
 
 
+async def no_witness(_tenant_id: str) -> None:
+    """Asks nobody."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """The external systems that a deployment uses. `alive` returns whether the process that owns a lease exists.
 
-    `report_fault` receives each exception that an adapter raised and that its port does not allow.
+    `report_fault` receives each exception that an adapter raised and that its port does not allow. `ask_witness` is
+    called with the tenant before a run is driven, and raises `Integrity` if its streams lack what was witnessed.
     """
 
     stores: Stores
@@ -103,27 +108,31 @@ class Ports:
     report_fault: ReportFault = ignore_fault
     approval_logins: ApprovalLogins | None = None
     telemetry: RunTelemetry = field(default_factory=NoTelemetry)
+    ask_witness: Callable[[str], Awaitable[None]] = no_witness
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentConfig:
     """Limits of every run, the version and profile that a run records, and how long leases and heartbeats last.
 
-    `profile` is `embedded` or `service`. `unsafe` names the development stand-ins in use; every record names them too.
+    `profile` is `embedded` or `service`. `unsafe` names the development stand-ins in use; every record names them too,
+    and in `unsafe_stated_by` the classes of somebody else that say themselves whether they are one.
     `allow_unsigned` accepts packs without a signature. A run is taken over when its lease is older than `lease_ttl_us`,
     or, in `long_running` mode, when its driver sent no heartbeat for `heartbeat_ttl_us` (both in microseconds).
     `egress` lists, by tenant, the endpoints that calls may reach; a tenant without a list reaches none. `redaction`
     lists, by tenant, the rules that redact besides those of its packs. `observed_packs` are the ids of the packs that
-    may observe in the profile `service`.
+    may observe in the profile `service`. Of `pressure` only the two limits of what is open count here.
     """
 
     limits: RunLimits
     runtime_version: str
     profile: str = "embedded"
     unsafe: tuple[str, ...] = ()
+    unsafe_stated_by: tuple[str, ...] = ()
     allow_unsigned: bool = False
     lease_ttl_us: int = 180_000_000
     heartbeat_ttl_us: int = 60_000_000
     egress: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     redaction: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     observed_packs: frozenset[str] = frozenset()
+    pressure: AdmissionLimits = field(default_factory=AdmissionLimits)

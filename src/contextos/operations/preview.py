@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from contextos.action.gateway import idempotency
+from contextos.contracts.documents.epochs import EPOCH_KEY, EPOCHS
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.compiled import CompiledContext
@@ -126,7 +128,9 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
     # A deployment of its own: what it believes to be stored is not.
     app = Deployment(replace(app.ports, stores=unrecorded), app.config)
     request = parse(InvokeRequest, raw)
-    request, fields = await redacted_request(request, request.to_json(), app.catalog(request.tenant_id))
+    request, fields = await redacted_request(
+        request, request.to_json(), app.catalog(request.tenant_id), app.ports.directory
+    )
     ports = app.ports
     store = ports.stores.tenant(request.tenant_id)
     live = LiveDriver(
@@ -191,7 +195,7 @@ async def void_question(
     journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)
 
     async def look(check: Callable[[], Awaitable[VoidQuestion | None]]) -> None:
-        raise _Looked(await check())
+        raise _Looked(await _restored_since(store, entries) or await check())
 
     environment = app.environment(tenant_id, journal)
     ports_of_run = replace(environment.ports, store=store)
@@ -203,6 +207,16 @@ async def void_question(
     except (Unavailable, Parked):
         return None
     raise Integrity(f"`{run_id}` does not wait for an answer; verify it")
+
+
+async def _restored_since(store: Store, entries: Sequence[Entry]) -> VoidQuestion | None:
+    """Return that the store was restored after the question at the end of a journal was asked, or None."""
+    asked = [entry.key for entry in entries if entry.kind == "approval.asked"][-1]
+    looked = [entry for entry in entries if (entry.kind, entry.key) == ("act.looked_up", f"before/{asked}")][-1]
+    before = read_body(looked)
+    if before is None or idempotency.is_in_epoch(before, await EPOCHS.one(store, EPOCH_KEY)):
+        return None
+    return VoidQuestion("the store was restored from a backup since the question was asked")
 
 
 def _unfilled(slot_id: str, principal_id: str) -> Failure:

@@ -19,7 +19,7 @@ from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.epochs import EPOCH_KEY, EPOCHS, Epoch
 from contextos.contracts.journal import CONTROL, INDEX, Batch, WitnessedHead
 from contextos.errors import Integrity
-from contextos.operations.acts.act import Actor, prove_act
+from contextos.operations.acts.act import Actor, prove_with_listing
 from contextos.operations.deployment import Deployment
 from contextos.operations.witness import Restoration, WitnessPublisher, witnessed_lengths
 
@@ -46,7 +46,7 @@ async def record_restore(
     goes on, and approvals stay valid. Each call makes the runs before it reconcile what they send.
 
     Raises:
-        ApprovalRefused: as `prove_act`.
+        ApprovalRefused: as `prove_act` in `operations.acts.act`.
         ChainBroken: the restored entries do not form a chain; the backup is damaged, take another one.
         Conflict: another process changed the store at the same moment; stop all processes that use it, call again.
         Unavailable: the witness or the store did not answer; call again.
@@ -64,9 +64,10 @@ async def record_restore(
     arguments = {"epoch": epoch_id, "at_us": at_us, "left": lengths, "lost_nothing": lost_nothing}
     version = found.version if found else 0
     proposed = ProposedAct("store.restored", restore_id, arguments, version, not_before_us=at_us)
-    control = await prove_act(ports, app.config, tenant_id, proposed, by)
+    # In one commit: until the epoch begins, a database elsewhere takes no other, not even who the actor is.
+    control = await prove_with_listing(ports, app.config, tenant_id, proposed, by)
     write = EPOCHS.write(EPOCH_KEY, version, Epoch(epoch_id, at_us, by.id))
-    await store.commit(Batch(run=CONTROL, writes=(write,), shared=(control,)))
+    await store.commit(Batch(run=CONTROL, writes=(write,), shared=control))
     # Last: as long as the older approvals are not void, the witness still reports the cut.
     cut = publisher is not None and not lost_nothing
     restored = await publisher.publish_restore(tenant_id, heads) if publisher and cut else []

@@ -55,9 +55,13 @@ class Restoration(NamedTuple):
 
 @dataclass(slots=True)
 class KnownHeads:
-    """The latest head (length and last hash) of each of a tenant's streams at the witness, and when they were read."""
+    """The latest head (length and last hash) of each of a tenant's streams at the witness, and when they were read.
+
+    `gave_up`: the witness did not answer when this process first asked about the tenant.
+    """
 
     epoch: str | None = None
+    gave_up: bool = False
     heads: dict[str, WitnessedHead] = field(default_factory=dict)
 
     def learn(self, head: WitnessedHead) -> None:
@@ -93,6 +97,19 @@ class WitnessPublisher:
             Unavailable: the witness or the store did not answer.
         """
         await self._unpublished(tenant_id, grow=False)
+
+    async def check_once(self, tenant_id: str) -> None:
+        """As `check`, before this process first uses a tenant; afterwards nothing is asked. A witness that did not
+        answer is not asked again, because nobody waits for it: the next publication compares.
+        """
+        known = self._known_heads(tenant_id)
+        if known.epoch is not None or known.gave_up:
+            return
+        try:
+            await self.check(tenant_id)
+        except Unavailable:
+            known.gave_up = True
+            raise
 
     async def publish(self, tenants: Iterable[str]) -> int:
         """Publish every journal head (length and last hash) that changed; return how many. Skips a tenant with

@@ -6,14 +6,17 @@ Alone, with those beside them, and with what a deployment knows: its tools, the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from contextos.action.foreign_code import describe_adapter
+from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import HeldRoles
-from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.control.artifact_repository import ActiveArtifacts
 from contextos.control.artifacts import (
     INTENTS_TYPE,
     PACK_TYPE,
@@ -23,13 +26,30 @@ from contextos.control.artifacts import (
     MergedArtifacts,
     merge,
     read_artifact,
+    ref_of,
 )
-from contextos.control.lint.access import lint_access
+from contextos.control.catalog import Catalog
+from contextos.control.lint.access import lint_access, lint_integrity
+from contextos.control.lint.bounds import lint_bounds, permitted_limits
 from contextos.control.lint.egress import lint_egress
+from contextos.control.lint.money import lint_money
 from contextos.control.lint.pack import lint_merged, lint_pack
 from contextos.control.vocabulary import pack_vocabulary
 from contextos.errors import InvalidArtifact, Problem, SignatureInvalid
+from contextos.operations.acts.governance import newest_packs, unpinned
+from contextos.operations.acts.unmatched_rules import (
+    TenantNames,
+    other_versions,
+    pinned_packs,
+    policies_in_force,
+    unmatched_in_force,
+    unmatched_names,
+    unmatched_rules,
+    version_of,
+)
+from contextos.operations.deployment import Deployment
 from contextos.packs.building import expand_content
+from contextos.packs.deployed import Deployed, lint_deployed, lint_rule_names
 from contextos.packs.expansion import Expansion
 from contextos.trust.policy.policy_set import compile_policy
 from contextos.trust.redact import SECRET_REMEDY, find_secrets
@@ -41,11 +61,153 @@ _KINDS: Final = {"pack_meta": PACK_TYPE, "bundle": POLICY_TYPE, "intents": INTEN
 
 @dataclass(frozen=True, slots=True)
 class KnownHere:
-    """What a deployment adds to lint: the definitions of its adapters; by tenant, held roles and egress lists."""
+    """What a deployment adds to lint: the definitions of its adapters; by tenant, held roles, egress lists and the
+    policies in force; and what else it is.
+    """
 
     definitions: Mapping[str, AdapterDefinition]
     roles: Mapping[str, HeldRoles]
     egress: Mapping[str, tuple[str, ...]]
+    policies: Mapping[str, Sequence[PolicyArtifact]] = field(default_factory=dict)
+    deployed: Deployed | None = None
+
+
+async def known_here(deployment: Deployment, *tenants: str) -> KnownHere:
+    """Return all that a deployment knows of these tenants. Raises `Unavailable` if an adapter or the directory does not
+    answer.
+    """
+    ports = deployment.ports
+    adapters = {name: one for tenant_id in tenants or ("",) for name, one in ports.adapters(tenant_id).items()}
+    definitions = {name: describe_adapter(name, one) for name, one in adapters.items()}
+    held = {one: await ports.directory.held_roles(one) for one in tenants}
+    policies = {one: tuple((await policies_in_force(deployment.catalog(one))).values()) for one in tenants}
+    return KnownHere(definitions, held, deployment.config.egress, policies, Deployed.by(deployment))
+
+
+async def require_lint(
+    deployment: Deployment,
+    tenant_id: str,
+    envelopes: Iterable[dict[str, Any]],
+    *,
+    declared: Iterable[Expansion] = (),
+    policies: Iterable[tuple[str, str]] = (),
+    keep: bool = False,
+) -> None:
+    """Refuse what `contextos pack lint --adapters` refuses, before `initialise_tenant` does anything with the same:
+    all that this deployment knows is asked of what is not published yet, and of what comes into force by it.
+
+    `envelopes` are the signed artifacts, `declared` the short forms whose expansions are among them, and `policies` the
+    (level, ref) of those that come into force if nothing is active yet. Raises `InvalidArtifact`.
+    """
+    catalog, environment = deployment.catalog(tenant_id), deployment.config.profile
+    artifacts = {ref_of(one): one for one in map(catalog.opened, envelopes)}
+    active = await catalog.active()
+    packs = [one for one in artifacts.values() if isinstance(one, ContextPack)]
+    coming = {one.pin for one in (packs if keep else newest_packs(packs)) if unpinned(active, one, environment)}
+    in_force = [ref for _, ref in (active.policies if active.version else policies)]
+    above = {**await _published(catalog, in_force), **artifacts}
+    if not active.version:
+        coming.update(in_force)
+        artifacts = above
+    known = await _known_under(deployment, tenant_id, (above.get(ref) for ref in in_force))
+    written = {one.pack.pin: one for one in declared}
+    problems: list[Problem] = []
+    for ref, artifact in artifacts.items():
+        if ref in coming or await catalog.repository.digest_of(ref) is None:
+            # Policies above the packs are about other packs too, and are linted by themselves.
+            beside = [one for one in artifacts.values() if one is not artifact and not isinstance(one, PolicyArtifact)]
+            found = artifact_problems(artifact, beside, known)
+            problems += _named(ref, written[ref].placed(found) if ref in written else found)
+    _refuse(problems)
+
+
+async def require_lint_of_pin(deployment: Deployment, tenant_id: str, pin: PackPin) -> None:
+    """Refuse a pin of published artifacts that `contextos pack lint --adapters` refuses together. Raises as above."""
+    artifacts = await _published(deployment.catalog(tenant_id), pin.refs)
+    known, problems = await known_here(deployment, tenant_id), list[Problem]()
+    for ref, artifact in artifacts.items():
+        beside = [one for one in artifacts.values() if one is not artifact]
+        problems += _named(ref, artifact_problems(artifact, beside, known))
+    _refuse(problems)
+
+
+async def require_lint_of_policies(
+    deployment: Deployment, tenant_id: str, level_refs: Sequence[tuple[str, str]]
+) -> None:
+    """Refuse exactly these policies above the packs, where lint refuses one that is new, or a pinned pack because of
+    the others: for example without the sum that limits its money. Raises as above.
+    """
+    catalog = deployment.catalog(tenant_id)
+    wanted = await _published(catalog, (ref for _, ref in level_refs))
+    before = {ref for _, ref in (await catalog.active()).policies}
+    known, after = await known_here(deployment, tenant_id), await _known_under(deployment, tenant_id, wanted.values())
+    problems: list[Problem] = []
+    for ref in (one for one in wanted if one not in before):
+        problems += _named(ref, artifact_problems(wanted[ref], (), after))
+    for pack, beside in await pinned_packs(deployment, tenant_id, deployment.config.profile):
+        had = set(artifact_problems(pack, beside, known))
+        problems += _named(pack.pin, (one for one in artifact_problems(pack, beside, after) if one not in had))
+    _refuse(problems)
+
+
+async def _published(catalog: Catalog, refs: Iterable[str]) -> dict[str, GovernedArtifact]:
+    """Those of the refs that are published. The act on the others refuses them."""
+    found = {ref: await catalog.repository.published(ref) for ref in refs}
+    return {ref: one.artifact for ref, one in found.items() if one is not None}
+
+
+async def _known_under(
+    deployment: Deployment, tenant_id: str, policies: Iterable[GovernedArtifact | None]
+) -> KnownHere:
+    """What is known here once exactly these policies are in force."""
+    above = tuple(one for one in policies if isinstance(one, PolicyArtifact))
+    return replace(await known_here(deployment, tenant_id), policies={tenant_id: above})
+
+
+def _named(ref: str, problems: Iterable[Problem]) -> Iterator[Problem]:
+    return (replace(one, detail=f"`{ref}`: {one.detail}") for one in problems)
+
+
+def _refuse(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise InvalidArtifact(*dict.fromkeys(problems))
+
+
+async def problems_in_force(deployment: Deployment, tenant_id: str) -> list[tuple[str, Problem]]:
+    """Return, of each policy in force and of each pack that requests can use here, its ref and what of it can never
+    happen, or not now. Raises as `known_here`.
+    """
+    listed = await unmatched_in_force(deployment, tenant_id)
+    if packs := await pinned_packs(deployment, tenant_id, deployment.config.profile):
+        known = await known_here(deployment, tenant_id)
+        of_packs = [(pack.pin, one) for pack, beside in packs for one in artifact_problems(pack, beside, known)]
+        listed += dict.fromkeys(of_packs)
+        active = await deployment.catalog(tenant_id).active()
+        listed += _looser_beside(active, [pack for pack, _ in packs], deployment.config.profile)
+    return listed
+
+
+def _looser_beside(
+    active: ActiveArtifacts, packs: Sequence[ContextPack], environment: str
+) -> Iterator[tuple[str, Problem]]:
+    """Yield each pack beside which a request can choose an earlier version, or one that observes."""
+    remedy = "end the other one with `contextos pack withdraw`"
+    for pack in {one.pin: one for one in packs}.values():
+        for pin in other_versions(active, pack, environment):
+            others = [ref for ref in pin.refs if ref.startswith(f"{pack.pack_meta.pack_id}@")]
+            earlier = [ref for ref in others if version_of(ref) < version_of(pack.pin)]
+            if earlier:
+                detail = f"a request for `{pin.intents[0]}` can choose `{earlier[0]}` beside it"
+                yield pack.pin, Problem("", "beside", detail, remedy)
+        if pack.pack_meta.mode == "enforce":
+            for other in packs:
+                if other.pack_meta.mode == "observe" and (shared := _intents_of(pack) & _intents_of(other)):
+                    detail = f"a request for `{min(shared)}` can choose `{other.pin}` beside it, which stops no call"
+                    yield pack.pin, Problem("", "observes_beside", detail, remedy)
+
+
+def _intents_of(pack: ContextPack) -> set[str]:
+    return {one.intent_id for one in pack.decision_layer.intents}
 
 
 def read_unsigned(
@@ -79,6 +241,13 @@ def artifact_problems(
     """Yield what is wrong with an artifact, alone or with those beside it and with what a workspace knows."""
 
     yield from find_secrets(artifact.to_json(), SECRET_REMEDY)
+    tools = TenantNames(known.definitions).tools if known else {}
+    if isinstance(artifact, PolicyArtifact):
+        found = unmatched_rules(artifact.bundle, _names_beside(beside, known))
+        bounds = lint_bounds(artifact.bundle, tools, {}) if tools else ()
+        named = lint_rule_names(artifact.bundle)
+        yield from (_below("/bundle", one) for one in (*found.never, *named, *bounds))
+        return
     if not isinstance(artifact, ContextPack):
         return
     others = [one for one in beside if not isinstance(one, ContextPack)]
@@ -89,8 +258,36 @@ def artifact_problems(
     else:
         yield from lint_merged(merged, known.definitions)
         yield from lint_access(merged, known.definitions, known.roles[artifact.pack_meta.tenant])
+        yield from lint_integrity(merged, known.definitions)
         yield from lint_egress(merged, known.definitions, known.egress.get(artifact.pack_meta.tenant, ()))
-    yield from _rules(artifact, merged, known)
+        if known.deployed is not None:
+            yield from lint_deployed(merged, known.definitions, known.roles[artifact.pack_meta.tenant], known.deployed)
+        above = [one.bundle for one in known.policies.get(artifact.pack_meta.tenant, ())]
+        yield from lint_money(merged, tools, above)
+    reported = set()
+    for problem in _rules(artifact, merged, known):
+        reported.add(problem.pointer)
+        yield problem
+    names = TenantNames(known.definitions, [merged], known.roles[artifact.pack_meta.tenant]) if known else TenantNames()
+    for index, bundle in enumerate(artifact.policy_layer.policy_bundles):
+        found = unmatched_names(bundle, names)
+        bounds = lint_bounds(bundle, tools, permitted_limits(artifact))
+        for one in (*found.never, *found.later, *lint_rule_names(bundle), *bounds):
+            placed = _below(f"/policy_layer/policy_bundles/{index}", one)
+            if placed.pointer not in reported:
+                yield placed
+
+
+def _below(place: str, one: Problem) -> Problem:
+    return replace(one, pointer=place + one.pointer)
+
+
+def _names_beside(beside: Sequence[GovernedArtifact], known: KnownHere | None) -> TenantNames:
+    """What rules above the packs can name: the tools of the workspace, and the packs that are linted together."""
+    packs = [
+        merge(one, [other for other in beside if other is not one]) for one in beside if isinstance(one, ContextPack)
+    ]
+    return TenantNames(known.definitions if known else None, packs or None)
 
 
 def _rules(pack: ContextPack, merged: MergedArtifacts, known: KnownHere | None) -> Iterator[Problem]:

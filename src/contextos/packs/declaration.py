@@ -1,7 +1,7 @@
 """The short form of a pack, as its author writes it in Python or YAML.
 
 A condition is a text in the syntax of Python expressions. A tool is named by its id (`deploy.rollback`), or by its own
-name (`rollback`) if no other tool of the pack has it. What is left out gets the strictest value.
+name (`rollback`) if no other tool of the pack has it. What is left out gets a strict default.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class DenyDeclaration(Model):
 class AskDeclaration(Model):
     """Who is asked before a write of `tools` (by default each) is made: a person with the role `role`.
 
-    The first entry whose `when` is true counts; one without `when` is for all other calls, and is the last.
+    The first entry whose `when` is true counts; one without `when` is for all other calls, and is the last. In an
+    intent such an entry comes before the `auto_approve` of the pack, which then counts for no call of its tools there.
     """
 
     role: Name
@@ -64,6 +65,24 @@ class ArgumentBounds(Model):
     """The highest number that the argument can be; absent, no upper limit."""
     enum: NonEmpty[Any] | None = None
     """The values that the argument can have; absent, every value."""
+    any: bool = False
+    """Whether the argument can have every value; lint asks for it where an argument has no limit."""
+
+    def conditions(self, argument: str) -> list[dict[str, Any]]:
+        """Return the conditions (JsonLogic) that an argument is within the limits; none for a free one."""
+        fact = {"var": f"args.{argument}"}
+        tests: list[dict[str, Any]] = []
+        if self.min is not None:
+            tests.append({">=": [fact, self.min]})
+        if self.max is not None:
+            tests.append({"<=": [fact, self.max]})
+        if self.enum is not None:
+            tests.append({"in": [fact, list(self.enum)]})
+        return tests
+
+    def limits(self) -> dict[str, Any]:
+        """Return the limits as an `ArgConstraint`, as JSON. A free argument can be absent."""
+        return {name: value for name, value in self.to_json().items() if name != "any"} | {"required": not self.any}
 
 
 class AutoApproveDeclaration(Model):
@@ -75,7 +94,9 @@ class AutoApproveDeclaration(Model):
     tools: NonEmpty[Name]
     """The writes that the entry is about, at least one."""
     bounds: Annotated[dict[Name, ArgumentBounds], Field(min_length=1, max_length=100)]
-    """Limits by the name of an argument, at least one; a call outside of them is asked about."""
+    """Limits by the name of an argument, at least one; a call outside of them is asked about. Lint asks about arguments
+    that are not named, and about a side that is open.
+    """
     when: ConditionText | None = None
     """A condition that has to be true too; absent, the bounds decide alone."""
     mode: WriteMode = "delegated"
@@ -173,6 +194,8 @@ class PermissionDeclaration(Model):
     """By the name of evidence, which arguments of the call that produced it count, each with the argument here that it
     has to equal.
     """
+    without_sum: Text = ""
+    """Why no sum limits the money that the tool moves; lint asks for a sum where nothing is said."""
 
 
 class PackDeclaration(Model):
@@ -207,7 +230,9 @@ class PackDeclaration(Model):
     ask: Seq[AskDeclaration] = ()
     """Who is asked before a write, in every intent; the first entry that matches counts."""
     auto_approve: Seq[AutoApproveDeclaration] = ()
-    """The writes that nobody is asked about, in every intent; by default none."""
+    """The writes that nobody is asked about, in every intent but those which ask about all other calls of the tool; by
+    default none.
+    """
     budget: BudgetDeclaration = BudgetDeclaration()
     """The limits of one run."""
     evidence: Map[GraphEvidence] = {}

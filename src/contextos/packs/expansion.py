@@ -54,12 +54,19 @@ class Expansion:
         found = {
             replace(
                 one,
-                pointer=self.places.get(one.pointer, one.pointer),
+                pointer=self._place(one.pointer),
                 remedy=one.remedy.replace("`tooling_layer.egress`", "`egress` of the pack"),
             ): None
             for one in problems
         }
         return tuple(found)
+
+    def _place(self, pointer: str) -> str:
+        """The place of a field, or that of the nearest field around it which is from one."""
+        around = pointer
+        while around and around not in self.places:
+            around = around.rpartition("/")[0]
+        return self.places.get(around, pointer)
 
 
 def expand(declaration: PackDeclaration, adapters: Iterable[AdapterDefinition]) -> Expansion:
@@ -270,6 +277,7 @@ class _Expander:
             "arg_constraints": stated(told, "arg_constraints"),
             "agrees_with": agreed or default({}),
             "evidence_args": stated(told, "evidence_args"),
+            **({"without_sum": stated(told, "without_sum")} if told.without_sum else {}),
         }
 
     def _agreed(self, intent: str, tool: str) -> dict[str, OriginOf]:

@@ -50,7 +50,7 @@ class WriteRules:
     """
 
     asks: list[tuple[AskDeclaration, Any, Place]]
-    automatic: list[tuple[AutoApproveDeclaration, Any]]
+    automatic: list[tuple[AutoApproveDeclaration, Any, Place]]
     asks_all: tuple[AskDeclaration, Place] | None
 
 
@@ -99,7 +99,11 @@ class RuleBuilder:
             remedy = 'name the roles: `who: ["deployer"]`'
             raise refuse_pack("nobody", (*at, "who"), f"nobody may make a request of `{name}`", remedy)
         source = stated(intent, "who") if intent.who else stated(self.declaration, "who")
-        allowed = {"in": [derived({"var": "user.role"}), source]}
+        # A person with a second role has both: `user.role` is the first one alone.
+        place: Place = (*at, "who") if intent.who else ("who",)
+        named = [OriginOf(role, "derived", (*place, index)) for index, role in enumerate(who)]
+        held = [{"in": [role, derived({"var": ["user.roles", []]})]} for role in named]
+        allowed = {"or": [{"in": [derived({"var": "user.role"}), source]}, *held]}
         yield self._rule(
             self._id("others", name, "OTHERS"),
             {"intent": derived(name)},
@@ -120,7 +124,7 @@ class RuleBuilder:
                 yield self._rule(
                     self._id(f"deny {number}", name, tool, f"DENY_{number}"),
                     {"intent": derived(name), "capability": derived(tool)},
-                    written(condition),
+                    OriginOf(condition, "written", (*place, "when")),
                     {"allow": written(False)},
                     stated(denial, "because"),
                 )
@@ -153,41 +157,43 @@ class RuleBuilder:
                 {"allow": derived(True)},
                 derived("who may can see the tool; the other rules decide about each call"),
             )
-        before: list[Any] = []
+        before: list[OriginOf] = []
         for number, (ask, condition, place) in enumerate(decided.asks, 1):
+            when: Place = (*place, "when")
             rule_id = self._id(f"ask {number}", name, tool, f"ASK_{number}")
             yield self._rule(
                 rule_id,
                 applies,
-                {"and": [allowed, *_not(before), *map(written, _conjuncts(condition))]},
+                {"and": [allowed, *before, *_conjuncts(condition, when)]},
                 {**self._asked((ask, place), rule_id), **requires},
                 derived(f"a person with the role {ask.role} is asked"),
                 derived(name),
             )
-            before.append(condition)
-        for number, (automatic, condition) in enumerate(decided.automatic, 1):
+            before.append(OriginOf({"!": [condition]}, "derived", when))
+        for number, (automatic, condition, place) in enumerate(decided.automatic, 1):
             bounds = {
-                argument: written(bound.to_json() | {"required": True}) for argument, bound in automatic.bounds.items()
+                argument: OriginOf(bound.limits(), "written", (*place, "bounds", argument))
+                for argument, bound in automatic.bounds.items()
             }
             yield self._rule(
                 self._id(f"auto {number}", name, tool, f"AUTO_{number}"),
                 applies,
-                {"and": [allowed, *_not(before), *map(written, _conjuncts(condition))]},
+                {"and": [allowed, *before, *_conjuncts(condition, place)]},
                 {
                     "allow": derived(True),
                     "approval_mode": stated(automatic, "mode"),
-                    "arg_constraints": bounds,
+                    "arg_constraints": OriginOf(bounds, "written", (*place, "bounds")),
                     **requires,
                 },
                 stated(automatic, "because"),
                 derived(name),
             )
-            before.append(condition)
+            before.append(OriginOf({"!": [condition]}, "derived", place))
         rule_id = self._id("ask", name, tool, "ASK")
         yield self._rule(
             rule_id,
             applies,
-            {"and": [allowed, *_not(before)]} if before else allowed,
+            {"and": [allowed, *before]} if before else allowed,
             {**self._asked(decided.asks_all, rule_id), **requires},
             derived("a person is asked about every other call"),
             derived(name),
@@ -227,10 +233,13 @@ class RuleBuilder:
             if tool not in self.named(one.tools, list(self.tools), (*place, "tools")):
                 continue
             tests = [test for argument, bound in one.bounds.items() for test in _within(argument, bound, place)]
+            if not tests:
+                detail = "no argument is bounded, so nobody would be asked about any call"
+                raise refuse_pack("no_bound", (*place, "bounds"), detail, "bound at least one argument")
             self._check({"and": tests}, tool, name, (*place, "bounds"))
             if one.when is not None:
                 tests.append(self._condition(one.when, tool, name, (*place, "when")))
-            bounded.append((one, {"and": tests} if len(tests) > 1 else tests[0]))
+            bounded.append((one, {"and": tests} if len(tests) > 1 else tests[0], place))
         return WriteRules(found, bounded, asks_all)
 
     def _asked(self, entry: tuple[AskDeclaration, Place] | None, rule_id: str) -> dict[str, Any]:
@@ -338,26 +347,17 @@ class RuleBuilder:
         }
 
 
-def _not(conditions: Sequence[Any]) -> list[OriginOf]:
-    return [derived({"!": [one]}) for one in conditions]
-
-
-def _conjuncts(condition: Any) -> list[Any]:
-    """The conditions that are all true where `condition` is."""
-    return list(condition["and"]) if isinstance(condition, dict) and "and" in condition else [condition]
+def _conjuncts(condition: Any, at: Place) -> list[OriginOf]:
+    """The conditions that are all true where `condition` is, which the author wrote at this place."""
+    every = condition["and"] if isinstance(condition, dict) and "and" in condition else [condition]
+    return [OriginOf(one, "written", at) for one in every]
 
 
 def _within(argument: str, bound: ArgumentBounds, at: Place) -> list[dict[str, Any]]:
     """The conditions that an argument is within its bounds."""
-    fact = {"var": f"args.{argument}"}
-    tests: list[dict[str, Any]] = []
-    if bound.min is not None:
-        tests.append({">=": [fact, bound.min]})
-    if bound.max is not None:
-        tests.append({"<=": [fact, bound.max]})
-    if bound.enum is not None:
-        tests.append({"in": [fact, list(bound.enum)]})
-    if not tests:
-        remedy = "give `min`, `max` or `enum`"
-        raise refuse_pack("no_bound", (*at, "bounds", argument), f"`{argument[:80]}` is not bounded", remedy)
+    tests = bound.conditions(argument)
+    if bound.any is bool(tests):
+        remedy = "give `min`, `max` or `enum`, or `any: true` alone"
+        detail = f"`{argument[:80]}` is {'bounded and free' if tests else 'not bounded'}"
+        raise refuse_pack("no_bound", (*at, "bounds", argument), detail, remedy)
     return tests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contextos.contracts.documents.runs import LEASES, REQUESTS
+from contextos.contracts.documents.runs import LEASES, REQUESTS, RequestClaim
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.facts import nearest_name
 from contextos.errors import ChainBroken, Integrity, NotFound
@@ -23,18 +23,31 @@ async def run_named(store: Store, name: str) -> str:
     """
     if name.startswith("run_"):
         return name
-    claim = await REQUESTS.one(store, name)
+    claim = await claimed_run(store, name)
     if claim is None:
         raise await no_such_run(store, name)
+    return claim.run_id
+
+
+async def claimed_run(store: Store, request_id: str) -> RequestClaim | None:
+    """Return which run the request with this id made, or None.
+
+    Raises:
+        Integrity: the store names a run for this request that another request made.
+    """
+    stored = await REQUESTS.one(store, request_id)
+    if stored is None:
+        return None
+    claim = stored.body
     try:
-        received = await store.read(claim.body.run_id, limit=1)
+        received = await store.read(claim.run_id, limit=1)
     except ChainBroken:
         # The next read of the run says what is altered.
-        return claim.body.run_id
+        return claim
     made_by = _made_by(received[0]) if received else None
-    if made_by is not None and made_by != name:
-        raise Integrity(f"the store names `{claim.body.run_id}` for `{name[:64]}`, but `{made_by}` made that run")
-    return claim.body.run_id
+    if made_by is not None and made_by != request_id:
+        raise Integrity(f"the store names `{claim.run_id}` for `{request_id[:64]}`, but `{made_by}` made that run")
+    return claim
 
 
 async def no_such_run(store: Store, name: str) -> NotFound:

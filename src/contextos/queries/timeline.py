@@ -240,9 +240,8 @@ def _duration(us: int) -> str:
 def _not_sent(envelope: Mapping[str, Any]) -> str:
     what, made_by = displayed(envelope["capability_id"]), envelope["metadata"].get("made_by")
     if made_by:
-        return (
-            f"{what} was done before by {displayed(made_by['run_id'])}; its answer counts here too: {_said(envelope)}"
-        )
+        by = displayed(made_by["run_id"])
+        return f"{what} was done before by {by}; its answer counts here too: {_said(envelope)}"
     return f"gateway refuses {what}: {displayed((envelope.get('error') or {}).get('message', envelope['status']))}"
 
 
@@ -254,7 +253,8 @@ def _returned(body: Mapping[str, Any]) -> str:
     if envelope.get("error"):
         return f"{envelope['status']}: {displayed(envelope['error']['message'])}"
     changed = "".join(f"; changed {displayed(one)}" for one in envelope.get("mutations", ()))
-    return f"{envelope['status']} {_said(envelope)}{changed}"
+    found = "it was done before the restore, and was not sent again: " if body.get("done_before") else ""
+    return f"{found}{envelope['status']} {_said(envelope)}{changed}"
 
 
 def _said(envelope: Mapping[str, Any]) -> str:

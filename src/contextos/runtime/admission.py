@@ -91,7 +91,9 @@ async def identify(request: InvokeRequest, environment: RunEnvironment) -> dict[
     keys, issuer, stated = environment.ports.keys, f"contextos:{environment.deployment.profile}", None
     if request.agent.identity_claim is not None:
         claim = request.agent.identity_claim
-        stated = stated_claim_fault(claim, keys, issuer=issuer, audience=AUDIENCE, now_us=now_us)
+        stated = stated_claim_fault(
+            claim, keys, issuer=issuer, audience=AUDIENCE, run_id=environment.journal.run_id, now_us=now_us
+        )
     minted = mint_claim(
         keys=keys,
         issuer=issuer,
@@ -188,22 +190,15 @@ def build_scope(
         ),
         tools=ToolAccess(capabilities, granted, surfaced=frozenset()),
         facts=policy_facts(request, request_fields, user, agent, about),
-        session=_session(request, principals, loaded, resolved, environment),
+        session=_session(request, principals, loaded, environment),
     ), shown
 
 
 def _session(
-    request: InvokeRequest,
-    principals: Principals,
-    loaded: LoadedArtifacts,
-    resolved: intents.ResolvedIntent,
-    environment: RunEnvironment,
+    request: InvokeRequest, principals: Principals, loaded: LoadedArtifacts, environment: RunEnvironment
 ) -> SessionWindow | None:
-    """The time limit of a `long_running` run, or of one whose calls an agent chooses: the lowest that is set, counted
-    from when the run was received.
-    """
-    of_agent = resolved.templates[0].chosen_by == "agent"
-    if not (of_agent or request.mode == "long_running") or not environment.deployment.limits.max_session_duration_ms:
+    """The time limit of a run, in every mode: the lowest that is set, counted from when the run was received."""
+    if not environment.deployment.limits.max_session_duration_ms:
         return None
     stated = (
         request.runtime.max_session_duration_ms,

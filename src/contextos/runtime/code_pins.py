@@ -75,7 +75,7 @@ async def recheck_preconditions(
         return {
             "principals": known.to_json() if known else None,
             "policies_version": version,
-            "changed": sorted(name for name, pin in pins.items() if now.get(name) != pin),
+            "changed": sorted(name for name in pins.keys() | now.keys() if now.get(name) != pins.get(name)),
         }
 
     query = {"user_id": user_id, "agent_id": agent_id, "pins": pins}

@@ -164,7 +164,7 @@ def _request(
         actor_token=mint_claim(session_id=scope.run.session_id, chain=identity.chain, **common).token,
         audience=capability.definition.auth.audience,
         scopes=tuple(sorted(scopes)),
-        ttl_s=limits.claim_ttl_s,
+        ttl_s=limits.credential_ttl_s,
         trace=child_headers(scope.received.request.trace, derive("", tool_call_id, "exchange", 0), external=True),
     )
 

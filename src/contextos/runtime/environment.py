@@ -8,9 +8,10 @@ from functools import cached_property, partial
 from typing import Any
 
 from contextos.action.cancellation import find_cancel
+from contextos.action.content.seen_content import SeenContent
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretArguments, SecretValues
-from contextos.action.seen_content import SeenContent
+from contextos.contracts.controls import Prohibitions
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
@@ -26,6 +27,7 @@ from contextos.trust.approvals.cancel_requests import proved_cancels
 from contextos.trust.approvals.gate_approvals import AtQuestion
 from contextos.trust.journal.usage import Usage, UsageMeter
 from contextos.trust.policy.policy_set import PolicySet
+from contextos.trust.rows.open_places import OpenPlacesOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class RunLimits:
     wall_clock_ms: int = 30_000
     max_cost_cents: float = 100
     max_payload_bytes: int = 1_048_576
-    claim_ttl_s: int = 3_600
+    claim_ttl_s: int = 60
+    credential_ttl_s: int = 3_600
     max_session_duration_ms: int = 14_400_000
 
 
@@ -103,6 +106,7 @@ class DeploymentFacts:
     semantics: int = SEMANTICS
     planner_name: str = PLANNER
     attachments: bool = True
+    unsafe_stated_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class RunEnvironment:
     `planner` is the planner of this process; None means the template planner. `secret_values` are the secret arguments
     that this process has in memory; None in a replay. `at_question` is asked of a question that is open on the journal
     before the run waits for its answer; None in a run. Without `reads_outside`, evidence of tools that leave the
-    machine counts as unchanged.
+    machine counts as unchanged. `places` are those of open questions and sessions; None: nothing is counted.
     """
 
     journal: Journal
@@ -125,6 +129,7 @@ class RunEnvironment:
     secret_values: SecretValues | None = None
     at_question: AtQuestion | None = None
     reads_outside: bool = True
+    places: OpenPlacesOf | None = None
 
     @cached_property
     def secrets(self) -> SecretArguments:
@@ -139,6 +144,11 @@ class RunEnvironment:
     def seen(self) -> SeenContent:
         """The content that the run has seen so far."""
         return SeenContent(self.journal.log())
+
+    @cached_property
+    def prohibitions(self) -> Prohibitions:
+        """The tools that rules prohibit from an earlier decision of the run on."""
+        return Prohibitions(self.journal.log())
 
     def used(self) -> Usage:
         """Return what the run has used so far, up to the last entry of its journal."""
@@ -165,6 +175,7 @@ def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:
         "planner": planner_name(environment.planner),
         "attachments": facts.attachments,
         "unsafe": list(facts.unsafe),
+        **({"unsafe_stated_by": list(facts.unsafe_stated_by)} if facts.unsafe_stated_by else {}),
         "limits": {limit.name: getattr(facts.limits, limit.name) for limit in fields(facts.limits)},
     }
 
@@ -182,6 +193,13 @@ def with_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str,
         attachments=recorded.get("attachments", False),
         unsafe=tuple(recorded["unsafe"]),
         unsafe_now=environment.deployment.unsafe_now,
-        limits=RunLimits(**{"max_session_duration_ms": 0, **recorded["limits"]}),
+        unsafe_stated_by=tuple(recorded.get("unsafe_stated_by", ())),
+        limits=RunLimits(
+            **{
+                "max_session_duration_ms": 0,
+                "credential_ttl_s": recorded["limits"]["claim_ttl_s"],
+                **recorded["limits"],
+            }
+        ),
     )
     return replace(environment, deployment=facts)

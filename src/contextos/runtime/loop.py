@@ -158,11 +158,18 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
     pack = admitted.loaded.pack
     retrieval = pack.intelligence_refs.retrieval
     from_pack = any(seed.binding.source == "pack" for seed in retrieval.seeds)
-    seeds = bound_ceids(
-        retrieval.seeds, {"request": admitted.scope.received.fields, "pack": pack.to_json() if from_pack else {}}
+    sources = {"request": admitted.scope.received.fields, "pack": pack.to_json() if from_pack else {}}
+    bound = {number: found for number, one in enumerate(retrieval.seeds) if (found := bound_ceids((one,), sources))}
+    seeds = tuple(seed for found in bound.values() for seed in found)
+    # Evidence with several paths needs the seeds of all: with one missing, the others do not answer for it.
+    unbound = {
+        path.name: retrieval.seeds[path.seed].binding.pointer for path in retrieval.evidence if path.seed not in bound
+    }
+    places = {number: place for place, number in enumerate(bound)}
+    named = tuple(
+        path.model_copy(update={"seed": places[path.seed]}) for path in retrieval.evidence if path.name not in unbound
     )
-    # Requirements name seeds by their number: with one missing, none of the others may take its place.
-    named = retrieval.evidence if len(seeds) == len(retrieval.seeds) else ()
+    admitted = replace(admitted, scope=replace(admitted.scope, unbound=unbound))
     query = RetrievalQuery(
         snapshot=admitted.scope.pinned.snapshot,
         seeds=seeds,

@@ -6,26 +6,34 @@ kept nowhere (ADR 0024).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from contextos.contracts.encoding.codec import JsonValue, parse
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
 from contextos.contracts.envelopes.evidence import EvidenceItem, fact_digest
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.ports.outside import Directory, Keys
 from contextos.control.catalog import Catalog
 from contextos.errors import InvalidInput, Problem
 from contextos.trust.redact import find_secrets, redact, scan_unsafe
 
+REDACTED_TOKEN: Final = "[redacted:token]"
+KEY_DISCLOSED: Final = Problem(
+    "", "secret", "the text contains a private key of this runtime", "rotate the key, and take the adapter out"
+)
+
 
 async def redacted_request(
-    request: InvokeRequest, fields: dict[str, Any], catalog: Catalog
+    request: InvokeRequest, fields: dict[str, Any], catalog: Catalog, directory: Directory
 ) -> tuple[InvokeRequest, dict[str, Any]]:
     """Return the request without what its pack classifies, in `input`, typed and in its wire form `fields`. If the
     pack is not known, every rule applies.
 
-    The original is kept nowhere, and no digest of it is made: a digest of few possible values can be inverted.
+    The original is kept nowhere, and no digest of it is made: a digest of few possible values can be inverted. A
+    `token_ref` that the directory does not know can be the token itself, so a mark is in its place.
 
     Raises:
         InvalidInput: a text of the request looks like a secret. Nothing was stored.
@@ -34,10 +42,25 @@ async def redacted_request(
         raise InvalidInput(*secrets)
     named = await catalog.redaction_rules(request.context_pack_refs)
     cleaned, applied = redact(fields["input"], REDACTION_TARGETS if named is None else named)
-    if not applied:
+    kept = await _without_unknown_references(request, fields, directory)
+    if not applied and kept is fields:
         return request, fields
-    request = parse(InvokeRequest, {**fields, "input": cleaned})
+    request = parse(InvokeRequest, {**kept, "input": cleaned})
     return request, request.to_json()
+
+
+async def _without_unknown_references(
+    request: InvokeRequest, fields: dict[str, Any], directory: Directory
+) -> dict[str, Any]:
+    """The body with a mark for each reference to a token that the directory does not know. It knows none of agents."""
+    stated = request.user.delegation
+    reference = stated.token_ref if stated is not None else None
+    if reference is not None and await directory.delegation(request.tenant_id, reference) is None:
+        delegation = {**fields["user"]["delegation"], "token_ref": REDACTED_TOKEN}
+        fields = {**fields, "user": {**fields["user"], "delegation": delegation}}
+    if request.agent.token_ref is not None:
+        fields = {**fields, "agent": {**fields["agent"], "token_ref": REDACTED_TOKEN}}
+    return fields
 
 
 def _without_tokens(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,12 +94,15 @@ def _with_value(item: EvidenceItem, value: JsonValue) -> EvidenceItem:
     return item.model_copy(update={"value": value, "digest": digest})
 
 
-def cleanse_output(pack: ContextPack, output: Any) -> tuple[Any, tuple[str, ...], tuple[Problem, ...]]:
+def cleanse_output(pack: ContextPack, keys: Keys, output: Any) -> tuple[Any, tuple[str, ...], tuple[Problem, ...]]:
     """Redact the output of a tool by the rules of the pack. Returns (output, rules applied, what makes it unsafe).
 
-    A secret that no rule of the pack redacts makes the output unsafe.
+    A secret that no rule of the pack redacts makes the output unsafe, and so does a private key of the runtime.
     """
     cleaned, applied = redact(output, pack.policy_layer.guardrails.redaction_rules)
+    discloses: Callable[[str], bool] | None = getattr(keys, "discloses", None)
+    if discloses is not None and discloses(canonical(cleaned).decode()):
+        return cleaned, applied, (KEY_DISCLOSED,)
     return cleaned, applied, scan_unsafe(cleaned, declared_text=True)
 
 

@@ -22,6 +22,7 @@ from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import last_name, resolve_pointer
 from contextos.contracts.encoding.redacted import without_secret_arguments
+from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.plan import Plan, PlanStep
 from contextos.contracts.envelopes.policy import CapabilityView, PolicyDecision
@@ -54,7 +55,9 @@ from contextos.trust.journal.record import RunOutcome, build_record
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.policy_set import PolicySet, compile_policy
 from contextos.trust.rows.counted_effects import SignedCounter
+from contextos.trust.rows.denials import unproved_denials
 from contextos.trust.rows.operations import operation_fault
+from contextos.trust.rows.unvouched_writes import SignedWrites
 
 AUDIENCE: Final = "contextos.tool_gateway"
 MAX_POLICIES: Final = 256
@@ -108,9 +111,14 @@ def policy_facts(
     return {root: supplied(root, below) for root, below in values.items()}
 
 
-def decide_exposure(scope: RunScope, policy: PolicySet) -> dict[str, PolicyDecision]:
-    """Return, for each registered tool, the policy decision on whether this run can see the tool."""
-    names = sorted(scope.tools.capabilities)
+def decide_exposure(
+    scope: RunScope, policy: PolicySet, surface: Sequence[SurfaceCapability]
+) -> dict[str, PolicyDecision]:
+    """Return, for each tool that the pack lists, the policy decision on whether this run can see the tool.
+
+    Nothing is asked about another tool of an adapter: what a rule says about it is about no call of this run.
+    """
+    names = sorted(one.capability_id for one in surface if one.withheld != "not_in_pack")
     decisions = policy.decide_all(
         "compile",
         scope.facts,
@@ -208,13 +216,15 @@ def build_gateway(
         PinnedAdapters(environment, scope.pinned.pins),
         headers,
         partial(claim_token, environment, scope),
-        partial(cleanse_output, scope.pinned.pack),
+        partial(cleanse_output, scope.pinned.pack, environment.ports.keys),
         partial(cleanse_text, scope.pinned.pack),
         deferred,
         spent,
         settlements.fault,
         partial(operation_fault, environment.ports.store, scope.run.tenant_id, environment.ports.keys),
+        partial(unproved_denials, environment.ports.store, scope.run.tenant_id, environment.ports.keys),
         SignedCounter(environment.ports.store, scope.run.tenant_id, environment.ports.keys),
+        SignedWrites(environment.ports.store, scope.run.tenant_id, environment.ports.keys),
         cancels_of(environment),
         partial(recheck_preconditions, environment, scope),
         partial(exchange_or_failure, environment, scope),
@@ -232,6 +242,7 @@ def build_gateway(
         unsafe,
         cancels_of(environment),
         environment.at_question,
+        environment.places.question if environment.places else None,
     )
     return Gateway(
         GuardContext(
@@ -242,6 +253,7 @@ def build_gateway(
             registry=environment.artifacts.registry,
             ports=ports,
             seen=environment.seen,
+            prohibitions=environment.prohibitions,
             check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
         )
     )
@@ -259,6 +271,7 @@ def current_record(
         outcome,
         runtime_version=environment.deployment.runtime_version,
         unsafe=(*environment.deployment.unsafe, *_unsafe_of(scope)),
+        unsafe_stated_by=environment.deployment.unsafe_stated_by,
         semantics=scope.pinned.semantics if scope else environment.deployment.semantics,
     )
 
@@ -354,5 +367,5 @@ async def _ask_again(
         incidents.append(incident(f"{quarantined}recheck.{now_us}.", envelope, now_us))
     if reply.output is None:
         return None, None
-    cleaned, _, _ = cleanse_output(scope.pinned.pack, reply.output)
+    cleaned, _, _ = cleanse_output(scope.pinned.pack, environment.ports.keys, reply.output)
     return content_address(cleaned), cleaned

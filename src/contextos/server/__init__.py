@@ -14,7 +14,8 @@ Invariants, with the tests that prove them (`tests/unit/server/test_mcp_slots.py
 - A client cannot choose the actor or the installed extensions, and resolving writes nothing.
 - A client approves nothing, and acts for nobody but its user (`tests/attacks/test_d37_mcp_clients_approve_nothing.py`,
   `tests/attacks/test_d38_mcp_users_and_tokens.py`).
-- HTTP serves only a loopback address, and only requests with a token.
-- Nothing but the protocol reads stdin or writes stdout, and every line of a client is bounded and answered
+- HTTP serves only a loopback address, and only requests with a token, but for the metadata of RFC 9728.
+- Nothing but the protocol reads stdin or writes stdout, every line of a client is bounded, and one that is a
+  request or no message is answered
   (`tests/unit/server/test_stdio.py`).
 """

@@ -158,7 +158,7 @@ class SessionCalls:
             marked = self.gate.deployment.secret_values.marked(self.gate.run_id, tool_id, args, secrets)
             return canonical(cleanse_text(self.pack, {"tool": tool_id, "args": marked}))
         except (MalformedJson, RecursionError, UnicodeEncodeError):
-            # The gate refuses it, and records nothing.
+            # The gate refuses it, and records none of its arguments.
             return b""
 
     def _read(self, entries: Sequence[Entry]) -> None:

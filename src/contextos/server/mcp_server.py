@@ -86,7 +86,10 @@ def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
 
     async def list_tools(context: Any, _request: Any) -> types.ListToolsResult:
         try:
-            offered = await sessions.offered(await callers.visitor(context))
+            visitor = await callers.visitor(context)
+            # An open session belongs to its own delegation, which a later token of its user renews.
+            known = await callers.client(context) if await sessions.is_open(visitor) else visitor
+            offered = await sessions.offered(known)
         except ContextOSError as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
         return types.ListToolsResult(tools=[*(_tool(*one) for one in offered), _finish_tool()])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
 
     from contextos.app import App
-    from contextos.app.bearer import BearerTokens
+    from contextos.app.logins.bearer import BearerTokens
     from contextos.trust.identity.callers import Acting, Caller
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class OAuthResource:
     """What verifies access tokens: the SDK's port `TokenVerifier`.
 
-    `url` is the resource and the audience, `issuer` the authorization server. `app.bearer` verifies the tokens.
+    `url` is the resource and the audience, `issuer` the authorization server. `app.logins.bearer` verifies the tokens.
     """
 
     app: App
@@ -88,7 +88,7 @@ class OAuthResource:
         return Client(acting.user, acting.token, session)
 
     async def _acting(self, token: str, session: str) -> tuple[Caller, Acting]:
-        from contextos.app.bearer import tokens_of_issuer
+        from contextos.app.logins.bearer import tokens_of_issuer
 
         if self._tokens is None:
             self._tokens = tokens_of_issuer(self.app.settings, self.app.deployment.ports)

@@ -1,4 +1,4 @@
-"""The stdio transport of an MCP server: one JSON-RPC message a line, bounded, and no line without an answer.
+"""The stdio transport of an MCP server: one JSON-RPC message a line, bounded, and no request without an answer.
 
 The SDK's own transport reads a line of any length and drops what is no message, so its client waits for ever. Here a
 line that is too long or no message gets the error of JSON-RPC 2.0, with its id where it has one.

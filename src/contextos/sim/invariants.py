@@ -130,7 +130,7 @@ class InvariantChecker:
                 if self.consumed[key] > 1:
                     self.violated("approval_consumed_once", f"`{key}` was consumed again by `{owner}`")
         for key, _ in DENIALS.written(batch.writes):
-            self.denied.setdefault(key, batch.run)
+            self.denied.setdefault(key.partition("#")[0], batch.run)
         for entry in batch.entries:
             self._check_body(batch.run, entry.kind, entry.body)
             self._observe_entry(entry)
@@ -162,8 +162,7 @@ class InvariantChecker:
 
     def _received(self, run: RunObservation, entry: Entry, body: dict[str, Any]) -> None:
         run.request = body["request"]
-        if run.request["mode"] == "long_running":
-            run.deadline_us = entry.at_us + run.request["runtime"]["max_session_duration_ms"] * 1_000
+        run.deadline_us = entry.at_us + run.request["runtime"]["max_session_duration_ms"] * 1_000
 
     def _pinned(self, run: RunObservation, _: Entry, __: dict[str, Any]) -> None:
         run.pinned_us = self._world.scheduler.now_us
@@ -224,6 +223,11 @@ class InvariantChecker:
             run.answers[run.open_question] = answer
         run.open_question = None
 
+    def _voided(self, run: RunObservation, _: Entry, body: dict[str, Any]) -> None:
+        denial = run.questions[body["approval_id"]]["denial_key"]
+        if self.denied.get(denial) == run.run_id:
+            del self.denied[denial]
+
     def _closed(self, run: RunObservation, _: Entry, __: dict[str, Any]) -> None:
         run.open_question = None
 
@@ -236,7 +240,8 @@ class InvariantChecker:
     def check_needs_somebody(self, run: RunObservation) -> None:
         """Check a run that asks a person what became of a payment: it must not be one that can be sent again."""
         world = self._world
-        again = run.unsettled and not run.no_record and run.deadline_us is None
+        in_time = run.deadline_us is None or world.scheduler.now_us < run.deadline_us
+        again = run.unsettled and not run.no_record and in_time
         if again and world.scenario.strategy == "keyed" and not (world.cancelled or world.changed_at_us):
             detail = f"`{run.run_id}` asks a person about a payment that could be sent again under its key"
             self.violated("an_outage_needs_nobody", detail)
@@ -335,6 +340,7 @@ _OBSERVERS: Final[dict[str, _Observer]] = {
     "approval.answered": InvariantChecker._answered,
     "approval.expired": InvariantChecker._closed,
     "approval.reasked": InvariantChecker._closed,
+    "approval.voided": InvariantChecker._voided,
     "run.cancel_requested": InvariantChecker._closed,
     "record.revised": InvariantChecker._revised,
 }

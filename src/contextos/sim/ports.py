@@ -108,6 +108,9 @@ class SimulatedStores:
     def graph(self, tenant_id: str) -> SimulatedGraph:
         return SimulatedGraph(self.host, self.host.world.stores.graph(tenant_id))
 
+    async def require_room(self) -> None:
+        """Do nothing: a simulated disk has room."""
+
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         await _read(self.host, "store.due")
         async for run in self.host.world.stores.due(before_us, limit=limit, skip=skip):
@@ -250,10 +253,17 @@ class SimulatedGraph:
         return await self.inner.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit)
 
     async def step(
-        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
+        self,
+        sources: Sequence[str],
+        predicate: str | None,
+        *,
+        at: int,
+        limit: int,
+        after: str = "",
+        ended: bool = False,
     ) -> Sequence[Mapping[str, Any]]:
         await self._enter("graph.step")
-        return await self.inner.step(sources, predicate, at=at, limit=limit, after=after)
+        return await self.inner.step(sources, predicate, at=at, limit=limit, after=after, ended=ended)
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
         await self._enter("graph.rows")

@@ -7,13 +7,11 @@ the person is asked again, and the run keeps waiting. Source: docs/design/contra
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import parse
-from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.artifacts import ARTIFACT, ArtifactRef, PinnedContent
 from contextos.contracts.envelopes.slots import (
     MAX_SLOT_BYTES,
@@ -28,6 +26,7 @@ from contextos.contracts.envelopes.slots import (
     SlotBinding,
     SlotResolution,
     UserResponse,
+    selection_id,
 )
 from contextos.contracts.ports.storage import Artifacts
 from contextos.errors import IncoherentSelection, InvalidEnvelope, MalformedJson
@@ -251,12 +250,6 @@ async def _selected(act: SelectionAct, resolution: SlotResolution, artifacts: Ar
         line for line, ref in zip(resolution.manifest, resolution.refs, strict=True) if ref.triple in selected
     )
     return Selected(act=act, manifest=manifest, wrote=wrote)
-
-
-def selection_id(slot_id: str, origin: SelectionOrigin) -> str:
-    """Return the id of a selection. The same act key in the same run, package and slot gives the same id."""
-    parts = [origin.org_id, origin.parent_run_id, origin.parent_package_name, slot_id, origin.act_key]
-    return "sel_" + hashlib.sha256(canonical(parts)).hexdigest()[:16]
 
 
 def selection_fits(selection: SelectionAct, slot: AgentContextSlot, origin: SelectionOrigin) -> bool:

@@ -22,6 +22,7 @@ from contextos.contracts.envelopes.slots import (
     SelectionOrigin,
     SlotActor,
     SlotResolution,
+    selection_id,
 )
 from contextos.contracts.ports.outside import Clock
 from contextos.contracts.ports.storage import Artifacts, Curation
@@ -37,7 +38,6 @@ from contextos.slots.select import (
     select_autonomously,
     select_interactively,
     selection_fits,
-    selection_id,
 )
 
 

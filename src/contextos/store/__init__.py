@@ -10,7 +10,7 @@ It does not own what an entry or a document means: it keeps bytes, checks sequen
 
 Invariants, proven by `tests/suites/store_suite.py` and `tests/suites/graph_suite.py` for every technology: a batch is
 stored whole or not at all; an entry is appended at exactly the next sequence; a `Conflict` names the stream or document
-that changed; no tenant sees another's data; nothing is edited or deleted except the body and salt of an erased entry.
+that changed; no tenant sees another's data; no entry is edited or deleted, but an erasure empties its body and salt.
 Artifacts are compared with a reference in `tests/differential/test_slots.py`. `tests/unit/store/sqlite` and
 `tests/unit/store/postgres` prove that an acknowledged commit survives a kill, and that every caller of a failed commit
 gets an error. `tests/unit/store/postgres/test_isolation.py` proves that the application's role sees one tenant only.

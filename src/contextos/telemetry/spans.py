@@ -52,6 +52,7 @@ COMPONENTS: Final[dict[str, str]] = {
             "act.looked_up",
             "capability.quarantined",
             "history.read",
+            "answer.compared",
             "arguments.traced",
             "credential.exchanged",
             "tool.refused",

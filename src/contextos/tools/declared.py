@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, get_args
 
 import orjson
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
 
 from contextos.action.registry import Registry
+from contextos.adapters.foreign.replies import withheld_answer
 from contextos.adapters.function.adapter import BusinessError, Function
 from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.jcs import canonical
@@ -26,7 +27,6 @@ from contextos.contracts.envelopes.tool import (
     CallContext,
     CapabilityDefinition,
     Idempotency,
-    ToolError,
 )
 from contextos.errors import InvalidArtifact, InvalidTool, MalformedJson
 from contextos.tools.exact import refuse_changed
@@ -82,11 +82,14 @@ class Tool(Generic[Parameters, Returned]):
 
         def answer(returned: Any) -> dict[str, Any] | AdapterReply:
             """What the function returned. It has run, so a value of another type is no reason to call it again."""
-            try:
-                return output_of(signature, returned)
-            except (TypeError, MalformedJson) as error:
-                withheld = ToolError(code="unsafe_output", message=str(error))
-                return AdapterReply(withheld=withheld, cost_cents=self.definition.cost_cents)
+            why, place = f"it returned a `{type(returned).__name__}` that does not fit its return type", ""
+            # The validators of its type can raise anything.
+            with suppress(Exception):
+                try:
+                    return output_of(signature, returned)
+                except MalformedJson as error:
+                    why, place = error.problems[0].detail, error.problems[0].pointer
+            return withheld_answer(why, place, self.definition)
 
         def called_with(args: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
             return {**_converted(signature, args), **_supplied(signature.dependencies, context)}
@@ -136,14 +139,16 @@ def read(
     timeout_s: int = 10,
     cost_cents: float = 0,
     scopes: Collection[str] = (),
-    integrity: IntegrityLevel = "trusted",
+    integrity: IntegrityLevel | None = None,
+    destinations: Collection[str] | None = None,
 ) -> Callable[[Callable[Parameters, Returned]], Tool[Parameters, Returned]]:
     """Declare a function that changes nothing outside as a tool.
 
     `produces` names the evidence that its answer is. `timeout_s` (seconds) and `cost_cents` (US cents) bound one call,
-    and `scopes` are what the caller needs. `name` replaces the function's name. With `integrity="untrusted"` its answer
-    is content that anybody could have written, such as an e-mail or a web page: a person is asked before a write goes
-    where only such content says.
+    and `scopes` are what the caller needs. `name` replaces the function's name. `integrity` says whether its answer is
+    `trusted`, or content that anybody could have written, such as an e-mail or a web page: a person is asked before a
+    call goes where only such content says. None counts as `untrusted`, and lint asks for it. `destinations` are the
+    arguments that carry something out, such as a URL; None: none of a function.
 
     Raises:
         InvalidTool: nothing safe can be derived from the function; says what to write.
@@ -151,7 +156,7 @@ def read(
 
     def declare(function: Callable[Parameters, Returned]) -> Tool[Parameters, Returned]:
         told = {"kind": "read", "risk_level": "read", "approval_mode": "read_only", "idempotency": {"strategy": "none"}}
-        told |= _integrity(name or getattr(function, "__name__", "function"), integrity)
+        told |= provenance_of(name or getattr(function, "__name__", "function"), integrity, destinations)
         return _declared(function, name, None, told, produces, timeout_s, cost_cents, scopes)
 
     return declare
@@ -167,7 +172,7 @@ def write(
     timeout_s: int = 10,
     cost_cents: float = 0,
     scopes: Collection[str] = (),
-    integrity: IntegrityLevel = "trusted",
+    integrity: IntegrityLevel | None = None,
     destinations: Collection[str] | None = None,
 ) -> Callable[[Callable[Parameters, Returned]], Tool[Parameters, Returned]]:
     """Declare a function that changes something outside as a tool. A person is asked unless a pack says otherwise.
@@ -192,7 +197,7 @@ def write(
             refuse_tool(shown, "no_idempotency", (), "a write says what can be done after a lost reply", remedy)
         keyed = idempotency.to_json() if isinstance(idempotency, Idempotency) else {"strategy": idempotency}
         told = {"kind": "write", "risk_level": f"write_{risk}", "approval_mode": "destructive", "idempotency": keyed}
-        told |= _integrity(shown, integrity) | ({} if destinations is None else {"destinations": list(destinations)})
+        told |= provenance_of(shown, integrity, destinations)
         return _declared(function, name, lookup, told, produces, timeout_s, cost_cents, scopes)
 
     return declare
@@ -202,14 +207,11 @@ def output_of(signature: ToolSignature, returned: Any) -> dict[str, Any]:
     """Return what a function returned as the JSON object that the runtime checks against the output schema.
 
     Raises:
-        TypeError: it is not of the annotated type.
-        MalformedJson: it is of the type, and no JSON.
+        MalformedJson: it is of the annotated type, and no JSON.
+        Exception: it is not of the type, or code of the type raised.
     """
-    try:
-        value = signature.returned.validate_python(returned, strict=True)
-        written = orjson.loads(canonical(signature.returned.dump_python(value, mode="json", warnings="error")))
-    except (ValidationError, PydanticSerializationError) as error:
-        raise TypeError(f"it returned a `{type(returned).__name__}` that does not fit its return type") from error
+    value = signature.returned.validate_python(returned, strict=True)
+    written = orjson.loads(canonical(signature.returned.dump_python(value, mode="json", warnings="error")))
     if not signature.wrapped:
         assert isinstance(written, dict), "the schema of the output is an object"
         return written
@@ -231,8 +233,7 @@ def _converted(signature: ToolSignature, args: Mapping[str, Any]) -> dict[str, A
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             raise BusinessError("invalid_arguments", f"the argument `{name}` is invalid: {first['msg']}") from None
-    refuse_changed(args, with_defaults(signature.input_schema, args))
-    refuse_changed(args, values)
+    refuse_changed(args, with_defaults(signature.input_schema, values))
     return values
 
 
@@ -241,11 +242,13 @@ def _supplied(dependencies: Mapping[str, Any], context: CallContext, key: str | 
     return {name: context if kind is CallContext else Key(held or "") for name, kind in dependencies.items()}
 
 
-def _integrity(name: str, integrity: str) -> dict[str, Any]:
-    if integrity not in get_args(IntegrityLevel):
+def provenance_of(name: str, integrity: str | None, destinations: Collection[str] | None) -> dict[str, Any]:
+    """Return what a tool states of its answers and its destinations, as its definition has it. Raises `InvalidTool`."""
+    if integrity is not None and integrity not in get_args(IntegrityLevel):
         remedy = 'write `integrity="trusted"` or `"untrusted"`'
         refuse_tool(name, "no_integrity", (), f"`{str(integrity)[:40]}` is no integrity", remedy)
-    return {"output_integrity": integrity} if integrity == "untrusted" else {}
+    told: dict[str, Any] = {} if integrity is None else {"output_integrity": integrity}
+    return told | ({} if destinations is None else {"destinations": list(destinations)})
 
 
 def _declared(

@@ -9,10 +9,12 @@ Source: docs/adr/0059-arguments-have-one-form.md.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from enum import Enum
-from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,6 +22,7 @@ from pydantic import BaseModel, RootModel, SecretStr, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from contextos.adapters.function.adapter import BusinessError
+from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.errors import MalformedJson
@@ -31,7 +34,7 @@ CHANGED: Final = "arguments_changed"
 _EXACT: Final = ("any", "bool", "date", "datetime", "enum", "float", "int", "literal", "none", "time", "uuid")
 _INSIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "definitions": ("schema", "definitions"),
-    "dict": ("values_schema",),
+    "dict": ("keys_schema", "values_schema"),
     "json-or-python": ("json_schema",),
     "lax-or-strict": ("strict_schema",),
     "list": ("items_schema",),
@@ -56,6 +59,10 @@ _INSIDE: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The types of pydantic's core that keep a value, and where the types are that they are made of."""
 
+_FORMS: Final = frozenset({"str", "date", "datetime", "time", "uuid"})
+"""Types that are texts in JSON. Of two of them in a union nobody can say which one a text is."""
+
+_IN_PLACE: Final = ("chain", "default", "function-after", "json-or-python", "lax-or-strict", "nullable", "union")
 _KEYS: Final = frozenset({"any", "str", "literal", "enum"})
 _REMEDIES: Final[Mapping[str, str]] = {
     "bytes": "use `str`, and encode it in the function",
@@ -103,7 +110,7 @@ def _below(node: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], tuple[s
 def _fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
     """What a part of a type does to a value, and the remedy; None if it keeps it."""
     kind = node["type"]
-    if kind.startswith("function-") and not (kind == "function-after" and _is_check(node["function"]["function"])):
+    if kind.startswith("function-") and not (kind == "function-after" and _keeps(node)):
         what = getattr(node["function"]["function"], "__qualname__", "a function")
         return f"has a validator (`{what[:80]}`), which can change the value after it was judged", _PLAIN_REMEDY
     if kind not in _INSIDE:
@@ -116,8 +123,15 @@ def _fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
         return "has keys that are not texts, and JSON has others", "use `dict[str, ...]`"
     if kind == "default":
         return _default_fault(node)
+    if node.get("tz_constraint") == "naive":
+        return "takes no time zone, and a time in JSON has one", "use `datetime`, and remove its zone in the function"
+    if kind == "union" and len(_texts(node)) > 1:
+        return "has alternatives that the same text fits", "use `str`, and read it in the function"
+    if kind == "literal" and any(isinstance(one, Enum) and not isinstance(one, str | int) for one in node["expected"]):
+        return "is a literal of an enumeration, which no JSON is", "write its value, such as `Literal['red']`"
     if node.get("custom_init") or node.get("post_init"):
-        return "has an `__init__`, `__post_init__` or `model_post_init`, which can change the value", _PLAIN_REMEDY
+        made_by = "`__init__`, `__post_init__`, `model_post_init` or private attribute"
+        return f"has an {made_by}, which can change the value", _PLAIN_REMEDY
     if node.get("init") is False or node.get("init_only"):
         return "has a field that a caller does not give, or that is not kept", "make it in the function"
     if not isinstance(node.get("validation_alias", ""), str) or (
@@ -127,10 +141,17 @@ def _fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
+def _texts(node: Mapping[str, Any]) -> frozenset[str]:
+    """The types of `_FORMS` that a value in the place of `node` can be."""
+    if node["type"] in _IN_PLACE:
+        return frozenset().union(*(_texts(one) for one, _ in _below(node)))
+    return _FORMS & {node["type"]}
+
+
 def _default_fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
     if "default_factory" in node or node.get("on_error", "raise") != "raise":
         detail = "has a default that is made during the call, so that nobody can judge it before"
-        return detail, "state the default itself, or make the value in the function"
+        return detail, "state the default itself (in a dataclass a tuple or None), or make the value in the function"
     try:
         to_jsonable_python(node.get("default"))
     except PydanticSerializationError:
@@ -138,9 +159,65 @@ def _default_fault(node: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _is_check(function: Any) -> bool:
-    plain = function.func if isinstance(function, partial) else function
+def _keeps(node: Mapping[str, Any]) -> bool:
+    """Whether a function that a type ends in returns what it got, as JSON: a check, or the value of an enumeration."""
+    function = node["function"]["function"]
+    if isinstance(function, attrgetter):
+        return bool(node["schema"]["type"] == "enum")
+    plain = function.func if isinstance(function, functools.partial) else function
     return getattr(plain, "__module__", None) in _CHECKS
+
+
+def refuse_unseen_parameters(
+    function: Callable[..., Any], schema: Mapping[str, Any], name: str, supplied: Collection[str] = ()
+) -> None:
+    """Refuse a function with a parameter that `schema`, its arguments as a model sees them, does not have, or without
+    a default that could be used there. `supplied` are the parameters that a framework fills in.
+
+    Raises:
+        InvalidTool: names the parameter.
+    """
+    stated = with_defaults(schema, {}).keys() | schema.get("required", ())
+    for one in inspect.signature(function).parameters.values():
+        if one.name in supplied or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            continue
+        if one.name not in schema.get("properties", {}):
+            detail, remedy = "is not in the schema of its arguments", "name it there, or remove it from the function"
+        elif one.default is not one.empty and one.name not in stated:
+            detail, remedy = "has a default that its schema does not have", "state the same `default` in the schema"
+        else:
+            continue
+        refuse_tool(name, "unseen_parameter", (one.name,), f"the parameter `{one.name}` {detail}", remedy)
+
+
+def exactly(
+    function: Callable[..., Any], given: Mapping[str, Any], supplied: Collection[str] = ()
+) -> Callable[..., Any]:
+    """Return `function` for one call, which runs it only if it would receive `given`, its own defaults included.
+
+    Raises, when it is called:
+        BusinessError: as `refuse_changed`; or the arguments are not those of the function.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **named)
+        except TypeError as error:
+            raise BusinessError("invalid_arguments", str(error)) from None
+        bound.apply_defaults()
+        received: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            kind = signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                received |= value
+            elif name not in supplied and (value or kind is not inspect.Parameter.VAR_POSITIONAL):
+                received[name] = value
+        refuse_changed(given, received)
+        return function(*args, **named)
+
+    return called
 
 
 def refuse_changed(given: Mapping[str, Any], received: Any) -> None:
@@ -182,7 +259,7 @@ def as_json(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {name: as_json(one) for name, one in value.items()}
+        return {as_json(name): as_json(one) for name, one in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [as_json(one) for one in value]
     return value

@@ -37,17 +37,19 @@ class SchemaBounds:
 ARGUMENT_BOUNDS: Final = SchemaBounds(max_text_chars=1_000, max_items=100, max_keys=100)
 OUTPUT_BOUNDS: Final = SchemaBounds(max_text_chars=10_000, max_items=1_000, max_keys=1_000)
 
+_YEAR: Final = "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]0{2}|[1-9]0{3})"
 _FRACTION: Final = r"(\.([0-9]{5}[1-9]|[0-9]{4}[1-9]0|[0-9]{3}[1-9]0{2}|[0-9]{2}[1-9]0{3}|[0-9][1-9]0{4}|[1-9]0{5}))?"
 _OFFSET: Final = "(Z|[+-](0[1-9]|1[0-9]|2[0-3]):[0-5][0-9]|[+-]00:(0[1-9]|[1-5][0-9]))"
 _TIME: Final = f"[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}{_FRACTION}{_OFFSET}$"
 ONE_FORM: Final[Mapping[str, str]] = {
-    "date-time": f"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T{_TIME}",
+    "date": f"^{_YEAR}-[0-9]{{2}}-[0-9]{{2}}$",
+    "date-time": f"^{_YEAR}-[0-9]{{2}}-[0-9]{{2}}T{_TIME}",
     "time": f"^{_TIME}",
     "uuid": "^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$",
 }
 """The one text of each value of a format in arguments: a rule that compares texts is not passed by another spelling.
 
-A time has no fraction or one of six digits, and `Z` for no offset.
+A time has no fraction or one of six digits, and `Z` for no offset. The year 0000 is one of JSON Schema, not of Python.
 """
 
 _APPLIED: Final = ("anyOf", "oneOf", "allOf")
@@ -111,8 +113,7 @@ class _SchemaReader:
             node = {**self.definitions[name], **node}
             return self.closed(node, at, (*inside, name))
         node.pop("title", None)
-        # `oneOf` over closed objects says all that a discriminator says.
-        node.pop("discriminator", None)
+        discriminator = node.pop("discriminator", None)
         if not node.keys() & _TYPED:
             self.refuse("any_value", at, "it accepts any value", "give it a type other than `Any` and `object`")
         if unsafe := scan_unsafe(node.get("description", ""), declared_text=True):
@@ -122,6 +123,10 @@ class _SchemaReader:
                 node[keyword] = [
                     self.closed(one, (*at, keyword, index), inside) for index, one in enumerate(node[keyword])
                 ]
+        if isinstance(discriminator, Mapping):
+            # `oneOf` over closed objects says all else that it says.
+            for one in node.get("oneOf", ()):
+                _require(one, discriminator.get("propertyName"))
         if "enum" not in node and "const" not in node:
             node = self._bounded(node, at, inside)
         return node
@@ -176,7 +181,17 @@ class _SchemaReader:
         node["additionalProperties"] = others and self.closed(others, (*at, "*"), inside)
         if others or "patternProperties" in node:
             node.setdefault("maxProperties", self.bounds.max_keys)
+            if "$ref" in node.get("propertyNames", ()):
+                node["propertyNames"] = self.closed(node["propertyNames"], (*at, "*"), inside)
             node.setdefault("propertyNames", {"maxLength": MAX_KEY_CHARS})
 
     def refuse(self, code: str, at: tuple[str | int, ...], detail: str, remedy: str) -> NoReturn:
         refuse_tool(self.tool, code, at, f"{'.'.join(map(str, at))}: {detail}", remedy)
+
+
+def _require(alternative: dict[str, Any], name: Any) -> None:
+    """Require the member by which one of several alternatives is chosen: a type never fills in its default."""
+    if name in alternative.get("properties", {}):
+        chosen = {keyword: one for keyword, one in alternative["properties"][name].items() if keyword != "default"}
+        alternative["properties"] = {**alternative["properties"], name: chosen}
+        alternative["required"] = [*alternative.get("required", ()), *({name} - set(alternative.get("required", ())))]

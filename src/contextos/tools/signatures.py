@@ -7,15 +7,19 @@ Refuses `*args`, positional-only parameters, missing hints, mutable defaults and
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import inspect
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date, time
 from typing import Any, Final
+from uuid import UUID
 
-from pydantic import SecretStr, TypeAdapter, ValidationError
+from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
 
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import canonical, same_json
@@ -27,7 +31,7 @@ from contextos.tools.schemas import ARGUMENT_BOUNDS, OUTPUT_BOUNDS, refuse_tool,
 RESULT: Final = "result"
 """The property that holds a returned value that is no object."""
 
-_IMMUTABLE: Final = (type(None), bool, int, float, str, enum.Enum)
+_IMMUTABLE: Final = (type(None), bool, int, float, str, enum.Enum, date, time, UUID)
 
 
 class Key(str):
@@ -148,8 +152,11 @@ def _argument(parameter: inspect.Parameter, hint: Any, name: str) -> Argument:
         refuse_tool(
             name, "secret_default", (parameter.name,), f"{at} is secret and has a default", "remove the default"
         )
+    if isinstance(default, FieldInfo):
+        remedy = f"write `{parameter.name}: Annotated[..., Field(...)] = ` and the default itself"
+        refuse_tool(name, "wrong_default", (parameter.name,), f"the default of {at} is a `Field`", remedy)
     if not _is_immutable(default):
-        remedy = "use None or a tuple, and make the value in the function"
+        remedy = "use None or a tuple, or freeze the model or dataclass; or make the value in the function"
         refuse_tool(name, "mutable_default", (parameter.name,), f"the default of {at} can change", remedy)
     try:
         written = own_copy(as_json(default))
@@ -174,6 +181,10 @@ def _of_text(hint: Any) -> Any:
 def _is_immutable(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_immutable, value))
+    if isinstance(value, BaseModel) and value.model_config.get("frozen"):
+        return all(map(_is_immutable, vars(value).values()))
+    if dataclasses.is_dataclass(value) and getattr(value, "__dataclass_params__").frozen:  # noqa: B009 - mypy
+        return all(_is_immutable(getattr(value, one.name)) for one in dataclasses.fields(value))
     return isinstance(value, _IMMUTABLE)
 
 

@@ -1,4 +1,4 @@
-"""The Trust plane decides what is allowed, records who approved it, and keeps a record that cannot be changed unseen.
+"""The Trust plane decides what is allowed, records who approved it, and keeps a record in which a change is found.
 
 Owns:
 

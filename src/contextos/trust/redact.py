@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import accumulate, islice
@@ -38,9 +38,20 @@ PAN_DIGITS: Final = range(13, 20)
 _ORDER: Final = ("secret", "pan", "email")
 
 # Repetitions are unbounded on purpose: RE2 stays linear, and counts over Unicode classes make its tables explode.
-_EMAIL: Final = r"[^\s@<>()\[\],;:\"\\]+@[\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)+"
-# Digits of any script, with at most two separators between two of them.
-_DIGITS: Final = r"\p{Nd}(?:[ .\x{00A0}\x{00AD}\x{2000}-\x{2015}\x{202F}\x{2060}\x{FEFF}-]{0,2}\p{Nd}){12,}"
+# The last part of a host begins with a letter; that of a reference such as `ctxpack.support@5.2.0` does not.
+_EMAIL: Final = r"[^\s@<>()\[\],;:\"\\]+@(?:[\p{L}\p{N}-]+\.)+\p{L}[\p{L}\p{N}-]*"
+# Digits of any script, with at most three separators or a line break between two of them. A quoted line begins with
+# `>`, one of a list with its mark, and one of a table with `|`.
+_SEPARATORS: Final = (
+    r"(?:[ \t.\x{00A0}\x{00AD}\x{2000}-\x{2015}\x{202F}\x{205F}\x{2060}\x{3000}\x{FEFF}-]{0,3}"
+    r"|[ \t\x{00A0}\x{3000}|-]*[\r\n\x{000B}\x{000C}\x{0085}\x{2028}\x{2029}]+"
+    r"[ \t\x{00A0}\x{3000}>|*+\x{2022}\x{2023}\x{25E6}\x{00B7}\x{2013}\x{2014}-]*)"
+)
+_DIGITS: Final = rf"\p{{Nd}}(?:{_SEPARATORS}\p{{Nd}}){{12,}}"
+_BREAK: Final = re.compile(r"[\r\n\v\f\x85\u2028\u2029]")
+# Columns of numbers stand as wide apart.
+_WIDE: Final = re.compile(r"[^\d\r\n\v\f\x85\u2028\u2029]{3}")
+_MARKED: Final = re.compile(r"[\r\n\v\f\x85\u2028\u2029][ \t\xa0\u3000]*[|*+\u2022\u2023\u25e6\xb7\u2013\u2014-]")
 
 _CONTROLS: Final = r"\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9a\x9c-\x9f"
 _HIDDEN: Final = {
@@ -177,7 +188,8 @@ def _without_cards(run: str) -> str:
     A card number is a sequence of whole digit groups with 13 to 19 digits in all that passes the Luhn check.
     """
     groups = [match.span() for match in re.finditer(r"\d+", run)]
-    sums = _luhn_sums("".join(run[start:end] for start, end in groups))
+    digits = "".join(str(int(one)) for start, end in groups for one in run[start:end])
+    sums = _luhn_sums(digits)
     # The number of digits before each group; the last element is the number of all digits.
     before = list(accumulate((end - start for start, end in groups), initial=0))
     parts: list[str] = []
@@ -186,12 +198,36 @@ def _without_cards(run: str) -> str:
         shortest, too_long = (
             bisect_left(before, before[first] + count) for count in (PAN_DIGITS.start, PAN_DIGITS.stop)
         )
-        passing = [end for end in range(shortest, too_long) if _passes_luhn(sums, before[first], before[end])]
+        passing = [
+            end
+            for end in range(shortest, too_long)
+            if _passes_luhn(sums, before[first], before[end]) and _is_one_number(run, groups, first, end)
+        ]
         if passing:
             parts += run[kept : groups[first][0]], "[redacted:pan]"
             kept = groups[passing[-1] - 1][1]
         first = passing[-1] if passing else first + 1
     return "".join([*parts, run[kept:]])
+
+
+def _is_one_number(run: str, groups: Sequence[tuple[int, int]], first: int, end: int) -> bool:
+    """Return whether groups of digits that pass the Luhn check can be one number.
+
+    Of numbers beside or below each other one in ten passes by chance, so these begin as a card number does. In a list
+    or a table a card number has one line break alone, and is whole lines or groups of four digits.
+    """
+    here = (groups[first][0], groups[end - 1][1])
+    if not (_BREAK.search(run, *here) or _WIDE.search(run, *here)):
+        return True
+    digits = "".join(str(int(one)) for start, stop in groups[first:end] for one in run[start:stop])
+    marks = len(_MARKED.findall(run, *here))
+    if not marks or not _is_issued(digits):
+        return _is_issued(digits)
+    if marks > 1 or len(digits) not in (15, 16):
+        return False
+    begins = first == 0 or _BREAK.search(run, groups[first - 1][1], here[0])
+    ends = end == len(groups) or _BREAK.search(run, here[1], groups[end][0])
+    return bool(begins and ends) or all(stop - start == 4 for start, stop in groups[first:end])
 
 
 def _luhn_sums(digits: str) -> tuple[list[int], list[int]]:
@@ -216,7 +252,12 @@ def _is_card_number(number: int | float) -> bool:
     if not 10**12 <= number < 10**19 or number != int(number):
         return False
     digits = str(int(number))
-    return (digits[0] in "3456" or "2221" <= digits[:4] <= "2720") and _passes_luhn(_luhn_sums(digits), 0, len(digits))
+    return _is_issued(digits) and _passes_luhn(_luhn_sums(digits), 0, len(digits))
+
+
+def _is_issued(digits: str) -> bool:
+    """Return whether a number begins as those that the card networks issue."""
+    return digits[0] in "3456" or "2221" <= digits[:4] <= "2720"
 
 
 def _without_emails(text: str) -> str:

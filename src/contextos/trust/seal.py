@@ -16,10 +16,11 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.encoding.secret_shapes import linear_pattern
 from contextos.contracts.ports.outside import Keys
 from contextos.errors import InvalidSettings, Problem, SignatureInvalid
 
@@ -42,6 +43,15 @@ _EDWARDS_D: Final = -121665 * pow(121666, -1, _FIELD) % _FIELD
 
 _STANDARD: Final = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _URL_SAFE: Final = re.compile(r"[A-Za-z0-9_-]*={0,2}")
+_ESCAPED: Final = re.compile(r"\\[bfnrt]")
+_PERHAPS_KEY: Final = (
+    r"(?:[0-9A-Fa-f]{2}[^0-9A-Za-z]{0,4}(?:0x)?){16}|[A-Za-z0-9+/_-]{20}|(?:[0-9]{1,3}[^0-9]{1,4}){16}"
+)
+"""A part of a key as it can be written, also over several lines."""
+_NO_BASE64: Final = re.compile(r"[^A-Za-z0-9+/]+")
+_NO_HEX: Final = re.compile(r"[^0-9A-Fa-f]+|0x")
+_NO_NUMBER: Final = re.compile(r"[^0-9]+")
+_STANDARD_BASE64: Final = str.maketrans("-_", "+/")
 
 
 def kid_of(public_key: bytes) -> str:
@@ -140,6 +150,21 @@ class KeyRing:
             return False
         return _verifies(key, payload, signature)
 
+    def discloses(self, text: str) -> bool:
+        """Return whether a text, or the JSON of a value, has a private half in it: hexadecimal, Base64, or numbers."""
+        if linear_pattern(_PERHAPS_KEY).search(text) is None:
+            return False
+        text = _ESCAPED.sub("", text)
+        plain, hexadecimal = _NO_BASE64.sub("", text.translate(_STANDARD_BASE64)), _NO_HEX.sub("", text).lower()
+        numbers = _NO_NUMBER.sub(",", text)
+        return any(
+            private.hex() in hexadecimal
+            or ",".join(map(str, private)) in numbers
+            or any(one in plain for one in _base64_within(private))
+            for _, key in self._signing.values()
+            for private in [key.private_bytes_raw()]
+        )
+
     def _trust(self, purpose: str, key: Ed25519PublicKey) -> str:
         kid = kid_of(key.public_bytes_raw())
         for other, keys in self._trusted.items():
@@ -150,6 +175,13 @@ class KeyRing:
         if len(self._trusted[purpose]) > MAX_KEYS_PER_PURPOSE:
             raise _invalid_key(purpose, "too_many_keys", f"more than {MAX_KEYS_PER_PURPOSE} keys", "remove the oldest")
         return kid
+
+
+def _base64_within(raw: bytes) -> Iterator[str]:
+    """Yield what Base64 of a longer text has of `raw` in it, which depends on where in a group of bytes it begins."""
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + raw).decode()
+        yield encoded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
 
 
 def verify_signature(public_key: bytes, payload: bytes, signature: bytes) -> bool:

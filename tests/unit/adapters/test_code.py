@@ -63,6 +63,7 @@ def test_code_without_a_file_has_no_digest() -> None:
     code = SourceCode()
     assert code.adapter(function(act=nameless())) is None
     assert code.adapter(Wrapper(function(act=nameless()))) is None
+    assert code.adapter(FunctionAdapter(definition(), dict.fromkeys(("look", "act"), load_function_adapters))) is None
     assert code.adapter(ScriptedAdapter(definition(), {})) is not None
 
 
@@ -84,6 +85,17 @@ def test_a_wrapper_around_a_loaded_adapter_keeps_the_digest_of_what_was_loaded(t
     assert len(set(digests)) == 2
 
 
+def test_what_an_object_makes_later_changes_no_pin() -> None:
+    code, adapter = SourceCode(), Wrapper(function())
+    first = code.packages(adapter)
+    adapter.client = pytest.Module
+    assert code.packages(adapter) == first
+    assert SourceCode().packages(adapter) != first
+    scripted: Any = ScriptedAdapter(definition(), {})
+    scripted.client = pytest.Module
+    assert code.packages(scripted) is None, "it is an adapter of the runtime"
+
+
 def test_threads_that_begin_at_once_read_what_an_adapter_imports_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
     adapter, read_packages = function(), source_code._packages_of
@@ -98,3 +110,46 @@ def test_threads_that_begin_at_once_read_what_an_adapter_imports_once(monkeypatc
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda _: code.packages(adapter), range(8)))
     assert len(read) == 1
+
+
+LOADED = (
+    "import {package}\n"
+    "from contextos.adapters.function.adapter import FunctionAdapter\n"
+    "from tests.unit.adapters.function.test_adapter import definition\n"
+    "def look(args, context):\n    return {{}}  # {comment}\n"
+    "one = FunctionAdapter(definition(), {{'look': look, 'act': look}})\n"
+)
+
+
+class Both(Wrapper):
+    """An adapter of an embedder around two others."""
+
+    def __init__(self, inner: Any, other: Any) -> None:
+        super().__init__(inner)
+        self.other = other
+
+
+@pytest.mark.usefixtures("looks_each_time")
+def test_a_wrapper_is_bound_to_each_adapter_in_it_and_to_what_that_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path / "path"))
+    (tmp_path / "path").mkdir()
+    found = []
+    for name in ("imported1", "imported2"):
+        (tmp_path / "path" / f"{name}.py").write_text("x = 1\n", "utf-8")
+    for comment in ("1", "2"):
+        (tmp_path / comment).mkdir()
+        text = LOADED.format(comment=comment, package=f"imported{comment}")
+        (tmp_path / comment / "shop.py").write_text(text, "utf-8")
+        found.append(load_function_adapters("shop.py:one", None, root=tmp_path / comment))
+    first, second = found
+    code = SourceCode(first, second)
+    both = Both(first.adapters[0], second.adapters[0])
+    one = code.adapter(both)
+    assert len({one, code.adapter(Wrapper(first.adapters[0])), code.adapter(Wrapper(second.adapters[0]))}) == 3
+    now = code.packages(both)
+    assert now is not None
+    assert now() is not None
+    (tmp_path / "path" / "imported1.py").write_text("x = 2 * 1\n", "utf-8")
+    assert now() is None

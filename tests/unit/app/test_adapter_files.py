@@ -187,7 +187,7 @@ def test_the_list_says_how_calls_authenticate_and_asks_no_server_that_needs_a_us
     monkeypatch.setenv("SHOP_TOKEN", "0123456789abcdef")
     found = {one["adapter_id"]: one for one in asyncio.run(list_adapters(workspace))}
     assert {name: next(iter(one["auth"].values())) for name, one in found.items()} == {
-        "static": {"mode": "static"},
+        "static": {"mode": "static", "credentials": ["env:SHOP_TOKEN"]},
         "none": {"mode": "none"},
         "exchange": {"mode": "exchange", "audience": "https://tools.example"},
     }

@@ -193,7 +193,7 @@ def test_an_engine_that_does_not_start_leaves_nothing_open(workspace: Path, monk
 TOOLSET = """
 import contextos
 
-@contextos.read(produces="there")
+@contextos.read(integrity="trusted", produces="there")
 def ping() -> bool:
     "Whether it is there."
     return True

@@ -22,7 +22,7 @@ def test_a_statement_names_the_run_as_it_is_the_person_and_the_reason(tmp_path: 
         length = await world.stores.tenant(TENANT).length(view.run_id)
         assert act["arguments"] == {"run": view.run_id, "request_id": "req_1", "reason": "a double"}
         assert (act["actor"], act["tenant_id"], act["expected"]) == (OPERATOR, TENANT, length)
-        assert said.signing_input("kid_1").count(b".") == 1
+        assert said.signing_input("kid_1", 1).count(b".") == 1
         with pytest.raises(NotFound):
             await cancels.statement(TENANT, "req_none", OPERATOR)
         with pytest.raises(InvalidInput):

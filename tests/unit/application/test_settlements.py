@@ -11,7 +11,7 @@ from contextos.errors import ApprovalRefused, NotFound
 from contextos.operations.operator import SettlementInput
 from tests.http_face import OPERATOR, TENANT, HttpFace, http_face
 
-DID_NOT = SettlementInput(False, OPERATOR, "artifact:bank#rev_1")
+DID_NOT = SettlementInput(False, OPERATOR, "kg:order:ord_881#snapshot_kg_1")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,8 @@ def test_the_run_goes_on_from_the_settlement_that_was_signed(face: HttpFace) -> 
     said = face.call(settlements.statement(TENANT, sent["run_id"], DID_NOT))
     person = face.call(face.app.deployment.ports.directory.approver(TENANT, OPERATOR))
     [key] = person.keys
-    token = face.signature(said.signing_input(key.kid).decode(), OPERATOR)
+    now_s = face.app.deployment.ports.clock.now_us() // 1_000_000
+    token = face.signature(said.signing_input(key.kid, now_s).decode(), OPERATOR)
     with pytest.raises(ApprovalRefused):
         face.call(settlements.settle(TENANT, sent["run_id"], DID_NOT, "a.b.c"))
     face.call(settlements.settle(TENANT, sent["run_id"], DID_NOT, token))

@@ -66,6 +66,10 @@ def test_a_call_that_is_no_call_is_refused_and_a_session_of_another_is_not_there
         for args, call_id in (([], "c"), ({}, ""), ({}, "é")):
             with pytest.raises(InvalidInput):
                 gate.call("deploy.ci_status", args, call_id=call_id)
+        with pytest.raises(InvalidInput, match="twice"):
+            gate.call("deploy.rollback", '{"service": "a", "service": "b"}', call_id="c")
+        detail = gate.finish("approved").record.rationale.failures[0].detail
+        assert "the last call of `deploy.rollback` was not done" in detail
         with pytest.raises(NotFound):
             olga.run(gate.run_id)
         with pytest.raises(InvalidInput):

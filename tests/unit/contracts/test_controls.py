@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
-from contextos.contracts.controls import Controls, RunControls
+from contextos.contracts.controls import Controls, Prohibitions, RunControls
 from contextos.contracts.envelopes.policy import PolicyDecision
+from tests.policies import LOOKUP, decide, leveled, policy, rule
 
 MAX_3 = {"amount": [{"max": 3}]}
 MAX_5 = {"amount": [{"max": 5}]}
@@ -48,3 +50,31 @@ def test_a_capability_governs_all_of_its_calls_and_a_step_its_own() -> None:
 def test_an_escalation_about_any_capability_escalates_the_run() -> None:
     assert RunControls().must_escalate == ()
     assert RunControls().with_compiled({"adp.x": decision(must_escalate=["R_1"])}).must_escalate == ("R_1",)
+
+
+ALLOWED = decide(policy(leveled(rule("R_ALLOW", {"==": [1, 1]}, allow=True))), {}, LOOKUP)
+PROHIBITING = {"R_NO_MORE": (str(ALLOWED.capability_id),)}
+
+
+def decided(*rules: str, several: bool = False) -> Any:
+    body: dict[str, Any] = {"matched_rule_ids": list(rules)}
+    return SimpleNamespace(kind="policy.decided", body={"decisions": [body]} if several else body)
+
+
+def test_a_tool_is_denied_once_a_rule_has_matched_that_prohibits_it() -> None:
+    for several in (False, True):
+        log: list[Any] = [SimpleNamespace(kind="run.pinned", body={})]
+        found = Prohibitions(log)
+        assert found.bind(ALLOWED, PROHIBITING) is ALLOWED
+        log.append(decided("R_OTHER", several=several))
+        assert found.bind(ALLOWED, PROHIBITING) is ALLOWED
+        log.append(decided("R_NO_MORE", several=several))
+        for _ in range(2):
+            denied = found.bind(ALLOWED, PROHIBITING)
+            assert (denied.allowed, denied.reason, denied.denying_rule_ids) == (False, "prohibited", ("R_NO_MORE",))
+        assert found.bind(ALLOWED, {"R_NO_MORE": ("another.tool",)}) is ALLOWED
+
+
+def test_what_is_denied_already_keeps_its_reason() -> None:
+    denied = ALLOWED.model_copy(update={"allowed": False, "reason": "no_rule_allows"})
+    assert Prohibitions([decided("R_NO_MORE")]).bind(denied, PROHIBITING) is denied

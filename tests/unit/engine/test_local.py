@@ -608,12 +608,11 @@ def test_heads_are_published_at_intervals_and_a_failing_witness_stops_no_run() -
             if len(published) == 1:
                 raise Unavailable("witness", "its disk is full", retry_after_ms=0)
 
-        engine = world.engine(replace(LIMITS, witness_interval_ms=1_000), witness=witness)
+        engine = world.engine(replace(LIMITS, witness_interval_ms=100), witness=witness)
         await engine.start()
         await world.wake("run_1")
         await asyncio.sleep(0.05)
         assert len(published) == 1, "not before its time, also after a failure"
-        world.clock.us += 2_000_000
         await until(lambda: len(published) == 2)
         assert world.drives == ["run_1"]
         await engine.stop()
@@ -630,21 +629,20 @@ def test_a_witness_that_hangs_holds_up_no_run_and_a_clock_that_jumps_does_not_si
             if len(published) == 1:
                 await asyncio.Event().wait()
 
-        engine = world.engine(replace(LIMITS, witness_interval_ms=1_000), witness=witness)
+        engine = world.engine(replace(LIMITS, witness_interval_ms=10), witness=witness)
         await engine.start()
         await until(lambda: published)
         await world.wake("run_a")
         await until(lambda: world.drives)
         await engine.stop()
-        engine = world.engine(replace(LIMITS, witness_interval_ms=1_000), witness=witness)
+        engine = world.engine(replace(LIMITS, witness_interval_ms=10), witness=witness)
         world.clock.us += 10**13
         await engine.start()
         await until(lambda: len(published) == 2)
         world.clock.us -= 10**13
-        await until(lambda: len(published) == 3)
+        await until(lambda: published[-1] < published[1])
         await engine.stop()
         assert world.drives == ["run_a"]
-        assert published[2] < published[1], "published again although the clock is where it was before"
 
     play(scenario)
 

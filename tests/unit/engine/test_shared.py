@@ -53,6 +53,7 @@ class World:
         self.reported: list[tuple[str, str, BaseException]] = []
         self.engines: list[SharedEngine] = []
         self.owners: list[LeasedOwner] = []
+        self.orphans = 0
 
     async def wake(self, run: str, when_us: int = 1, tenant: str = "acme") -> None:
         store = self.stores.tenant(tenant)
@@ -79,6 +80,9 @@ class World:
             self.now[run] -= 1
             self.now[tenant] -= 1
 
+    async def wake_orphans(self) -> None:
+        self.orphans += 1
+
     def engine(self, limits: SharedLimits = LIMITS, *, clock: Any = None, url: str = "") -> SharedEngine:
         owner = LeasedOwner()
         claims = PostgresClaims(url or self.url, owner.id, clock or self.clock, limits.claims)
@@ -89,6 +93,7 @@ class World:
             clock or self.clock,
             claims,
             on_dead=owner.set_dead,
+            wake_orphans=self.wake_orphans,
             limits=limits,
             on_failure=report,
         )
@@ -390,6 +395,9 @@ def test_an_engine_that_drives_nothing_takes_no_run_and_its_death_is_noticed(dat
         assert world.owners[1].alive(world.owners[0].id)
         freeze(idle)
         await until(lambda: not world.owners[1].alive(world.owners[0].id))
+        await until(lambda: world.orphans)
+        await a_while()
+        assert world.orphans == 1, "once for each death, and not by the one that drives nothing"
 
     play(database, scenario)
 

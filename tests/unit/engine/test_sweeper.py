@@ -9,6 +9,7 @@ import pytest
 
 from contextos.contracts.documents.runs import DEAD_LETTERS, DeadLetterDocument
 from contextos.contracts.journal import Batch
+from contextos.engine.failure_tracker import WITNESS, FailureTracker
 from contextos.engine.fair_queue import RunKey
 from contextos.engine.sweeper import Interval, Sweeper, SweepLimits
 from contextos.store.memory.stores import MemoryStores
@@ -30,7 +31,7 @@ async def stores_with(*runs: str) -> MemoryStores:
 
 def sweeper(stores: MemoryStores, page: int = 10, **ports: object) -> Sweeper:
     given = {"heartbeat": None, "orphans": None, "witness": None, **ports}
-    return Sweeper(stores, SetClock(), SweepLimits(sweep_page=page), **given)  # type: ignore[arg-type]
+    return Sweeper(stores, SetClock(), SweepLimits(sweep_page=page, witness_interval_ms=10), **given)  # type: ignore[arg-type]
 
 
 def test_no_backlog_hides_a_run_for_ever() -> None:
@@ -66,24 +67,29 @@ def test_orphans_are_looked_up_at_their_own_interval() -> None:
     asyncio.run(go())
 
 
-def test_one_publication_runs_at_a_time_and_its_failure_is_reported() -> None:
+def test_one_publication_runs_at_a_time_and_its_failure_is_reported_once() -> None:
     async def go() -> None:
-        begun, release, faults = [], asyncio.Event(), []
+        begun: list[int] = []
+        release, third, stores = asyncio.Event(), asyncio.Event(), await stores_with()
+        failures = FailureTracker(stores, SetClock(), None)
 
         async def publish() -> None:
             begun.append(1)
             await release.wait()
+            if len(begun) == 3:
+                assert isinstance(failures.failures[WITNESS], ConnectionError)
+                third.set()
+                return
             raise ConnectionError("the witness is away")
 
-        one = sweeper(await stores_with(), witness=publish)
-        one.publish_heads(faults.append)
-        one.publish_heads(faults.append)
-        release.set()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        one = sweeper(stores, witness=publish)
+        one.begin(failures)
+        await asyncio.sleep(0.05)
         assert len(begun) == 1
-        assert [type(fault) for fault in faults] == [ConnectionError]
+        release.set()
+        await third.wait()
+        await asyncio.sleep(0.002)
+        assert WITNESS not in failures.failures
         await one.stop()
 
     asyncio.run(go())

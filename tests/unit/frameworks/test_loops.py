@@ -52,7 +52,7 @@ def test_a_custom_call_of_openai_reaches_the_gate_with_its_text() -> None:
     asked: list[Any] = []
     custom = {"id": "call_0", "type": "custom", "custom": {"name": "shell", "input": "7"}}
     answers = asyncio.run(openai_answers(gate_that_records(asked), {"role": "assistant", "tool_calls": [custom]}))
-    assert asked == [("shell", 7, "call_0")]
+    assert asked == [("shell", "7", "call_0")]
     assert answers == [{"role": "tool", "tool_call_id": "call_0", "content": '{"result":true}'}]
 
 

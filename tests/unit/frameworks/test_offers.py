@@ -15,7 +15,7 @@ from contextos.frameworks.offers import answer_text, ask, offered_tools
 from contextos.operations.gate.gate import Done, Gate, Reason, Refused
 
 
-@read()
+@read(integrity="trusted")
 def look(order: str) -> bool:
     """Look an order up."""
     return True
@@ -65,32 +65,15 @@ def gate_that(call: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("written", "given"),
-    [
-        ('{"order": "a"}', {"order": "a"}),
-        ("", {}),
-        (" ", {}),
-        ({"order": "a"}, {"order": "a"}),
-        ("[]", []),
-        ([], []),
-        ("7", 7),
-        (None, None),
-    ],
+    "written", ['{"order": "a"}', "", {"order": "a"}, [], "7", None, '{"order"', '{"a": 1, "a": 2}', '{"a": NaN}']
 )
-def test_a_call_reaches_the_gate_as_the_model_made_it(written: Any, given: Any) -> None:
+def test_a_call_reaches_the_gate_as_the_model_made_it(written: Any) -> None:
     async def call(name: str, args: Any, *, call_id: str) -> Any:
         return name, args, call_id
 
     offered = offered_tools(gate_of("shop.look"))
-    assert asyncio.run(ask(gate_that(call), offered, "shop__look", written, "c")) == ("shop.look", given, "c")
-    assert asyncio.run(ask(gate_that(call), offered, "other", written, "c")) == ("other", given, "c")  # type: ignore[comparison-overlap]
-
-
-@pytest.mark.parametrize("written", ['{"order"', '{"a": 1, "a": 2}', '{"a": NaN}', "[" * 5000, '{"a": "\\ud800"}'])
-def test_arguments_that_are_no_json_do_not_reach_the_gate(written: str) -> None:
-    refused = asyncio.run(ask(gate_that(None), {}, "shop.look", written, "c"))
-    assert isinstance(refused, Refused)
-    assert str(refused).startswith("refused: the arguments are no JSON: ")
+    assert asyncio.run(ask(gate_that(call), offered, "shop__look", written, "c")) == ("shop.look", written, "c")
+    assert asyncio.run(ask(gate_that(call), offered, "other", written, "c")) == ("other", written, "c")  # type: ignore[comparison-overlap]
 
 
 def test_what_the_gate_does_not_take_as_a_call_is_refused_with_what_to_do() -> None:

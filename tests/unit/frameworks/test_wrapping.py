@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
+from agents import function_tool
+from langchain_core.tools import StructuredTool
+from pydantic import create_model
 from pydantic_ai import RunContext, Tool
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 
+from contextos import toolset
+from contextos import write as declared
+from contextos.adapters.code import SourceCode
 from contextos.adapters.function.adapter import BusinessError
 from contextos.errors import InvalidTool
 from contextos.frameworks.wrapping import govern
+from examples.deploy_rollback import deploy
 from examples.frameworks import desk
 
 
@@ -57,6 +64,27 @@ def test_the_argument_for_the_key_is_in_no_schema() -> None:
     assert tool.definition.approval_mode == "destructive"
 
 
+def test_the_code_of_a_governed_tool_is_that_of_its_function_and_of_its_arguments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deploy, "Order", ORDER, raising=False)
+    read = SourceCode()
+    code = {kind: read.adapter(toolset("desk", [govern(one, risk="read")])) for kind, one in OF_FRAMEWORKS.items()}
+    own = read.adapter(toolset("desk", [declared(risk="reversible", idempotency="none")(lookup)]))
+    assert own is not None
+    assert code == {"pydantic_ai": own, "langchain": own, "openai": own, "arguments": code["arguments"]}
+    assert code["arguments"] not in (None, own), "a model of another module is code too"
+
+
+ORDER: Any = create_model("Order", __module__=deploy.__name__, order=(str, ...), amount=(int, 3))
+
+OF_FRAMEWORKS: dict[str, Any] = {
+    "pydantic_ai": Tool(lookup),
+    "langchain": StructuredTool.from_function(lookup),
+    "openai": function_tool(lookup),
+    "arguments": StructuredTool.from_function(lookup, args_schema=ORDER),
+}
+
 REFUSED: dict[str, tuple[Any, Mapping[str, Any], str]] = {
     "no_risk": (lookup, {}, "no_risk"),
     "no_idempotency": (lookup, {"risk": "irreversible"}, "no_idempotency"),
@@ -85,6 +113,16 @@ def test_what_cannot_be_derived_is_refused_with_what_to_write(case: str) -> None
 def test_a_read_that_asks_for_approval_is_refused() -> None:
     with pytest.raises(InvalidTool, match="asks for approval"):
         govern(Tool(lookup, requires_approval=True), risk="read")
+
+
+def test_a_tool_of_langchain_whose_arguments_have_no_json_form_is_refused() -> None:
+    def look(on: Collection[int]) -> str:
+        """Look."""
+        return str(on)
+
+    with pytest.raises(InvalidTool) as refused:
+        govern(StructuredTool.from_function(look), risk="read")
+    assert refused.value.problems[0].code == "no_json_form"
 
 
 AGENTS_OWN: dict[str, tuple[Mapping[str, Any], str]] = {

@@ -18,7 +18,7 @@ def test_a_token_that_cannot_be_checked_now_is_not_thrown_away(face: HttpFace, m
     async def down(_self: object, _token: str) -> None:
         raise Unavailable("issuer", "login.internal.example does not answer", retry_after_ms=1_500)
 
-    monkeypatch.setattr("contextos.app.bearer.BearerTokens.caller", down)
+    monkeypatch.setattr("contextos.app.logins.bearer.BearerTokens.caller", down)
     answer = face.send("GET", "/v1/runs")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     assert "login.internal" not in answer.text

@@ -27,7 +27,7 @@ PARTS, PART = 400, 1 << 20
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[tuple[int, asyncio.Event]]:
+async def served(percent_per_address: int = 100) -> AsyncIterator[tuple[int, asyncio.Event]]:
     """A server: its port, and what is set once the answer of `/large` is over."""
     api = FastAPI()
     api.state.draining, api.state.stopping, api.state.driven = asyncio.Event(), asyncio.Event(), set()
@@ -56,7 +56,7 @@ async def served() -> AsyncIterator[tuple[int, asyncio.Event]]:
 
     bound = listen("127.0.0.1:0")
     port = bound.getsockname()[1]
-    server = asyncio.create_task(serve_api(api, bound))
+    server = asyncio.create_task(serve_api(api, bound, percent_per_address=percent_per_address))
     try:
         yield port, over
     finally:

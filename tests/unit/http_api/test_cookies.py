@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi import Request, Response
 
-from contextos.app.browser_logins import csrf_token_of
+from contextos.app.logins.browser_logins import csrf_token_of
 from contextos.http_api.cookies import SESSION_COOKIE, check_same_origin, cookie_of, set_cookie
 from contextos.http_api.problems import HttpProblem
 

@@ -75,7 +75,7 @@ def test_a_run_that_is_driven_alone_may_block_and_one_beside_another_may_not(tmp
         slow = asyncio.ensure_future(world.invoke(request(900, "req_slow")))
         await held.called.wait()
         alone = len(stores.noted)
-        other = await world.invoke(request(900, "req_other"))
+        other = await world.invoke(request(800, "req_other"))
         beside = len(stores.noted)
         held.released.set()
         first = await slow

@@ -18,6 +18,7 @@ from contextos.audit.replay import replay
 from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.journal import CONTROL, Batch, Entry
 from contextos.errors import ApprovalRefused, ChainBroken, Integrity, Unavailable
+from contextos.operations import operator
 from contextos.operations.restore import record_restore
 from contextos.operations.witness import WitnessPublisher, restorations, witnessed_lengths
 from contextos.store.memory.stores import MemoryStore
@@ -179,8 +180,12 @@ def _after_a_first_attempt(entries: Any) -> bool:
     return last in ("tool.returned", "tool.retry_scheduled") and [key.rpartition("/")[2] for key in sent] == ["1"]
 
 
+async def holds(*_: Any) -> None:
+    """A process that asks nobody whether a question still holds."""
+
+
 @pytest.mark.requirement("J-EPOCH")
-@pytest.mark.parametrize("answered", ["before the backup", "after the restore"])
+@pytest.mark.parametrize("answered", ["before the backup", "past the check after the restore"])
 def test_an_approval_that_was_asked_before_the_restore_pays_nothing(tmp_path: Path, answered: str) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
@@ -189,8 +194,11 @@ def test_an_approval_that_was_asked_before_the_restore_pays_nothing(tmp_path: Pa
             await world.answer(waiting.run_id)
         restore(world, backup(world))
         await record_restore(world.deployment, None, TENANT, by=world.actor())
-        if answered == "after the restore":
-            await world.answer(waiting.run_id)
+        if answered == "past the check after the restore":
+            with pytest.raises(ApprovalRefused, match="restored"):
+                await world.answer(waiting.run_id)
+            with patch.object(operator, "void_question", holds):
+                await world.answer(waiting.run_id)
         await world.deployment.advance(TENANT, waiting.run_id)
         view = await world.deployment.view(TENANT, waiting.run_id)
         assert view.state == "escalated"

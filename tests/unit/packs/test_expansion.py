@@ -213,7 +213,7 @@ def test_what_names_nothing_is_refused(fields: dict[str, Any], pointer: str, cod
 
 
 def test_a_tool_that_costs_more_than_a_run_has_is_refused() -> None:
-    @read(cost_cents=3)
+    @read(integrity="trusted", cost_cents=3)
     def dear() -> bool:
         """A dear read."""
         return True

@@ -63,7 +63,7 @@ def test_two_plans_take_an_argument_from_one_place() -> None:
 
 
 def test_a_tool_with_a_long_name_has_a_step() -> None:
-    @read(name="x" * 64)
+    @read(integrity="trusted", name="x" * 64)
     def look() -> bool:
         """Look."""
         return True

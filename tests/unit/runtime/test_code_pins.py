@@ -37,7 +37,8 @@ def other(environment: RunEnvironment, name: str, digest: str | None) -> RunEnvi
 
 def test_a_run_pins_the_runtime_and_the_code_of_its_own_adapters(environment: RunEnvironment) -> None:
     pins = with_code(PIN_SET, environment)["pins"]
-    assert pins.keys() - PIN_SET["pins"].keys() == {"runtime", "code:adp_orders", "code:adp_payments"}
+    own = {f"{kind}:{name}" for kind in ("code", "packages") for name in ("adp_orders", "adp_payments")}
+    assert pins.keys() - PIN_SET["pins"].keys() == {"runtime", *own}
     assert code_now(pins, environment) == {name: pins[name] for name in pins.keys() - PIN_SET["pins"].keys()}
     assert with_code({"failure": {"code": "unknown_ref", "detail": ""}}, environment).keys() == {"failure"}
 

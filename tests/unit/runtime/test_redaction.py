@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextos.contracts.envelopes.evidence import EvidenceItem, fact_digest
 from contextos.runtime.redaction import cleanse_output, cleanse_text, redacted_items
+from contextos.trust.seal import KeyRing
 from tests.unit.control.example import pack
 
 CARD, SECRET = "4111 1111 1111 1111", "ghp_" + "a1B2" * 9
+KEYS = KeyRing.from_seed(b"k" * 32)
 RULES = "/policy_layer/guardrails/redaction_rules"
 
 
@@ -36,5 +38,9 @@ def test_text_beside_the_output_loses_secrets_too() -> None:
 
 
 def test_an_output_with_a_secret_is_unsafe_unless_the_pack_redacts_it() -> None:
-    assert [one.code for one in cleanse_output(pack({RULES: []}), {"a": SECRET})[2]] == ["secret"]
-    assert cleanse_output(pack({RULES: ["secret"]}), {"a": SECRET}) == ({"a": "[redacted:secret]"}, ("secret",), ())
+    assert [one.code for one in cleanse_output(pack({RULES: []}), KEYS, {"a": SECRET})[2]] == ["secret"]
+    assert cleanse_output(pack({RULES: ["secret"]}), KEYS, {"a": SECRET}) == (
+        {"a": "[redacted:secret]"},
+        ("secret",),
+        (),
+    )

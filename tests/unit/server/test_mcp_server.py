@@ -214,6 +214,7 @@ def test_a_header_that_names_another_task_is_refused(named: str, code: int, orig
         "Mcp-Method": "tasks/get",
         "Mcp-Name": named,
     }
+    (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text(TOKEN)
     words = serve_words(origin, f"header_{named}", "--http", "127.0.0.1:0", "--token-file", str(tmp_path / "token"))
     with served(words) as address:

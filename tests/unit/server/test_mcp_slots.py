@@ -164,6 +164,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asyncio.run(fill(stores.artifacts(tenant)))
     stores.close()
     (path / "ann.json").write_text(actor().model_dump_json(), encoding="utf-8")
+    (path / "token").touch(0o600)
     (path / "token").write_text(TOKEN + "\n", encoding="utf-8")
     return path
 

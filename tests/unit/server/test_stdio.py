@@ -37,7 +37,7 @@ def say(when):
 
 say("at load")
 
-@contextos.read(produces="look")
+@contextos.read(integrity="trusted", produces="look")
 def look() -> str:
     """Look."""
     say("in a call")

@@ -41,7 +41,7 @@ class Ticket(TypedDict):
     number: int
 
 
-@read(produces="ci")
+@read(integrity="trusted", produces="ci")
 def ci_status(service: str, build: Build | None = None) -> Build:
     """The newest build of a service.
 
@@ -59,7 +59,7 @@ async def rollback(service: str, env: Literal["prod", "staging"], key: Key, step
     return {"number": len(service) + steps}
 
 
-@read()
+@read(integrity="trusted")
 def opens_at(window: Window, context: CallContext) -> datetime:
     """When a window opens."""
     assert context is CALL
@@ -137,7 +137,7 @@ def test_what_does_not_convert_is_refused_before_the_function_runs(args: dict[st
 def test_an_output_of_another_type_is_an_answer_that_does_not_fit(value: Any) -> None:
     """The function has run: nobody calls it again, and nobody is asked whether it happened."""
 
-    @read(name="wrong")
+    @read(integrity="trusted", name="wrong")
     def wrong() -> int:
         """A number."""
         return value  # type: ignore[no-any-return]

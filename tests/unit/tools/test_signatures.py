@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from contextos import CallContext, Key
 from contextos.errors import InvalidTool
@@ -25,6 +25,7 @@ def positional(a: str, /) -> int: ...
 def mutable(a: list[str] = []) -> int: ...  # noqa: B006
 def mutable_inside(a: tuple[list[str], ...] = ([],)) -> int: ...
 def wrong_default(a: int = "x") -> int: ...
+def field_as_default(a: int = Field(3)) -> int: ...
 def no_return(a: int): ...
 def unknown(a: Unknown) -> int: ...  # noqa: F821
 def binary(a: bytes) -> int: ...
@@ -50,6 +51,7 @@ def returns_anything() -> Any: ...
         (mutable, "mutable_default", "None or a tuple"),
         (mutable_inside, "mutable_default", "None or a tuple"),
         (wrong_default, "wrong_default", "correct the default"),
+        (field_as_default, "wrong_default", "a: Annotated"),
         (no_return, "no_return_type", "pydantic model"),
         (unknown, "unresolved_hint", "import the type"),
         (binary, "no_json_form", "`str`"),

@@ -21,7 +21,7 @@ class PriceList:
     def __init__(self, price: int) -> None:
         self.price = price
 
-    @read(produces="price")
+    @read(integrity="trusted", produces="price")
     def price_of(self, item: str) -> int:
         """The price of an item."""
         return self.price
@@ -38,13 +38,13 @@ class PriceList:
 class Sale(PriceList):
     """Half the price."""
 
-    @read(produces="price")
+    @read(integrity="trusted", produces="price")
     def price_of(self, item: str) -> int:
         """The price of an item in the sale."""
         return self.price // 2
 
 
-@read()
+@read(integrity="trusted")
 def ping() -> bool:
     """Whether it is there."""
     return True

@@ -59,6 +59,7 @@ def _decide(
         granted=capability.capability_id in scope.tools.granted,
         decision_id=derive("pol_", scope.run.run_id, f"policy.{name}", call.key),
     )
+    decision = context.prohibitions.bind(decision, context.policy.prohibiting)
     raised = scope.controls.on_call(capability.capability_id, call.key)
     decision = (raised | Controls(gates=frozenset(call.step_call.step.requires))).bind(decision)
     if not decision.gates:

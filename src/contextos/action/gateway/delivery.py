@@ -11,9 +11,11 @@ from typing import Any, Final, Protocol
 
 from contextos.action.breaker_adapter import circuit_open_until_us, expect_call
 from contextos.action.budget import BudgetUsed, CallTime, call_time
+from contextos.action.content.kept_content import WrittenContent
 from contextos.action.gateway.result_validation import Cleanse
 from contextos.action.quarantine import OpenIncidents, incident
 from contextos.action.secret_arguments import SECRET_LOST, SecretArguments
+from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.operations import BucketEnd, CountedEffect, OperationDocument
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
@@ -30,8 +32,12 @@ TOKEN_LOST: Final = Failure(code="tool_failed", detail="the credential of this a
 """An attempt that another process began cannot be sent: its token is on no record."""
 CIRCUIT_OPEN: Final = Failure(code="tool_failed", detail="the circuit of the tool is open; no credential was asked for")
 
-OperationFault = Callable[[str, OperationDocument], Awaitable[str | None]]
+OperationFault = Callable[[str, StoredDocument[OperationDocument]], Awaitable[str | None]]
 """(document key, row of the idempotency table) -> why the row is not believed, or None."""
+
+
+UnprovedDenials = Callable[[str], Awaitable[int | None]]
+"""(denial key) -> None if a person denied the operation, else how many stored denials of it do not count."""
 
 
 class EffectCounter(Protocol):
@@ -105,7 +111,9 @@ class DispatchPorts:
     spent: Callable[[], BudgetUsed]
     check_settlement: CheckSettlement
     operation_fault: OperationFault
+    unproved_denials: UnprovedDenials
     effects: EffectCounter
+    written: WrittenContent
     proved_cancels: ProvedCancels
     recheck: Callable[[str, Capability], Awaitable[PreconditionResult]]
     exchange: Exchange
@@ -119,7 +127,7 @@ class ClearedCall:
     """A call that passed every check of the gateway. `operation` is the recorded answer of `look_up_operation`.
 
     `preconditions` are checks that must still hold in the commit that claims the operation for this run. `counts` signs
-    the writes that count the call in the history, which a replay does not make.
+    the writes that count the call in the history and keep what it wrote, which a replay does not make.
     """
 
     envelope: ToolCallEnvelope
@@ -193,6 +201,7 @@ class Delivery:
             "reservation": {"tool_calls": 1, "cost_cents": call.capability.definition.cost_cents},
             "not_after_us": self.not_after_us,
             "approval_id": call.approval.approval_id if call.approval else None,
+            **({"credentials": list(named)} if (named := call.capability.definition.auth.credentials) else {}),
         }
 
     def unsent(self, outcome: Callable[..., dict[str, Any]]) -> dict[str, Any]:

@@ -30,7 +30,14 @@ from contextos.action.gateway.result_validation import AttemptOutcome, result_of
 from contextos.action.quarantine import has_drifted, has_incidents, quarantine_detail
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import call_with
-from contextos.contracts.envelopes.tool import AdapterReply, Settled, ToolCallEnvelope, ToolError, ToolResultEnvelope
+from contextos.contracts.envelopes.tool import (
+    AdapterReply,
+    CallContext,
+    Settled,
+    ToolCallEnvelope,
+    ToolError,
+    ToolResultEnvelope,
+)
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import CLOCK_MARGIN_US, VOID_ANSWER, Parked, Write
 from contextos.contracts.model import final_fields
@@ -70,7 +77,7 @@ class Dispatcher:
         for delivery in deliveries:
             assert not delivery.writes, "an effect is sent alone"
             self._dispatch(delivery)
-        if any(one.call.capability.leaves for one in deliveries):
+        if any(one.call.capability.leaves or one.call.approval for one in deliveries):
             await self.journal.commit()
         answers = await self.journal.record_all([self._request(delivery) for delivery in deliveries])
         # Whatever follows commits the answers, so every incident is staged first.
@@ -107,7 +114,7 @@ class Dispatcher:
                     self.journal.stage(idempotency.release_key(delivery.claimed))
                 return delivery.denied
             self._dispatch(delivery)
-            if delivery.writes or call.capability.leaves:
+            if delivery.writes or call.capability.leaves or call.approval:
                 await self.journal.commit()
             await self._recover(delivery)
             request = self._request(delivery)
@@ -132,6 +139,9 @@ class Dispatcher:
             delivery.claimed = self._claim(call, delivery.on_tape)
         elif delivery.writes:
             self.journal.stage(*delivery.checks)
+        elif delivery.attempt == 1:
+            # A read that a person approved, because it carries something to a destination.
+            self.journal.stage(*call.redemption)
         delivery.expect(self.ports)
 
     async def _recover(self, delivery: Delivery) -> None:
@@ -256,6 +266,14 @@ class Dispatcher:
             return {**outcome("unknown", None, "its capability is in quarantine since"), "no_record": True}
         remembered = partial(key_is_remembered, self.journal, self.scope, self.ports, delivery)
         try:
+            if mode == "send" and idempotency.can_be_done_before(delivery.call.operation, rule):
+                earlier = await self._done_before(adapter, capability, context)
+                if earlier is not None and has_drifted(capability, earlier):
+                    return {**outcome("unknown", None, "its server changed"), "no_record": True, "drifted": True}
+                if earlier is not None:
+                    return {**outcome("returned", earlier, ""), "done_before": True}
+                if is_late():
+                    return outcome("not_sent", None, "its time was over before it was sent")
             if mode == "send" or (rule.strategy == "keyed" and remembered()):
                 reply: AdapterReply | None = await call_with(adapter, name, envelope.args, secrets or {}, context)
             elif rule.strategy == "lookup":
@@ -288,6 +306,18 @@ class Dispatcher:
         if mode != "send" and rule.strategy == "keyed" and (why := why_inconclusive(reply)):
             return {**outcome("unknown", None, why), "no_record": True}
         return {**outcome("returned", reply, ""), **drift}
+
+    @staticmethod
+    async def _done_before(adapter: Adapter, capability: Capability, context: CallContext) -> AdapterReply | None:
+        """Look up the effect that a lost run had before the restore, or None. Raises `Unavailable`: nothing is known,
+        and nothing is sent.
+        """
+        assert context.idempotency_key is not None, "every write has its key"
+        try:
+            earlier = await adapter.lookup(capability.definition.name, context.idempotency_key, context)
+        except LostReply as lost:
+            raise Unavailable(capability.capability_id, str(lost)) from lost
+        return None if earlier is None or earlier.had_no_effect else earlier
 
     def _outcome_of(self, delivery: Delivery, adapter: Adapter, began_us: int) -> Callable[..., dict[str, Any]]:
         """Return what builds the answer of the current attempt, which began at `began_us` (Unix microseconds)."""

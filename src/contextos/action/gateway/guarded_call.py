@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import Any, Final
 
+from contextos.action.content.seen_content import SeenContent
 from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.registry import Registry
-from contextos.action.seen_content import SeenContent
-from contextos.contracts.controls import CheckArgs
+from contextos.contracts.controls import CheckArgs, Prohibitions
 from contextos.contracts.entries.derived import TracedArgument
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.tool import ToolStatus, Withheld
@@ -48,7 +48,8 @@ class GuardedCall:
     """A call on its way through the guards (the checks of the gateway), which fill in the fields that have a default.
 
     `key` is `<plan revision>/<step id>`. `evidence` holds the evidence about these arguments, by name; `frozen` is what
-    of it is in use. `traced` says where each argument was found; it is empty if the run has seen nothing untrusted.
+    of it is in use. `traced` says where each argument was found; it is empty if the run has seen nothing untrusted,
+    which `saw_untrusted` says. `kept` keeps what it writes out of untrusted content, for later runs.
     `operation` is the recorded answer of `look_up_operation`. `preconditions` are checks that must still hold in the
     commit that records the call; `counts` builds the writes that count it in the history.
     """
@@ -68,27 +69,28 @@ class GuardedCall:
     counts: Callable[[], tuple[Write, ...]] = tuple
     history: Mapping[str, Any] = field(default_factory=dict)
     traced: Mapping[str, TracedArgument] = field(default_factory=dict)
+    saw_untrusted: bool = False
+    kept: Callable[[], Write] | None = None
 
     @property
     def untrusted_destinations(self) -> dict[str, TracedArgument]:
-        """Return the arguments of a write that say where something goes, and that nothing trusted has.
+        """Return the arguments that say where something goes, and that nothing trusted has.
 
-        Where the tool does not state its destinations, every argument can be one. Then a text that the agent wrote
-        itself does not count, but a value out of untrusted content does.
+        Where the tool does not state which they are, a value that the agent made counts once the run has seen
+        untrusted content, which can have told it the value in any disguise.
         """
-        definition = self.capability.definition
-        if definition.kind != "write":
-            return {}
-        stated = definition.destinations is not None
-        names = definition.destinations if stated else self.traced
-        found = {name: self.traced[name] for name in sorted(names or ()) if name in self.traced}
-        counts = ("untrusted", "unknown") if stated else ("untrusted",)
+        names = self.capability.adapter.destinations(self.capability.definition)
+        made_counts = self.capability.definition.destinations is not None or self.saw_untrusted
+        counts = ("untrusted", "unknown") if made_counts else ("untrusted",)
+        found = {name: self.traced[name] for name in sorted(names) if name in self.traced}
         return {name: one for name, one in found.items() if one.integrity in counts}
 
 
 @final_fields
 class GuardContext:
-    """Everything that the guards (the checks of the gateway) of one run use. `seen` is the content that it has seen."""
+    """Everything that the guards (the checks of the gateway) of one run use. `seen` is the content that it has seen,
+    and `prohibitions` the tools that it can no longer use.
+    """
 
     journal: Journal
     scope: RunScope
@@ -98,6 +100,7 @@ class GuardContext:
     ports: DispatchPorts
     check_args: CheckArgs
     seen: SeenContent
+    prohibitions: Prohibitions
 
 
 Guard = Callable[[GuardContext, GuardedCall], Awaitable[GuardedCall | Refusal]]

@@ -19,6 +19,7 @@ from contextos.action.quarantine import is_quarantined, quarantine_detail
 from contextos.contracts.controls import required_of
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.defaults import without_null_defaults
+from contextos.contracts.encoding.instructions import instructing
 from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.encoding.redacted import redacted_places, without_secret_arguments
@@ -102,11 +103,15 @@ async def consistent_with_request(context: GuardContext, call: GuardedCall) -> G
 
 
 async def within_budget(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a call that would exceed the run's limits on calls, cost or wall clock, or whose session is over."""
+    """Refuse a call that would exceed the run's limits on calls, cost or wall clock.
+
+    Policy comes before: what a rule denies is denied by the rule, however much the run has left.
+    """
     reached = exceeded_limit(context.scope.run.run_budget, context.ports.spent(), call.capability.definition)
-    if reached:
-        return Refusal("blocked", "budget_exhausted", context.scope.run.run_budget.stated(reached), facts=(reached,))
-    return await in_session(context, call)
+    if not reached:
+        return call
+    stated = context.scope.run.run_budget.stated(reached)
+    return Refusal("blocked", "budget_exhausted", stated, facts=(reached,), decision=call.decision)
 
 
 async def in_session(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
@@ -137,7 +142,10 @@ async def policy_allows(
         return Refusal("blocked", "must_escalate", f"a guardrail escalates: {names}", decision=decision)
     if not decision.allowed:
         code = "policy_eval_error" if decision.reason == "indeterminate" else "policy_denied"
-        return Refusal("blocked", code, decision.why_denied, decision=decision)
+        detail = decision.why_denied
+        if decision.reason == "indeterminate":
+            detail = f"policy cannot decide: missing or mistyped facts {context.scope.lacking(decision.missing_facts)}"
+        return Refusal("blocked", code, detail, decision=decision)
     # An active gate lifts constraints marked `unless_approved`; the next guards obtain its approval.
     given = without_null_defaults(call.capability.definition.input_schema, without_secret_arguments(call.args))
     problems = context.check_args(bounds_on_call(context, call, decision), given, bool(decision.gates))
@@ -148,8 +156,11 @@ async def policy_allows(
 
 
 async def idempotency_check(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a write whose run was cancelled, or that was denied or done before. Runs before a person is asked."""
-    if call.capability.definition.kind == "read":
+    """Refuse a write whose run was cancelled, or that was denied or done before. Runs before a person is asked.
+
+    So it is with a read that a person is asked about, which claims nothing.
+    """
+    if call.capability.definition.kind == "read" and not call.untrusted_destinations:
         return call
     definition = call.capability.definition
     key = idempotency.key_for_call(context.scope, definition.idempotency, call.capability.capability_id, call.step_call)
@@ -207,7 +218,7 @@ async def evidence_frozen(context: GuardContext, call: GuardedCall) -> GuardedCa
     needed = sorted({*required, *(call.step_call.required_evidence if of_spec else ())})
     unresolved = [name for name in needed if name not in call.evidence]
     if unresolved:
-        detail = "required evidence about these arguments does not resolve: " + ", ".join(unresolved)
+        detail = "required evidence about these arguments does not resolve: " + context.scope.lacking(unresolved)
         return Refusal("blocked", "missing_evidence", detail)
     if not (of_spec or needed or decision.gates):
         return call
@@ -248,6 +259,7 @@ def question_about(context: GuardContext, call: GuardedCall) -> Action | Refusal
         call.idempotency_key,
         {name: one.origins for name, one in call.traced.items() if one.integrity != "trusted"},
         {name: call.traced[name].origins for name in call.capability.definition.secrets if name in call.traced},
+        tuple(instructing((one.kind, one.body) for one in context.journal.log())),
     )
 
 

@@ -1,4 +1,5 @@
-"""History: what effects of a capability happened before, for policy, and the reservation of the next one. Two guards.
+"""History: what effects of a capability happened before, for policy, and the reservation of the next one; and what a
+person denied before in this run, which comes back with another amount, note or spelling. Three guards.
 
 Each dispatched effect is counted in one bucket for each declared fact: those of one user, agent, tenant or argument
 value. The count is written in the commit that dispatches the call, with a compare-and-set on the bucket, so two runs
@@ -12,7 +13,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final
+from unicodedata import category
 
+from contextos.action.content.text_forms import normal
 from contextos.action.gateway import guards, idempotency
 from contextos.action.gateway.deciding import decides_otherwise
 from contextos.action.gateway.delivery import DispatchPorts, EffectCounter
@@ -25,9 +28,13 @@ from contextos.contracts.documents.operations import (
     CountedEffect,
     counted_numbers,
     operation_key,
+    tool_of_operation,
 )
-from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.encoding.jcs import content_address, same_json
+from contextos.contracts.entries.reading import void_answers
 from contextos.contracts.envelopes.policy import HistoryFact
+from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.facts import property_type
 from contextos.contracts.journal import Write
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import RunScope
@@ -35,13 +42,16 @@ from contextos.contracts.scope import RunScope
 MAX_COUNTED: Final = 5_000
 """The effects within the window of a fact that are added up. With more the fact is not known, which denies."""
 
+_UNSEEN: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0") | frozenset(map(chr, range(0xFE00, 0xFE10)))
+"""Characters that nobody sees, beside those of the categories of format and control characters."""
+
 
 def buckets_of(
     facts: Mapping[str, HistoryFact], scope: RunScope, capability_id: str, args: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return the bucket of each fact about `capability_id`, by the name of the fact.
+    """Return the bucket of each fact that counts `capability_id`, by the name of the fact.
 
-    A fact over an argument that this call does not have is left out.
+    All tools of a fact share its bucket. A fact over an argument that this call does not have is left out.
     """
     principals = scope.identity.principals
     owners: dict[str, Any] = {
@@ -51,11 +61,24 @@ def buckets_of(
     }
     buckets = {}
     for name, fact in facts.items():
-        value = args.get(fact.subject) if fact.subject is not None else owners[fact.over]
-        if fact.capability == capability_id and value is not None:
+        tool = fact.counted().get(capability_id)
+        if tool is None:
+            continue
+        value = normal_subject(args.get(tool.subject)) if tool.subject is not None else owners[fact.over]
+        if value is not None:
             digest = content_address([fact.subject, value]).removeprefix("sha256:")
-            buckets[name] = f"{capability_id}/{fact.over}/{digest}"
+            buckets[name] = f"{fact.capability}/{fact.over}/{digest}"
     return buckets
+
+
+def normal_subject(subject: Any) -> Any:
+    """Return a subject in the form in which it is compared: a text in one case, without characters that nobody sees,
+    and with one space between words. So another spelling of an order has no sum of its own.
+    """
+    if not isinstance(subject, str):
+        return subject
+    seen = (one for one in normal(subject) if one.isspace() or not (category(one) in ("Cf", "Cc") or one in _UNSEEN))
+    return " ".join("".join(seen).split())
 
 
 async def read_history(
@@ -106,6 +129,9 @@ async def _aggregate(
 async def _added_up(
     ports: DispatchPorts, fact: HistoryFact, effects: Mapping[str, CountedEffect]
 ) -> int | float | None:
+    tools = fact.counted()
+    # Another fact can count more tools in the same bucket.
+    effects = {name: one for name, one in effects.items() if tool_of_operation(name) in tools}
     operations = await find_documents(ports.store, *(OPERATIONS.place(name) for name in effects))
     counted = []
     for name, effect in effects.items():
@@ -115,7 +141,7 @@ async def _added_up(
             counted.append(effect)
     if fact.of is None:
         return len(counted)
-    numbers = [effect.numbers.get(fact.of) for effect in counted]
+    numbers = [effect.numbers.get(tools[tool_of_operation(effect.operation)].of or "") for effect in counted]
     # A negative number would make room for what the limit forbids.
     known_numbers = [number for number in numbers if number is not None and number >= 0]
     return sum(known_numbers) if len(known_numbers) == len(numbers) else None
@@ -141,6 +167,15 @@ async def history_known(context: GuardContext, call: GuardedCall) -> GuardedCall
     if call.capability.definition.kind == "read":
         name = call.capability.capability_id
         return Refusal("blocked", "policy_eval_error", f"a history fact counts effects of `{name}`, which has none")
+    for name, fact in context.policy.history.items():
+        tool = fact.counted().get(call.capability.capability_id)
+        if tool is not None and tool.of is not None:
+            number = counted_numbers(call.args).get(tool.of)
+            # Once it is counted the sum would be unknown, which denies every later call of everybody whom it is about.
+            if number is None or number < 0:
+                what = "is not a number" if number is None else "is below 0"
+                detail = f"`history.{name}` adds up the argument `{tool.of}`, which {what}"
+                return Refusal("rejected", "argument_out_of_bounds", detail, f"/{tool.of}")
     return await _with_history(context, call, f"before/{call.key}")
 
 
@@ -183,3 +218,48 @@ async def _with_history(context: GuardContext, call: GuardedCall, key: str) -> G
         key,
     )
     return replace(call, history=answer)
+
+
+def denial_args(definition: CapabilityDefinition) -> tuple[str, ...]:
+    """Return the arguments by which a call of this tool is the same as a denied one."""
+    if definition.idempotency.denial_args is not None:
+        return definition.idempotency.denial_args
+    schema = definition.input_schema
+    compared = definition.destinations or [
+        name for name in schema.get("required", ()) if property_type(schema, [name]) not in ("number", "boolean")
+    ]
+    return tuple(name for name in compared if name not in definition.secrets)
+
+
+async def not_denied_before(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+    """Refuse a call that a person denied in this run, whatever differs beside its `denial_args`. Of reads, people are
+    asked about those with an untrusted destination alone.
+    """
+    definition = call.capability.definition
+    if definition.kind == "read" and not call.untrusted_destinations:
+        return call
+    names = denial_args(definition)
+    # What nobody stated is compared by its texts: an amount can also be part of an object, or a number or null.
+    stated = bool(definition.destinations) or definition.idempotency.denial_args is not None
+    log = context.journal.log()
+    asked: dict[str, Mapping[str, Any]] = {}
+    void = void_answers(log)
+    for entry in log:
+        if entry.kind == "approval.asked" and entry.body["binding"]["capability_id"] == call.capability.capability_id:
+            asked[entry.key] = {name: _compared(entry.body["args"].get(name), stated) for name in names}
+        elif entry.kind == "approval.answered" and entry.key in asked and entry.body["verdict"] == "denied":
+            before, now = asked[entry.key], {name: _compared(call.args.get(name), stated) for name in names}
+            if entry.seq not in void and entry.key != call.key and same_json(before, now):
+                by = ", ".join(f"`{one}`" for one in names if stated or now[one] is not None) or "the tool"
+                detail = f"a person denied this operation before, which is known again by {by}; a denial is final"
+                return Refusal("blocked", "approval_denied", detail, decision=call.decision)
+    return call
+
+
+def _compared(value: Any, whole: bool) -> Any:
+    """A value as a denial compares it: each text in it as `normal_subject` does, and the rest only as a `whole`."""
+    if isinstance(value, Mapping):
+        return {name: _compared(one, whole) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_compared(one, whole) for one in value]
+    return normal_subject(value) if whole or isinstance(value, str) else None

@@ -22,6 +22,7 @@ from contextos.contracts.documents.operations import (
     OperationDocument,
     args_fingerprint,
     denial_key,
+    denial_place,
     operation_key,
 )
 from contextos.contracts.documents.runs import CANCELS
@@ -97,7 +98,7 @@ async def look_up_operation(
             )
             answer: dict[str, Any] = {
                 **await _cancel(ports, found, journal.run_id),
-                "denied": found.has(DENIALS, denial),
+                **await _denied(ports, found, denial),
                 "state": "free",
                 "version": 0,
                 "mutations": [],
@@ -125,7 +126,7 @@ async def look_up_operation(
         # The longer it has waited, the later it reads again: the other run can be waiting for a person.
         waited_us = max(0, now_us - journal.now_us)
         again_us = now_us + min(max(RETRY_CLAIMED_US, waited_us // 2), MAX_RETRY_CLAIMED_US)
-        raise Parked(again_us if deadline_us is None else min(again_us, deadline_us), operation=place)
+        raise Parked(again_us if deadline_us is None else min(again_us, deadline_us), operation=(place, known.version))
 
     request = {"capability_id": capability.capability_id, "key": key, "fingerprint": fingerprint}
     found: dict[str, Any] = await journal.record("act.looked_up", f"{when}/{step_key}", request, call)
@@ -142,6 +143,14 @@ async def _cancel(ports: DispatchPorts, found: FoundDocuments, run_id: str) -> d
     return {"cancelled": False, "unproved_cancel": version}
 
 
+async def _denied(ports: DispatchPorts, found: FoundDocuments, key: str) -> dict[str, Any]:
+    """Return whether a person denied the operation, and how many stored denials of it do not count."""
+    if not found.has(DENIALS, key):
+        return {"denied": False}
+    unproved = await ports.unproved_denials(key)
+    return {"denied": True} if unproved is None else {"denied": False, "unproved_denials": unproved}
+
+
 async def is_proved(ports: DispatchPorts, place: str, row: StoredDocument[OperationDocument]) -> bool:
     """Return whether a row of the idempotency table is proved by the run that it names; False if the row has changed
     since it was read, so that it has to be read again.
@@ -149,7 +158,7 @@ async def is_proved(ports: DispatchPorts, place: str, row: StoredDocument[Operat
     Raises:
         Integrity: the signed journal of that run does not show what the row states.
     """
-    fault = await ports.operation_fault(place, row.body)
+    fault = await ports.operation_fault(place, row)
     if fault is None:
         return True
     now = await OPERATIONS.one(ports.store, place)
@@ -180,7 +189,7 @@ def lookup_preconditions(
     """
     checks = (
         CANCELS.check(run_id, operation.get("unproved_cancel", 0)),
-        DENIALS.check(_denial_key(capability, key), 0),
+        DENIALS.check(denial_place(_denial_key(capability, key), operation.get("unproved_denials", 0)), 0),
     )
     return (*checks, *epoch_precondition(operation))
 
@@ -225,6 +234,11 @@ def is_same_epoch(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     return _epoch_id(before) == _epoch_id(now)
 
 
+def is_in_epoch(before: Mapping[str, Any], now: StoredDocument[Epoch] | None) -> bool:
+    """Return whether the store, whose epoch is `now`, was not restored since a look-up."""
+    return is_same_epoch(before, {"epoch": _epoch(now)})
+
+
 def _epoch_id(operation: Mapping[str, Any]) -> str:
     return str(operation["epoch"]["id"]) if "epoch" in operation else ""
 
@@ -235,6 +249,14 @@ def predates_epoch(operation: Mapping[str, Any], first_us: int) -> bool:
     A restored store does not know what such a run sent after the backup.
     """
     return "epoch" in operation and first_us <= int(operation["epoch"]["since_us"])
+
+
+def can_be_done_before(operation: Mapping[str, Any], rule: Idempotency) -> bool:
+    """Return whether a run that the store lost in a restore can have done this operation: its key does not depend on
+    the run, and the other system can be asked.
+    """
+    restored = "epoch" in operation and bool(operation["epoch"]["since_us"])
+    return restored and rule.scope != "run" and rule.strategy == "lookup"
 
 
 def release_key(claimed: Write) -> Write:

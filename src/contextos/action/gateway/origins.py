@@ -1,17 +1,23 @@
-"""The guards about where the arguments of a call come from (`action.seen_content`)."""
+"""The guards about where the arguments of a call come from (`action.content.seen_content`)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
+from contextos.action.content.kept_content import digests_of, repeated
 from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
+from contextos.contracts.documents.operations import kept_digest, unvouched_key
 from contextos.contracts.encoding.defaults import is_default
 from contextos.contracts.encoding.redacted import without_secret_arguments
-from contextos.contracts.entries.derived import TracedArguments
+from contextos.contracts.entries.derived import TracedArgument, TracedArguments
 
 
 async def traced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
     """Find out where the arguments come from, and record it. Refuses nothing."""
+    await _compare_answers(context)
     definition = call.capability.definition
     asked = context.ports.secrets.asked(call.args) if definition.secrets else None
     # A client can read elsewhere what the gateway never sees, so a stated destination is always looked for.
@@ -28,17 +34,44 @@ async def traced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refu
     if not found:
         return call
     body = TracedArguments(arguments=found)
+    if sent := _unvouched(context, call, found):
+        digests = digests_of(sent)
+        body = body.model_copy(update={"kept": kept_digest(digests)})
+        key = unvouched_key(call.capability.adapter.adapter_id, context.scope.run.run_id, call.key)
+        call = replace(call, kept=partial(context.ports.written.keep, key, digests, context.journal.now_us))
     context.journal.derive("arguments.traced", call.key, body.to_json())
-    return replace(call, traced=found)
+    return replace(call, traced=found, saw_untrusted=context.seen.has_untrusted)
+
+
+async def _compare_answers(context: GuardContext) -> None:
+    """Find out what of the trusted answers so far was written by an earlier run out of untrusted content."""
+    run_id, written = context.scope.run.run_id, context.ports.written
+    for key, adapter_id, values in context.seen.to_compare(context.scope):
+
+        async def look(adapter_id: str, values: list[str]) -> dict[str, Any]:
+            return {"repeats": await repeated(written, adapter_id, run_id, values)}
+
+        request = {"adapter_id": adapter_id}
+        await context.journal.record("answer.compared", key, request, partial(look, adapter_id, values))
+
+
+def _unvouched(context: GuardContext, call: GuardedCall, found: Mapping[str, TracedArgument]) -> list[Any]:
+    """What an effect sends out of untrusted content, where its adapter has trusted answers."""
+    adapter, definition = call.capability.adapter, call.capability.definition
+    trusted = any(one.output_integrity == "trusted" for one in adapter.capabilities)
+    if definition.kind == "read" or not trusted or not context.seen.has_untrusted:
+        return []
+    args = without_secret_arguments(call.args)
+    return [args[name] for name, one in found.items() if one.integrity != "trusted" and name in args]
 
 
 async def destinations_trusted(_context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Refuse a write to a destination that nothing trusted names, unless a person is asked."""
+    """Refuse a call to a destination that nothing trusted names, unless a person is asked."""
     untrusted = call.untrusted_destinations
     assert call.decision is not None, "the policy guard has run"
     if not untrusted or call.decision.gates:
         return call
-    name, found = next(iter(untrusted.items()))
+    name, found = min(untrusted.items(), key=lambda one: one[1].integrity == "unknown")
     where = "nowhere" if found.integrity == "unknown" else f"only in untrusted content (`{found.origins[0]}`)"
     detail = f"`{name}` was found {where}, and no gate of the pack asks a person"
     return Refusal("blocked", "untrusted_destination", detail, f"/{name}", decision=call.decision)

@@ -11,10 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from contextos.action.breaker_adapter import BreakerAdapter
+from contextos.action.quarantine import has_drifted
 from contextos.action.registry import Registry
+from contextos.contracts.encoding.instructions import INSTRUCTIONS_TAG, instructs
 from contextos.contracts.encoding.jcs import canonical, content_address, same_json
-from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
+from contextos.contracts.encoding.pointer import MISSING, last_name, resolve_pointer
 from contextos.contracts.envelopes.tool import (
+    MAX_SAID_CHARS,
     AdapterReply,
     Settled,
     ToolCallEnvelope,
@@ -32,6 +35,9 @@ from contextos.errors import InvalidInput, Problem
 MAX_OUTPUT_BYTES: Final = 1_048_576
 MAX_KEPT_CHARS: Final = 4_000
 """The longest message of an error that the reason for asking a person repeats."""
+MAX_POINTER_CHARS: Final = 200
+UNSAID: Final = "the answer cannot be taken, and what is said of it is unsafe or too long"
+UNNAMED: Final = "an effect with an unsafe name"
 
 Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
 """output -> (redacted output, redaction rules applied, problems with unsafe text)."""
@@ -49,6 +55,11 @@ class CheckedReply:
     error: ToolError | None = None
     withheld: Withheld | None = None
     redacted: tuple[str, ...] = ()
+
+
+def _said(checked: CheckedReply) -> list[str]:
+    """What a reply says beside its output: the words of an adapter can be in each."""
+    return [checked.error.message if checked.error else "", checked.withheld.detail if checked.withheld else ""]
 
 
 def validate_reply(
@@ -72,14 +83,14 @@ def validate_reply(
         said, applied, unsafe = cleanse(why)
         message = f"the reason cannot be kept: {unsafe[0].detail}" if unsafe else said
         return CheckedReply(status, error=ToolError(code=code, message=message, retryable=True), redacted=applied)
-    if reply.error is not None:
+    writes = capability.definition.kind == "write"
+    if reply.error is not None and (reply.had_no_effect or not writes):
         kept, applied, unsafe = cleanse(reply.error.to_json())
         if unsafe:
             message = f"the adapter's error cannot be kept: {unsafe[0].detail}"
             return CheckedReply("failed", error=ToolError(code="unsafe_output", message=message), redacted=applied)
         return CheckedReply("error", error=ToolError.model_validate(kept), redacted=applied)
-    output, withheld, pointer, applied = _checked_output(registry, cleanse, capability, args, reply)
-    writes = capability.definition.kind == "write"
+    output, (withheld, pointer, applied) = _checked_output(registry, cleanse, capability, args, reply)
     if withheld is None or writes:
         # No answer is a reason to say that a write was not made.
         return CheckedReply("completed" if writes else "ok", output, None, withheld, applied)
@@ -89,19 +100,22 @@ def validate_reply(
 
 def _checked_output(
     registry: Registry, cleanse: Cleanse, capability: Capability, args: Mapping[str, Any], reply: AdapterReply
-) -> tuple[Any, Withheld | None, str | None, tuple[str, ...]]:
-    """Returns (what is kept of an output, why it is withheld or None, a pointer to the fault, redaction rules)."""
+) -> tuple[Any, tuple[Withheld | None, str | None, tuple[str, ...]]]:
+    """Returns what is kept of an output, and (why it is withheld or None, a pointer to the fault, redaction rules)."""
+    if reply.error is not None:
+        said = f"it had an effect, and answered with the error `{reply.error.code}`: {reply.error.message}"
+        return None, _withheld(cleanse, said)
     if reply.withheld is not None:
-        why, applied = _kept_reason(cleanse, reply.withheld)
-        return None, _withheld(why.message), why.pointer, applied
+        return None, _withheld(cleanse, reply.withheld.message, reply.withheld.pointer)
     if (output := reply.output) is None:
-        return None, _withheld("there is no output"), None, ()
+        return None, _withheld(cleanse, "there is no output")
     try:
         size = len(canonical(output))
     except InvalidInput as invalid:
-        return None, _withheld(f"the output is not JSON: {invalid}"), None, ()
+        fault = invalid.problems[0]
+        return None, _withheld(cleanse, f"the output is not JSON: {fault.detail}", fault.pointer)
     if size > MAX_OUTPUT_BYTES:
-        return None, _withheld(f"the output has more than {MAX_OUTPUT_BYTES} bytes", size=size), None, ()
+        return None, _withheld(cleanse, f"the output has more than {MAX_OUTPUT_BYTES} bytes", size=size)
     kept, applied, unsafe = cleanse(output)
     # A digest of a secret could be inverted.
     known = (
@@ -109,29 +123,29 @@ def _checked_output(
         if any(one.code == "secret" for one in unsafe)
         else {"size": size, "digest": content_address(kept)}
     )
-    if problem := registry.check(capability, "output", output):
-        # The pointer has names of members, which can be secret: it is that of the redacted output.
-        again = None if unsafe else registry.check(capability, "output", kept)
-        detail = f"{problem.detail} at `{again.pointer}`" if again else problem.detail
-        return None, _withheld(detail, **known), None, applied
-    if unsafe:
-        return None, _withheld(unsafe[0].detail, **known), unsafe[0].pointer, applied
+    problem = registry.check(capability, "output", output) or next(iter(unsafe), None)
+    if problem is not None:
+        return None, _withheld(cleanse, problem.detail, problem.pointer, applied, **known)
     if differs := disagreement(capability, args, output):
-        withheld = Withheld(code="output_disagrees", detail=differs.detail, **known)
-        return kept, withheld, differs.pointer, applied
-    return kept, None, None, applied
+        return kept, (Withheld(code="output_disagrees", detail=differs.detail, **known), differs.pointer, applied)
+    return kept, (None, None, applied)
 
 
-def _withheld(detail: str, **known: Any) -> Withheld:
-    return Withheld(code="unsafe_output", detail=detail, **known)
+def _withheld(
+    cleanse: Cleanse, said: str, place: str | None = None, applied: tuple[str, ...] = (), **known: Any
+) -> tuple[Withheld, str | None, tuple[str, ...]]:
+    """Returns (why an answer is withheld, a pointer to the fault, redaction rules).
 
-
-def _kept_reason(cleanse: Cleanse, withheld: ToolError) -> tuple[ToolError, tuple[str, ...]]:
-    """Returns (why an adapter withholds an answer, redaction rules). Its place has names that the server chose."""
-    kept, applied, unsafe = cleanse(withheld.to_json())
-    if unsafe:
-        kept = {"code": withheld.code, "message": "the answer cannot be taken, and its fault has an unsafe place"}
-    return ToolError.model_validate(kept), applied
+    What an adapter says and the names of a place can be of the answer, and tell what is withheld: what of them is
+    unsafe or long is left out, and a place also where something of it would be redacted.
+    """
+    kept, rules, unsafe = cleanse(said)
+    detail = UNSAID if unsafe or len(kept) > MAX_SAID_CHARS else kept
+    if place and len(place) <= MAX_POINTER_CHARS and place.isprintable():
+        parts = [place, *map(last_name, place.split("/"))]
+        if cleanse(parts)[::2] == (parts, ()):
+            return Withheld(code="unsafe_output", detail=f"{detail} at `{place}`", **known), place, applied + rules
+    return Withheld(code="unsafe_output", detail=detail, **known), None, applied + rules
 
 
 def disagreement(capability: Capability, args: Mapping[str, Any], output: Any) -> Problem | None:
@@ -152,7 +166,7 @@ def why_inconclusive(reply: AdapterReply) -> str | None:
     An error is the answer to the attempt that it followed. The first can have happened: a system that forgot its key
     answers "already paid", and one whose definition drifted answers before anything is sent.
     """
-    if reply.error is None or reply.mutations:
+    if reply.error is None or not reply.had_no_effect:
         return None
     said = f"`{reply.error.code}`" + (f": {reply.error.message}" if len(reply.error.message) <= MAX_KEPT_CHARS else "")
     return f"sent again, it was answered with an error, so it is not known whether it happened before: {said}"
@@ -184,8 +198,19 @@ class AttemptOutcome:
         effect = self.capability.definition.kind == "write"
         # Time between the reply and the run's next turn counts neither for the call nor for the run.
         waited_us = self.adapter.yielded_turn.waited_us if isinstance(self.adapter, BreakerAdapter) else 0
+        said = list(reply.mutations) if reply else []
+        changed = [UNNAMED if self.cleanse(one)[2] else one for one in self.cleanse_text(said)]
         used = checked.status in ("ok", "completed") and checked.withheld is None
         cited = [tool_ref(envelope.capability_id, envelope.tool_call_id)] if used else []
+        # An adapter can state a higher cost than the declared one, and none that is lower for a call that was made.
+        least = self.capability.definition.cost_cents
+        cost = (
+            max(reply.cost_cents, 0 if has_drifted(self.capability, reply) else least)
+            if reply
+            else least
+            if outcome == "unknown"
+            else 0
+        )
         wire = {
             "envelope_version": "contextos.tool_result.v1",
             "tool_call_id": envelope.tool_call_id,
@@ -199,14 +224,17 @@ class AttemptOutcome:
             **({"withheld": checked.withheld.to_json()} if checked.withheld else {}),
             "artifacts": [],
             "citations": [{"evidence_ref": ref} for ref in cited],
-            "mutations": self.cleanse_text(reply.mutations) if reply else [],
-            "risk_tags": [envelope.approval_mode_effective] if effect else [],
+            "mutations": changed,
+            "risk_tags": [
+                *([envelope.approval_mode_effective] if effect else []),
+                *([INSTRUCTIONS_TAG] if instructs([checked.output, *_said(checked)]) else []),
+            ],
             "policy_decision_id": envelope.policy_decision_id,
             "latency_ms": max(0, self.clock.now_us() - self.began_us - waited_us) / 1_000,
             "metadata": {
-                "redaction_applied": bool(checked.redacted),
+                "redaction_applied": bool(checked.redacted) or changed != said,
                 "retries": self.retries,
-                "cost_cents": reply.cost_cents if reply else 0,
+                "cost_cents": cost if reply else 0,
                 **(
                     {"approver": approval.approver, "approval_evidence_snapshot_hash": approval.evidence_snapshot_hash}
                     if approval
@@ -215,14 +243,12 @@ class AttemptOutcome:
             },
         }
         ToolResultEnvelope.model_validate(wire)
-        cost = reply.cost_cents if reply else (self.capability.definition.cost_cents if outcome == "unknown" else 0)
         return {
             "outcome": outcome,
             "envelope": wire,
             "output_digest": content_address(checked.output),
             "cost_cents": cost,
-            # Only an error that the adapter reports means that there was no effect.
-            "happened": effect and reply is not None and (reply.error is None or bool(reply.mutations)),
+            "happened": effect and reply is not None and not reply.had_no_effect,
             **({"waited_us": waited_us} if waited_us else {}),
         }
 

@@ -151,10 +151,12 @@ def admitted(deliveries: Sequence[Delivery], answers: Sequence[Mapping[str, Any]
 
 
 def reads_again(delivery: Delivery, answer: Mapping[str, Any]) -> bool:
-    """Return whether a read can be sent again at once: a caller waits for it, and nothing is at stake."""
+    """Return whether a read can be sent again at once: a caller waits for it, and nothing is at stake. One that a
+    person approved carries something out, and an approval is for one call.
+    """
     error = answer["envelope"]["error"]
-    refused = error is not None and error["code"] == "quarantined"
-    again = answer["outcome"] != "returned" and delivery.attempt < READ_ATTEMPTS and not refused
+    once = delivery.call.approval is not None or (error is not None and error["code"] == "quarantined")
+    again = answer["outcome"] != "returned" and delivery.attempt < READ_ATTEMPTS and not once
     return again and (delivery.grouped or not circuit_open(answer))
 
 

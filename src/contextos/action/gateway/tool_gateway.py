@@ -32,12 +32,14 @@ GUARDS: Final[tuple[Guard, ...]] = (
     guards.not_quarantined,
     guards.well_formed,
     guards.consistent_with_request,
-    guards.within_budget,
+    guards.in_session,
     history.history_known,
     origins.traced,
     guards.policy_allows,
     origins.destinations_trusted,
     guards.within_egress,
+    guards.within_budget,
+    history.not_denied_before,
     guards.idempotency_check,
     guards.evidence_frozen,
     guards.approved,
@@ -139,7 +141,7 @@ class Gateway:
             approval=guarded.approval,
             operation=guarded.operation,
             preconditions=guarded.preconditions,
-            counts=guarded.counts,
+            counts=lambda: (*guarded.counts(), *((guarded.kept(),) if guarded.kept else ())),
         )
 
     def _result(self, call: StepCall, cleared: ClearedCall, result: ToolResultEnvelope | Failure) -> ToolResultEnvelope:

@@ -74,7 +74,7 @@ class A2aConnection(Model):
     @property
     def auth(self) -> Authentication:
         """How calls authenticate."""
-        return authentication(self.audience, has_secret=self.token_env is not None)
+        return authentication(self.audience, [self.token_env] if self.token_env else ())
 
     @property
     def is_remote(self) -> bool:

@@ -71,6 +71,35 @@ def read_adapter_file(raw: bytes) -> AdapterFile:
     return file
 
 
+_PLAIN: Final = frozenset({"HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"})
+"""Variables of a command that say nothing of a tenant."""
+
+
+def credential_names(file: AdapterFile) -> frozenset[str]:
+    """Return the variables and files from which the connection of a file takes secrets, or its process anything."""
+    connection = file.connection
+    sources = [one for one in dict(connection.get("credentials") or {}).values() if isinstance(one, Mapping)]
+    named = [connection.get("token_env"), *(one.get(place) for one in sources for place in ("env", "file"))]
+    renamed = dict(connection.get("env_from") or {})
+    environment = [name for name in connection.get("env") or () if renamed.get(name, name) not in _PLAIN]
+    return frozenset(str(name) for name in (*named, *environment) if name)
+
+
+def with_credentials(file: AdapterFile, names: Mapping[str, str]) -> AdapterFile:
+    """Return the file with other names of the variables and files of `credential_names`."""
+    connection = dict(file.connection)
+    if connection.get("token_env") in names:
+        connection["token_env"] = names[connection["token_env"]]
+    if own := {name: names[name] for name in connection.get("env") or () if name in names}:
+        connection["env_from"] = {**(connection.get("env_from") or {}), **own}
+    if connection.get("credentials"):
+        connection["credentials"] = {
+            name: {member: names.get(one, one) if member in ("env", "file") else one for member, one in source.items()}
+            for name, source in connection["credentials"].items()
+        }
+    return file.model_copy(update={"connection": connection})
+
+
 def unlisted_member(schema: Mapping[str, Any], members: Iterable[str]) -> str | None:
     """Return the first of `members` that objects of a schema are not allowed to have, or None.
 
@@ -100,7 +129,7 @@ def with_auth(definition: AdapterDefinition, modes: Mapping[str, Authentication]
     capabilities = []
     for one in definition.capabilities:
         mode = modes.get(one.name, Authentication(mode="none"))
-        if "auth" in one.model_fields_set and one.auth != mode:
+        if "auth" in one.model_fields_set and one.auth != mode.model_copy(update={"credentials": one.auth.credentials}):
             detail = f"`{one.name}` states `{one.auth.mode}`, and its connection says `{mode.mode}`"
             remedy = "remove `auth` from the definition; the connection says it"
             raise InvalidInput(Problem(f"/definition/capabilities/{one.name}/auth", "another_auth", detail, remedy))

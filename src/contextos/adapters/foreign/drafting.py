@@ -114,6 +114,7 @@ def drafted_capability(
         "output_schema": dict(output_schema),
         "idempotency": {"strategy": "none"},
         "timeout_s": 30,
+        "output_integrity": "untrusted",
         "description": description[:MAX_DRAFTED_CHARS],
     }
 

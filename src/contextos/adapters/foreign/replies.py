@@ -12,10 +12,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from contextos.contracts.encoding.secret_shapes import shortened
-from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, CapabilityDefinition, ToolError
+from contextos.contracts.envelopes.tool import (
+    DEFINITION_DRIFT,
+    MAX_SAID_CHARS,
+    AdapterReply,
+    CapabilityDefinition,
+    ToolError,
+)
 from contextos.errors import LostReply, Problem, Unavailable
-
-MAX_SAID_CHARS: Final = 2_000
 
 _LITERAL: Final = re.compile(r"^`[^`]*` ")
 _LOG: Final = logging.getLogger("contextos.adapters")
@@ -57,7 +61,14 @@ def unreadable_answer(
     if not final:
         raise Unavailable(declared.name, f"its answer cannot be read ({problem.code})")
     # Without the value itself, which could be what a pack declares secret.
-    detail, place = _LITERAL.sub("the value ", problem.detail), redact(problem.pointer)
-    why = f"the answer cannot be taken: {detail}{place and f' at `{place}`'}"
-    withheld = ToolError(code="unsafe_output", message=shortened(why, MAX_SAID_CHARS), pointer=place or None)
+    return withheld_answer(_LITERAL.sub("the value ", problem.detail), redact(problem.pointer), declared)
+
+
+def withheld_answer(detail: str, place: str, declared: CapabilityDefinition) -> AdapterReply:
+    """Return the reply of a call that was made, and whose answer cannot be taken, for `detail`. The tool chose the
+    names of `place`: one that is too long to be read, or no UTF-8, is left out.
+    """
+    message = shortened(f"the answer cannot be taken: {detail}", MAX_SAID_CHARS)
+    pointer = place if place and shortened(place, MAX_SAID_CHARS) == place else None
+    withheld = ToolError(code="unsafe_output", message=message, pointer=pointer)
     return AdapterReply(withheld=withheld, cost_cents=declared.cost_cents)

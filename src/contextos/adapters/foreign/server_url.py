@@ -4,6 +4,7 @@ calls to it authenticate.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field
@@ -41,8 +42,16 @@ def bad_connection(where: str, detail: str, remedy: str) -> InvalidInput:
     return InvalidInput(Problem(f"/connection{where}", "bad_connection", detail, remedy))
 
 
-def authentication(audience: str | None, *, has_secret: bool) -> Authentication:
-    """Return how calls authenticate: with a token that is issued for each to `audience`, with a secret, or not."""
+def authentication(audience: str | None, variables: Iterable[str]) -> Authentication:
+    """Return how calls authenticate: with a token that is issued for each to `audience`, with the secrets in these
+    variables of the environment, or not.
+    """
     if audience is not None:
         return Authentication(mode="exchange", audience=audience)
-    return Authentication(mode="static" if has_secret else "none")
+    return static_authentication(f"env:{one}" for one in variables)
+
+
+def static_authentication(references: Iterable[str]) -> Authentication:
+    """Return how calls authenticate that have the secrets with these references, or none."""
+    named = tuple(sorted(set(references)))
+    return Authentication(mode="static", credentials=named) if named else Authentication(mode="none")

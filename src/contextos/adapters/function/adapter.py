@@ -45,6 +45,9 @@ CALL_QUEUE_LIMIT: Final = 256
 
 Function = Callable[..., Any]
 
+USES: Final = "__contextos_uses__"
+"""The attribute of a function that lists the functions and classes of others that it calls, for their code is bound."""
+
 _LOG: Final = logging.getLogger("contextos.adapters")
 
 

@@ -3,41 +3,51 @@
 from __future__ import annotations
 
 import ast
+import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-_RUNNERS: Final = frozenset(
-    {
-        "builtins",
-        "cffi",
-        "cloudpickle",
-        "code",
-        "codeop",
-        "ctypes",
-        "dill",
-        "imp",
-        "importlib",
-        "marshal",
-        "multiprocessing",
-        "pickle",
-        "pkgutil",
-        "pty",
-        "runpy",
-        "shelve",
-        "subprocess",
-        "zipimport",
-    }
+_PLAIN: Final = frozenset(
+    """
+    __future__ abc argparse array ast asyncio base64 binascii bisect bz2 calendar cmath codecs collections colorsys
+    concurrent configparser contextlib contextvars copy csv dataclasses datetime decimal difflib email enum errno
+    fcntl filecmp fnmatch fractions ftplib functools getopt getpass gettext glob graphlib gzip hashlib heapq hmac
+    html http imaplib inspect io ipaddress itertools json keyword linecache locale logging lzma math mimetypes mmap
+    netrc ntpath numbers operator os pathlib platform poplib posixpath pprint queue quopri random re reprlib sched
+    secrets select selectors shlex shutil signal smtplib socket socketserver sqlite3 ssl stat statistics string
+    stringprep struct sys syslog tarfile tempfile textwrap threading time token tokenize tomllib traceback types
+    typing unicodedata urllib uuid warnings weakref xml zipfile zlib zoneinfo
+    """.split()  # noqa: SIM905 - one a line, they are a page
 )
-"""Modules that run code by a name, a path or a value."""
+"""The modules of the standard library that run no code by a name, a path or a value, but for what `_RUNS` names.
+Code that imports another one of it (`importlib`, `runpy`, `pickle`, `timeit` and the like) runs other code.
+"""
+_RUNNERS: Final = frozenset({"cffi", "cloudpickle", "dill", "joblib", "logging.config", "asyncio.subprocess"})
+"""Other modules that do so."""
+_IMPORT_SYSTEM: Final = frozenset({"meta_path", "modules", "path", "path_hooks", "path_importer_cache"})
+"""What `sys` has of the import system."""
+_CHANGES: Final = frozenset({"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"})
 _RUNS: Final = frozenset(
     {
+        "CodeType",
+        "EntryPoint",
+        "ForwardRef",
+        "FunctionType",
+        "ImportString",
         "ProcessPoolExecutor",
         "__builtins__",
         "__import__",
+        "__globals__",
         "__loader__",
+        "__spec__",
+        "__subclasses__",
+        "_getframe",
         "create_subprocess_exec",
         "create_subprocess_shell",
+        "enable_load_extension",
         "exec_module",
         "execl",
         "execle",
@@ -47,6 +57,9 @@ _RUNS: Final = frozenset(
         "execve",
         "execvp",
         "execvpe",
+        "f_builtins",
+        "f_globals",
+        "get_type_hints",
         "import_module",
         "load_module",
         "popen",
@@ -68,8 +81,10 @@ _RUNS: Final = frozenset(
     }
 )
 """Names and attributes that do so."""
-_BUILTINS: Final = frozenset({"exec", "eval", "compile"})
+_BUILTINS: Final = frozenset({"exec", "eval", "compile", "globals", "vars"})
 """Names that do so as builtins; an attribute of this name is something else (`re.compile`)."""
+
+MAX_TEXT_OF_A_PATH: Final = 255
 
 _PARSING: Final = threading.Lock()
 """`ast.parse` keeps its depth in one counter of the interpreter, and fails if two threads parse at once (gh-106905)."""
@@ -77,39 +92,100 @@ _PARSING: Final = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """What code imports by statement (absolute dotted names), and whether it runs code by a name or a path."""
+    """What code imports by statement (absolute dotted names), and whether it runs code by a name or a path.
+
+    `texts` are the parts of its texts that can name a file or a folder. `changes_path`: it changes where Python finds
+    modules, so that nobody knows before it runs what it will import.
+    """
 
     names: frozenset[str] = frozenset()
     runs_others: bool = False
+    texts: frozenset[str] = frozenset()
+    changes_path: bool = False
 
     def __or__(self, other: Imports) -> Imports:
-        return Imports(self.names | other.names, self.runs_others or other.runs_others)
+        return Imports(
+            self.names | other.names,
+            self.runs_others or other.runs_others,
+            self.texts | other.texts,
+            self.changes_path or other.changes_path,
+        )
 
 
-def read_imports(source: bytes, name: str, *, is_package: bool, file: str = "<code>") -> Imports:
+@lru_cache(maxsize=64)
+def read_imports(source: bytes | str, name: str, *, is_package: bool, file: str = "<code>") -> Imports:
     """Return the imports of a module with this dotted name, wherever in it they are. Raises `SyntaxError`."""
     parents = name.split(".") if is_package else name.split(".")[:-1]
-    tree = _parsed(source, file)
+    nodes = list(ast.walk(_parsed(source, file)))
     names: list[str] = []
-    runs = False
-    for node in ast.walk(tree):
+    # What the imports of the module are called in it.
+    called: dict[str, str] = {}
+    runs = changes = False
+    texts: set[str] = set()
+    for node in nodes:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
+            called |= {alias.asname or alias.name.partition(".")[0]: alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             origin = parents[: len(parents) + 1 - node.level] if node.level else []
             origin += [node.module] if node.module else []
             # Each name can be an attribute or a file of its own.
-            names += [".".join(origin), *(".".join([*origin, alias.name]) for alias in node.names)]
+            found = {alias.asname or alias.name: ".".join([*origin, alias.name]) for alias in node.names}
+            names += [".".join(origin), *found.values()]
+            called |= found
             runs = runs or any(alias.name in _RUNS for alias in node.names)
-        elif isinstance(node, ast.Attribute):
-            runs = runs or node.attr in _RUNS
-        elif isinstance(node, ast.Name):
-            runs = runs or node.id in _RUNS | _BUILTINS
-    runs = runs or any(one in _RUNNERS or one.partition(".")[0] in _RUNNERS for one in names)
-    return Imports(frozenset(names), runs)
+            changes = changes or (origin == ["sys"] and any(alias.name in _IMPORT_SYSTEM for alias in node.names))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) <= MAX_TEXT_OF_A_PATH:
+            texts |= set(node.value.split("/"))
+    for node in nodes:
+        runs = runs or _runs(node, called)
+        changes = changes or _changes_path(node, called)
+    tops = {one: one.partition(".")[0] for one in names}
+    runs = runs or any(
+        one in _RUNNERS or top in _RUNNERS or (top in sys.stdlib_module_names and top not in _PLAIN)
+        for one, top in tops.items()
+    )
+    return Imports(frozenset(names), runs or changes, frozenset(texts - {"", ".", ".."}), changes)
 
 
-def _parsed(source: bytes, file: str) -> ast.Module:
+def _runs(node: ast.AST, called: Mapping[str, str]) -> bool:
+    """Return whether a node runs code by a name, or reaches what does so by a text."""
+    if isinstance(node, ast.Name):
+        return node.id in _RUNS | _BUILTINS
+    if isinstance(node, ast.Attribute):
+        of_module = isinstance(node.value, ast.Name) and node.value.id in called
+        return node.attr in _RUNS or (of_module and node.attr == "__dict__") or _is_import_system(node, called)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+        value, wanted = (*node.args, None, None)[:2]
+        while isinstance(value, ast.Attribute):
+            value = value.value
+        constant = wanted.value if isinstance(wanted, ast.Constant) else None
+        is_known = isinstance(constant, str) and constant not in _RUNS | _BUILTINS | _IMPORT_SYSTEM
+        return isinstance(value, ast.Name) and value.id in called and not is_known
+    return False
+
+
+def _changes_path(node: ast.AST, called: Mapping[str, str]) -> bool:
+    if isinstance(node, ast.Attribute) and _is_import_system(node.value, called):
+        return node.attr in _CHANGES
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+        return _is_import_system(node.value, called)
+    if isinstance(node, ast.Attribute):
+        is_set = isinstance(node.ctx, ast.Store | ast.Del) and _is_import_system(node, called)
+        return is_set or node.attr == "addsitedir"
+    return False
+
+
+def _is_import_system(node: ast.AST, called: Mapping[str, str]) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr in _IMPORT_SYSTEM
+        and isinstance(node.value, ast.Name)
+        and called.get(node.value.id) == "sys"
+    )
+
+
+def _parsed(source: bytes | str, file: str) -> ast.Module:
     with _PARSING:
         try:
             return ast.parse(source, file)

@@ -62,7 +62,8 @@ def load_function_adapters(
 
     Raises:
         InvalidSettings: a file does not exist, is outside `root` or has another digest; the code imports a file of the
-            workspace that is not in `files`, does not load, or makes no adapter.
+            workspace that is not in `files`, or what comes from no file; it changes `sys.path`, does not load, or makes
+            no adapter.
     """
     module, _, attribute = path.partition(":")
     if not module or not attribute:
@@ -72,17 +73,29 @@ def load_function_adapters(
     by_function = False
     with _Loading(path):
         sources.check_imports()
-        packages = PackageFiles(_imports(module, sources), sources.root)
-        found: Any = getattr(sources.load(), attribute, None)
-        if callable(found) and not _is_adapter(found):
-            found, by_function = found(workspace or root), True
-        adapters = tuple(found) if isinstance(found, Sequence) else (found,)
+        imports = _imports(module, sources)
+        packages = PackageFiles.of(imports, sources.root)
+        made: Any = getattr(sources.load(), attribute, None)
+        _refuse_unknown(path, imports, packages)
+        if callable(made) and not _is_adapter(made):
+            made, by_function = made(workspace or root), True
+        adapters = tuple(made) if isinstance(made, Sequence) else (made,)
         if not all(_is_adapter(one) and isinstance(one.describe(), AdapterDefinition) for one in adapters):
             adapters = ()
     if not adapters:
         remedy = "make it an adapter, or a function of the workspace that returns adapters"
         _refuse(path, "no_adapter", f"`{attribute}` is no adapter and makes none", remedy)
     return LoadedAdapters(adapters, _code_digest(module, sources), by_function, packages)
+
+
+def _refuse_unknown(path: str, imports: Imports, packages: PackageFiles) -> None:
+    """Refuse code of which nobody can know what it imports, which would be bound to nothing."""
+    if imports.changes_path:
+        remedy = "put the folder on PYTHONPATH, or install what is in it"
+        _refuse(path, "changes_path", "it changes where modules are found, so what it imports is not known", remedy)
+    if packages.without_files:
+        found = ", ".join(packages.without_files)
+        _refuse(path, "no_file", f"it imports what comes from no file: {found[:200]}", "install it as files")
 
 
 def source_digest(path: str, *, root: Path) -> str:

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from contextos.adapters.function.imports import Imports, read_imports
-from contextos.adapters.function.packages import INSTALLED_FOLDERS
+from contextos.adapters.function.trees import INSTALLED_FOLDERS
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.jcs import digest as digest_of
 
@@ -126,9 +126,7 @@ class SourceFiles:
         found = Imports()
         for module in self.code:
             found |= self._imports(module)
-        return Imports(
-            frozenset(one for one in found.names if not self.holds(one.partition(".")[0])), found.runs_others
-        )
+        return replace(found, names=frozenset(one for one in found.names if not self.holds(one.partition(".")[0])))
 
     def _imports(self, module: str) -> Imports:
         file = str(self.paths[module])

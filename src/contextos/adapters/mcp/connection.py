@@ -255,8 +255,9 @@ class McpSessions:
 
     def _transport(self, access_token: str) -> StdioTransport | HttpTransport:
         named = self._named
-        env = {name: os.environ.get(name) for name in (*named.env, *([named.token_env] if named.token_env else []))}
-        if missing := [name for name, value in env.items() if value is None]:
+        wanted = {name: named.source(name) for name in (*named.env, *([named.token_env] if named.token_env else []))}
+        env = {name: os.environ.get(source) for name, source in wanted.items()}
+        if missing := [wanted[name] for name, value in env.items() if value is None]:
             raise Unavailable(f"${missing[0]}", "the environment has no such variable", remedy="set it")
         if named.url:
             return HttpTransport(named, access_token or env.get(named.token_env or "") or "")

@@ -20,7 +20,7 @@ from contextos.adapters.outbound import destination
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import Authentication, CapabilityDefinition
 from contextos.contracts.ids import Digest
-from contextos.contracts.model import Model, Name, Seq
+from contextos.contracts.model import Map, Model, Name, Seq
 
 PINNED_MEMBERS: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """The members of a listed tool that its digest covers; the rest of a listing, such as icons, no model is shown."""
@@ -31,7 +31,8 @@ _SECRET_NAME: Final = re.compile(r"AUTH|CREDENTIAL|KEY|PASS|SECRET|TOKEN", re.IG
 class McpConnection(Model):
     """How an MCP server is reached: a command that speaks stdio, or the URL of streamable HTTP.
 
-    `env` names the environment variables that the command gets, and it gets no other. `token_env` names the one that
+    `env` names the environment variables that the command gets, and it gets no other; `env_from` has those of the
+    runtime from which it gets the values of those that have another name there. `token_env` names the one that
     holds the bearer token of the URL, which is the same for every user; or a token is issued for each call to
     `audience`. `internal`: a person said that the URL is at a loopback or private address.
     """
@@ -39,6 +40,7 @@ class McpConnection(Model):
     kind: Literal["mcp"]
     command: Seq[Name] = ()
     env: Seq[VariableName] = ()
+    env_from: Map[VariableName] = {}
     url: str = Field(default="", max_length=2048)
     token_env: VariableName | None = None
     audience: Name | None = None
@@ -54,6 +56,8 @@ class McpConnection(Model):
             raise bad_connection("", "it has not exactly one of `command` and `url`", "name one of both")
         if self.url and self.env:
             raise bad_connection("/env", "a server at a URL gets no environment", "remove `env`")
+        if unknown := self.env_from.keys() - set(self.env):
+            raise bad_connection("/env_from", f"`{min(unknown)}` is not in `env`", "name it there, or remove it")
         if self.command and self.token_env:
             raise bad_connection("/token_env", "a command gets no token", "name the variable in `env`")
         if self.audience and (self.command or self.token_env):
@@ -68,8 +72,12 @@ class McpConnection(Model):
 
     def secrets(self, environment: Mapping[str, str]) -> list[str]:
         """Return the values of the token, and of the variables of the command whose names say that they are secret."""
-        named = [*self.secret_names, self.token_env or ""]
+        named = [*map(self.source, self.secret_names), self.token_env or ""]
         return [environment[name] for name in named if name in environment]
+
+    def source(self, name: str) -> str:
+        """Return the variable of the runtime from which the variable `name` of the command gets its value."""
+        return self.env_from.get(name, name)
 
     @property
     def secret_names(self) -> list[str]:
@@ -79,7 +87,8 @@ class McpConnection(Model):
     @property
     def auth(self) -> Authentication:
         """How calls authenticate. A command has its secrets in its environment."""
-        return authentication(self.audience, has_secret=bool(self.token_env or self.secret_names))
+        own = [self.token_env] if self.token_env else []
+        return authentication(self.audience, own + [self.source(name) for name in self.secret_names])
 
     @property
     def is_remote(self) -> bool:

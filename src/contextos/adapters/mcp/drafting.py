@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contextos.action.schema_profile import without_misfit_defaults
+from contextos.action.schema_profile import without_unused_defaults
 from contextos.adapters.foreign.drafting import (
     TEXT_OUTPUT,
     DraftRow,
@@ -93,9 +93,9 @@ def _add_tool(draft: FileDraft, tool: Mapping[str, Any], names: list[str], *, re
         if not capability or capability in draft.capabilities or names.count(name) > 1:
             raise InvalidInput(Problem("", "duplicate", "its name is empty, or another tool has it", "rename it"))
         output, output_schema = _output_of(tool)
-        input_schema, misfits = without_misfit_defaults(_closed(tool.get("inputSchema")))
-        if misfits:
-            why += f"; its default at `{misfits[0][:80]}` does not fit its schema, and is left out"
+        input_schema, unused = without_unused_defaults(_closed(tool.get("inputSchema")))
+        if unused:
+            why += f"; its default at `{unused[0][:80]}` cannot be used, so a value is required"
         if output == "structured" and output_schema.get("additionalProperties") is True:
             why += "; its answers can have more than their schema names, which is recorded too"
         declared = drafted_capability(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from contextos.adapters.outbound import OutboundClient, OutboundRequest, destination
-from contextos.errors import InvalidSettings, Problem, Unavailable
+from contextos.errors import DestinationGone, InvalidSettings, Problem, Unavailable
 
 if TYPE_CHECKING:
     from contextos.application.outbox.notices import Notice
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PREFIX: Final = "whsec_"
 SECRET_BYTES: Final = range(24, 65)
 MAX_SECRETS: Final = 4
+GONE: Final = 410
 MAX_WEBHOOK_ANSWER_BYTES: Final = 65_536
 
 
@@ -56,6 +57,7 @@ class Webhook:
             InvalidSettings: there is no valid secret now; nothing was sent.
             LostReply: something was sent, and no whole answer came.
             Unavailable: nothing was sent, or the receiver did not take it (any status but 2xx).
+            DestinationGone: the receiver wants nothing more (status 410).
         """
         at_s = self._clock.now_us() // 1_000_000
         body = notice.body()
@@ -69,6 +71,8 @@ class Webhook:
         }
         request = OutboundRequest("POST", self._url, headers, body)
         answer = await self._client.send(request, egress=self._egress, timeout_s=self._timeout_s)
+        if answer.status == GONE:
+            raise DestinationGone(self._egress[0])
         if not 200 <= answer.status < 300:
             raise Unavailable(self._egress[0], f"it answered with the status {answer.status}")
 

@@ -47,7 +47,7 @@ def issued_credential(body: bytes, request: CredentialRequest, now_us: int) -> C
     if not _TOKEN.fullmatch(answer.access_token):
         raise _refused("bad_token", "its token is short, or no header can carry it", "have it issue longer ones")
     if answer.expires_in > request.ttl_s:
-        remedy = "shorten the lifetime of its access tokens at the issuer, or raise `claim_ttl_s`"
+        remedy = "shorten the lifetime of its access tokens at the issuer, or raise `credential_ttl_s`"
         raise _refused("long_lived", f"its token lives longer than {request.ttl_s} s", remedy)
     granted = tuple(request.scopes) if answer.scope is None else tuple(answer.scope.split(" "))
     _check_scopes(granted, request)
@@ -96,7 +96,7 @@ def _check_claims(claims: dict[str, Any], request: CredentialRequest, now_us: in
         raise _refused("another_audience", "its token is for another service", "correct the audience at the issuer")
     latest_s = now_us // 1_000_000 + request.ttl_s + 1
     if until is not None and (isinstance(until, bool) or not isinstance(until, int | float) or until > latest_s):
-        remedy = "shorten the lifetime of its access tokens at the issuer, or raise `claim_ttl_s`"
+        remedy = "shorten the lifetime of its access tokens at the issuer, or raise `credential_ttl_s`"
         raise _refused("long_lived", f"its token lives longer than {request.ttl_s} s", remedy)
     if scope is not None:
         _check_scopes(tuple(scope.split(" ")) if isinstance(scope, str) else (), request)

@@ -20,8 +20,8 @@ Style = Literal["simple", "label", "matrix", "form", "spaceDelimited", "pipeDeli
 class CredentialSource(Model):
     """A secret of the connection and where it goes. `name` is that of the header, query parameter or cookie.
 
-    It comes from the environment or a file and is the same for every user; or it is a token that is issued for each
-    call to `audience`.
+    It comes from the environment or a file and is the same for every user of a tenant; or it is a token that is issued
+    for each call to `audience`.
     """
 
     place: Literal["bearer", "basic", "header", "query", "cookie"]
@@ -32,6 +32,11 @@ class CredentialSource(Model):
     """The file that holds it, relative to the workspace."""
     audience: Name | None = None
     """The service for which a token is issued for each call; it goes into the place `bearer`."""
+
+    @property
+    def reference(self) -> str:
+        """Where a static secret comes from: `env:NAME` or `file:PATH`."""
+        return f"env:{self.env}" if self.env is not None else f"file:{self.file}"
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:

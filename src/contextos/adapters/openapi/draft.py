@@ -139,6 +139,7 @@ def _capability(name: str, read: ReadOperation, *, is_read: bool) -> CapabilityD
         output_schema=read.output.schema,
         idempotency=Idempotency(strategy="none"),
         timeout_s=TIMEOUT_S,
+        output_integrity="untrusted",
         description=plain_text(read.description, MAX_SUMMARY_CHARS),
     )
 

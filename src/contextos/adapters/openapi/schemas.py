@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from contextos.action.schema_profile import MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, without_misfit_defaults
+from contextos.action.schema_profile import MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, without_unused_defaults
 from contextos.adapters.openapi.document import OpenApiDocument
 from contextos.adapters.openapi.keywords import NOTHING, Inconvertible, Keywords, Side
 from contextos.contracts.encoding.jcs import canonical
@@ -81,10 +81,8 @@ class Schemas:
             notes = set(whole.notes)
             try:
                 if side != "output":
-                    schema, misfits = without_misfit_defaults(schema)
-                    notes |= {
-                        f"the default at `{one[:100]}` does not fit its schema, and is left out" for one in misfits
-                    }
+                    schema, unused = without_unused_defaults(schema)
+                    notes |= {f"the default at `{one[:100]}` cannot be used, so a value is required" for one in unused}
                 _check(schema)
             except (InvalidInput, ValueError) as error:
                 raise Inconvertible(f"the schema is not valid: {str(error).splitlines()[0][:200]}") from None

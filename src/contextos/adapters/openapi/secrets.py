@@ -17,10 +17,11 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from contextos.action.secret_redactor import MIN_SECRET_CHARS, SecretRedactor
+from contextos.adapters.foreign.server_url import static_authentication
 from contextos.adapters.openapi.calls import CredentialSource
 from contextos.contracts.envelopes.tool import Authentication
 from contextos.errors import InvalidSettings, Problem
-from contextos.files import read_regular_file
+from contextos.files import read_private_file
 
 MAX_SECRET_BYTES: Final = 8_192
 _SECRET: Final = re.compile(rf"[!-~](?:[ -~]{{{MIN_SECRET_CHARS - 2},{MAX_SECRET_BYTES}}}[!-~])")
@@ -66,7 +67,7 @@ class ConnectionSecrets:
         audiences = [one for name in names if (one := self._sources[name].audience) is not None]
         if audiences:
             return Authentication(mode="exchange", audience=audiences[0])
-        return Authentication(mode="static" if names else "none")
+        return static_authentication(self._sources[name].reference for name in names)
 
     def _hold(self, secrets: dict[str, str]) -> None:
         self._secrets = secrets
@@ -107,7 +108,7 @@ def _read(name: str, source: CredentialSource, env: Mapping[str, str], folder: P
     else:
         where = f"the file `{source.file}`"
         try:
-            secret = read_regular_file(folder / str(source.file), MAX_SECRET_BYTES).decode().strip()
+            secret = read_private_file(folder / str(source.file), MAX_SECRET_BYTES, at).decode().strip()
         except (OSError, UnicodeDecodeError):
             secret = None
     if secret is None:

@@ -9,6 +9,7 @@ record, and the next one of its run follows. A question that still waits after `
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -18,7 +19,7 @@ from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.subscriptions import REMINDERS, UNDELIVERED, Reminder, UndeliveredEvent, event_key
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import CONTROL, INDEX, Batch, Entry
-from contextos.errors import Conflict, ContextOSError
+from contextos.errors import Conflict, ContextOSError, DestinationGone
 from contextos.operations.dead_letters import MAX_DETAIL_CHARS
 from contextos.operations.deployment import Deployment
 from contextos.queries.checked_run import read_checked
@@ -117,6 +118,10 @@ class Outbox:
         failures, fault = known.body.failures if known else 0, ""
         try:
             await self.send(notice_of(self.name, event, entries, self.link, reminder=True))
+        except DestinationGone as gone:
+            with suppress(Conflict):
+                await self._subscriber.end(gone)
+            return
         except ContextOSError as error:
             failures, fault = failures + 1, str(error)[:MAX_DETAIL_CHARS]
         version, writes = known.version if known else 0, []

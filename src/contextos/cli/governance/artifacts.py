@@ -99,20 +99,13 @@ def schemas_command(
 
 
 def _workspace_facts(workspace: Path | None, artifacts: Sequence[GovernedArtifact]) -> KnownHere:
-    from contextos.action.foreign_code import describe_adapter
     from contextos.contracts.envelopes.pack import ContextPack
-    from contextos.packs.checking import KnownHere
+    from contextos.packs.checking import known_here
 
     tenants = {one.pack_meta.tenant for one in artifacts if isinstance(one, ContextPack)}
 
     async def operation(context: CommandContext) -> KnownHere:
-        ports = context.deployment.ports
-        adapters = ports.adapters(context.tenant_id)
-        return KnownHere(
-            {name: describe_adapter(name, adapter) for name, adapter in adapters.items()},
-            {tenant: await ports.directory.held_roles(tenant) for tenant in tenants},
-            context.deployment.config.egress,
-        )
+        return await known_here(context.deployment, *sorted(tenants))
 
     return with_authors_context(workspace, None, operation)
 

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -41,8 +41,13 @@ from contextos.cli.workspace_search import find_workspace
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput, Problem
 
+if TYPE_CHECKING:
+    from contextos.runtime.environment import RunLimits
+
 SESSION_BUDGET: Final = {"max_tool_calls": 200, "wall_clock_ms": 600_000}
-"""The budget of a drafted pack for an MCP client, which makes more calls in a session than a request does in a run."""
+"""The budget of a drafted pack for an MCP client, which makes more calls in a session than a request does in a run.
+Where the deployment allows less, the draft has what it allows.
+"""
 
 SERVE: Final = "contextos mcp serve --agent AGENT --user USER --delegation TOKEN --session NAME"
 
@@ -84,14 +89,15 @@ def new_command(
     asked for its tools, and no tool is called.
     """
     from contextos.app.adapter_files import require_reach
-    from contextos.packs.drafting import draft_pack
+    from contextos.packs.reading import draft_pack
 
     stated = {"--read": read, "--env": env, "--token-env": token_env, "--resource": resource, "--egress": egress}
     given = [option for option, value in {**stated, "--local": local, "--internal": internal}.items() if value]
     if given and from_mcp is None:
         detail = f"{given[0]} says something of an MCP server, and none is named"
         raise InvalidInput(Problem("", "usage", detail, "add --from-mcp, or leave it out"))
-    body: dict[str, Any] = {"name": name, "version": "0.1.0", "tenant": _tenant(workspace, tenant), "who": who}
+    tenant_id, limits = _tenant_and_limits(workspace, tenant)
+    body: dict[str, Any] = {"name": name, "version": "0.1.0", "tenant": tenant_id, "who": who}
     body |= {"approver": approver, **({"mode": "observe"} if observe else {})}
     if from_mcp is None:
         path = out or Path(f"{name}.yaml")
@@ -101,8 +107,9 @@ def new_command(
     url, command = _url_or_command(from_mcp)
     require_reach(url, egress, local=local)
     said = mcp_connection(command, env, url, token_env, internal=internal)
+    budget = {limit: min(most, getattr(limits, limit)) for limit, most in SESSION_BUDGET.items()}
     return _draft_both(
-        body,
+        body | {"budget": budget},
         find_workspace(workspace),
         said,
         {"reads": read, "resources": resource, "egress": egress, "local": local},
@@ -128,7 +135,7 @@ def _draft_both(
     from contextos.contracts.envelopes.plan import MAX_TEMPLATE_STEPS
     from contextos.contracts.envelopes.tool import AdapterDefinition
     from contextos.packs.building import expand_content
-    from contextos.packs.drafting import draft_pack
+    from contextos.packs.reading import draft_pack
 
     name = str(body["name"])
     adapter_id = re.sub(r"[^A-Za-z0-9_]", "_", name.rpartition(".")[2])
@@ -140,7 +147,7 @@ def _draft_both(
             raise InvalidInput(Problem("", "exists", detail, remedy))
     content, rows = asyncio.run(draft_mcp(root, adapter_id, connection, **stated))
     definition = parse(AdapterDefinition, content["definition"])
-    text = draft_pack(displayed(str(out or pack_file)), body | {"budget": SESSION_BUDGET}, [definition])
+    text = draft_pack(displayed(str(out or pack_file)), body, [definition])
     # What a person reviews can be published: lint refuses it here, or never.
     expand_content(text.encode(), [definition])
     for file in (root / adapter_file, place):
@@ -179,8 +186,8 @@ def _url_or_command(server: str) -> tuple[str, list[str]]:
     return "", words
 
 
-def _tenant(workspace: Path | None, tenant: str) -> str:
-    async def operation(context: CommandContext) -> str:
-        return context.tenant_id
+def _tenant_and_limits(workspace: Path | None, tenant: str) -> tuple[str, RunLimits]:
+    async def operation(context: CommandContext) -> tuple[str, RunLimits]:
+        return context.tenant_id, context.deployment.config.limits
 
     return with_authors_context(workspace, tenant, operation)

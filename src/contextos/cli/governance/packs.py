@@ -23,6 +23,7 @@ from contextos.cli.command_context import (
     write_new_file,
 )
 from contextos.cli.governance.declarations import whole_pack
+from contextos.cli.governance.policies import unmatched_documents, unmatched_lines
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidArtifact, InvalidInput, Problem
@@ -30,6 +31,8 @@ from contextos.errors import InvalidArtifact, InvalidInput, Problem
 if TYPE_CHECKING:
     from contextos.contracts.acts import PackPin
     from contextos.control.artifact_repository import ActiveArtifacts
+
+    InForce = tuple[ActiveArtifacts, list[tuple[str, Problem]]]
 
 RefsArgument = Annotated[
     list[str], typer.Argument(metavar="REF...", help="A pack, and the catalogs and policies named beside it.")
@@ -43,21 +46,28 @@ EnvironmentOption = Annotated[
 def apply_command(
     by: ByOption,
     key: ActKeyOption = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the pins of other versions of the packs, which requests can still use.")
+    ] = False,
     workspace: WorkspaceOption = None,
     tenant: TenantOption = "",
     as_json: JsonOption = False,
 ) -> int:
     """Publish and pin packs, and put the policies in force.
 
-    A new store runs nothing before this. What is done already is left as it is.
+    A new store runs nothing before this. What is done already is left as it is. Of each pack the newest version is
+    pinned, and the pins of its other versions end: questions that wait under them are void.
     """
     actor = named_actor(by, key)
 
-    async def operation(context: CommandContext) -> list[str]:
-        return await context.app.initialise(context.tenant_id, by=actor)
+    async def operation(context: CommandContext) -> tuple[list[str], list[tuple[str, Problem]]]:
+        done = await context.app.initialise(context.tenant_id, by=actor, keep=keep)
+        return done, await context.app.configuration.of_tenant(context.tenant_id)
 
-    done = with_unchecked_context(workspace, tenant, operation)
-    print_result({"done": done}, [displayed(one) for one in done] or ["everything is done already"], as_json=as_json)
+    done, unmatched = with_unchecked_context(workspace, tenant, operation)
+    lines = [displayed(one) for one in done] or ["everything is done already"]
+    document = {"done": done, "unmatched": unmatched_documents(unmatched)}
+    print_result(document, [*lines, *unmatched_lines(unmatched)], as_json=as_json)
     return 0
 
 
@@ -135,10 +145,7 @@ def packs_list_command(
 ) -> int:
     """List the tenant pins: which packs requests may use."""
 
-    async def operation(context: CommandContext) -> ActiveArtifacts:
-        return await context.deployment.catalog(context.tenant_id).active()
-
-    _print(with_read_context(workspace, tenant, operation), as_json)
+    _print(with_read_context(workspace, tenant, _in_force), as_json)
     return 0
 
 
@@ -157,13 +164,11 @@ def pin_command(
 
     A request that names others, for example an older version, is refused.
     """
-    from contextos.operations.acts.governance import pin_packs
-
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> None:
         pin = _pin(refs, intent, environment or context.deployment.config.profile)
-        await pin_packs(context.deployment, context.tenant_id, pin, expected=expect, by=actor)
+        await context.app.configuration.pin(context.tenant_id, pin, expected=expect, by=actor)
 
     return _changed(operation, workspace, tenant, as_json)
 
@@ -229,15 +234,21 @@ def _pin(refs: list[str], intents: list[str], environment: str) -> PackPin:
 def _changed(
     act: Callable[[CommandContext], Awaitable[None]], workspace: Path | None, tenant: str, as_json: bool
 ) -> int:
-    async def operation(context: CommandContext) -> ActiveArtifacts:
+    async def operation(context: CommandContext) -> InForce:
         await act(context)
-        return await context.deployment.catalog(context.tenant_id).active()
+        return await _in_force(context)
 
     _print(with_unchecked_context(workspace, tenant, operation), as_json)
     return 0
 
 
-def _print(active: ActiveArtifacts, as_json: bool) -> None:
+async def _in_force(context: CommandContext) -> InForce:
+    active = await context.deployment.catalog(context.tenant_id).active()
+    return active, await context.app.configuration.of_tenant(context.tenant_id)
+
+
+def _print(in_force: InForce, as_json: bool) -> None:
+    active, unmatched = in_force
     lines: list[str] = [Heading(f"{'where':<9}  {'intents':<24}  refs")]
     lines += [
         f"{pin.environment:<9}  {displayed(', '.join(pin.intents)):<24}  {displayed(', '.join(pin.refs))}"
@@ -246,9 +257,11 @@ def _print(active: ActiveArtifacts, as_json: bool) -> None:
     if not active.packs:
         lines = ["no pack is pinned, so no request is accepted"]
     lines += [f"withdrawn  {displayed(ref)}" for ref in sorted(active.withdrawn)]
+    lines += unmatched_lines(unmatched)
     document: dict[str, Any] = {
         "version": active.version,
         "packs": [pin.to_json() for pin in active.packs],
         "withdrawn": sorted(active.withdrawn),
+        "unmatched": unmatched_documents(unmatched),
     }
     print_result(document, [*lines, f"version {active.version}"], as_json=as_json)

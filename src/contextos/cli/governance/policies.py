@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +23,9 @@ from contextos.errors import NotFound
 
 if TYPE_CHECKING:
     from contextos.control.artifact_repository import ActiveArtifacts
+    from contextos.errors import Problem
+
+    InForce = tuple[ActiveArtifacts, list[tuple[str, Problem]]]
 
 PolicyArgument = Annotated[
     str, typer.Argument(metavar="REF", help="A published policy bundle, such as `POLICY_X@1.0.0`.")
@@ -36,10 +39,7 @@ def policies_list_command(
 ) -> int:
     """List the policies in force, and the version of the active set."""
 
-    async def operation(context: CommandContext) -> ActiveArtifacts:
-        return await context.deployment.catalog(context.tenant_id).active()
-
-    _print(with_read_context(workspace, tenant, operation), as_json)
+    _print(with_read_context(workspace, tenant, _in_force), as_json)
     return 0
 
 
@@ -90,19 +90,46 @@ def _changed(
 ) -> int:
     actor = named_actor(by, key)
 
-    async def operation(context: CommandContext) -> ActiveArtifacts:
-        from contextos.operations.acts.governance import activate_policies
-
+    async def operation(context: CommandContext) -> InForce:
         catalog = context.deployment.catalog(context.tenant_id)
         policies = change((await catalog.active()).policies)
-        await activate_policies(context.deployment, context.tenant_id, policies, expected=expect, by=actor)
-        return await catalog.active()
+        await context.app.configuration.activate(context.tenant_id, policies, expected=expect, by=actor)
+        return await _in_force(context)
 
     _print(with_unchecked_context(workspace, tenant, operation), as_json)
     return 0
 
 
-def _print(active: ActiveArtifacts, as_json: bool) -> None:
+async def _in_force(context: CommandContext) -> InForce:
+    """What is active, and what of the policies in force and the pinned packs cannot match now."""
+    active = await context.deployment.catalog(context.tenant_id).active()
+    return active, await context.app.configuration.of_tenant(context.tenant_id)
+
+
+def _print(in_force: InForce, as_json: bool) -> None:
+    active, unmatched = in_force
     lines = [f"{level:<9} {displayed(ref)}" for level, ref in active.policies] or ["no policy is in force"]
-    document = {"version": active.version, "policies": [{"level": level, "ref": ref} for level, ref in active.policies]}
+    lines += unmatched_lines(unmatched)
+    document = {
+        "version": active.version,
+        "policies": [{"level": level, "ref": ref} for level, ref in active.policies],
+        "unmatched": unmatched_documents(unmatched),
+    }
     print_result(document, [*lines, f"version {active.version}"], as_json=as_json)
+
+
+def unmatched_lines(unmatched: Iterable[tuple[str, Problem]]) -> list[str]:
+    """Return a line for each: the ref of the pack or policy, the place, the reason and the remedy."""
+    return [f"{_said(one)}: {displayed(ref)} {displayed(str(one))}" for ref, one in unmatched]
+
+
+def _said(one: Problem) -> str:
+    return "can be passed by" if one.code in ("beside", "observes_beside") else "cannot match now"
+
+
+def unmatched_documents(unmatched: Iterable[tuple[str, Problem]]) -> list[dict[str, str]]:
+    """Return the same as JSON."""
+    return [
+        {"ref": ref, "pointer": one.pointer, "code": one.code, "detail": one.detail, "remedy": one.remedy}
+        for ref, one in unmatched
+    ]

@@ -60,6 +60,7 @@ def mcp_serve_command(
     """Serve the tools of a pack over MCP: every call is governed."""
     from contextlib import nullcontext
 
+    from contextos.cli.operations.worker import note_warnings
     from contextos.cli.slots.serve import read_token
     from contextos.contracts.encoding.codec import loads
     from contextos.server.mcp_sessions import Client, ServedSessions, check_link
@@ -80,6 +81,7 @@ def mcp_serve_command(
         check_token(token)
 
     async def operation(context: CommandContext) -> None:
+        await note_warnings(context.app)
         sessions = ServedSessions(
             context.app, context.tenant_id, agent, intent or None, pack or None, message, stated, link
         )

@@ -70,7 +70,7 @@ def serve_command(
 
 
 async def _serve(context: CommandContext, bound: socket, tls: SSLContext | None, *, drives: bool, drain_s: int) -> None:
-    from contextos.app.development_tokens import development_logins
+    from contextos.app.logins.development_tokens import development_logins
     from contextos.http_api.assembly import http_api
     from contextos.http_api.hosting import serve_api
     from contextos.server.serving import address_of
@@ -91,7 +91,8 @@ async def _serve(context: CommandContext, bound: socket, tls: SSLContext | None,
             print_note(f"  {displayed(tenant_id)} {displayed(person_id)} {token}")
         if len(logins) > MAX_SHOWN_LOGINS:
             print_note(f"  and {len(logins) - MAX_SHOWN_LOGINS} more people; `contextos token` makes one for each")
-        await serve_api(http_api(app, tokens), bound, drain_s=drain_s, tls=tls)
+        percent = app.settings.pressure.max_http_percent_per_address
+        await serve_api(http_api(app, tokens), bound, percent_per_address=percent, drain_s=drain_s, tls=tls)
         print_note("stopping: the runs in progress are released")
 
 

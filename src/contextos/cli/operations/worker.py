@@ -19,6 +19,7 @@ from contextos.cli.command_context import (
     with_context,
     with_read_context,
 )
+from contextos.cli.governance.policies import unmatched_lines
 from contextos.cli.runs.requests import outcome_lines
 from contextos.cli.terminal import print_note, print_result
 from contextos.contracts.encoding.display_escape import displayed
@@ -116,6 +117,14 @@ async def _work(context: CommandContext) -> None:
         print_note("stopping: the runs in progress are released")
 
 
+async def note_warnings(app: App) -> None:
+    """Say on the terminal that a service has no witness, and what is configured and cannot be in force."""
+    if app.lacks_witness:
+        print_note("warning: this service has no witness, so nobody finds a cut end of its journals; set `witness`")
+    for line in unmatched_lines(await app.configuration.check()):
+        print_note(f"warning: {line}")
+
+
 @asynccontextmanager
 async def running_engine(app: App, *, drives: bool = True, serves_metrics: bool = False) -> AsyncIterator[None]:
     """Drive due runs and send notices in this process until the block ends, or without `drives` leave both to workers
@@ -130,6 +139,7 @@ async def running_engine(app: App, *, drives: bool = True, serves_metrics: bool 
     if telemetry is not None and not telemetry.otlp_url and not serves_metrics:
         detail = "this process serves no `/metrics`, so its telemetry would reach nobody"
         raise InvalidSettings(Problem("/telemetry", "unread", detail, "name `otlp_url`, or leave `[telemetry]` out"))
+    await note_warnings(app)
     app.engine = app.worker(_report_failure, drives=drives)
     await app.engine.start()
     spare_collections()

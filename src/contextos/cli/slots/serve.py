@@ -63,9 +63,14 @@ def slots_serve_command(
 
 
 def read_token(path: Path) -> str:
-    """Return the bearer token that a file holds. Raises `InvalidSettings` if it holds none."""
+    """Return the bearer token that a file holds which only its owner can read, or stdin for `-`.
+
+    Raises:
+        InvalidSettings: it holds none, or others can read the file.
+        InvalidInput: as `read_file`.
+    """
     try:
-        return read_file(path).decode("ascii").strip()
+        return read_file(path, private=True).decode("ascii").strip()
     except UnicodeDecodeError:
         detail = f"`{path}` does not hold a token"
         raise InvalidSettings(Problem("", "not_a_token", detail, "write a random token in ASCII to it")) from None

@@ -129,6 +129,25 @@ class CountedEffect:
         return BucketEnd(self.number, self.at_us, content_address(asdict(self)))
 
 
+@final_fields
+class OpenPlace:
+    """What one place was taken for: the id of a question, or of the run of a session. It can be closed since."""
+
+    held: str
+
+
+@final_fields
+class UnvouchedWrite:
+    """What a write sent that nothing trusted had, as digests by which it is known when it is read again; None: more
+    than is kept, or erased. The key `kid` of the runtime signed it (`signature`, hex) at `at_us` (Unix microseconds).
+    """
+
+    digests: tuple[str, ...] | None
+    at_us: int
+    kid: str
+    signature: str
+
+
 def args_fingerprint(args: Mapping[str, Any]) -> str:
     """Return a digest of a call's arguments. Two calls with the same idempotency key and different digests are in
     conflict.
@@ -141,11 +160,31 @@ def operation_key(capability_id: str, idempotency_key: str) -> str:
     return f"{capability_id}/{idempotency_key}"
 
 
+def tool_of_operation(operation: str) -> str:
+    """Return the id of the tool of an operation, from its document key."""
+    return operation.partition("/")[0]
+
+
 def denial_key(capability_id: str, definition_digest: str, idempotency_key: str | None) -> str:
     """Return the document key of a denial of one operation.
     The key contains the digest of the capability's definition, so a changed capability is asked about again.
     """
     return f"{capability_id}/{definition_digest}/{idempotency_key}"
+
+
+def denial_place(key: str, number: int) -> str:
+    """Return the document key of a denial of the operation with this denial key, behind `number` that do not count."""
+    return f"{key}#{number}" if number else key
+
+
+def kept_digest(digests: tuple[str, ...] | None) -> str:
+    """Return the digest by which a run states what is kept of one of its calls."""
+    return content_address({"digests": None if digests is None else list(digests)})
+
+
+def unvouched_key(adapter_id: str, run_id: str, call: str) -> str:
+    """Return the document key of what a run wrote through an adapter by the call with this key."""
+    return f"{adapter_id}/{run_id}/{call}"
 
 
 def counted_key(bucket: str, effect: CountedEffect) -> str:
@@ -207,7 +246,7 @@ APPROVALS: Final = Collection("approvals", _approval, strict_decoder(ApprovalDoc
 """By approval id."""
 
 DENIALS: Final[Collection[Denial]] = Collection("denials", orjson.dumps, strict_decoder(Denial))
-"""By `denial_key`."""
+"""By `denial_place`."""
 
 PASSKEY_COUNTS: Final[Collection[PasskeyCount]] = Collection(
     "passkey_counts", orjson.dumps, strict_decoder(PasskeyCount)
@@ -231,3 +270,14 @@ DRIFT_INCIDENTS: Final[Collection[DriftIncident]] = Collection(
     "drift_incidents", orjson.dumps, strict_decoder(DriftIncident)
 )
 """By `<quarantine key><tool call id>`."""
+
+UNVOUCHED_WRITES: Final[Collection[UnvouchedWrite]] = Collection(
+    "unvouched_writes", orjson.dumps, strict_decoder(UnvouchedWrite)
+)
+"""By `unvouched_key`."""
+
+OPEN_QUESTIONS: Final[Collection[OpenPlace]] = Collection("open_questions", orjson.dumps, strict_decoder(OpenPlace))
+"""By `<role>/<number of the place>`."""
+
+OPEN_SESSIONS: Final[Collection[OpenPlace]] = Collection("open_sessions", orjson.dumps, strict_decoder(OpenPlace))
+"""By `<agent id>/<number of the place>`."""

@@ -120,3 +120,6 @@ DEAD_LETTERS: Final[Collection[DeadLetterDocument]] = Collection(
 
 BLOCKED_RUNS: Final[Collection[BlockedRun]] = Collection("blocked_runs", orjson.dumps, strict_decoder(BlockedRun))
 """By run id."""
+
+BLOCKED_BY: Final[Collection[BlockedRun]] = Collection("blocked_by", orjson.dumps, strict_decoder(BlockedRun))
+"""By operation and run id, `OPERATION/RUN`: what is settled finds those that waited for it."""

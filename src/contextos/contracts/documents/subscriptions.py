@@ -25,7 +25,8 @@ class HeldRun:
 @final_fields
 class Subscription:
     """A subscription to `events`. Everything up to the event with `cursor` ("": none) is delivered, except what `held`
-    names. The process `owner` delivers until `until_us` (Unix microseconds; 0: no process does).
+    names. The process `owner` delivers until `until_us` (Unix microseconds; 0: no process does). `ended` is why nothing
+    is delivered any more, or empty.
     """
 
     events: tuple[str, ...]
@@ -33,6 +34,7 @@ class Subscription:
     owner: str
     until_us: int
     held: tuple[HeldRun, ...] = ()
+    ended: str = ""
 
 
 SUBSCRIPTIONS: Final[Collection[Subscription]] = Collection("subscriptions", orjson.dumps, strict_decoder(Subscription))

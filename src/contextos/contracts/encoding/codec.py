@@ -69,7 +69,7 @@ def loads(
         MalformedJson: the input is refused; has at most 50 problems.
     """
     data = _utf8(raw, max_bytes)
-    _check_size(data, max_depth, max_nodes)
+    check_size(data, max_depth, max_nodes)
     try:
         return _read(data.decode(), _SURROGATE_ESCAPE.search(data) is not None)
     except UnicodeDecodeError as error:
@@ -116,8 +116,9 @@ def _utf8(raw: bytes | str, max_bytes: int) -> bytes:
     return raw
 
 
-def _check_size(data: bytes, max_depth: int, max_nodes: int) -> None:
-    """Check depth and node count without parsing. Counts over all bytes are upper bounds and mostly suffice."""
+def check_size(data: bytes, max_depth: int, max_nodes: int) -> None:
+    """Check depth and node count of JSON without parsing it. Raises `MalformedJson`."""
+    # Counts over all bytes are upper bounds and mostly suffice.
     opened = data.count(b"[") + data.count(b"{")
     if opened <= max_depth and opened + data.count(b",") < max_nodes:
         return

@@ -46,6 +46,36 @@ def without_null_defaults(schema: Mapping[str, Any], args: Mapping[str, Any]) ->
     return {name: one for name, one in args.items() if one is not None or not is_default(schema, name, one)}
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What tells an alternative apart: whether it takes objects and lists, the members that it requires, the names that
+    it takes where it takes no others, and the values of members that list them.
+    """
+
+    kinds: frozenset[str]
+    required: frozenset[str]
+    closed: tuple[frozenset[str], ...]
+    stated: Mapping[str, list[Any]]
+
+    def apart(self, other: Shape) -> bool:
+        """Return whether no object and no list fits both."""
+        if (common := self.kinds & other.kinds) != {"object"}:
+            return not common
+        if not all(self.required <= names for names in other.closed):
+            return True
+        if not all(other.required <= names for names in self.closed):
+            return True
+        return any(
+            not any(same_json(one, another) for one in self.stated[name] for another in other.stated[name])
+            for name in (self.required | other.required) & self.stated.keys() & other.stated.keys()
+        )
+
+
+def shape_of(root: Mapping[str, Any], alternative: Any) -> Shape:
+    """Return the shape of an alternative of the schema `root`."""
+    return _Filler(root).shape(alternative)
+
+
 @dataclass(slots=True)
 class _Filler:
     """Fills in one value. `root` is the whole schema, in which references look."""
@@ -111,6 +141,31 @@ class _Filler:
             if len(fitting) == 1:
                 yield from self._parts(fitting[0], value)
 
+    def shape(self, schema: Any) -> Shape:
+        """What `_fits` looks at."""
+        kinds, required = {"object", "array"}, set[str]()
+        closed, stated = list[frozenset[str]](), dict[str, list[Any]]()
+        for part in self._parts(schema, MISSING):
+            if said := part.get("type"):
+                kinds &= {said} if isinstance(said, str) else set(said)
+            if "enum" in part or "const" in part:
+                kinds &= {
+                    "object" if isinstance(one, dict) else "array"
+                    for one in _stated(part)
+                    if isinstance(one, dict | list)
+                }
+            required |= set(part.get("required", ()))
+            named = part.get("properties", {})
+            if part.get("additionalProperties") is False:
+                closed.append(frozenset(named))
+            for name, below in named.items():
+                values = next(
+                    (_stated(one) for one in self._parts(below, MISSING) if "enum" in one or "const" in one), None
+                )
+                if values is not None:
+                    stated.setdefault(name, values)
+        return Shape(frozenset(kinds), frozenset(required), tuple(closed), stated)
+
     def _fits(self, schema: Any, value: Any) -> bool:
         """Whether a value can be meant by an alternative: its type, its names, and the members that choose."""
         for part in self._parts(schema, MISSING):
@@ -119,10 +174,8 @@ class _Filler:
                 [kinds] if isinstance(kinds, str) else kinds
             ):
                 return False
-            if "enum" in part or "const" in part:
-                stated = part.get("enum", [part.get("const")])
-                if not any(same_json(one, value) for one in stated):
-                    return False
+            if ("enum" in part or "const" in part) and not any(same_json(one, value) for one in _stated(part)):
+                return False
             if isinstance(value, dict):
                 named = part.get("properties", {})
                 if part.get("additionalProperties") is False and not value.keys() <= named.keys():
@@ -138,5 +191,11 @@ class _Filler:
         """Whether a member has one of the values that its schema lists, if it lists any."""
         for part in self._parts(schema, MISSING):
             if "enum" in part or "const" in part:
-                return any(same_json(one, value) for one in part.get("enum", [part.get("const")]))
+                return any(same_json(one, value) for one in _stated(part))
         return True
+
+
+def _stated(part: Mapping[str, Any]) -> list[Any]:
+    """The values that a schema lists."""
+    values: list[Any] = part.get("enum", [part.get("const")])
+    return values

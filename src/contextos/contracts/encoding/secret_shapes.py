@@ -57,19 +57,33 @@ _LABEL: Final = (
     r"(?:secret|secret[_-]?(?:access[_-]?)?key|(?:client|app|webhook|signing|shared)[_-]?secret"
     r"|(?:api|access|account|private|signing|encryption)[_-]?key|(?:access|auth|refresh|api|bearer|session)[_-]?token)"
 )
+_TEXT_LABEL: Final = rf"(?:{_LABEL}|token)"
+"""The words of a text. As the name of a member, `token` alone is also that of a choice, so its value is longer."""
+_NO_SECRET_TOKEN: Final = (
+    r"(?i:(?:page|next|prev|previous|continue|continuation|sync|skip|delta|resume|start|starting|pagination|paging|cursor"
+    r"|marker|idempotency)[_.-]?token)"
+)
+"""How names end whose token says where a list goes on, or which request this is."""
 _PASSWORD_LABEL: Final = r"(?:passw(?:or)?d|passphrase|pwd|_pass)"
 _IS: Final = r"""\\?["']?\s{0,2}[:=]\s{0,2}\\?["']?"""
-_LABELLED: Final = rf"(?i:[A-Z0-9_.-]*{_LABEL}){_IS}[A-Za-z0-9+/_.~-]{{16,}}=*"
+_LABELLED: Final = rf"(?i:[A-Z0-9_.-]*{_TEXT_LABEL}){_IS}[A-Za-z0-9+/_.~-]{{16,}}=*"
 _PASSWORD: Final = rf"""(?i:[A-Z0-9_.-]*{_PASSWORD_LABEL}){_IS}[^\s;,&"'\\\[\](){{}}<>$]{{6,}}"""
+_TAG_END: Final = r"(?:\s[^<>]*)?>"
+_IN_TAG: Final = rf"{_TAG_END}\s*(?:<!\[CDATA\[)?\s*"
+_TAGGED: Final = rf"<(?i:[A-Z0-9_.:-]*{_TEXT_LABEL}){_IN_TAG}[A-Za-z0-9+/_.~-]{{16,}}=*"
 _BASIC: Final = r"(?i:\bbasic)[ \t]{1,4}[A-Za-z0-9+/]{8,}={0,2}"
 _MODEL_KEY: Final = r"\bsk-[A-Za-z0-9_-]{20,}"
 """How keys of many models begin, and some names."""
 _BEARER: Final = r"(?i:\bbearer)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*"
+_TOKEN: Final = r"(?i:\btoken)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,}=*"
 _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _KEY_ID: Final = rf"(?i:[A-Z0-9_.-]*access[_-]?key){_IS}{_UUID}"
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
 _WORDS: Final = r"(?:[A-Z]+|[A-Z]?[a-z]+)(?:[-_.](?:[A-Z]+|[A-Z]?[a-z]+))*"
 _NUMBERED_WORDS: Final = r"[A-Za-z]+[0-9]{0,3}(?:[-_][A-Za-z]+[0-9]{0,3}){2,}"
+_PUBLIC_ADDRESS: Final = r"0x[0-9a-fA-F]{40}"
+_MIN_TOKEN_CHARS: Final = 32
+"""Of the value of a member `token`, and of one that is random although it has letters of one case only."""
 
 
 def without_secrets(text: str) -> str:
@@ -98,7 +112,9 @@ def is_secret_member(name: str, value: str) -> bool:
     """
     if linear_pattern(f"(?i:{_PASSWORD_LABEL})$").search(name) is not None:
         return _is_password(value)
-    if linear_pattern(f"(?i:{_LABEL})$").search(name) is None:
+    if linear_pattern(f"(?i:{_TEXT_LABEL})$").search(name) is None:
+        return False
+    if name.lower() == "token" and len(value) < _MIN_TOKEN_CHARS:
         return False
     return linear_pattern(_LABELLED).fullmatch(f"{name}={value}") is not None and _is_labelled(f"{name}={value}")
 
@@ -120,14 +136,14 @@ def _checked(found: Any) -> str:
 
 def _value(text: str) -> str:
     """What is behind the word of a labelled text."""
-    return str(linear_pattern(f"^.*?(?i:{_LABEL}|{_PASSWORD_LABEL}){_IS}").sub("", text))
+    return str(linear_pattern(f"^.*?(?i:{_TEXT_LABEL}|{_PASSWORD_LABEL})(?:{_IS}|{_IN_TAG})").sub("", text))
 
 
 def _is_random(value: str) -> bool:
     """Whether a value is no word, name or path: hexadecimal, or of both cases with a digit."""
     bare = value.replace("-", "").rstrip("=")
-    if len(bare) >= 32 and not bare.strip("0123456789abcdefABCDEF"):
-        return True
+    if len(bare) >= 16 and not bare.strip("0123456789abcdefABCDEF"):
+        return len(bare) >= 32 or not (bare.isdigit() or bare.isalpha())
     parts = value.split(".")
     if len(value) < 16 or (len(parts) > 1 and all(part.isidentifier() for part in parts)):
         return False
@@ -139,7 +155,18 @@ def _is_random(value: str) -> bool:
 def _is_labelled(text: str) -> bool:
     """Whether a word and its value are a secret. An access key that is a UUID is the id of something."""
     is_id = "secret" not in text.lower() and linear_pattern(_KEY_ID).fullmatch(text) is not None
-    return not is_id and _is_random(_value(text))
+    value = _value(text)
+    if is_id or linear_pattern(f"^<?[A-Za-z0-9_.:-]*{_NO_SECRET_TOKEN}(?:{_IS}|{_TAG_END})").search(text) is not None:
+        return False
+    if linear_pattern(f"(?i:{_LABEL})(?:{_IS}|{_TAG_END})").search(text.removesuffix(value)) is not None:
+        return _is_random(value)
+    return (_is_random(value) or _is_of_one_case(value)) and linear_pattern(_PUBLIC_ADDRESS).fullmatch(value) is None
+
+
+def _is_of_one_case(value: str) -> bool:
+    """Whether a token is long, and has letters of one case only among its digits, as Base32 and Base36 write it."""
+    digits = sum(map(str.isdigit, value))
+    return len(value) >= _MIN_TOKEN_CHARS and value.isalnum() and 4 <= digits < len(value)
 
 
 def _is_password(value: str) -> bool:
@@ -161,15 +188,20 @@ def _is_basic(text: str) -> bool:
 
 _CHECKS: Final[Mapping[str, Callable[[str], bool]]] = {
     "labelled": _is_labelled,
+    "tagged": _is_labelled,
     "password": lambda text: _is_password(_value(text)),
     "basic": _is_basic,
     "model": lambda text: any(len(part) >= 16 and any(map(str.isdigit, part)) for part in text.split("-")),
     "bearer": lambda text: linear_pattern(_WORDS).fullmatch(text.split()[1]) is None,
+    "token": lambda text: _is_random(text.split()[1]),
 }
 _SHAPES: Final = "|".join(SECRET_SHAPES.values())
 _CHECKED_SHAPES: Final = (
-    f"(?P<labelled>{_LABELLED})|(?P<password>{_PASSWORD})|(?P<basic>{_BASIC})|(?P<model>{_MODEL_KEY})"
-    f"|(?P<bearer>{_BEARER})"
+    f"(?P<tagged>{_TAGGED})|(?P<labelled>{_LABELLED})|(?P<password>{_PASSWORD})|(?P<basic>{_BASIC})|(?P<model>{_MODEL_KEY})"
+    f"|(?P<bearer>{_BEARER})|(?P<token>{_TOKEN})"
 )
-SECRET_SIGN: Final = f"{_SHAPES}|(?i:{_LABEL}|{_PASSWORD_LABEL}){_IS}|{_BASIC}|{_MODEL_KEY}|{_BEARER}"
+SECRET_SIGN: Final = (
+    f"{_SHAPES}|(?i:{_TEXT_LABEL}|{_PASSWORD_LABEL}){_IS}|(?i:{_TEXT_LABEL}){_TAG_END}"
+    f"|{_BASIC}|{_MODEL_KEY}|{_BEARER}|{_TOKEN}"
+)
 """A pattern of the JSON of a value: where it finds nothing, no text or member of the value looks like a secret."""

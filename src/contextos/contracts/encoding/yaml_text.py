@@ -1,8 +1,9 @@
 """The one reader of YAML: version 1.2, core schema, restricted to JSON's data model, and the writer that it reads back.
 
 No tags, no merge keys, no duplicate keys, one document. What an author writes is refused where YAML 1.1 reads another
-value, such as `010`, `1_000`, `1:30`, `no` and a date: nobody can say which was meant. A document of a foreign server
-is read as version 1.2 says. The C parser of PyYAML reads in time proportional to the size.
+value, such as `010`, `1_000`, `1:30`, `no`, the value `y` and a date: nobody can say which was meant. A document of a
+foreign server is read as version 1.2 says; one that names another version is refused. The C parser of
+PyYAML reads in time proportional to the size.
 Source: YAML 1.2.2, section 10.3; docs/adr/0059-arguments-have-one-form.md.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import MAX_NUMBER_CHARS
@@ -25,6 +27,9 @@ _WORDS: Final = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+_LETTERS: Final = ("y", "Y", "n", "N")
+"""Truth values in the specification of version 1.1; some of its readers take them as texts."""
+
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _JSON_TAGS: Final = frozenset("tag:yaml.org,2002:" + name for name in ("str", "int", "float", "bool", "null"))
 
@@ -56,8 +61,8 @@ def write_yaml(value: Any, *, width: int = 120) -> str:
         def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
             return True
 
-    numbers = re.compile(f"^(?:{_INTEGER.pattern}|{_OTHER_BASE.pattern}|{_FLOAT.pattern})$")
-    Dumper.add_implicit_resolver("tag:contextos,2026:number", numbers, list("+-.0123456789"))
+    numbers = re.compile(f"^(?:{_INTEGER.pattern}|{_OTHER_BASE.pattern}|{_FLOAT.pattern}|[yYnN])$")
+    Dumper.add_implicit_resolver("tag:contextos,2026:number", numbers, list("+-.0123456789yYnN"))
     Dumper.add_representer(int, lambda dumper, one: dumper.represent_scalar("tag:yaml.org,2002:int", str(one)))
     text: str = yaml.dump(value, Dumper=Dumper, sort_keys=False, width=width)
     return text
@@ -86,6 +91,8 @@ class _Builder:
                 raise _at(event, "tag", "tags are not allowed", "remove the tag")
             if not self.foreign and getattr(event, "anchor", None) is not None:
                 raise _at(event, "alias", "aliases are not allowed", "write the value out")
+            if getattr(event, "version", None) not in (None, (1, 2)):
+                raise _at(event, "version", "it says that it is not YAML 1.2", "remove the line that begins with `%`")
             if kind is yaml.ScalarEvent:
                 nodes += 1
                 add(value := self.scalar(event), event)
@@ -96,7 +103,7 @@ class _Builder:
                 made: Any = {} if kind is yaml.MappingStartEvent else []
                 add(made, event)
                 stack.append((add, event.anchor, nodes, made))
-                add = self.adder(made) if kind is yaml.MappingStartEvent else _appender(made)
+                add = self.adder(made) if kind is yaml.MappingStartEvent else self.appender(made)
             elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
                 add, anchor, before, made = stack.pop()
                 if anchor is not None:
@@ -123,7 +130,7 @@ class _Builder:
 
         def add(value: Any, event: Any) -> None:
             if keys:
-                into[keys.pop()] = value
+                into[keys.pop()] = self.value(value, event)
                 return
             if isinstance(value, dict | list) or not (self.foreign or isinstance(value, str)):
                 raise _at(event, "not_text", "the key is not a string", "put it in quotes")
@@ -136,6 +143,16 @@ class _Builder:
             keys.append(key)
 
         return add
+
+    def appender(self, into: list[Any]) -> Callable[[Any, Any], None]:
+        return lambda value, event: into.append(self.value(value, event))
+
+    def value(self, value: Any, event: Any) -> Any:
+        """Return what is no key. A letter is a common name, and as a value it can be a truth value."""
+        if not self.foreign and value in _LETTERS and not event.style:
+            detail = f"`{value}` is a text in YAML 1.2, and a truth value in version 1.1"
+            raise _at(event, "ambiguous", detail, "write `true` or `false`, or put it in quotes")
+        return value
 
     def scalar(self, event: Any) -> Any:
         text: str = event.value
@@ -164,7 +181,10 @@ class _Builder:
             raise _at(event, "number_too_long", detail, "put it in quotes")
         if is_other:
             return int(text, 0)
-        return int(text) if is_integer else float(text)
+        number = int(text) if is_integer else float(text)
+        if not isfinite(number):
+            raise _at(event, "number_not_finite", f"`{text}` does not fit a double", "put it in quotes")
+        return number
 
     def _same_in_1_1(self, text: str, value: Any) -> bool:
         import yaml
@@ -178,10 +198,6 @@ class _Builder:
         except (ValueError, IndexError, OverflowError):
             return False
         return type(older) is type(value) and bool(older == value)
-
-
-def _appender(into: list[Any]) -> Callable[[Any, Any], None]:
-    return lambda value, _: into.append(value)
 
 
 def _at(marked: Any, code: str, detail: str, remedy: str) -> MalformedJson:

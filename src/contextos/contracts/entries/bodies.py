@@ -58,6 +58,7 @@ BODIES: Final[dict[str, Any]] = {
     "act.looked_up": recorded.OperationLookup,
     "capability.quarantined": recorded.QuarantinedCapability,
     "history.read": recorded.HistoryRead,
+    "answer.compared": recorded.ComparedAnswer,
     "arguments.traced": derived.TracedArguments,
     "credential.exchanged": recorded.ExchangedCredential,
     "tool.refused": derived.RefusedCall,

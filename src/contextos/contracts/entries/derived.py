@@ -110,7 +110,9 @@ class ReservedBudget(Model):
 
 
 class DispatchedCall(Model):
-    """Body of `tool.dispatching`: a call that is about to be sent. `provenance` names the source of each argument."""
+    """Body of `tool.dispatching`: a call that is about to be sent. `provenance` names the source of each argument, and
+    `credentials` where the static secrets come from with which it is sent.
+    """
 
     envelope: ToolCallEnvelope
     args_digest: Name
@@ -120,6 +122,7 @@ class DispatchedCall(Model):
     reservation: ReservedBudget
     not_after_us: Count
     approval_id: Name | None
+    credentials: Seq[Name] = ()
 
 
 class CheckedCheckpoint(Model):
@@ -148,10 +151,12 @@ class TracedArgument(Model):
 
 class TracedArguments(Model):
     """Body of `arguments.traced`: where the arguments of a call come from, by name. A run that has seen nothing
-    untrusted has no such entry, unless a rule reads it.
+    untrusted has no such entry, unless a rule reads it. `kept` is the digest of what is kept of the call for later
+    runs, if anything is.
     """
 
     arguments: Map[TracedArgument]
+    kept: Name | None = None
 
 
 class FrozenItem(Model):
@@ -185,7 +190,8 @@ class ApprovalBinding(Model):
     """What an approval is bound to: one call, for whom it is made, its deadline, and by whom.
 
     `untrusted` names the arguments that nothing trusted has, and `secrets` those whose value nobody is shown, each with
-    where it was found, or `planner` if nowhere. `nonce` is the head of the run's journal when the question was asked.
+    where it was found, or `planner` if nowhere. `instructions` is what the run has seen that speaks to an agent:
+    `tool:<id>` or `attachment`. `nonce` is the head of the run's journal when the question was asked.
     """
 
     tenant_id: Name
@@ -201,6 +207,7 @@ class ApprovalBinding(Model):
     requester_chain: Seq[Principal]
     untrusted: Map[Seq[Name]]
     secrets: Map[Seq[Name]]
+    instructions: Seq[Name]
     gate_id: Name
     required_role: Name
     idempotency_key: Name

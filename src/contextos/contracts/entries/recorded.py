@@ -29,6 +29,7 @@ class DescribedDeployment(Model):
     runtime_version: Name
     profile: Name
     unsafe: Seq[Name]
+    unsafe_stated_by: Seq[Name] = ()
     limits: Map[Amount]
     semantics: Positive | None = None
     planner: Name | None = None
@@ -236,7 +237,8 @@ class MadeBy(Model):
 
 class OperationLookup(Model):
     """Body of `act.looked_up`: the state of an operation in the idempotency table, and who did it if it is done. Old
-    journals have no epoch. `unproved_cancel` is the version of a stored cancel request that no sealed act proves.
+    journals have no epoch. `unproved_cancel` is the version of a stored cancel request that no sealed act proves, and
+    `unproved_denials` how many stored denials of the operation count in no run.
     """
 
     cancelled: bool
@@ -248,6 +250,7 @@ class OperationLookup(Model):
     made_by: MadeBy | None = None
     epoch: SeenEpoch | None = None
     unproved_cancel: Count | None = None
+    unproved_denials: Count | None = None
 
 
 class CountedUpto(Model):
@@ -266,6 +269,14 @@ class HistoryRead(Model):
     facts: Map[Number]
     at_us: Count
     buckets: Map[CountedUpto]
+
+
+class ComparedAnswer(Model):
+    """Body of `answer.compared`: which texts and numbers of a trusted answer an earlier run wrote out of untrusted
+    content, by their place in the answer; None if all can be.
+    """
+
+    repeats: Seq[Count] | None
 
 
 class AnsweredPlanner(Model):
@@ -363,7 +374,8 @@ class ReturnedCall(Model):
     `happened` says whether an effect took place. `waited_us` is how long the run waited for its turn, in
     microseconds. `retry_at_us` is when an open circuit admits the next call. `no_record`: the system answered, and
     its answer does not say what the call did: it knows no such call, or refused it when it was sent again. `drifted`:
-    nothing was sent, because the tool is not as it was published.
+    nothing was sent, because the tool is not as it was published. `done_before`: nothing was sent, because a run that
+    the store lost in a restore had done it.
     """
 
     outcome: Literal["returned", "not_sent", "unknown"]
@@ -375,6 +387,7 @@ class ReturnedCall(Model):
     retry_at_us: Count = 0
     no_record: bool = False
     drifted: bool = False
+    done_before: bool = False
 
 
 class DueRetry(Model):

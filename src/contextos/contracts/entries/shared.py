@@ -213,10 +213,13 @@ class WithdrawnArtifact(Model):
 
 
 class WrittenFacts(Model):
-    """Body of `graph.written`: the edges that a commit appended to the graph, each id with the digest of the edge."""
+    """Body of `graph.written`: the edges that a commit appended to the graph, each id with the digest of the edge; and
+    the digest of all nodes that were written with them.
+    """
 
     commit: Positive
     edges: Map[Digest]
+    nodes: Digest | None = None
 
 
 class WithdrawnFact(Model):

@@ -5,6 +5,7 @@ Source: docs/design/contracts.md, "Identifiers", "Compile".
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
@@ -78,6 +79,13 @@ _READ_WITH_AN_EDGE: Final = ("hop", "commit")
 def edge_digest(edge: Mapping[str, Any]) -> str:
     """Return the content address of an edge of a graph: its statement and its id, as its writer signs them."""
     return content_address({name: value for name, value in edge.items() if name not in _READ_WITH_AN_EDGE})
+
+
+def derived_edge_id(body: bytes, ordinal: int) -> str:
+    """Return the id of a graph statement, derived from its content.
+    `ordinal` counts the earlier, withdrawn statements with the same content.
+    """
+    return "edge_" + hashlib.sha256(b"%d:%b" % (ordinal, body)).hexdigest()[:16]
 
 
 def value_of_edge(edge: Mapping[str, Any]) -> Any:

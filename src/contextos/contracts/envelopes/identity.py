@@ -49,13 +49,13 @@ class UserDelegation(Model):
     """
 
     auth_type: Literal["oauth2", "saml", "oidc", "service"]
-    """The kind of the login behind the delegation."""
+    """The kind of the login behind the delegation, as the caller states it; it grants nothing."""
     scopes: Seq[Name] = ()
     """The scopes that the user delegates; they are compared with those that the directory knows."""
     subject: Name | None = None
     """The id of the user who delegates."""
     token_ref: Name | None = None
-    """A reference to the token, such as its hash; the directory is asked about it."""
+    """A reference to the token, such as its hash; one that the directory does not know is not kept."""
 
 
 class UserClaims(Model):
@@ -124,13 +124,13 @@ class AgentIdentity(Model):
     role: Name | None = None
     """The role of the agent; another one than in the directory refuses the request."""
     token_ref: Name | None = None
-    """A reference to the agent's token; it is no part of the request's fingerprint."""
+    """A reference to the agent's token, which is not kept; it is no part of the request's fingerprint."""
     lifecycle: Lifecycle | None = None
     """Whether the agent is active; another state than in the directory refuses the request."""
     principal_chain: Chain | None = None
     """The principals from the one who made the request to the one who executes it."""
     identity_claim: IdentityClaim | None = None
-    """An identity claim; in a request it grants nothing, and one that this runtime did not issue is refused."""
+    """An identity claim; in a request it grants nothing, and one that was not issued for the run is refused."""
 
 
 class KnownUser(Model):
@@ -190,7 +190,8 @@ class Principals(Model):
     """The user and the agent of a request as the directory knows them, and the limits of their tenant.
 
     `delegation` is the one whose token the request refers to, or None. `unsafe` names the development stand-ins that
-    answered; it is empty in production. `directory_version` is that of a directory which has versions.
+    answered; it is empty in production. `directory_version` is that of a directory which has versions. `approver_ids`
+    are the ids under which the user or the agent's owner is an approver: the same people, with another name.
     """
 
     user: KnownUser
@@ -199,6 +200,7 @@ class Principals(Model):
     tenant: DirectoryLimits = DirectoryLimits()
     unsafe: Seq[Name] = ()
     directory_version: Count | None = None
+    approver_ids: Seq[Name] = ()
 
     def same_as(self, other: Principals) -> bool:
         """Return whether both are the same identities; another version of the directory can state the same ones, and a
@@ -239,7 +241,8 @@ class ApproverPasskey(Model):
 
 class Approver(Model):
     """A person who is allowed to answer approvals. `granted_by` maps each role to the person who granted it. An answer
-    is proved by one of `keys` or `passkeys`, or by one of `logins` where the deployment trusts its issuer.
+    is proved by one of `keys` or `passkeys`, or by one of `logins` where the deployment trusts its issuer. `user_ids`
+    are the other ids of the same person, as a user, as the owner of agents or as another approver.
     """
 
     approver_id: Name
@@ -248,6 +251,7 @@ class Approver(Model):
     keys: Seq[ApproverKey] = ()
     logins: Seq[ApproverLogin] = ()
     passkeys: Seq[ApproverPasskey] = ()
+    user_ids: Seq[Name] = ()
 
 
 class SignerAssertion(Model):
@@ -308,7 +312,16 @@ class AnswerAssertion(Model):
 
 
 class HeldRoles(Model):
-    """The roles of a tenant that at least one person holds: as a user of agents, and as an approver."""
+    """The roles of a tenant that at least one person holds: as a user of agents, and as an approver.
+
+    Who is listed, for lint: the `people` who approve, the `agents`, the `requesters` and the `delegations`; None where
+    the directory lists none of them, as users whom tokens describe. `limits` are those of the tenant.
+    """
 
     users: Seq[Name] = ()
     approvers: Seq[Name] = ()
+    people: Seq[Approver] | None = None
+    agents: Seq[KnownAgent] | None = None
+    requesters: Seq[KnownUser] | None = None
+    delegations: Seq[KnownDelegation] | None = None
+    limits: DirectoryLimits = DirectoryLimits()

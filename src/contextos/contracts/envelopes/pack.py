@@ -78,8 +78,8 @@ class PackMeta(Model):
     lowest wins.
     """
     max_session_duration_ms: Positive | None = None
-    """The longest duration of a session or of a `long_running` run in milliseconds, from when it was received; by
-    default the limit of the deployment counts.
+    """The longest duration of a run in milliseconds, from when it was received; by default the limit of the deployment
+    counts.
     """
 
 
@@ -216,6 +216,8 @@ class Permission(Model):
     """By the name of evidence, which arguments of the call that produced it count, each with the argument here that it
     has to equal.
     """
+    without_sum: Text = ""
+    """Why no sum limits the money that the tool moves, for readers; lint asks for a sum where nothing is said."""
 
 
 class ToolingLayer(Model):

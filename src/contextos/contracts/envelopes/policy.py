@@ -44,13 +44,15 @@ class AppliesTo(Model):
 class ArgConstraint(Model):
     """A limit on one argument of a call.
 
-    With `unless_approved`, an approval by a person lifts `min`, `max`, `enum` and `pattern`.
+    With `unless_approved`, an approval by a person lifts `min`, `max`, `whole`, `enum` and `pattern`.
     """
 
     min: Number | None = None
     """The lowest number that the argument can be; absent, no lower limit."""
     max: Number | None = None
     """The highest number that the argument can be; absent, no upper limit."""
+    whole: bool = False
+    """Whether a number has to be whole."""
     enum: Seq[Any] | None = None
     """The values that the argument can have, compared as JSON; absent, every value."""
     required: bool | None = None
@@ -71,7 +73,7 @@ class Then(Model):
     requires: Seq[Name] = ()
     """The names of evidence that has to be available before the call."""
     prohibits: Seq[Name] = ()
-    """The ids of tools that the run can no longer use."""
+    """The ids of tools that the run can no longer use from the decision on in which the rule matches."""
     requires_approval_gate: GateId | None = None
     """The gate at which a person has to approve the call; absent, this rule asks nobody."""
     arg_constraints: Map[ArgConstraint] = {}
@@ -90,7 +92,9 @@ class Rule(Model):
     then: Then
     """What the rule does if its condition is true."""
     decision_binding: Name | None = None
-    """The decision key for which the rule was written; lint refuses an unknown one."""
+    """The decision key for which the rule was written, for readers; lint refuses an unknown one, and `applies_to` alone
+    says where the rule is asked.
+    """
     rationale: Text = ""
     """Why the rule exists, for people; the planner reads it if the rule matches when the context is compiled, and an
     agent if the rule denies its call.
@@ -110,15 +114,27 @@ class PolicyDsl(Model):
     """The rules, at least one."""
 
 
+class CountedTool(Model):
+    """Another tool whose effects a history fact counts, with its own names of the arguments."""
+
+    of: Name | None = None
+    """Its argument that `sum` adds up; absent, the one that the fact names."""
+    subject: Name | None = None
+    """Its argument that names the `subject`; absent, the one that the fact names."""
+
+
 class HistoryFact(Model):
-    """A fact about the past effects of one capability: their number, or the sum of the argument `of`.
+    """A fact about the past effects of a capability: their number, or the sum of the argument `of`.
 
     It counts the effects of the last `window_s` seconds `over` the same user, agent or tenant, or over the same value
-    of the argument `subject` (for example an order). Effects that were dispatched and may have happened count.
+    of the argument `subject` (for example an order). Effects that were dispatched and may have happened count. `also`
+    names every other capability with the same effect.
     """
 
     capability: CapabilityId
     """The id of the tool whose past effects are counted."""
+    also: Map[CountedTool] = {}
+    """The other tools with the same effect, by id: their effects count too, and a rule about each reads the fact."""
     aggregate: Literal["count", "sum"]
     """Whether the effects are counted or an argument of them is added up."""
     of: Name | None = None
@@ -136,7 +152,19 @@ class HistoryFact(Model):
             raise ValueError("a `sum` names the argument to add up in `of`, and a `count` has none")
         if (self.over == "subject") is not (self.subject is not None):
             raise ValueError("`subject` names an argument if it counts over one, and only then")
+        if self.capability in self.also:
+            raise ValueError("`also` names other tools than `capability`; remove it there")
+        if any((self.of is None and one.of) or (self.subject is None and one.subject) for one in self.also.values()):
+            raise ValueError("a tool of `also` names an `of` or a `subject` only where the fact has one")
         return self
+
+    def counted(self) -> dict[str, CountedTool]:
+        """Return every tool whose effects count, by id, with its names of the arguments."""
+        own = CountedTool(of=self.of, subject=self.subject)
+        return {self.capability: own} | {
+            name: CountedTool(of=one.of or self.of, subject=one.subject or self.subject)
+            for name, one in self.also.items()
+        }
 
 
 class PolicyBundle(Model):

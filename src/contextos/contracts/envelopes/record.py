@@ -185,6 +185,8 @@ class Lineage(Model):
     """By the name of each ledger, its length and its head."""
     unsafe: Seq[Name] = ()
     """The names of the development stand-ins in use; in production it is empty."""
+    unsafe_stated_by: Seq[Name] = ()
+    """The classes of somebody else in use, which say themselves whether they are stand-ins."""
     asserted: Seq[Name] = ()
     """The facts of the caller that policy accepted without proof."""
     routing_decisions: Seq[RoutingId] = ()
@@ -216,7 +218,7 @@ class AxisScore(Model):
     status: Literal["pass", "fail"]
     """Whether the score reaches the threshold."""
     findings: Seq[Text] = ()
-    """What lowered the score, as text."""
+    """What lowered the score, or what a person should know of it, as text."""
 
 
 class Scorecard(Model):

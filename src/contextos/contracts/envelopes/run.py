@@ -140,8 +140,8 @@ class RuntimeHints(Model):
     plan_timeout_ms: Positive | None = None
     """The longest time for a plan in milliseconds; absent, that of the task template."""
     max_session_duration_ms: Positive | None = None
-    """The longest duration of a `long_running` run or a session in milliseconds; absent, that of the pack or the
-    deployment.
+    """The longest duration of the run in milliseconds, in every mode and with the time that people take; absent, that
+    of the pack or the deployment.
     """
     max_tool_calls: Count | None = None
     """The most calls of tools; absent, that of pack and deployment."""
@@ -206,7 +206,7 @@ class InvokeRequest(PackSelection):
     input: InvokeInput
     """What is asked for."""
     mode: Literal["stream", "batch", "long_running"]
-    """How the caller waits for the result; `long_running` bounds the duration of the run and records checkpoints."""
+    """How the caller waits for the result; a `long_running` run is driven by an engine and records checkpoints."""
     runtime: RuntimeHints
     """Limits that the caller requests; they lower those in force and raise none."""
     attachments: AttachmentList = ()

@@ -8,11 +8,13 @@ Source: docs/design/contracts.md, "Context slots"; the specification's context s
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, Strict
 
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.artifacts import ArtifactRef, Extension, Party, SourceScope, Title
 from contextos.contracts.ids import Form
 from contextos.contracts.model import Count, ListOnly, Model, Name, NonEmpty, Seq, Text
@@ -202,6 +204,12 @@ class SelectionOrigin(Model):
     parent_package_name: Token
     principal_id: Party
     act_key: Token
+
+
+def selection_id(slot_id: str, origin: SelectionOrigin) -> str:
+    """Return the id of a selection. The same act key in the same run, package and slot gives the same id."""
+    parts = [origin.org_id, origin.parent_run_id, origin.parent_package_name, slot_id, origin.act_key]
+    return "sel_" + hashlib.sha256(canonical(parts)).hexdigest()[:16]
 
 
 class SlotQuestion(Model):

@@ -72,7 +72,9 @@ class Idempotency(Model):
     only with `honours_not_after`: the system then refuses a call after the dispatch's `not_after`.
     `none`: only a person can find out.
 
-    `scope` and `identity_args` define which calls are the same operation.
+    `scope` and `identity_args` define which calls are the same operation. `denial_args` are the arguments by which a
+    call is the same as one that a person denied in this run; by default its stated destinations, or else the required
+    arguments that are no numbers. So what was denied does not come back with another amount or note.
     """
 
     strategy: Literal["keyed", "lookup", "none"]
@@ -80,20 +82,25 @@ class Idempotency(Model):
     honours_not_after: bool = False
     scope: Literal["run", "session", "subject", "tenant"] = "run"
     identity_args: Seq[Name] | None = None
+    denial_args: Seq[Name] | None = None
 
 
 class Authentication(Model):
     """How a call of a tool proves to its server who calls.
 
-    `none`: not at all, or in code of its own. `static`: with a secret of the deployment, the same for every user.
-    `exchange`: with a token that is issued for this one call to `audience`, for the user, through the agent.
+    `none`: not at all, or in code of its own. `static`: with a secret of the tenant, the same for each of its users;
+    `credentials` says where it comes from (`env:CRM_TOKEN`, `file:secrets/crm`), and never what it is. `exchange`: with
+    a token that is issued for this one call to `audience`, for the user, through the agent.
     """
 
     mode: Literal["none", "static", "exchange"]
     audience: Name | None = None
+    credentials: Seq[Name] = ()
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:
+        if self.credentials and self.mode != "static":
+            raise ValueError("only `static` has `credentials`")
         if (self.mode == "exchange") != (self.audience is not None):
             raise ValueError("an `exchange` names the `audience` of its tokens, and nothing else has one")
         return self
@@ -104,13 +111,13 @@ class CapabilityDefinition(Model):
     `approval_mode` is the highest mode that a call can reach. `output_repeats` maps a required argument to a JSON
     Pointer into the output: an answer with another value there is refused.
 
-    `output_integrity` says whether what the tool answers is trusted content; by default that of a `function` adapter
-    is, and that of any other adapter is not. `output_classification` is how confidential it is; by default as the pack
-    says. `destinations` are the arguments of a write that say where something goes (a recipient, an account, a URL, a
-    path); by default all of them. A person is asked where only untrusted content has the value of one; where they are
-    stated, also where nothing has it. `secrets` are the arguments of a write that are secret texts, such as a password:
-    the tool gets them, and a mark replaces them everywhere else. Nothing that a foreign server says of its arguments
-    fills it.
+    `output_integrity` says whether what the tool answers is trusted content; what does not say so is not, whatever its
+    adapter. `output_classification` is how confidential it is; by default as the pack says. `destinations` are the
+    arguments that say where something goes (a recipient, an account, a URL, a path); by default all of them for a write
+    and for a read that leaves the machine, and none for another read. A person is asked where nothing trusted has the
+    value of one: always where they are stated, else once the run has seen untrusted content. `secrets` are the
+    arguments of a write that are secret texts, such as a password: the tool gets them, and a mark replaces them
+    everywhere else. Nothing that a foreign server says of its arguments fills it.
 
     `auth` is how a call authenticates. With `exchange`, the token has exactly the `required_scopes`.
 
@@ -152,6 +159,14 @@ class CapabilityDefinition(Model):
         return (self.kind == "write" and above) or self.auth.mode == "exchange"
 
     @model_validator(mode="after")
+    def _refuse_malformed_schemas(self) -> Self:
+        for schema in (self.input_schema, self.output_schema):
+            properties, required = schema.get("properties", {}), schema.get("required", [])
+            if not isinstance(properties, dict) or not isinstance(required, list):
+                raise ValueError("`properties` of a schema are an object, and `required` is a list; correct them")
+        return self
+
+    @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:
         if self.kind == "write" and (self.approval_mode == "read_only" or self.risk_level == "read"):
             raise ValueError("a write is neither `read_only` nor of risk `read`; declare what it can do")
@@ -170,11 +185,16 @@ class CapabilityDefinition(Model):
 
     @model_validator(mode="after")
     def _refuse_destinations_of_nothing(self) -> Self:
-        if self.destinations is not None and self.kind == "read":
-            raise ValueError("`destinations` are of a write, and this is a read; remove them")
         for argument in self.destinations or ():
             if argument not in self.input_schema.get("properties", {}):
                 raise ValueError(f"`destinations` names `{argument}`, which is no argument; correct it")
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_denials_by_nothing(self) -> Self:
+        for argument in self.idempotency.denial_args or ():
+            if argument not in self.input_schema.get("properties", {}) or argument in self.secrets:
+                raise ValueError(f"`denial_args` names `{argument}`, which is no argument to compare; correct it")
         return self
 
     @model_validator(mode="after")
@@ -188,9 +208,10 @@ class CapabilityDefinition(Model):
         if self.idempotency.scope != "run":
             raise ValueError("`secrets` of two runs cannot be compared; use the idempotency scope `run`")
         for argument in self.secrets:
-            if self.input_schema.get("properties", {}).get(argument, {}).get("type") != "string":
+            schema = self.input_schema.get("properties", {}).get(argument)
+            if not isinstance(schema, dict) or schema.get("type") != "string":
                 raise ValueError(f"`secrets` names `{argument}`, which is no argument of type `string`; correct it")
-            if "default" in self.input_schema["properties"][argument]:
+            if "default" in schema:
                 raise ValueError(f"`{argument}` is one of `secrets` and has a default, which anybody reads; remove it")
             if argument in (self.destinations or ()) or argument in self.output_repeats:
                 raise ValueError(f"`{argument}` is one of `secrets`, and something else reads it; remove it there")
@@ -224,14 +245,18 @@ class AdapterDefinition(Model):
         reaches = capability.approval_mode == "network" or capability.auth.mode == "exchange"
         return self.external or bool(self.egress) or reaches
 
-    def trusts_output(self, capability: CapabilityDefinition) -> bool:
-        """Return whether what one of its capabilities answers is trusted content."""
-        own = capability.output_integrity
-        return self.type == "function" if own is None else own == "trusted"
+    def destinations(self, capability: CapabilityDefinition) -> Seq[Name]:
+        """Return the arguments of one of its capabilities that say where something goes."""
+        if capability.destinations is not None:
+            return capability.destinations
+        carries_out = capability.kind == "write" or self.leaves(capability)
+        return tuple(sorted(capability.input_schema.get("properties", {}))) if carries_out else ()
 
 
 DEFINITION_DRIFT: Final = "definition_drift"
 """The code of an adapter's error for a tool that its server does not list as it was published; nothing was sent."""
+MAX_SAID_CHARS: Final = 2_000
+"""The longest text of a server that a reply repeats, and the longest reason why an answer is withheld."""
 
 
 class ToolError(Model):
@@ -256,9 +281,10 @@ class ToolError(Model):
 
 class AdapterReply(Model):
     """The answer of an adapter: an output, or a business error, or why its output is withheld: the call was done, and
-    what was answered cannot be taken. `withheld.pointer` is the place in the answer.
+    what was answered cannot be taken. `withheld.pointer` is the place in the answer. An error says that a write had no
+    effect, unless something else is beside it.
 
-    `mutations` names the side effects. `cost_cents` is the cost in US cents.
+    `mutations` names the side effects. `cost_cents` is the cost in US cents; what is declared counts where it is lower.
     """
 
     output: OpenObject | None = None
@@ -266,6 +292,12 @@ class AdapterReply(Model):
     withheld: ToolError | None = None
     mutations: Seq[Name] = ()
     cost_cents: Cents = 0
+
+    @property
+    def had_no_effect(self) -> bool:
+        """Return whether it says that a write was not made: with an error, and nothing beside it."""
+        beside = self.output is not None or self.withheld is not None or bool(self.mutations)
+        return self.error is not None and not beside
 
 
 @dataclass(frozen=True, slots=True)

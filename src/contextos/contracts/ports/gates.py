@@ -17,6 +17,8 @@ MAX_ARGS_BYTES: Final = 262_144
 """The most bytes of the arguments of a call, as canonical JSON."""
 MAX_CALL_ID_CHARS: Final = 128
 MAX_TOOL_CHARS: Final = 200
+REFUSED_ARGS: Final = "$refused"
+"""The only argument, on record, of a call that no gate could take: the code of its fault. A call with it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +108,14 @@ class ToolGate(Protocol):
         """Return the tools that can be described here, by tool id."""
         ...
 
-    async def call(self, name: str, args: Mapping[str, Any], *, call_id: str) -> CallAnswer:
-        """Ask for a call of the tool `name`. One `call_id` is one call."""
+    async def call(self, name: str, args: Mapping[str, Any] | str, *, call_id: str) -> CallAnswer:
+        """Ask for a call of the tool `name`. One `call_id` is one call. `args` is an object, or its JSON text."""
         ...
 
 
 def checked_call(name: Any, args: Any, call_id: Any) -> tuple[str, dict[str, Any]]:
-    """Return the tool and the arguments of a call, as a gate takes them: here and over HTTP the same.
+    """Return the tool and the arguments (an object, or its JSON text) of a call, as a gate takes them: here and over
+    HTTP the same.
 
     Raises:
         InvalidInput: the tool (`/name`) or the call id (`/call_id`) is none, or the arguments (`/args`) are no JSON
@@ -122,14 +125,28 @@ def checked_call(name: Any, args: Any, call_id: Any) -> tuple[str, dict[str, Any
     if not call_id.isprintable() or not call_id.isascii():
         raise InvalidInput(Problem("/call_id", "bad_call_id", "the call id is no printable ASCII", "send another"))
     tool = checked_text(name, "/name", MAX_TOOL_CHARS)
-    if not isinstance(args, Mapping):
-        raise InvalidInput(Problem("/args", "no_object", "the arguments are no JSON object", "send them by name"))
     try:
+        if isinstance(args, str):
+            # Models write nothing where a tool has no arguments.
+            args = loads(args, max_bytes=MAX_ARGS_BYTES) if args.strip() else {}
+        if not isinstance(args, Mapping):
+            raise InvalidInput(Problem("/args", "no_object", "the arguments are no JSON object", "send them by name"))
         parsed = loads(canonical(dict(args)), max_bytes=MAX_ARGS_BYTES)
     except (MalformedJson, RecursionError) as error:
         raise InvalidInput(Problem("/args", "no_json", f"the arguments are no JSON: {error}", "correct them")) from None
     assert isinstance(parsed, dict), "an object stays one"
     return tool, parsed
+
+
+def refused_call(name: Any, fault: InvalidInput) -> dict[str, Any]:
+    """Return what is recorded of a call of the tool `name` that no gate can take: so the end of its session knows of
+    it. Raises `fault` if there is no such name.
+    """
+    try:
+        tool = checked_text(name, "/name", MAX_TOOL_CHARS)
+    except InvalidInput:
+        raise fault from None
+    return {"tool": tool, "args": {REFUSED_ARGS: fault.problems[0].code}}
 
 
 def checked_text(value: Any, at: str, most: int, *, empty: bool = False) -> str:

@@ -217,6 +217,14 @@ class Keys(Protocol):
         ...
 
 
+class HoldsKeys(Protocol):
+    """Keys whose private halves are in this process. Optional beside `Keys`."""
+
+    def discloses(self, text: str) -> bool:
+        """Return whether a text, or the JSON of a value, has a private half of these keys in it."""
+        ...
+
+
 class Engine(Protocol):
     """Drives every run of the deployment when it is due, by calling `advance`.
 

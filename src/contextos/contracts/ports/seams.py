@@ -235,14 +235,15 @@ class Memory(Protocol):
 
 class Policy(Protocol):
     """Decides what is allowed, as a pure function of the facts. `evidence_paths` are the evidence fields its rules
-    read, `history` the history facts by name, `above` the rules above the pack. `reads_origins`: a rule reads where an
-    argument was found.
+    read, `history` the history facts by name, `above` the rules above the pack, `prohibiting` the tools that a rule
+    prohibits, by its id. `reads_origins`: a rule reads where an argument was found.
     """
 
     evidence_paths: frozenset[str]
     reads_origins: bool
     history: Mapping[str, HistoryFact]
     above: RulesAbove
+    prohibiting: Mapping[str, Sequence[str]]
 
     def asked_at(self, point: Point) -> bool:
         """Return whether a rule is only about this point."""

@@ -120,10 +120,17 @@ class Graph(Protocol):
         ...
 
     async def step(
-        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
+        self,
+        sources: Sequence[str],
+        predicate: str | None,
+        *,
+        at: int,
+        limit: int,
+        after: str = "",
+        ended: bool = False,
     ) -> Sequence[Mapping[str, JsonValue]]:
         """Return the edges valid at commit `at` from one of `sources` with this predicate (None: any), by id behind the
-        id `after`; at most `limit`.
+        id `after`; at most `limit`. With `ended` those that began by `at` and are withdrawn at it instead.
         """
         ...
 
@@ -265,6 +272,10 @@ class Stores(Protocol):
 
         Skips the first `skip` and yields at most `limit`.
         """
+        ...
+
+    async def require_room(self) -> None:
+        """Raise `Unavailable` if this process sees that nothing more can be stored."""
         ...
 
     async def erase(self, tenant_id: str, run: str, seq: int, record: Draft) -> None:

@@ -1,90 +1,157 @@
-"""What an act says follows from what its signer sent and was shown: checked before it is signed, by every client.
+"""What a person signs for an act follows from what they sent and were shown: made anew before it is signed.
 
-The arguments of an act are in clear. Where they have a digest (of a pack, a fact, a memory), it is computed again from
-what the signer holds. What the server alone knows stays in clear beside it, such as the number of a commit.
+The statements of an act are made here from what its signer has, and compared with those of the server, which has to
+give each of them once and no other. The server alone says how long a run is and how the edges of a large commit are
+divided; the time in the token bounds for how long such a signature counts.
 Source: docs/adr/0058-a-signature-is-over-what-was-shown.md, which has the table of all kinds.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from contextos.contracts.encoding.codec import loads
-from contextos.contracts.encoding.jcs import content_address, same_json
-from contextos.contracts.envelopes.evidence import edge_digest, fact_digest
+from contextos.contracts.encoding.codec import loads, parse
+from contextos.contracts.encoding.instants import utc_time
+from contextos.contracts.encoding.jcs import canonical, content_address, same_json
+from contextos.contracts.envelopes.evidence import derived_edge_id, edge_digest, fact_digest
+from contextos.contracts.envelopes.slots import SelectionOrigin, selection_id
+from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
+from contextos.contracts.statements.settlements import settlement_statement
 from contextos.errors import InvalidInput
 
 Sent = Mapping[str, Any]
-"""What the signer sent: the members of the body, and what they hold beside it (`ref`, `run`, `proposal`, `facts`)."""
+"""What the signer has: the members of the body, what they were shown (`ref`, `run`, `proposal`, `facts`, …), and who
+signs in which tenant (`actor`, `tenant_id`).
+"""
+Acts = Sequence[Mapping[str, Any]]
+"""The statements as the server gives them."""
 
-ACT_ROUTES: Final[Mapping[str, frozenset[str]]] = {
-    "packs": frozenset({"artifact.published"}),
-    "packs/{ref}/withdraw": frozenset({"artifact.withdrawn"}),
-    "policies": frozenset({"policies.activated"}),
-    "pins": frozenset({"packs.pinned"}),
-    "pins/withdraw": frozenset({"packs.withdrawn"}),
-    "facts": frozenset({"graph.written"}),
-    "facts/replace": frozenset({"graph.written", "graph.withdrawn"}),
-    "facts/retract": frozenset({"graph.written", "graph.withdrawn"}),
-    "facts/load": frozenset({"graph.written", "graph.withdrawn"}),
-    "memories/{proposal}/review": frozenset({"memory.reviewed"}),
-    "runs/{run}/slot": frozenset({"slot.answered"}),
-}
-"""The routes of the API on which an act is done, each with the kinds that it can ask to have signed."""
+MAX_SAME_EDGES: Final = 16
+"""How often the same edge can have been written and withdrawn before."""
 
 
-def act_disagreement(act: Mapping[str, Any], route: str, sent: Sent) -> str | None:
-    """Return why an act is not what its signer sent to a route of `ACT_ROUTES`, or None."""
-    kind, arguments = act.get("kind"), act.get("arguments")
-    if kind not in ACT_ROUTES[route] or not isinstance(arguments, Mapping):
-        return "it is of another kind than was asked for"
-    if "expected" in sent and not same_json(act.get("expected"), sent["expected"]):
-        return "it is on another version"
+def acts_disagreement(
+    acts: Acts, route: str, sent: Sent, tenant_id: str | None = None, actor: str | None = None
+) -> str | None:
+    """Return why these are not the statements of what their signer sent to a route of `ACT_ROUTES`, or None.
+
+    `tenant_id` and `actor` None: as the server says. No statement at all agrees: then nothing is signed.
+    """
+    if not acts:
+        return None
     try:
-        wanted = _WANTED[kind](sent, arguments)
-    except (KeyError, TypeError, AttributeError, ValueError, InvalidInput):
-        return "it does not follow from what was sent"
-    for name in sorted({*wanted, *arguments}):
-        if name not in wanted or name not in arguments or not same_json(wanted[name], arguments[name]):
-            return f"it has another `{name[:80]}` than what was sent"
+        whose = {
+            "tenant_id": tenant_id or acts[0]["tenant_id"],
+            "actor": actor or acts[0]["by" if route == SETTLEMENT else "actor"],
+        }
+        wanted = ACT_ROUTES[route]({**sent, **whose}, acts)
+    except KeyError as missing:
+        return f"{str(missing)[:80]} was neither sent nor held"
+    except (TypeError, AttributeError, ValueError, IndexError, InvalidInput):
+        return "it does not follow from what was sent and held"
+    if len(acts) != len(wanted):
+        return f"it has {len(acts)} statements and not {len(wanted)}"
+    differing = (_difference(act, one, "statement") for act, one in zip(acts, wanted, strict=True))
+    name = next((name for name in differing if name), None)
+    return f"it has another `{name[:80]}`" if name else None
+
+
+def _difference(told: Any, wanted: Any, name: str) -> str | None:
+    """The name of the first member that differs, or None."""
+    if not isinstance(told, Mapping) or not isinstance(wanted, Mapping):
+        return None if same_json(told, wanted) else name
+    for member in sorted({*told, *wanted}):
+        if member not in told or member not in wanted:
+            return str(member)
+        if found := _difference(told[member], wanted[member], str(member)):
+            return found
     return None
 
 
-def _told(arguments: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """What the server alone knows, as it says it."""
-    return {name: arguments[name] for name in names if name in arguments}
+def _act(sent: Sent, kind: str, arguments: Mapping[str, Any], expected: int) -> dict[str, Any]:
+    whose = {"tenant_id": sent["tenant_id"], "actor": sent["actor"]}
+    return {**whose, "kind": kind, "arguments": arguments, "expected": expected}
 
 
-def _published(sent: Sent, told: Mapping[str, Any]) -> dict[str, Any]:
-    payload = loads(_decoded(sent["envelope"]["payload"]))
-    return {**_told(told, "ref", "kind"), "digest": content_address(payload)}
+def _published(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
+    envelope = sent["envelope"]
+    payload = loads(base64.b64decode(envelope["payload"], validate=True))
+    kind = envelope["payloadType"].removeprefix("application/vnd.contextos.").removesuffix("+json").replace("-", "_")
+    meta = payload.get("pack_meta") or payload.get("bundle") or payload
+    [name] = [meta[one] for one in ("pack_id", "bundle_id", "catalog_id") if one in meta]
+    ref = f"{name}@{meta['pack_version'] if 'pack_version' in meta else payload['version']}"
+    return [_act(sent, "artifact.published", {"ref": ref, "kind": kind, "digest": content_address(payload)}, 0)]
 
 
-def _withdrawn(sent: Sent, told: Mapping[str, Any]) -> dict[str, Any]:
-    return {"ref": sent["ref"], "reason": sent.get("reason", ""), **_told(told, "active_digest")}
+def _on_active_set(
+    sent: Sent, kind: str, arguments: dict[str, Any], change: Callable[[Sent], Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """An act on the set that `GET /v1/pins` and `GET /v1/policies` list, which states the whole set that it leaves."""
+    pins, policies, expected = sent["active"]["pins"], sent["active"]["policies"], sent["expected"]
+    if any(one["version"] != expected or one["cursor"] is not None for one in (pins, policies)):
+        raise ValueError("they list another version, or not all of it")
+    active = {"policies": [[one["level"], one["ref"]] for one in policies["items"]], "packs": pins["items"]}
+    active |= {"tenant_id": sent["tenant_id"], "version": expected + 1, "withdrawn": pins["withdrawn"]}
+    left = content_address({**active, **change(active)})
+    return [_act(sent, kind, {**arguments, "active_digest": left}, expected)]
 
 
-def _activated(sent: Sent, told: Mapping[str, Any]) -> dict[str, Any]:
+def _withdrawn(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
+    ref = sent["ref"]
+
+    def change(active: Sent) -> dict[str, Any]:
+        packs = [pin for pin in active["packs"] if ref not in pin["refs"]]
+        return {"packs": packs, "withdrawn": sorted({*active["withdrawn"], ref})}
+
+    return _on_active_set(sent, "artifact.withdrawn", {"ref": ref, "reason": sent.get("reason", "")}, change)
+
+
+def _activated(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
     listed = sorted(([one["level"], one["ref"]] for one in sent["policies"]), key=lambda one: one[0] != "platform")
-    return {"policies": listed, **_told(told, "active_digest")}
+    return _on_active_set(sent, "policies.activated", {"policies": listed}, lambda _active: {"policies": listed})
 
 
-def _pinned(sent: Sent, told: Mapping[str, Any]) -> dict[str, Any]:
-    environment = sent["environment"] if sent.get("environment") is not None else told["environment"]
-    lists = {name: sorted(set(sent[name])) for name in ("refs", "intents")}
-    return {**lists, "environment": environment, **_told(told, "active_digest")}
+def _pinned(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
+    pin = _pin(sent)
+    return _on_active_set(sent, "packs.pinned", pin, lambda active: {"packs": [*_without(active, pin), pin]})
 
 
-def _written(sent: Sent, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Each edge under its id has the digest of one that was sent. What the graph has already is not signed again."""
-    edges = sent["edges"] if "edges" in sent else [_edge(sent)] if "value" in sent else []
-    known = {}
-    for edge_id, stated in told["edges"].items():
-        named = ({**edge, "edge_id": edge_id} for edge in edges if edge.get("edge_id", edge_id) == edge_id)
-        known[edge_id] = stated if stated in map(edge_digest, named) else "not sent"
-    return {"edges": known, **_told(told, "commit")}
+def _unpinned(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
+    pin = _pin(sent)
+    return _on_active_set(sent, "packs.withdrawn", pin, lambda active: {"packs": _without(active, pin)})
+
+
+def _pin(sent: Sent) -> dict[str, Any]:
+    return {**{name: sorted(set(sent[name])) for name in ("refs", "intents")}, "environment": sent["environment"]}
+
+
+def _without(active: Sent, gone: Sent) -> list[dict[str, Any]]:
+    """The pins without what `gone` allows."""
+    left = []
+    for pin in active["packs"]:
+        same = set(pin["refs"]) == set(gone["refs"]) and pin["environment"] == gone["environment"]
+        intents = [one for one in pin["intents"] if not (same and one in gone["intents"])]
+        left += [{**pin, "intents": intents}] if intents else []
+    return left
+
+
+def _fact_written(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
+    return _graph(sent, acts, [_edge(sent)], {})
+
+
+def _fact_replaced(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
+    return _graph(sent, acts, [_edge(sent)], _shown(sent))
+
+
+def _fact_retracted(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
+    return _graph(sent, acts, [], _shown(sent))
+
+
+def _loaded(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
+    ended = {one["retracts"]: one["evidence_ref"] for one in sent["edges"] if "retracts" in one}
+    return _graph(sent, acts, [one for one in sent["edges"] if "src" in one], ended, kept=True)
 
 
 def _edge(fact: Sent) -> dict[str, Any]:
@@ -95,55 +162,148 @@ def _edge(fact: Sent) -> dict[str, Any]:
     return {**subject, **{name: fact[given] for name, given in names.items()}, **kept}
 
 
-def _ended(sent: Sent, told: Mapping[str, Any]) -> dict[str, Any]:
-    """The fact that ends is one that the signer was shown, under what they named."""
-    if "edges" in sent:
-        [ref] = [one["evidence_ref"] for one in sent["edges"] if one.get("retracts") == told["edge_id"]]
-        return {**_told(told, "edge_id", "commit", "fact_digest"), "evidence_ref": ref}
-    [one] = [one for one in sent["facts"] if one["fact_id"] == told["edge_id"]]
+def _shown(sent: Sent) -> dict[str, str]:
+    """The facts that end, each with the evidence: all that were shown of this subject and predicate."""
     about = (sent["subject"], sent["predicate"])
-    digest = fact_digest(*about, one["value"]) if (one["subject"], one["predicate"]) == about else "of another subject"
-    return {**_told(told, "edge_id", "commit"), "fact_digest": digest, "evidence_ref": sent["source"]}
+    return {one["fact_id"]: sent["source"] for one in sent["facts"] if (one["subject"], one["predicate"]) == about}
 
 
-def _reviewed(sent: Sent, told: Mapping[str, Any]) -> dict[str, Any]:
+def _graph(
+    sent: Sent, acts: Acts, edges: Sequence[Sent], ended: Mapping[str, str], *, kept: bool = False
+) -> list[dict[str, Any]]:
+    """One commit after the snapshot that was shown: each edge is written once, and each fact in `ended` ends once.
+
+    `kept`: an edge that was shown as a fact, and does not end, is not written again.
+    """
+    before = int(str(sent["snapshot"]).removeprefix("kg_"))
+    facts, left = {one["fact_id"]: one for one in sent.get("facts", ())}, dict(ended)
+    by_id: dict[str, dict[str, Any]] = {}
+    for edge in map(_kept, edges):
+        for edge_id in _edge_ids(edge):
+            by_id.setdefault(edge_id, edge)
+    wanted: list[dict[str, Any]] = []
+    written: list[dict[str, Any]] = []
+    for act in acts:
+        told = act["arguments"]
+        arguments: dict[str, Any] = {"commit": before + 1}
+        if act["kind"] == "graph.written":
+            written += [by_id[edge_id] for edge_id in told["edges"]] or [{}]
+            if sent.get("nodes"):
+                arguments["nodes"] = content_address(sent["nodes"])
+            arguments["edges"] = {one: edge_digest({**by_id[one], "edge_id": one}) for one in told["edges"]}
+            wanted.append(_act(sent, "graph.written", arguments, before))
+        else:
+            fact, ref = facts[told["edge_id"]], left.pop(told["edge_id"])
+            digest = fact_digest(fact["subject"], fact["predicate"], fact["value"])
+            arguments |= {"edge_id": fact["fact_id"], "evidence_ref": ref, "fact_digest": digest}
+            wanted.append(_act(sent, "graph.withdrawn", arguments, before))
+    said = [canonical(one) for one in written]
+    shown = {canonical(by_id[one]) for one in by_id.keys() & facts.keys() - ended.keys()} if kept else set()
+    needed = {canonical(one) for one in by_id.values()} - shown
+    # A commit that writes no edge says so, once.
+    if left or not said or len({*said}) < len(said) or (len(said) > 1 and b"{}" in said) or not needed.issubset(said):
+        raise ValueError("a statement or an edge is missing, or stands twice")
+    return wanted
+
+
+def _kept(edge: Sent) -> dict[str, Any]:
+    """An edge as the graph keeps it."""
+    observed = edge["observed_at"]
+    return {**edge, "observed_at": utc_time(observed) if isinstance(observed, str) else observed}
+
+
+def _edge_ids(edge: dict[str, Any]) -> Sequence[str]:
+    """The ids that an edge can get: its own, or one for each time that it was written and withdrawn before."""
+    if "edge_id" in edge:
+        return (edge["edge_id"],)
+    body = canonical(edge)
+    return [derived_edge_id(body, ordinal) for ordinal in range(MAX_SAME_EDGES)]
+
+
+def _reviewed(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
     proposal = sent["proposal"]
     candidate = proposal["candidate"]
-    stated = {"reason": sent.get("reason", ""), "integrity": sent.get("integrity", "untrusted")}
-    digest = fact_digest(candidate["entity_ceid"], candidate["predicate"], candidate["value"])
-    return {
-        **_told(told, "reviewer", "supersedes") | stated,
+    arguments = {
         "proposal_id": proposal["proposal_id"],
         "verdict": sent["verdict"],
+        "reviewer": sent["actor"],
+        "reason": sent.get("reason", ""),
         "at_us": sent["at_us"],
-        "fact_digest": digest,
+        "integrity": sent.get("integrity", "untrusted"),
+        "fact_digest": fact_digest(candidate["entity_ceid"], candidate["predicate"], candidate["value"]),
         "proposal_digest": content_address(dict(proposal)),
+        "supersedes": sent.get("supersedes"),
     }
+    return [_act(sent, "memory.reviewed", arguments, 1)]
 
 
-def _answered(sent: Sent, told: Mapping[str, Any]) -> dict[str, Any]:
-    answer, said = sent["answer"], told["selection"]
+def _answered(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
+    answer, offer = sent["answer"], sent["offer"]
+    origin, slot = offer["origin"], offer["slot"]
+    if (origin["parent_run_id"], origin["principal_id"], slot["slotId"]) != (
+        sent["run"],
+        sent["actor"],
+        answer["slotId"],
+    ):
+        raise ValueError("the offer is of another run, to somebody else or for another slot")
     ids = ("artifactId", "representationRevisionId", "semanticAssertionId")
-    chosen = sorted([one[name] for name in ids] for one in answer["selectedRefs"])
-    refs = said["refs"] if sorted([one[name] for name in ids] for one in said["refs"]) == chosen else "not chosen"
-    stated = {"slot_id": answer["slotId"], "resolution_mode": answer["resolutionMode"], "selected_at_us": sent["at_us"]}
-    # Its other members are the runtime's: the id of the selection and of the run, and how the slot takes artifacts.
-    mine = _told(said, "selection_id", "origin", "selection_mode", "selected_by")
-    return {"run_id": sent["run"], "selection": {**mine, **stated, "refs": refs}}
+    chosen = [[one[name] for name in ids] for one in answer["selectedRefs"]]
+    refs = [one for one in offer["offer"]["refs"] if [one[name] for name in ids] in chosen]
+    selection = {
+        "selection_id": selection_id(slot["slotId"], parse(SelectionOrigin, dict(origin))),
+        "origin": origin,
+        "slot_id": slot["slotId"],
+        "resolution_mode": answer["resolutionMode"],
+        "selection_mode": slot["selectionMode"],
+        "selected_by": "user",
+        "refs": refs,
+        "selected_at_us": sent["at_us"],
+    }
+    if len(refs) != len(chosen):
+        raise ValueError("something is chosen that was not offered")
+    return [_act(sent, "slot.answered", {"run_id": sent["run"], "selection": selection}, acts[0]["expected"])]
 
 
-def _decoded(payload: str) -> bytes:
-    return base64.b64decode(payload, validate=True)
+def _cancelled(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
+    arguments = {"run": sent["run"], "request_id": sent["request_id"], "reason": sent.get("reason", "")}
+    return [_act(sent, "run.cancelled", arguments, acts[0]["expected"])]
 
 
-_WANTED: Final[Mapping[str, Callable[[Sent, Mapping[str, Any]], dict[str, Any]]]] = {
-    "artifact.published": _published,
-    "artifact.withdrawn": _withdrawn,
-    "policies.activated": _activated,
-    "packs.pinned": _pinned,
-    "packs.withdrawn": _pinned,
-    "graph.written": _written,
-    "graph.withdrawn": _ended,
-    "memory.reviewed": _reviewed,
-    "slot.answered": _answered,
+def _reasked(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
+    arguments = {"run": sent["run"], "binding_digest": sent["binding_digest"], "reason": sent.get("reason", "")}
+    return [_act(sent, "approval.reasked", arguments, acts[0]["expected"])]
+
+
+def _retried(sent: Sent, acts: Acts) -> list[dict[str, Any]]:
+    arguments = {"run": sent["run"], "failures": sent["failures"]}
+    return [_act(sent, "run.retried", arguments, acts[0]["expected"])]
+
+
+def _settled(sent: Sent, _acts: Acts) -> list[dict[str, Any]]:
+    call = parse(ToolCallEnvelope, dict(sent["call"]))
+    if call.run_id != sent["run"]:
+        raise ValueError("the call is of another run")
+    said = {name: sent[name] for name in ("happened", "evidence_ref", "output", "mutations") if name in sent}
+    return [settlement_statement(sent["tenant_id"], call, parse(Settled, {**said, "by": sent["actor"]}))]
+
+
+SETTLEMENT: Final = "runs/{run}/settlement"
+
+ACT_ROUTES: Final[Mapping[str, Callable[[Sent, Acts], list[dict[str, Any]]]]] = {
+    "packs": _published,
+    "packs/{ref}/withdraw": _withdrawn,
+    "policies": _activated,
+    "pins": _pinned,
+    "pins/withdraw": _unpinned,
+    "facts": _fact_written,
+    "facts/replace": _fact_replaced,
+    "facts/retract": _fact_retracted,
+    "facts/load": _loaded,
+    "memories/{proposal}/review": _reviewed,
+    "runs/{run}/slot": _answered,
+    "runs/{run}/cancel": _cancelled,
+    "runs/{run}/reask": _reasked,
+    "runs/{run}/retry": _retried,
+    SETTLEMENT: _settled,
 }
+"""The routes of the API on which an act is done, each with what makes the statements that it can ask to have signed."""

@@ -10,8 +10,8 @@ from contextos.contracts.encoding.display_escape import an, displayed, displayed
 from contextos.contracts.statements.questions import shown_text
 
 QUESTION_LABELS: Final = frozenset(
-    {"call", "evidence", "source", "untrusted", "unknown", "secret", "asked", "by", "until", "not", "bound", "binding"}
-    | {"answer", "reason", "happened", "output", "changed", "signed"}
+    {"call", "evidence", "source", "untrusted", "unknown", "secret", "speaks", "asked", "by", "until", "not", "bound"}
+    | {"binding", "answer", "reason", "happened", "output", "changed", "signed"}
 )
 """The first words of the lines of a question, an answer and a settlement. An argument of such a name is in quotes."""
 
@@ -51,6 +51,10 @@ def question_text(shown: Mapping[str, Any], binding_digest: str) -> list[str]:
         )
     lines += [
         question_line("secret", f"{displayed(name)} is not shown; {_where(found)}") for name, found in secrets.items()
+    ]
+    lines += [
+        question_line("speaks", f"{displayed(one)} has words to an agent, where data was declared")
+        for one in shown.get("instructions", ())
     ]
     lines.append(question_line("asked by", ", ".join(map(displayed, shown["requester"]))))
     lines.append(question_line("until", shown["until"]))

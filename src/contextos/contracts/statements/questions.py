@@ -48,9 +48,9 @@ def shown_text(binding: Mapping[str, Any], args: Mapping[str, Any], evidence: An
 
     `evidence` lists {`name`, `subject`, `value`, `ref`, `digest`}. `untrusted` of the binding names the arguments that
     nothing trusted has, and `secrets` those that are secret, each with where it was found, or `planner` if nowhere;
-    without one nothing is shown.
+    `instructions` names content that speaks to an agent. Without one nothing is shown.
     """
-    marked = {name: escape_all(binding[name]) for name in ("untrusted", "secrets") if binding[name]}
+    marked = {name: escape_all(binding[name]) for name in ("untrusted", "secrets", "instructions") if binding[name]}
     return {
         "capability": binding["capability_id"],
         "mode": binding["mode"],

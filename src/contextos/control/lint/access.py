@@ -29,6 +29,19 @@ def lint_access(
         yield from _roles(merged, held)
 
 
+def lint_integrity(merged: MergedArtifacts, definitions: Mapping[str, AdapterDefinition]) -> Iterator[Problem]:
+    """Yield each read that does not say whether its answers are trusted; they count as untrusted."""
+    edges = binding_targets(merged, definitions, complete=True)
+    for place, entry in enumerate(merged.pack.tooling_layer.adapter_registry):
+        for index, short in enumerate(entry.capabilities):
+            declared = edges.capability(f"{entry.adapter_id}.{short}")
+            if declared is not None and declared.kind == "read" and declared.output_integrity is None:
+                at: PointerPath = ("tooling_layer", "adapter_registry", place, "capabilities", index)
+                detail = f"`{entry.adapter_id}.{short}` does not say whether anybody could have written its answers"
+                remedy = 'state `integrity="untrusted"` or `"trusted"` (`output_integrity` in a definition)'
+                yield Problem(pointer(at), "no_integrity", detail, remedy)
+
+
 def _unpermitted(merged: MergedArtifacts) -> Iterator[Problem]:
     """A capability that no permission allows is in the registry for nobody."""
     layer = merged.pack.tooling_layer

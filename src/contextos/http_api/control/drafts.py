@@ -25,7 +25,9 @@ from contextos.http_api.control.packs import PACK_READERS
 from contextos.http_api.documents import ProblemPart
 from contextos.http_api.routes.runs import named_request
 from contextos.http_api.tracing import trace_of
+from contextos.operations.acts.unmatched_rules import policies_in_force
 from contextos.operations.preview import preview
+from contextos.packs.deployed import Deployed
 from contextos.trust.identity.callers import Caller
 
 draft_routes: Final = APIRouter(tags=["packs"])
@@ -124,6 +126,7 @@ async def post_lint(
     """Check a pack, a catalog or a policy before it is signed."""
     require_role(roles, *PACK_READERS)
     held = await app.deployment.ports.directory.held_roles(caller.tenant_id)
+    policies = await policies_in_force(app.deployment.catalog(caller.tenant_id))
     answer = await children.do(
         "lint",
         caller.tenant_id,
@@ -133,6 +136,8 @@ async def post_lint(
         definitions=tool_definitions(app, caller),
         roles=held.to_json(),
         egress=app.deployment.config.egress.get(caller.tenant_id, ()),
+        deployed=Deployed.by(app.deployment).to_json(),
+        policies=[one.to_json() for one in policies.values()],
     )
     return LintReport(problems=[ProblemPart(**one) for one in answer["problems"]], more=answer["more"])
 

@@ -54,9 +54,10 @@ class FactDocument(Model):
 
 
 class FactPage(Model):
-    """A page of facts, by id. `cursor` asks for the next page; null after the last."""
+    """A page of facts, by id, as they are in `snapshot`. `cursor` asks for the next page; null after the last."""
 
     items: list[FactDocument]
+    snapshot: str
     cursor: str | None
 
 
@@ -131,10 +132,12 @@ async def get_facts(
     """List the facts of a subject that hold, or held in a snapshot."""
     require_role(roles, *FACT_READERS)
     of = (caller.tenant_id, "facts", subject, predicate, snapshot)
+    at = snapshot or commit_key(await app.deployment.graph(caller.tenant_id).head())
     page = await app.facts.list(
-        caller.tenant_id, subject, predicate, snapshot=snapshot, limit=limit, cursor=opened_cursor(of, cursor)
+        caller.tenant_id, subject, predicate, snapshot=at, limit=limit, cursor=opened_cursor(of, cursor)
     )
-    return FactPage(items=[FactDocument.of_fact(one) for one in page.items], cursor=sealed_cursor(of, page.cursor))
+    items = [FactDocument.of_fact(one) for one in page.items]
+    return FactPage(items=items, snapshot=at, cursor=sealed_cursor(of, page.cursor))
 
 
 @fact_routes.post("/facts/statement", openapi_extra=body_of(FactDraft))
@@ -148,7 +151,7 @@ async def post_fact_statement(app: AppHere, caller: CallerHere, roles: RolesHere
 async def post_fact(app: AppHere, caller: CallerHere, roles: RolesHere, sent: SignedFactBody) -> FactDocument:
     """Write a fact that nothing contradicts yet. The same fact again changes nothing."""
     require_role(roles, KNOWLEDGE_WRITER_ROLE)
-    return FactDocument.of_fact(await _set(app, caller.tenant_id, sent, signing_actor(caller, sent)))
+    return FactDocument.of_fact(await _set(app, caller.tenant_id, sent, signing_actor(app, caller, sent)))
 
 
 @fact_routes.post("/facts/replace/statement", openapi_extra=body_of(FactDraft))
@@ -162,7 +165,7 @@ async def post_replacement_statement(app: AppHere, caller: CallerHere, roles: Ro
 async def post_replacement(app: AppHere, caller: CallerHere, roles: RolesHere, sent: SignedFactBody) -> FactDocument:
     """End the facts that hold, and begin this one in the same commit. Approvals that rest on the old ones are void."""
     require_role(roles, KNOWLEDGE_WRITER_ROLE)
-    return FactDocument.of_fact(await _replace(app, caller.tenant_id, sent, signing_actor(caller, sent)))
+    return FactDocument.of_fact(await _replace(app, caller.tenant_id, sent, signing_actor(app, caller, sent)))
 
 
 @fact_routes.post("/facts/retract/statement", openapi_extra=body_of(Retraction))
@@ -180,7 +183,7 @@ async def post_retraction(
 ) -> RetractedDocument:
     """End every fact of a subject under a predicate."""
     require_role(roles, KNOWLEDGE_WRITER_ROLE)
-    await _retract(app, caller.tenant_id, sent, signing_actor(caller, sent))
+    await _retract(app, caller.tenant_id, sent, signing_actor(app, caller, sent))
     return RetractedDocument(subject=sent.subject, predicate=sent.predicate)
 
 
@@ -195,7 +198,7 @@ async def post_load_statement(app: AppHere, caller: CallerHere, roles: RolesHere
 async def post_load(app: AppHere, caller: CallerHere, roles: RolesHere, sent: SignedGraphBody) -> SnapshotDocument:
     """Write nodes and edges in one commit."""
     require_role(roles, KNOWLEDGE_WRITER_ROLE)
-    commit = await _load(app, caller.tenant_id, sent, signing_actor(caller, sent))
+    commit = await _load(app, caller.tenant_id, sent, signing_actor(app, caller, sent))
     return SnapshotDocument(snapshot=commit_key(commit))
 
 

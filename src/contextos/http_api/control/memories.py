@@ -89,7 +89,7 @@ async def post_review(
 ) -> MemoryReview:
     """Promote a memory, so that runs recall it, or reject it. The requester, the agent and its owner may not."""
     require_role(roles, MEMORY_REVIEWER_ROLE)
-    return await _review(app, caller.tenant_id, proposal, sent, signing_actor(caller, sent))
+    return await _review(app, caller.tenant_id, proposal, sent, signing_actor(app, caller, sent))
 
 
 async def _review(app: App, tenant_id: str, proposal: str, sent: ReviewDraft, by: Actor) -> MemoryReview:

@@ -6,6 +6,7 @@ active set, which names the `version` that its actor saw.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Final, Self
 
 from fastapi import APIRouter, Header, Path, Response
@@ -18,7 +19,7 @@ from contextos.errors import SignatureInvalid
 from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.documents import ActDocument
+from contextos.http_api.documents import ActDocument, ProblemPart
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.shared.pages import Limit, LongCursor, is_unchanged, unchanged
 from contextos.http_api.shared.signing import Signed, act_document, signing_actor
@@ -92,10 +93,21 @@ class SignedWithdrawal(Withdrawal, Signed):
     """A withdrawal, with the actor's proof."""
 
 
+class UnmatchedInForce(ProblemPart):
+    """What is in force in the policy or pack `ref` and cannot match now or can be passed by, with its place and the
+    reason.
+    """
+
+    ref: str
+
+
 class ActiveVersion(Model):
-    """The version of the active set after an act on it."""
+    """The version of the active set after an act on it. `unmatched` is all that cannot match now of what is in force,
+    and each pack beside which a request can choose an earlier version, or one that only observes.
+    """
 
     version: int
+    unmatched: list[UnmatchedInForce]
 
 
 PublicationBody = Annotated[Publication, json_of(Publication)]
@@ -161,7 +173,7 @@ async def post_publication(
     The same content again changes nothing.
     """
     require_role(roles, PUBLISHER_ROLE)
-    ref, new = await _publish(app, caller.tenant_id, sent, signing_actor(caller, sent))
+    ref, new = await _publish(app, caller.tenant_id, sent, signing_actor(app, caller, sent))
     if not new:
         response.status_code = 200
     return PublishedDocument(ref=ref)
@@ -182,8 +194,19 @@ async def post_withdrawal(
 ) -> ActiveVersion:
     """Withdraw a published artifact: no new run uses it, and what waits for an approval under it is void."""
     require_role(roles, POLICY_ADMIN_ROLE)
-    await _withdraw(app, caller.tenant_id, ref, sent, signing_actor(caller, sent))
-    return ActiveVersion(version=sent.expected + 1)
+    await _withdraw(app, caller.tenant_id, ref, sent, signing_actor(app, caller, sent))
+    return await active_version(app, caller.tenant_id, sent.expected + 1)
+
+
+async def active_version(app: App, tenant_id: str, version: int) -> ActiveVersion:
+    """Return the answer to an act on the active set, which has this version now."""
+    return ActiveVersion(version=version, unmatched=await unmatched_in(app, tenant_id))
+
+
+async def unmatched_in(app: App, tenant_id: str) -> list[UnmatchedInForce]:
+    """Return what the command line says of the policies and packs in force, too."""
+    found = await app.configuration.of_tenant(tenant_id)
+    return [UnmatchedInForce(ref=ref, **asdict(one)) for ref, one in found]
 
 
 async def _publish(app: App, tenant_id: str, sent: Publication, by: Actor) -> tuple[str, bool]:

@@ -13,12 +13,12 @@ from contextos.contracts.model import Count, Model, Name, NonEmpty
 from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.control.packs import PACK_READERS, ActiveVersion
+from contextos.http_api.control.packs import PACK_READERS, ActiveVersion, active_version
 from contextos.http_api.documents import ActDocument
 from contextos.http_api.shared.pages import Cursor, Limit, page_of
 from contextos.http_api.shared.signing import Signed, act_document, signing_actor
 from contextos.operations.acts.act import Actor
-from contextos.operations.acts.governance import pin_packs, withdraw_pin
+from contextos.operations.acts.governance import withdraw_pin
 from contextos.trust.approvals.acts import POLICY_ADMIN_ROLE
 
 pin_routes: Final = APIRouter(tags=["packs"])
@@ -74,8 +74,8 @@ async def post_pin_statement(app: AppHere, caller: CallerHere, roles: RolesHere,
 async def post_pin(app: AppHere, caller: CallerHere, roles: RolesHere, sent: SignedPinBody) -> ActiveVersion:
     """Allow requests that name exactly these refs, for these intents."""
     require_role(roles, POLICY_ADMIN_ROLE)
-    await _pin(app, caller.tenant_id, sent, signing_actor(caller, sent))
-    return ActiveVersion(version=sent.expected + 1)
+    await _pin(app, caller.tenant_id, sent, signing_actor(app, caller, sent))
+    return await active_version(app, caller.tenant_id, sent.expected + 1)
 
 
 @pin_routes.post("/pins/withdraw/statement", openapi_extra=body_of(PinDraft))
@@ -89,12 +89,12 @@ async def post_unpin_statement(app: AppHere, caller: CallerHere, roles: RolesHer
 async def post_unpin(app: AppHere, caller: CallerHere, roles: RolesHere, sent: SignedPinBody) -> ActiveVersion:
     """End a pin. Approvals that wait under a pack without any pin become void."""
     require_role(roles, POLICY_ADMIN_ROLE)
-    await _unpin(app, caller.tenant_id, sent, signing_actor(caller, sent))
-    return ActiveVersion(version=sent.expected + 1)
+    await _unpin(app, caller.tenant_id, sent, signing_actor(app, caller, sent))
+    return await active_version(app, caller.tenant_id, sent.expected + 1)
 
 
 async def _pin(app: App, tenant_id: str, sent: PinDraft, by: Actor) -> None:
-    await pin_packs(app.deployment, tenant_id, _pin_of(app, sent), expected=sent.expected, by=by)
+    await app.configuration.pin(tenant_id, _pin_of(app, sent), expected=sent.expected, by=by)
 
 
 async def _unpin(app: App, tenant_id: str, sent: PinDraft, by: Actor) -> None:

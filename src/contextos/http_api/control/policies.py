@@ -14,12 +14,11 @@ from contextos.errors import InvalidArtifact, Problem
 from contextos.http_api.access import RolesHere, require_role
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
-from contextos.http_api.control.packs import PACK_READERS, ActiveVersion
+from contextos.http_api.control.packs import PACK_READERS, ActiveVersion, UnmatchedInForce, active_version, unmatched_in
 from contextos.http_api.documents import ActDocument
 from contextos.http_api.shared.pages import Limit, LongCursor, page_of
 from contextos.http_api.shared.signing import Signed, act_document, signing_actor
 from contextos.operations.acts.act import Actor
-from contextos.operations.acts.governance import activate_policies
 from contextos.trust.approvals.acts import POLICY_ADMIN_ROLE
 
 policy_routes: Final = APIRouter(tags=["policies"])
@@ -33,10 +32,13 @@ class PolicyInForce(Model):
 
 
 class PolicyPage(Model):
-    """A page of the policies in force, the strongest level first. `version` is that of the active set."""
+    """A page of the policies in force, the strongest level first. `version` is that of the active set. `unmatched` is
+    all that cannot match now of these policies and of the pinned packs.
+    """
 
     version: int
     items: list[PolicyInForce]
+    unmatched: list[UnmatchedInForce]
     cursor: str | None
 
 
@@ -95,7 +97,8 @@ async def get_policies(
     active = await app.artifacts.active(caller.tenant_id)
     items, following = page_of(active.policies, (caller.tenant_id, "policies", active.version), limit, cursor)
     listed = [PolicyInForce(level=level, ref=ref) for level, ref in items]
-    return PolicyPage(version=active.version, items=listed, cursor=following)
+    unmatched = await unmatched_in(app, caller.tenant_id)
+    return PolicyPage(version=active.version, items=listed, unmatched=unmatched, cursor=following)
 
 
 @policy_routes.get("/policies/facts")
@@ -123,8 +126,8 @@ async def post_policies(
 ) -> ActiveVersion:
     """Put exactly these policies in force. They bind every decision from then on, also of runs that wait."""
     require_role(roles, POLICY_ADMIN_ROLE)
-    await _activate(app, caller.tenant_id, sent, signing_actor(caller, sent))
-    return ActiveVersion(version=(await app.artifacts.active(caller.tenant_id)).version)
+    await _activate(app, caller.tenant_id, sent, signing_actor(app, caller, sent))
+    return await active_version(app, caller.tenant_id, (await app.artifacts.active(caller.tenant_id)).version)
 
 
 async def _activate(app: App, tenant_id: str, sent: PolicyList, by: Actor) -> None:
@@ -135,4 +138,4 @@ async def _activate(app: App, tenant_id: str, sent: PolicyList, by: Actor) -> No
         detail = "the settings of this deployment name its policies, and these are others"
         remedy = "change the settings, and use `contextos policies`"
         raise InvalidArtifact(Problem("/policies", "policies_differ", detail, remedy))
-    await activate_policies(app.deployment, tenant_id, wanted, expected=sent.expected, by=by)
+    await app.configuration.activate(tenant_id, wanted, expected=sent.expected, by=by)

@@ -15,7 +15,14 @@ from contextos.audit.verify import verify_audited_run
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.artifacts import PARTY
 from contextos.contracts.envelopes.pack import ContextPack, DecisionLayer, IntentCatalog
-from contextos.contracts.envelopes.slots import AgentContextSlot, PickRefused, Selected, SelectionAct, SlotResolution
+from contextos.contracts.envelopes.slots import (
+    AgentContextSlot,
+    PickRefused,
+    Selected,
+    SelectionAct,
+    SelectionOrigin,
+    SlotResolution,
+)
 from contextos.contracts.model import Model, Name, OpenObject
 from contextos.errors import InvalidInput, Problem
 from contextos.http_api.access import RolesHere, RunName, readable_run, require_role
@@ -64,10 +71,13 @@ class SlotQuery(Model):
 
 
 class SlotOffer(Model):
-    """What a run asks its user to select, and the artifacts that this user can select now."""
+    """What a run asks its user to select, what the selection belongs to (`origin`), and the artifacts that this user
+    can select now.
+    """
 
     run_id: str
     slot: AgentContextSlot
+    origin: SelectionOrigin
     offer: SlotResolution
 
 
@@ -151,7 +161,7 @@ async def get_slot_offer(app: AppHere, caller: CallerHere, roles: RolesHere, nam
     """Read what a run asks the caller to select, and what they can select now."""
     run = await readable_run(app, caller, roles, name)
     question, offer = await read_offer(app.deployment, run.tenant_id, run.run_id, by=caller.subject)
-    return SlotOffer(run_id=run.run_id, slot=question.slot, offer=offer)
+    return SlotOffer(run_id=run.run_id, slot=question.slot, origin=question.origin, offer=offer)
 
 
 @slot_routes.post("/runs/{run}/slot/statement", openapi_extra=body_of(SlotAnswer))
@@ -169,7 +179,7 @@ async def post_slot_answer(
 ) -> SelectionAct:
     """Record the selection of the run's user, and wake the run."""
     run = await readable_run(app, caller, roles, name)
-    done = await _answer(app, run.tenant_id, run.run_id, sent, signing_actor(caller, sent))
+    done = await _answer(app, run.tenant_id, run.run_id, sent, signing_actor(app, caller, sent))
     app.engine.submit(run.tenant_id, run.run_id)
     return done.act
 

@@ -20,14 +20,15 @@ from contextos.contracts.documents.catalog import MAX_DOCUMENT_BYTES
 from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import HeldRoles, Principals
-from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.artifacts import PACK_TYPE, GovernedArtifact, tenant_of
 from contextos.errors import InvalidArtifact, InvalidInput, MalformedJson, Problem
 from contextos.packs.building import expand_content
 from contextos.packs.checking import KnownHere, artifact_problems, read_unsigned
-from contextos.packs.drafting import draft_pack
+from contextos.packs.deployed import Deployed
 from contextos.packs.expansion import Expansion
+from contextos.packs.reading import draft_pack
 from contextos.telemetry.logs import error_fields
 from contextos.trust.seal import pae
 
@@ -83,7 +84,9 @@ def _lint(task: _Task) -> _Answer:
     tenant, here = task["tenant"], None
     if task["known"]:
         by_id = {one.adapter_id: one for one in definitions}
-        here = KnownHere(by_id, {tenant: HeldRoles.model_validate(task["roles"])}, {tenant: tuple(task["egress"])})
+        held, deployed = HeldRoles.model_validate(task["roles"]), Deployed.model_validate(task["deployed"])
+        policies = tuple(map(PolicyArtifact.model_validate, task["policies"]))
+        here = KnownHere(by_id, {tenant: held}, {tenant: tuple(task["egress"])}, {tenant: policies}, deployed)
     found = tuple(artifact_problems(artifact, others, here))
     return _problems(expansion.placed(found) if isinstance(expansion, Expansion) else found)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from contextos.app.browser_logins import MAX_CODE_CHARS, BrowserLogins
+from contextos.app.logins.browser_logins import MAX_CODE_CHARS, BrowserLogins
 from contextos.errors import InvalidInput, NotFound, SignatureInvalid
 from contextos.http_api.callers import CallerHere, SessionHere
 from contextos.http_api.cookies import LOGIN_COOKIE, LOGIN_S, SESSION_COOKIE, cookie_of, set_cookie

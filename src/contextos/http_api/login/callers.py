@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from fastapi import APIRouter
 
-from contextos.app.browser_logins import csrf_token_of
+from contextos.app.logins.browser_logins import csrf_token_of
 from contextos.contracts.model import Model
 from contextos.http_api.access import RolesHere
 from contextos.http_api.callers import CallerHere, SessionHere

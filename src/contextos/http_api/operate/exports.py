@@ -96,7 +96,7 @@ async def post_export(
     """Record the export of these runs, and return it."""
     require_role(roles, AUDITOR_ROLE)
     runs = await _named(app, caller.tenant_id, signed)
-    actor = Actor(caller.subject, signed_with(signed.token))
+    actor = Actor(caller.subject, signed_with(app.deployment, signed.token))
 
     async def job(_time: WorkTime) -> bytes:
         return await export_runs(app.deployment, caller.tenant_id, runs, by=actor)

@@ -54,7 +54,7 @@ async def post_retry(
     """Take a run off the list of dead letters. An engine drives it; if it fails again, it is put back."""
     run = await readable_run(app, caller, roles, name)
     require_role(roles, OPERATOR_ROLE)
-    actor = Actor(caller.subject, signed_with(signed.token))
+    actor = Actor(caller.subject, signed_with(app.deployment, signed.token))
     await _listed(retry_run(app.deployment, run.tenant_id, run.run_id, by=actor))
     app.engine.submit(run.tenant_id, run.run_id)
     return RequestOutcome.of_view(await app.deployment.view(run.tenant_id, run.run_id))

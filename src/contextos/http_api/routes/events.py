@@ -28,7 +28,7 @@ from contextos.http_api.access import RolesHere, RunName, held_roles, readable_r
 from contextos.http_api.callers import AppHere, CallerHere, sender_of
 from contextos.http_api.documents import EVENT_STREAM, RequestOutcome
 from contextos.http_api.problems import HttpProblem
-from contextos.http_api.rates import Places
+from contextos.http_api.rates import Places, client_address
 from contextos.queries.run_view import RunView
 from contextos.queries.stream.folding import BEFORE_ALL, StreamEvent
 from contextos.telemetry.logs import error_fields
@@ -73,6 +73,11 @@ class Reader:
             return False
 
     @property
+    def address(self) -> str:
+        """The address from which the stream is read."""
+        return client_address(self.request.client)
+
+    @property
     def places(self) -> Places:
         """The places for streams of this server."""
         places: Places = self.request.app.state.streams
@@ -104,7 +109,7 @@ async def get_events(
     opened = await app.runs.open_stream(run.tenant_id, run.run_id, after=last_event_id)
     if opened.is_over:
         return Response(status_code=204)
-    reader.places.check(run.tenant_id)
+    reader.places.check(run.tenant_id, reader.address)
     return StreamingResponse(_written(_live(reader, opened.follow())), 200, UNBUFFERED, EVENT_STREAM)
 
 
@@ -123,7 +128,7 @@ async def stream_request(reader: Reader, fields: dict[str, Any], invoked: Invoke
 
     A client that goes away ends its stream alone. As long as nothing was stored, raises as `Deployment.invoke`.
     """
-    reader.places.check(invoked.tenant_id)
+    reader.places.check(invoked.tenant_id, reader.address)
     app, driving = reader.app, reader.request.app.state.driven
     tenant_id, named = invoked.tenant_id, asyncio.Queue[str]()
     driven = asyncio.ensure_future(app.deployment.invoke(fields, named=named.put_nowait))
@@ -215,7 +220,7 @@ async def _live(
     following = asyncio.ensure_future(anext(events, None))
     async with aclosing(events):
         try:
-            with reader.places.place(reader.caller.tenant_id):
+            with reader.places.place(reader.caller.tenant_id, reader.address):
                 while loop.time() < over_at and not any(one.done() for one in stopped):
                     pause_s = max(0.0, min(KEEP_ALIVE_S, over_at - loop.time()))
                     await asyncio.wait({*stopped, following}, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)

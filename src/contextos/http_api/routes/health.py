@@ -1,4 +1,4 @@
-"""Whether the server lives, and whether it takes requests. Both need no token and say nothing else."""
+"""Whether the server lives, and whether it takes requests and lacks something. Neither needs a token."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from fastapi import APIRouter, Request
 
-from contextos.contracts.model import Model
+from contextos.contracts.model import Model, Seq
 from contextos.errors import Unavailable
 from contextos.http_api.callers import AppHere
 from contextos.http_api.problems import HttpProblem
@@ -19,9 +19,21 @@ MAX_READY_S: Final = 2
 
 
 class Health(Model):
-    """The server lives, or is ready."""
+    """The server lives."""
 
-    status: Literal["live", "ready"]
+    status: Literal["live"]
+
+
+class Readiness(Model):
+    """The server is ready. `warnings` is left out where there are none; `no_witness`: this is a service without a
+    witness, so a cut end of its journals is not found; `configuration`: something is configured and cannot be in force
+    now, which `contextos policies list` and `GET /v1/policies` list. `shared_credentials` are the adapters whose
+    credentials serve every tenant.
+    """
+
+    status: Literal["ready"]
+    warnings: Seq[Literal["no_witness", "configuration"]] = ()
+    shared_credentials: Seq[str] = ()
 
 
 @health_routes.get("/health")
@@ -30,15 +42,19 @@ async def get_health() -> Health:
     return Health(status="live")
 
 
-@health_routes.get("/ready")
-async def get_readiness(app: AppHere, request: Request) -> Health:
-    """Answer 200 while requests are taken: the store answers soon, and the server is not stopping."""
+@health_routes.get("/ready", response_model_exclude_defaults=True)
+async def get_readiness(app: AppHere, request: Request) -> Readiness:
+    """Answer 200 while requests are taken: the store answers soon and has room, and the server is not stopping."""
     if request.app.state.draining.is_set():
         raise HttpProblem(503, "stopping", "this server is stopping; ask another one", {"Retry-After": "1"})
     try:
         async with asyncio.timeout(MAX_READY_S):
             async for _ in app.stores.due(0, limit=1):
                 break
+            await app.stores.require_room()
     except TimeoutError:
         raise Unavailable("store", f"it did not answer within {MAX_READY_S} s") from None
-    return Health(status="ready")
+    warnings: Seq[Literal["no_witness", "configuration"]] = ("no_witness",) if app.lacks_witness else ()
+    if app.configuration.latest():
+        warnings = (*warnings, "configuration")
+    return Readiness(status="ready", warnings=warnings, shared_credentials=app.shared_credentials)

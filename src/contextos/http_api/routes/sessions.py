@@ -31,11 +31,11 @@ from contextos.http_api.documents import (
     ToolDocument,
 )
 from contextos.http_api.problems import not_found
-from contextos.http_api.rates import Places
+from contextos.http_api.rates import Places, client_address
 from contextos.http_api.tracing import trace_of
 from contextos.operations.acts.checks import MAX_REASON_CHARS
-from contextos.operations.gate.gate import CallAnswer, Done, Gate, Refused, Waiting
-from contextos.operations.gate.opening import find_session
+from contextos.operations.gate.gate import CallAnswer, CallGate, Done, Gate, Refused, Waiting
+from contextos.operations.gate.opening import find_session, with_tools
 from contextos.trust.identity.callers import Caller
 
 session_routes: Final = APIRouter(tags=["sessions"])
@@ -112,7 +112,7 @@ async def post_session(
 @session_routes.get("/sessions/{session}", response_model_exclude_unset=True)
 async def get_session(app: AppHere, caller: CallerHere, name: SessionName) -> SessionDocument:
     """Read a session: its run, and its tools."""
-    return _document(name, await _own_gate(app, caller, name))
+    return _document(name, await with_tools(await _own_calls(app, caller, name)))
 
 
 @session_routes.post(
@@ -134,13 +134,13 @@ async def post_call(
     """Ask for a call. With `Prefer: wait=SECONDS` a call that waits is answered as soon as it waits no longer. A server
     that stops, or that holds many already, holds no call.
     """
-    gate = await _own_gate(app, caller, name)
+    gate = await _own_calls(app, caller, name)
     answer = await gate.call(asked.tool, asked.args, call_id=asked.call_id)
     left_us, held = _wait_s(prefer) * 1_000_000, ExitStack()
     if isinstance(answer, Waiting) and left_us > 0:
         places: Places = request.app.state.held
         try:
-            held.enter_context(places.place(caller.tenant_id))
+            held.enter_context(places.place(caller.tenant_id, client_address(request.client)))
         except Overloaded:
             # It is not held, and comes back after `Retry-After`.
             left_us = 0
@@ -158,7 +158,7 @@ async def post_call(
 @session_routes.post("/sessions/{session}/finish", response_model_exclude_unset=True, openapi_extra=body_of(SessionEnd))
 async def post_finish(app: AppHere, caller: CallerHere, name: SessionName, end: EndBody) -> RequestOutcome:
     """End a session with the agent's outcome. The journal decides whether that is what it came to."""
-    gate = await _own_gate(app, caller, name)
+    gate = await _own_calls(app, caller, name)
     return RequestOutcome.of_view(await gate.finish(end.outcome, end.reason))
 
 
@@ -170,8 +170,8 @@ def _name_of(caller: Caller, name: str) -> str:
     return f"{subject}:{name}"
 
 
-async def _own_gate(app: App, caller: Caller, name: str) -> Gate:
-    """The gate of a session of the caller. Raises `HttpProblem` (404) for every other name."""
+async def _own_calls(app: App, caller: Caller, name: str) -> CallGate:
+    """The calls of a session of the caller. Raises `HttpProblem` (404) for every other name."""
     if not re.fullmatch(_NAME_FORM, name):
         raise not_found()
     try:

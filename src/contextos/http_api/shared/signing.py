@@ -35,7 +35,8 @@ StatedAt = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 async def to_sign(app: App, caller: Caller, act: ActStatement) -> StatedAct:
     """Return a statement with what the caller signs with each of their keys in the directory."""
     known = await app.deployment.ports.directory.approver(caller.tenant_id, caller.subject)
-    inputs = {one.kid: act.signing_input(one.kid).decode() for one in (known.keys if known else ())}
+    now_s = app.deployment.ports.clock.now_us() // 1_000_000
+    inputs = {one.kid: act.signing_input(one.kid, now_s).decode() for one in (known.keys if known else ())}
     return StatedAct(statement=act.statement, signing_inputs=inputs)
 
 
@@ -44,6 +45,6 @@ async def act_document(app: App, caller: Caller, act: Callable[[Actor], Awaitabl
     return ActDocument(statements=[await to_sign(app, caller, one) for one in await statements_of(caller.subject, act)])
 
 
-def signing_actor(caller: Caller, signed: Signed) -> Actor:
+def signing_actor(app: App, caller: Caller, signed: Signed) -> Actor:
     """Return the caller as the actor who signed these tokens elsewhere."""
-    return signed_elsewhere(caller.subject, signed.tokens)
+    return signed_elsewhere(app.deployment, caller.subject, signed.tokens)

@@ -7,12 +7,14 @@ Source: docs/adr/0021-an-operator-signs-what-is-in-force.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from contextos.contracts.acts import OperatorAct, ProposedAct
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.envelopes.identity import Approver
 from contextos.contracts.journal import CONTROL, SALT_BYTES, Batch, Draft
 from contextos.errors import ApprovalRefused
 from contextos.operations.ports import DeploymentConfig, Ports
@@ -26,7 +28,7 @@ from contextos.trust.approvals.acts import (
     sealed_act,
 )
 from contextos.trust.approvals.assertion import read_assertion
-from contextos.trust.approvals.people import state_person
+from contextos.trust.approvals.people import signer, unstated_person
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +80,23 @@ async def signed_act(
         InvalidInput: the act does not fit its contract.
         Unavailable: the directory did not answer.
     """
-    (signed,) = await _signed_acts(ports, config, tenant_id, [proposed], by, own_run=own_run)
+    look_up = partial(signer, ports, tenant_id, by.id)
+    (signed,) = await _signed_acts(config, tenant_id, [proposed], by, look_up, own_run=own_run)
     return signed
 
 
 async def _signed_acts(
-    ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: Sequence[ProposedAct], by: Actor, *, own_run: bool
+    config: DeploymentConfig,
+    tenant_id: str,
+    proposed: Sequence[ProposedAct],
+    by: Actor,
+    look_up: Callable[[], Awaitable[Approver | None]],
+    *,
+    own_run: bool = False,
 ) -> list[dict[str, Any]]:
     acts = [stated_act(tenant_id, one, by.id) for one in proposed]
     said_of_each = by.sign([one.to_json() for one in acts])
-    person = await ports.directory.approver(tenant_id, by.id)
+    person = await look_up()
     signed: list[dict[str, Any]] = []
     for act, said in zip(acts, said_of_each, strict=True):
         role = None if own_run and act.kind in OWN_RUN_ACTS else ACT_ROLES[act.kind]
@@ -100,7 +109,6 @@ async def _signed_acts(
         key = act_key(person, act, assertion)
         fields = {"act": act.to_json(), "role": role, "assertion": assertion.to_json()}
         signed.append({**fields, "key": key.to_json() if key else None})
-    await state_person(ports, tenant_id, by.id, person)
     return signed
 
 
@@ -110,6 +118,22 @@ async def prove_act(
     """Have the actor sign the act, check it, and return its entry for the control stream. Raises as `signed_act`."""
     (draft,) = await prove_acts(ports, config, tenant_id, [proposed], by, own_run=own_run)
     return CONTROL, draft
+
+
+async def prove_with_listing(
+    ports: Ports, config: DeploymentConfig, tenant_id: str, proposed: ProposedAct, by: Actor
+) -> tuple[tuple[str, Draft], ...]:
+    """As `prove_act`, and state the actor in the same commit, for an act before which nothing can be committed."""
+    listing: list[Draft] = []
+
+    async def look_up() -> Approver | None:
+        person = await ports.directory.approver(tenant_id, by.id)
+        listing.extend(await unstated_person(ports, tenant_id, by.id, person))
+        return person
+
+    signed = await _signed_acts(config, tenant_id, [proposed], by, look_up)
+    (draft,) = _drafts(ports, tenant_id, [proposed], by, signed)
+    return tuple((CONTROL, one) for one in (*listing, draft))
 
 
 async def prove_acts(
@@ -122,10 +146,16 @@ async def prove_acts(
     own_run: bool = False,
 ) -> list[Draft]:
     """As `prove_act` for acts that are committed together: the actor signs each before any is checked."""
+    look_up = partial(signer, ports, tenant_id, by.id)
+    signed = await _signed_acts(config, tenant_id, proposed, by, look_up, own_run=own_run)
+    return _drafts(ports, tenant_id, proposed, by, signed)
+
+
+def _drafts(
+    ports: Ports, tenant_id: str, proposed: Sequence[ProposedAct], by: Actor, signed: Sequence[Mapping[str, Any]]
+) -> list[Draft]:
     drafts = []
-    for one, body in zip(
-        proposed, await _signed_acts(ports, config, tenant_id, proposed, by, own_run=own_run), strict=True
-    ):
+    for one, body in zip(proposed, signed, strict=True):
         at_us = max(ports.clock.now_us(), one.not_before_us)
         draft = Draft(one.kind, one.about, at_us, by.id, b"", ports.entropy.take(SALT_BYTES))
         drafts.append(sealed_act(tenant_id, draft, body, ports.keys))

@@ -30,7 +30,7 @@ from contextos.operations.deployment import Deployment
 from contextos.queries.decisions import decision_of
 from contextos.queries.run_view import RunView, run_principals, run_view
 from contextos.runtime.reopening import ASKED_AGAIN, RAISABLE
-from contextos.trust.approvals.settlement import barred_settlers
+from contextos.trust.approvals.settlement import barred_settlers, is_barred
 from contextos.trust.journal.chain import append
 from contextos.trust.journal.effects import end_contradiction
 from contextos.trust.journal.signed_heads import head_payload
@@ -141,7 +141,7 @@ async def _ended(
     if not view.ended or view.record is None or status not in of:
         detail = f"the decision of `{run_id}` is {status or 'erased'}, and this act is for {' or '.join(of)}"
         raise ApprovalRefused("not_waiting", f"{detail}; look at it with `contextos runs show {run_id}`")
-    if by.id in _barred(entries):
+    if is_barred(by.id, await app.ports.directory.approver(tenant_id, by.id), _barred(entries)):
         raise ApprovalRefused("self_settlement", f"`{by.id}` is behind the request; ask another operator")
     if lease is None:
         raise Integrity(f"`{run_id}` was driven, and its lease is gone; restore the document from a backup")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.encoding.instants import unix_us
-from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.evidence import commit_key
 from contextos.errors import Conflict, InvalidInput, Problem
 from contextos.operations.acts.act import Actor, prove_acts
@@ -55,8 +55,9 @@ async def write_facts(
         detail = f"one call withdraws at most {MAX_WITHDRAWN} edges"
         raise InvalidInput(Problem("/edges", "too_many", detail, "withdraw them in several calls"))
     before = planned.number - 1
+    written = {"commit": planned.number} | ({"nodes": content_address(list(nodes))} if nodes else {})
     proposed = [
-        ProposedAct("graph.written", commit_key(planned.number), {"commit": planned.number, "edges": edges}, before)
+        ProposedAct("graph.written", commit_key(planned.number), {**written, "edges": edges}, before)
         for edges in _stated_together(planned.appended)
     ]
     proposed += [

@@ -11,7 +11,7 @@ from contextos.intelligence.memory import review_proposal, stored_candidate
 from contextos.operations.acts.act import Actor, commit_act
 from contextos.operations.deployment import Deployment
 from contextos.queries.run_view import run_principals
-from contextos.trust.approvals.settlement import barred_settlers
+from contextos.trust.approvals.settlement import barred_settlers, is_barred
 from contextos.trust.rows.memories import require_proposed
 
 
@@ -43,7 +43,8 @@ async def review_memory(
     principals = run_principals(await require_proposed(store, tenant_id, app.ports.keys, candidate))
     if principals is None:
         raise ApprovalRefused("not_waiting", "the requester was erased, so nobody can tell who may review it")
-    if by.id in barred_settlers(principals):
+    person = await app.ports.directory.approver(tenant_id, by.id)
+    if is_barred(by.id, person, barred_settlers(principals)):
         detail = f"`{by.id}` is the requester, the agent or its owner; ask another reviewer"
         raise ApprovalRefused("self_review", detail)
     if verdict == "promote":

@@ -18,6 +18,7 @@ from contextos.contracts.entries.recorded import AskedSecrets
 from contextos.contracts.envelopes.tool import CapabilityDefinition, ToolError, Withheld
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode, SessionOutcome
 from contextos.contracts.facts import tool_remedy
+from contextos.contracts.ids import derive
 from contextos.contracts.journal import AgentMessage, Entry
 from contextos.contracts.ports.gates import (
     MAX_ARGS_BYTES,
@@ -29,6 +30,7 @@ from contextos.contracts.ports.gates import (
     Waiting,
     checked_call,
     checked_text,
+    refused_call,
 )
 from contextos.errors import ConflictingRequest, InvalidInput, Problem, Unavailable
 from contextos.operations.acts.checks import MAX_REASON_CHARS
@@ -47,6 +49,7 @@ __all__ = [
     "NO_TOOLS",
     "REMEDIES",
     "CallAnswer",
+    "CallGate",
     "Done",
     "Gate",
     "Reason",
@@ -54,6 +57,8 @@ __all__ = [
     "Waiting",
     "call_of",
     "known_tools",
+    "not_opened",
+    "opened_tools",
 ]
 
 ANSWERED: Final = "call.answered"
@@ -97,8 +102,9 @@ WITHHELD_READ: Final = "read something else, or go on without it"
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
-    """One open session: the way of an agent's calls to the outside. `tools` are the ids of the tools that it can call.
+class CallGate:
+    """The calls of one session, and its end. Nothing of it is read before: a call is driven on from what this process
+    keeps of the session, so each costs the same.
 
     Calls of one session are made one after the other. Safe to use from several tasks.
     """
@@ -107,24 +113,35 @@ class Gate:
     tenant_id: str
     run_id: str
     session: str
-    tools: tuple[str, ...]
 
-    async def call(self, name: str, args: Mapping[str, Any], *, call_id: str) -> CallAnswer:
-        """Ask for a call of the tool `name`. `call_id` is the agent's id of the call: one id is one call.
+    async def call(self, name: str, args: Mapping[str, Any] | str, *, call_id: str) -> CallAnswer:
+        """Ask for a call of the tool `name`. `call_id` is the agent's id of the call: one id is one call. `args` is an
+        object, or its JSON text.
 
         Raises:
             InvalidInput: the arguments are no JSON object, the call id is malformed, or it was used for another call
-                (`ConflictingRequest`). Nothing was recorded.
+                (`ConflictingRequest`). The call is on record as refused, without its arguments and its id.
             Unavailable: the store or the tool does not answer, or no process can drive the session; make the same call
                 again.
         """
-        tool, checked = checked_call(name, args, call_id)
-        asked = {"tool": tool, "args": checked}
-        state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage("call.asked", call_id, asked))
-        recorded = _find(state.entries, ASKED, call_id)
+        try:
+            tool, checked = checked_call(name, args, call_id)
+            asked = {"tool": tool, "args": checked}
+            state = await self.deployment.say(self.tenant_id, self.run_id, AgentMessage(ASKED, call_id, asked))
+            recorded = _find(state.entries, ASKED, call_id)
+            if recorded is not None:
+                await self._refuse_other_call(recorded, asked, state.entries)
+        except InvalidInput as fault:
+            key = derive("refused_", self.run_id, ASKED, self.deployment.ports.clock.now_us())
+            message = AgentMessage(ASKED, key, refused_call(name, fault))
+            state = await self.deployment.say(self.tenant_id, self.run_id, message)
+            said = state.view.ended or _find(state.entries, ASKED, key) is not None
+            if not said and not isinstance(fault, ConflictingRequest):
+                # Of a call under a used id the agent must not read that it waits: another call of that id does.
+                return _not_asked(call_id, state)
+            raise
         if recorded is None:
             return _not_asked(call_id, state)
-        await self._refuse_other_call(recorded, asked, state.entries)
         return await self._answer(call_id, tool, state)
 
     async def finish(self, outcome: SessionOutcome, reason: str = "") -> RunView:
@@ -145,6 +162,7 @@ class Gate:
         said = {"outcome": outcome, "reason": checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)}
         # An operator can reopen a session; then it is finished once more.
         entries = await self.deployment.ports.stores.tenant(self.tenant_id).read(self.run_id)
+        _require_session(entries)
         times = sum(entry.kind == "run.reopened" for entry in entries)
         state = await self.deployment.say(
             self.tenant_id, self.run_id, AgentMessage("session.finished", str(times), said)
@@ -159,11 +177,6 @@ class Gate:
             detail = f"the session waits for an answer ({waits}) about an earlier call"
             raise InvalidInput(Problem("", "session_waits", detail, "make that call again until it is answered"))
         return state.view
-
-    def described_tools(self) -> dict[str, CapabilityDefinition]:
-        """Return the definitions of the tools of the session that this process has, by tool id."""
-        known = known_tools(self.deployment, self.tenant_id)
-        return {name: known[name] for name in self.tools if name in known}
 
     async def view(self) -> RunView:
         """Return the state of the session's run without driving it."""
@@ -203,7 +216,7 @@ class Gate:
             rules = [_rules_behind(one, body["step"], state.entries) for one in failures]
             rationales = await self._rationales(rules, state.entries)
             reasons = [
-                self._reason(failure, tool, [rationales[name] for name in named if name in rationales])
+                _reason(failure, tool, state.entries, [rationales[name] for name in named if name in rationales])
                 for failure, named in zip(failures, rules, strict=True)
             ]
             return Refused(call_id, tuple(reasons), state.view.ended)
@@ -228,12 +241,46 @@ class Gate:
         loaded = await pinned_artifacts(self.deployment.catalog(self.tenant_id), entries)
         return rule_rationales(loaded) if loaded else {}
 
-    def _reason(self, failure: Failure, tool: str, because: Sequence[str]) -> Reason:
-        detail, remedy = failure.detail, REMEDIES[failure.code]
-        if failure.code == "tool_not_in_manifest":
-            detail = f"`{tool}` is no tool of this session"
-            remedy = tool_remedy(tool, self.tools) if self.tools else NO_TOOLS
-        return Reason(failure.code, detail, remedy, tuple(failure.facts), tuple(dict.fromkeys(because)))
+
+@dataclass(frozen=True, slots=True)
+class Gate(CallGate):
+    """One open session: the way of an agent's calls to the outside. `tools` are the ids of the tools that it can
+    call.
+    """
+
+    tools: tuple[str, ...]
+
+    def described_tools(self) -> dict[str, CapabilityDefinition]:
+        """Return the definitions of the tools of the session that this process has, by tool id."""
+        known = known_tools(self.deployment, self.tenant_id)
+        return {name: known[name] for name in self.tools if name in known}
+
+
+def opened_tools(entries: Sequence[Entry]) -> tuple[str, ...] | None:
+    """Return the tools of a session as it was opened last; None if the run is no session, or that was erased."""
+    opened = next((entry for entry in reversed(entries) if entry.kind == "session.opened" and entry.body), None)
+    return tuple(read_body(opened)["tools"]) if opened else None
+
+
+def not_opened() -> InvalidInput:
+    """Return the error for a run that is no session, or has no tools yet."""
+    detail = "it is no session, or it has ended, or waits, before it had tools"
+    return InvalidInput(Problem("/session", "not_opened", detail, "read its run, or open a session of another name"))
+
+
+def _require_session(entries: Sequence[Entry]) -> None:
+    """Refuse what an agent says to a run that is no session."""
+    if all(entry.kind != "session.opened" for entry in entries):
+        raise not_opened()
+
+
+def _reason(failure: Failure, tool: str, entries: Sequence[Entry], because: Sequence[str]) -> Reason:
+    detail, remedy = failure.detail, REMEDIES[failure.code]
+    if failure.code == "tool_not_in_manifest":
+        tools = opened_tools(entries) or ()
+        detail = f"`{tool}` is no tool of this session"
+        remedy = tool_remedy(tool, tools) if tools else NO_TOOLS
+    return Reason(failure.code, detail, remedy, tuple(failure.facts), tuple(dict.fromkeys(because)))
 
 
 def known_tools(deployment: Deployment, tenant_id: str) -> dict[str, CapabilityDefinition]:
@@ -251,6 +298,7 @@ def call_of(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _not_asked(call_id: str, state: DrivenState) -> CallAnswer:
+    _require_session(state.entries)
     if state.view.ended:
         ended = Reason("session_ended", f"the session has ended as `{state.view.state}`", REMEDIES["session_ended"])
         return Refused(call_id, (ended,), ended=True)

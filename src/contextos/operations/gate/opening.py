@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
@@ -18,13 +17,21 @@ from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import name_remedy, tool_remedy
 from contextos.contracts.ids import SESSION
-from contextos.contracts.journal import Entry
 from contextos.contracts.ports.gates import checked_text
 from contextos.contracts.trace import TraceContext
 from contextos.errors import ConflictingRequest, InvalidInput, NotFound, Problem
 from contextos.operations.deployment import Deployment
-from contextos.operations.gate.gate import MAX_CALL_ID_CHARS, NO_TOOLS, REMEDIES, Gate
+from contextos.operations.gate.gate import (
+    MAX_CALL_ID_CHARS,
+    NO_TOOLS,
+    REMEDIES,
+    CallGate,
+    Gate,
+    not_opened,
+    opened_tools,
+)
 from contextos.operations.preview import preview
+from contextos.queries.run_names import claimed_run
 from contextos.queries.run_view import RunView
 from contextos.runtime.inputs.request_conflicts import conflict
 
@@ -63,7 +70,7 @@ async def open_session(
     lower limits. `trace` is the place of a new session in a trace; None begins one.
 
     Raises:
-        ConflictingRequest: the name belongs to a session of another user, agent, intent or context.
+        ConflictingRequest: the name belongs to a session of another user, agent, token, intent or context.
         InvalidInput: an argument is malformed, the pack is not pinned, the directory does not know the user and the
             agent, the intent is not one whose calls an agent chooses, a tool is none of the session, or a person has to
             choose a context slot before the session is open.
@@ -89,7 +96,7 @@ async def open_session(
         said, remedy = f"the session `{session}` was opened", "open it with that, or open one of another name"
         raise conflict("/session", said, await deployment.differing(request), remedy, named=_argument) from None
     entries = await deployment.ports.stores.tenant(tenant_id).read(view.run_id)
-    opened = _opened_tools(entries)
+    opened = opened_tools(entries)
     if opened is None:
         raise _not_a_session(view, request["input"]["intent"])
     if unknown := _unknown_tools(tools or (), opened):
@@ -97,20 +104,32 @@ async def open_session(
     return Gate(deployment, tenant_id, view.run_id, session, opened)
 
 
-async def find_session(deployment: Deployment, tenant_id: str, session: str) -> tuple[Gate, InvokeRequest]:
-    """Return the gate of a session that was opened before, in whatever process, and the request that opened it.
+async def find_session(deployment: Deployment, tenant_id: str, session: str) -> tuple[CallGate, InvokeRequest]:
+    """Return the calls of a session that was opened before, in whatever process, and the request that opened it. Of
+    the session itself nothing is read, however long it is.
 
     Raises:
         NotFound: there is no session of this name.
+        Unavailable: the store does not answer.
+    """
+    found = await _recorded(deployment, tenant_id, session)
+    if found is None:
+        raise NotFound(f"there is no session `{session[:80]}` in this tenant")
+    run_id, known = found
+    return CallGate(deployment, tenant_id, run_id, session), known
+
+
+async def with_tools(calls: CallGate) -> Gate:
+    """Return the gate of a session that was found, with the tools with which it was opened.
+
+    Raises:
         InvalidInput: the run of this name is no session, or ended before it had tools.
         Unavailable: the store does not answer.
     """
-    known = await recorded_request(deployment, tenant_id, session)
-    claim = await REQUESTS.one(deployment.ports.stores.tenant(tenant_id), session)
-    if known is None or claim is None:
-        raise NotFound(f"there is no session `{session[:80]}` in this tenant")
-    tools = await _tools_of(deployment, tenant_id, session, known, (known.user.user_id, known.agent.agent_id))
-    return Gate(deployment, tenant_id, claim.body.run_id, session, tools), known
+    tools = opened_tools(await calls.deployment.ports.stores.tenant(calls.tenant_id).read(calls.run_id))
+    if tools is None:
+        raise not_opened()
+    return Gate(calls.deployment, calls.tenant_id, calls.run_id, calls.session, tools)
 
 
 async def session_tools(
@@ -131,14 +150,18 @@ async def session_tools(
     Opens no session and stores nothing. The arguments are those of `open_session`.
 
     Raises:
-        ConflictingRequest: the name belongs to a session of another user or agent.
+        ConflictingRequest: the name belongs to a session of another user, agent or token.
         InvalidInput: as `open_session`; or the session ended before it had tools.
         Overloaded: too many callers.
         Unavailable: the store does not answer.
     """
-    known = await recorded_request(deployment, tenant_id, session)
-    if known is not None:
-        return await _tools_of(deployment, tenant_id, session, known, (user, agent))
+    recorded = await _recorded(deployment, tenant_id, session)
+    if recorded is not None:
+        run_id, known = recorded
+        _refuse_others(session, known, (user, agent))
+        opened = await with_tools(CallGate(deployment, tenant_id, run_id, session))
+        _refuse_other_token(session, known, token)
+        return opened.tools
     with deployment.ports.admission.caller(tenant_id):
         request = await _request(
             deployment,
@@ -161,21 +184,20 @@ async def session_tools(
     return found.tools
 
 
-async def _tools_of(
-    deployment: Deployment, tenant_id: str, session: str, known: InvokeRequest, who: tuple[str, str]
-) -> tuple[str, ...]:
-    """The tools with which an open session of these was opened."""
+def _refuse_others(session: str, known: InvokeRequest, who: tuple[str, str]) -> None:
+    """Refuse a session of another user or agent."""
     if (known.user.user_id, known.agent.agent_id) != who:
         differs = "user" if known.user.user_id != who[0] else "agent"
         detail = f"the session `{session}` is one of another user or agent: the {differs} was another one"
         raise ConflictingRequest(Problem(f"/{differs}", "conflicting_request", detail, "open one of another name"))
-    store = deployment.ports.stores.tenant(tenant_id)
-    claim = await REQUESTS.one(store, session)
-    tools = _opened_tools(await store.read(claim.body.run_id)) if claim else None
-    if tools is None:
-        detail = "the session has ended, or waits, before it had tools"
-        raise InvalidInput(Problem("/session", "not_opened", detail, "make a call, whose answer says why"))
-    return tools
+
+
+def _refuse_other_token(session: str, known: InvokeRequest, token: str | None) -> None:
+    """Refuse a session that was opened under another token of its user, or under none."""
+    if token != (known.user.delegation.token_ref if known.user.delegation else None):
+        detail = f"the session `{session}` was opened with another `token`"
+        remedy = "open it with that, or open one of another name"
+        raise ConflictingRequest(Problem("/token", "conflicting_request", detail, remedy))
 
 
 async def _request(
@@ -204,13 +226,16 @@ async def _request(
             raise InvalidInput(Problem("/session", "bad_session_name", detail, remedy))
         intent, pack = await _pinned(deployment, tenant_id, intent, pack)
     identity = await _agent(deployment, tenant_id, user, agent)
+    claims = await _user(deployment, tenant_id, user, token)
+    if known is not None and claims.user_id == known.user.user_id:
+        _refuse_other_token(session, known, claims.delegation.token_ref if claims.delegation else None)
     entropy = deployment.ports.entropy
     trace = trace or TraceContext(trace_id=entropy.take(16).hex(), span_id=entropy.take(8).hex())
     return {
         "request_id": session,
         "session_id": session,
         "tenant_id": tenant_id,
-        "user": (await _user(deployment, tenant_id, user, token)).to_json(),
+        "user": claims.to_json(),
         "agent": identity.to_json(),
         "context_pack_refs": [pack],
         "input": {"intent": intent, "message": message, "context": dict(context or {})},
@@ -222,11 +247,17 @@ async def _request(
 
 async def recorded_request(deployment: Deployment, tenant_id: str, session: str) -> InvokeRequest | None:
     """Return the request with which this session was opened before, or None."""
+    found = await _recorded(deployment, tenant_id, session)
+    return found[1] if found else None
+
+
+async def _recorded(deployment: Deployment, tenant_id: str, session: str) -> tuple[str, InvokeRequest] | None:
+    """The run of this session and the request with which it was opened before, or None."""
     store = deployment.ports.stores.tenant(tenant_id)
-    claim = await REQUESTS.one(store, checked_text(session, "/session", MAX_CALL_ID_CHARS))
-    received = await store.read(claim.body.run_id, limit=1) if claim else ()
+    claim = await claimed_run(store, checked_text(session, "/session", MAX_CALL_ID_CHARS))
+    received = await store.read(claim.run_id, limit=1) if claim else ()
     body = read_body(received[0]) if received else None
-    return parse(InvokeRequest, body["request"]) if body else None
+    return (claim.run_id, parse(InvokeRequest, body["request"])) if claim and body else None
 
 
 async def _pinned(deployment: Deployment, tenant_id: str, intent: str | None, pack: str | None) -> tuple[str, str]:
@@ -319,12 +350,6 @@ def _chosen_by_template(intent: str) -> InvalidInput:
 
 def _problems(failures: Sequence[Failure]) -> list[Problem]:
     return [Problem("", one.code, one.detail, REMEDIES[one.code]) for one in failures]
-
-
-def _opened_tools(entries: Sequence[Entry]) -> tuple[str, ...] | None:
-    """Return the tools of a session as it was opened last; None if the run is no session, or that was erased."""
-    opened = next((entry for entry in reversed(entries) if entry.kind == "session.opened" and entry.body), None)
-    return tuple(read_body(opened)["tools"]) if opened else None
 
 
 def _unknown_tools(wanted: Sequence[str], tools: Sequence[str]) -> list[Problem]:

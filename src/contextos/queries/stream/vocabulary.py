@@ -229,6 +229,7 @@ SILENT: Final = frozenset(
         "session.checkpointed",
         "act.looked_up",
         "history.read",
+        "answer.compared",
         "arguments.traced",
         "credential.exchanged",
         "tool.retry_due",

@@ -101,7 +101,7 @@ _HIDDEN: Final = {
     "not_in_pack": "the pack does not list it",
     "no_permission": "the pack permits it to no role of the user and the agent",
     "scope_missing": "the delegation of the user has not the scope that it needs",
-    "prohibited": "a rule prohibits it from here on",
+    "prohibited": "the pack prohibits it",
     "policy_denied": "policy denied it when the context was compiled",
     "above_safety_mode": "its approval mode is above the highest one of this run",
     "suspended": "it is suspended",
@@ -120,6 +120,13 @@ def _decided(entry: ReadEntry, log: Sequence[ReadEntry], rules: PinnedRules) -> 
         yield "policy", tool, _verdict(decision, again, named, rules)
         for gate in decision["gates"] if decision["allowed"] else ():
             yield "gate", tool, _gate(gate, tool, decision, rules)
+        for name in decision["prohibits"] if entry.key.partition("/")[0] != "compile" else ():
+            by = ", ".join(
+                displayed(one)
+                for one in decision["matched_rule_ids"]
+                if one in rules.by_id and name in rules.by_id[one].then.prohibits
+            )
+            yield "policy", name, f"{by} prohibits `{displayed(name)}` from here on"
         unknown = sorted({fact for one in decision["indeterminate"] for fact in one["facts"]})
         if unknown:
             names = ", ".join(f"`{displayed(one)}`" for one in unknown)
@@ -136,7 +143,9 @@ def _verdict(decision: Mapping[str, Any], again: str, named: Sequence[str], rule
     because = "; ".join(
         dict.fromkeys(rules.by_id[one].rationale for one in named if one in rules.by_id and rules.by_id[one].rationale)
     )
-    return f"policy denied {where} ({displayed(decision['reason'])}){by}{f': {displayed(because)}' if because else ''}"
+    reason = decision["reason"]
+    why = "a rule prohibits it from here on" if reason == "prohibited" else displayed(reason)
+    return f"policy denied {where} ({why}){by}{f': {displayed(because)}' if because else ''}"
 
 
 def _gate(gate: str, tool: str, decision: Mapping[str, Any], rules: PinnedRules) -> str:

@@ -21,7 +21,8 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import End, Failure, FailureCode, SessionOutcome
 from contextos.contracts.ids import derive
-from contextos.contracts.journal import Logged, Timeout
+from contextos.contracts.journal import Logged, Timeout, Write
+from contextos.contracts.ports.gates import REFUSED_ARGS
 from contextos.contracts.scope import SESSION_LIMIT, Fact, RunScope
 from contextos.decision.executor import Execution
 from contextos.decision.observing import observe_failures
@@ -99,7 +100,7 @@ async def agent_session(
     if isinstance(surface.compiled, Failure):
         return admitted, await _scored(admitted, progress, (surface.compiled,), revision, environment)
     if again is None:
-        _opened(admitted, surface, revision, environment)
+        await _opened(admitted, surface, revision, environment)
     while True:
         said = again or await _next_message(admitted, environment)
         again = None
@@ -119,10 +120,14 @@ async def agent_session(
             return admitted, replace(stopped, again=said)
 
 
-def _opened(admitted: AdmittedRun, surface: Surface, revision: int, environment: RunEnvironment) -> None:
+async def _opened(admitted: AdmittedRun, surface: Surface, revision: int, environment: RunEnvironment) -> None:
     """Record the tools that the agent can call. A pack that observes hides none of its own accord; what the directory,
-    the user or the request withholds stays out.
+    the user or the request withholds stays out. Raises `Overloaded` where the agent has as many sessions as it may.
     """
+    place: tuple[Write, ...] = ()
+    if environment.places is not None and not environment.journal.on_tape:
+        agent_id = admitted.scope.identity.principals.agent.agent_id
+        place = (await environment.places.session(agent_id, environment.journal.run_id),)
     scope, listed = admitted.scope, {step.tool for step in admitted.templates[0].steps}
     assert scope.session is not None, "a session has a deadline"
     known = scope.tools.capabilities
@@ -130,6 +135,7 @@ def _opened(admitted: AdmittedRun, surface: Surface, revision: int, environment:
     tools = sorted(free if scope.observes else listed & surface.tools)
     opened = {"tools": tools, "deadline_us": scope.session.deadline_us}
     environment.journal.derive("session.opened", str(revision), opened | ({"observed": True} if scope.observes else {}))
+    environment.journal.stage(*place)
 
 
 async def _next_message(admitted: AdmittedRun, environment: RunEnvironment) -> Logged | Failure:
@@ -228,6 +234,9 @@ def _plan(run_id: str, template: TaskTemplate, asked: Mapping[str, Any], revisio
     if step is None:
         names = ", ".join(f"`{one.tool}`" for one in template.steps)
         return Failure(code="tool_not_in_manifest", detail=f"`{tool}` is no tool of this session; use one of {names}")
+    if REFUSED_ARGS in args:
+        detail = f"the call of `{tool}` could not be taken ({str(args[REFUSED_ARGS])[:40]})"
+        return Failure(code="schema_mismatch", detail=detail, step_id=step.id, capability_id=tool)
     for name, value in args.items():
         if _is_binding(value):
             detail = f"argument `{name}` of `{tool}` refers to another value; send the value itself"

@@ -14,6 +14,7 @@ from contextos.context.compiler import compile_context
 from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
 from contextos.contracts.bindings import plan_with_defaults
 from contextos.contracts.controls import RunControls
+from contextos.contracts.encoding.instructions import instructing
 from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
@@ -72,7 +73,7 @@ def compile_surface(
 ) -> Surface:
     """Steps 7 and 8: decide which tools the run can see, and compile its context within the token budget."""
     journal, policy = environment.journal, admitted.policy
-    decisions = decide_exposure(admitted.scope, policy)  # 7
+    decisions = decide_exposure(admitted.scope, policy, admitted.surface)  # 7
     journal.derive("policy.decided", f"compile/{revision}", {"decisions": [d.to_json() for d in decisions.values()]})
     controls = admitted.scope.controls.with_compiled(decisions)
     specs = [
@@ -181,6 +182,7 @@ async def score_attempt(
         done=done,
         failures=failures,
         acted=has_acted(environment),
+        instructions=instructing((one.kind, one.body) for one in environment.journal.log()),
     )
     environment.journal.derive("run.scored", str(revision), card)
     await checkpoint(admitted.scope, plan, card["verdict"], execution.results, environment)

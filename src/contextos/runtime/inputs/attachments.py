@@ -58,7 +58,7 @@ async def _fetched(wanted: Attachment, admitted: AdmittedRun, environment: RunEn
     body = await fetch_attachment(port, admitted.scope.run.tenant_id, wanted)
     if body.get("text") is None:
         return body
-    text, _, unsafe = cleanse_output(admitted.loaded.pack, body["text"])
+    text, _, unsafe = cleanse_output(admitted.loaded.pack, environment.ports.keys, body["text"])
     if unsafe:
         return failed(wanted, "unsafe_output", f"{unsafe[0].detail}; remove it from the file")
     return {**body, "text": text}

@@ -185,7 +185,7 @@ async def settle_uncertain(world: SimulatedWorld, run_id: str) -> None:
     settlement = operator.SettlementInput(
         happened=effect is not None,
         by=_OPERATOR_ID,
-        evidence_ref="artifact:bank_statement#rev_1",
+        evidence_ref="kg:order:ord_881#snapshot_kg_1",
         output=effect.output if effect else None,
         mutations=(f"refund:{effect.number}",) if effect else (),
     )

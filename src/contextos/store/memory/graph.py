@@ -103,18 +103,23 @@ class MemoryGraph:
         ]
 
     async def step(
-        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
+        self,
+        sources: Sequence[str],
+        predicate: str | None,
+        *,
+        at: int,
+        limit: int,
+        after: str = "",
+        ended: bool = False,
     ) -> Sequence[Mapping[str, Any]]:
-        """Return the edges valid at commit `at` from one of `sources` with this predicate (None: any), by id behind the
-        id `after`; at most `limit`.
-        """
         found = [
             (edge_id, stored.edge.body, stored.valid_from)
             for edge_id, stored in sorted(self._edges.items())
             if stored.edge.src in sources
             and predicate in (None, stored.edge.predicate)
             and edge_id > after
-            and stored.valid_at(at)
+            and stored.valid_from <= at
+            and stored.valid_at(at) != ended
         ]
         return [
             {**orjson.loads(body), "edge_id": edge_id, "commit": commit}

@@ -84,6 +84,9 @@ class MemoryStores:
         streams = self._tenants[tenant_id].streams
         return self._artifacts.setdefault(tenant_id, MemoryArtifacts(tenant_id, streams))
 
+    async def require_room(self) -> None:
+        """Do nothing: memory has no limit of its own."""
+
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         waiting = [
             (wake_at_us, tenant, run)

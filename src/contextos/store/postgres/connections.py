@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Final
 
 import asyncpg
@@ -35,6 +35,9 @@ SESSION_SETTINGS: Final = {
     "jit": "off",
 }
 
+UNSAFE_TO_LOSE: Final = tuple(name for name in SESSION_SETTINGS if name not in ("application_name", "jit"))
+"""The settings that a store is not used without: a pooler can drop them without a word."""
+
 Connection = Any
 """An `asyncpg` connection; asyncpg has no type annotations."""
 
@@ -46,19 +49,45 @@ _DATA: Final = frozenset({"22", "23", "54"})
 _AGAIN: Final = frozenset({"40"})
 _LOCKED: Final = "55P03"
 _LOST_STATEMENT: Final = frozenset({"26000", "42P05"})
+_DISK_FULL: Final = "53100"
+"""The other states of class 53 are about one statement, or refuse a connection, which `due` notices."""
+_PROBE: Final = (
+    "CREATE TEMPORARY TABLE contextos_room ON COMMIT DROP AS SELECT number FROM generate_series(1, 40000) AS g (number)"
+)
+"""More than one MiB beside the tables of the database. It is gone with its transaction."""
 SOON_MS: Final = 100
+SETTINGS_LOST: Final = "a pooler between drops settings of the connection"
 STATEMENTS_LOST: Final = "a pooler between loses the prepared statements of its clients"
 
 
-async def connect_postgres(url: str, *, read_only: bool = False) -> Connection:
-    """Open a connection whose commits are durable when they return. Raises the errors of asyncpg.
+def _as_sql(name: str) -> str:
+    value = SESSION_SETTINGS[name]
+    # A quoted list would be one name.
+    return f"SET {name} = {value}" if "," in value else f"SET {name} = '{value}'"
 
-    With `read_only` the server refuses every write of the connection.
+
+class SettingsLost(asyncpg.InterfaceError):  # type: ignore[misc]  # asyncpg has no types
+    """The server has other settings in force for a connection than were asked for."""
+
+
+async def connect_postgres(url: str) -> Connection:
+    """Open a connection whose commits are durable when they return: its settings are read back. Raises the errors of
+    asyncpg, among them `SettingsLost`.
     """
-    settings = SESSION_SETTINGS | ({"default_transaction_read_only": "on"} if read_only else {})
-    return await asyncpg.connect(
-        url, timeout=CONNECT_TIMEOUT_S, command_timeout=STATEMENT_TIMEOUT_S, server_settings=settings
+    connection = await asyncpg.connect(
+        url, timeout=CONNECT_TIMEOUT_S, command_timeout=STATEMENT_TIMEOUT_S, server_settings=SESSION_SETTINGS
     )
+    asked = ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in UNSAFE_TO_LOSE)
+    lost: list[str] | None = None
+    try:
+        found = await connection.fetchrow(f"SELECT {asked}")
+        lost = [name for name in UNSAFE_TO_LOSE if found[name] != SESSION_SETTINGS[name]]
+    finally:
+        if lost != []:
+            terminate(connection)
+    if lost:
+        raise SettingsLost(f"{SETTINGS_LOST}: {'; '.join(map(_as_sql, lost))}")
+    return connection
 
 
 def postgres_error(fault: BaseException) -> ContextOSError:
@@ -103,16 +132,68 @@ def is_repeatable(fault: BaseException) -> bool:
     return (getattr(fault, "sqlstate", None) or "")[:2] in _AGAIN
 
 
+class DiskRoom:
+    """What the last writes of a store said about the disk of its server. All event loops of the store share it.
+
+    A server whose data disk is full goes on answering reads, and nobody can ask it how much room it has. So before a
+    write that finds it full nothing is known. A server without room for its log does not answer.
+    """
+
+    def __init__(self) -> None:
+        self._fault = ""
+        self._only_commits_tell = False
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a write found the disk full, and nothing has shown since that there is room."""
+        return self._fault != ""
+
+    def note_fault(self, fault: BaseException | None) -> None:
+        """Take note of the error of a write."""
+        if getattr(fault, "sqlstate", None) == _DISK_FULL:
+            assert fault is not None
+            self._fault = first_line(fault)
+
+    def note_commit(self) -> None:
+        """Take note that something was committed. A small commit can find room on a page where a large one finds none,
+        so it counts only where the role may not probe.
+        """
+        if self._only_commits_tell:
+            self._fault = ""
+
+    async def probe(self, connection: Connection) -> None:
+        """Raise `Unavailable` if the disk is full still. A role that may make no temporary table waits for a commit."""
+        if not self._only_commits_tell:
+            try:
+                async with connection.transaction():
+                    await connection.execute(_PROBE)
+                self._fault = ""
+            except asyncpg.InsufficientPrivilegeError:
+                self._only_commits_tell = True
+            except asyncpg.DiskFullError as fault:
+                self.note_fault(fault)
+        if self._fault:
+            raise Unavailable("store", f"the disk of its server is full: {self._fault}")
+
+
 class Connections:
-    """A pool of at most `limit` connections for one event loop.
+    """A pool of at most `limit` connections for one event loop. With `read_only` each is lent in a transaction in which
+    the server refuses every write.
 
     Methods raise `Unavailable` if none is free within `wait_timeout_s`, if `MAX_WAITING` callers wait already, or once
     the pool is closed.
     """
 
     def __init__(
-        self, url: str, *, limit: int = MAX_READERS, wait_timeout_s: float = WAIT_TIMEOUT_S, read_only: bool = False
+        self,
+        url: str,
+        *,
+        limit: int = MAX_READERS,
+        wait_timeout_s: float = WAIT_TIMEOUT_S,
+        read_only: bool = False,
+        room: DiskRoom | None = None,
     ) -> None:
+        self._room = room or DiskRoom()
         self._url, self._limit, self._wait_timeout_s = url, limit, wait_timeout_s
         self._read_only = read_only
         self._idle: deque[Connection] = deque()
@@ -128,12 +209,14 @@ class Connections:
         connection, healthy = None, False
         try:
             connection = await self._take()
-            yield connection
+            async with connection.transaction(readonly=True) if self._read_only else nullcontext():
+                yield connection
             healthy = True
         except ContextOSError:
             healthy = True
             raise
         except FAULTS as fault:
+            self._room.note_fault(fault)
             raise postgres_error(fault) from fault
         finally:
             self._give_back(connection, healthy=healthy)
@@ -145,6 +228,12 @@ class Connections:
         async with self.connection() as connection, connection.transaction():
             await connection.execute("SELECT set_config('contextos.tenant', $1, true)", tenant)
             yield connection
+
+    async def require_room(self) -> None:
+        """Raise `Unavailable` if a write found the disk of the server full, and nothing shows that there is room."""
+        if self._room.is_in_doubt:
+            async with self.connection() as connection:
+                await self._room.probe(connection)
 
     async def close(self) -> None:
         """Close the idle connections; a lent one is closed when it is returned."""
@@ -188,7 +277,7 @@ class Connections:
             if connection.is_closed():
                 connection = None
         if connection is None:
-            connection = await connect_postgres(self._url, read_only=self._read_only)
+            connection = await connect_postgres(self._url)
         self._lent.add(connection)
         return connection
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
+from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit, derived_edge_id
 from contextos.contracts.journal import Draft
 from contextos.store.postgres.commit_calls import control_line
 from contextos.store.postgres.connections import Connection, Connections, is_text, named_tenant
@@ -23,7 +23,6 @@ from contextos.store.shared.graph_validation import (
     GraphChange,
     Node,
     StoredEdge,
-    derived_edge_id,
     plan_change,
     planned_commit,
     refuse_other_head,
@@ -64,9 +63,9 @@ _HOP: Final = "SELECT node, edge_id, src, dst, body, valid_from FROM contextos.g
 _OUT: Final = (
     "SELECT edge_id, body, valid_from FROM contextos.edges"
     " WHERE tenant = $1 AND src = ANY($2::text[]) AND edge_id > $3"
-    " AND valid_from <= $4 AND (valid_to IS NULL OR valid_to > $4)"
+    " AND valid_from <= $4 AND (valid_to IS NULL OR valid_to > $4) <> $6"
 )
-_STEP: Final = f"{_OUT} AND predicate = $6 ORDER BY edge_id LIMIT $5"
+_STEP: Final = f"{_OUT} AND predicate = $7 ORDER BY edge_id LIMIT $5"
 _STEP_OF_ANY: Final = f"{_OUT} ORDER BY edge_id LIMIT $5"
 _ROWS: Final = (
     "SELECT edge_id, src, predicate, dst, body, valid_from, valid_to, withdrawn_ref FROM contextos.edges"
@@ -138,14 +137,18 @@ class PostgresGraph:
         return walk.edges()
 
     async def step(
-        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
+        self,
+        sources: Sequence[str],
+        predicate: str | None,
+        *,
+        at: int,
+        limit: int,
+        after: str = "",
+        ended: bool = False,
     ) -> Sequence[Mapping[str, Any]]:
-        """Return the edges valid at commit `at` from one of `sources` with this predicate (None: any), by id behind the
-        id `after`; at most `limit`.
-        """
         if not is_text(after) or not (predicate is None or is_text(predicate)):
             return []
-        asked = (self._tenant, list(filter(is_text, sources)), after, at, max(limit, 0))
+        asked = (self._tenant, list(filter(is_text, sources)), after, at, max(limit, 0), ended)
         async with self._connections().transaction(self._tenant) as connection:
             if predicate is None:
                 rows = await connection.fetch(_STEP_OF_ANY, *asked)

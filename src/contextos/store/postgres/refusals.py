@@ -15,7 +15,14 @@ from urllib.parse import parse_qsl, urlsplit
 import asyncpg
 
 from contextos.errors import ContextOSError, InvalidSettings, Problem, Unavailable
-from contextos.store.postgres.connections import FAULTS, STATEMENTS_LOST, first_line, loses_statements, postgres_error
+from contextos.store.postgres.connections import (
+    FAULTS,
+    STATEMENTS_LOST,
+    SettingsLost,
+    first_line,
+    loses_statements,
+    postgres_error,
+)
 
 FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 """Options of a URL that name files. The errors of asyncpg do not name the missing file."""
@@ -53,6 +60,8 @@ def start_refusal(url: str, fault: BaseException) -> ContextOSError:
         return unusable(url, f"its role lacks a right ({first_line(fault)})", "use a role that has it, or grant it")
     if isinstance(fault, asyncpg.UndefinedObjectError | asyncpg.ClientConfigurationError):
         return unusable(url, f"an option is not known ({first_line(fault)})", "correct the options of the URL")
+    if isinstance(fault, SettingsLost):
+        return unusable(url, first_line(fault), "set each for its role: `ALTER ROLE … SET …`")
     if loses_statements(fault):
         return unusable(url, STATEMENTS_LOST, "let it pool sessions")
     if isinstance(fault, asyncpg.PostgresError) and (fault.sqlstate or "").startswith("42"):

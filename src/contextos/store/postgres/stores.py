@@ -25,6 +25,7 @@ from contextos.store.postgres.connections import (
     MAX_READERS,
     Connection,
     Connections,
+    DiskRoom,
     connect_postgres,
     is_text,
     named_tenant,
@@ -118,10 +119,9 @@ class PostgresStores:
         read_only: bool = False,
     ) -> None:
         self._url, self._clock, self._readers, self._queue_limit = url, clock, readers, queue_limit
-        self._read_only = read_only
+        self._read_only, self._room = read_only, DiskRoom()
         self._loops: dict[asyncio.AbstractEventLoop, LoopResources] = {}
-        self._lock = threading.Lock()
-        self._closed = False
+        self._lock, self._closed = threading.Lock(), False
         self._identity: str | None = None
         self.confirmed_tenants: set[str] = set()
 
@@ -148,6 +148,10 @@ class PostgresStores:
     def artifacts(self, tenant_id: str) -> PostgresArtifacts:
         """The artifacts of a tenant, in the same database."""
         return PostgresArtifacts(tenant_id, lambda: self.for_loop().connections)
+
+    async def require_room(self) -> None:
+        """Raise `Unavailable` if a write of this process found the disk of the server full, and it is full still."""
+        await self.for_loop().connections.require_room()
 
     async def due(self, before_us: int, *, limit: int = 1000, skip: int = 0) -> AsyncIterator[tuple[str, str]]:
         async with self.for_loop().connections.connection() as connection:
@@ -182,10 +186,9 @@ class PostgresStores:
                 if self._closed:
                     raise Unavailable("store", "it is closed")
                 self._abandon_closed_loops()
-                writer = GroupWriter(self._connect, self._clock, queue_limit=self._queue_limit)
-                connections = Connections(self._url, limit=self._readers, read_only=self._read_only)
-                resources = LoopResources(connections, writer)
-                self._loops[loop] = resources
+                writer = GroupWriter(self._connect, self._clock, queue_limit=self._queue_limit, room=self._room)
+                connections = Connections(self._url, limit=self._readers, read_only=self._read_only, room=self._room)
+                resources = self._loops[loop] = LoopResources(connections, writer)
         return resources
 
     async def refuse_if_restored(self, tenant: str, batch: Batch) -> None:
@@ -235,7 +238,9 @@ class PostgresStores:
 
     async def _connect(self) -> Connection:
         """Open a connection for writes. Raises `Unavailable` if it reaches another database than before."""
-        connection, identity = await connect_postgres(self._url, read_only=self._read_only), None
+        if self._read_only:
+            raise Unavailable("store", "it is open for reading only")
+        connection, identity = await connect_postgres(self._url), None
         try:
             identity = await connection.fetchval(DATABASE_IDENTITY)
         finally:

@@ -27,6 +27,7 @@ from contextos.store.postgres.connections import (
     FAULTS,
     SOON_MS,
     Connection,
+    DiskRoom,
     is_callers_fault,
     is_locked,
     is_repeatable,
@@ -65,6 +66,7 @@ class GroupWriter:
     """Commits batches, those of one run in order of arrival. The future of a batch is done when the batch is durable.
 
     Deadlines are compared with `clock`, or with the server's clock if it is None. At most `queue_limit` batches wait.
+    `room` learns what commits say about the disk of the server.
     `commit` raises `Unavailable` when the queue is full, after `close`, and for every batch of a group whose
     transaction was lost. The next group starts on a new connection.
     """
@@ -75,8 +77,10 @@ class GroupWriter:
         clock: Clock | None,
         *,
         queue_limit: int = POSTGRES_QUEUE_LIMIT,
+        room: DiskRoom | None = None,
     ) -> None:
         self._connect, self._clock, self._queue_limit = connect, clock, queue_limit
+        self._room = room or DiskRoom()
         self._queue: deque[Job] = deque()
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
@@ -186,9 +190,17 @@ class GroupWriter:
         now_us = self._clock.now_us() if self._clock is not None else None
         locks = lock_keys(job for jobs in calls for job in jobs)
         calls_arguments = [arguments(jobs, now_us, lock_timeout, locks if jobs is calls[0] else []) for jobs in calls]
-        if len(calls_arguments) == 1:
-            return [await connection.fetchval(COMMIT, *calls_arguments[0])]
-        return [row[0] for row in await connection.fetchmany(COMMIT, calls_arguments)]
+        try:
+            if len(calls_arguments) == 1:
+                outcomes = [await connection.fetchval(COMMIT, *calls_arguments[0])]
+            else:
+                outcomes = [row[0] for row in await connection.fetchmany(COMMIT, calls_arguments)]
+        except FAULTS as fault:
+            self._room.note_fault(fault)
+            raise
+        if None in outcomes:
+            self._room.note_commit()
+        return outcomes
 
     def _commit_separately(self, job: Job) -> None:
         """Let this job wait for its lock on a connection of its own, so that the next group can proceed."""

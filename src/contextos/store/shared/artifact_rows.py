@@ -253,10 +253,13 @@ def ref(row: ArtifactRow) -> ArtifactRef:
 
 
 def revision(row: ArtifactRow) -> Revision:
-    """Convert a row of the table `representations`, without its tenant, to a `Revision`. Raises `Integrity` if its
-    digest is that of another text.
+    """Convert a row of the table `representations`, without its tenant, to a `Revision`. Raises `Integrity` if it is
+    malformed, or its digest is that of another text.
     """
-    found = Revision(**dict(zip(REVISION_COLUMNS[1:], row, strict=True)))
+    try:
+        found = Revision(**dict(zip(REVISION_COLUMNS[1:], row, strict=True)))
+    except ValidationError:
+        raise Integrity(f"a revision of `{row[1]}` was altered; inform an operator") from None
     if content_address([found.mime, found.content]) != found.digest:
         raise Integrity(f"revision {found.revision} of `{found.artifact_id}` was altered; inform an operator")
     return found

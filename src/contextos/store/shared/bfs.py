@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import orjson
+from contextos.store.shared.graph_validation import stored_statement
 
 FoundRow = tuple[str, str, str, str, bytes, int]
 """(node of the frontier, edge id, src, dst, body, commit)."""
@@ -58,6 +58,5 @@ class BreadthFirstWalk:
         """Return the found edges, nearest first, then by id."""
         first = list(self._found.items())[: self._limit]
         return [
-            {**orjson.loads(body), "edge_id": edge_id, "commit": commit, "hop": hop}
-            for edge_id, (hop, body, commit) in first
+            {**stored_statement(edge_id, body), "commit": commit, "hop": hop} for edge_id, (hop, body, commit) in first
         ]

@@ -7,7 +7,6 @@ the same observation is the same statement.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -22,6 +21,7 @@ from contextos.contracts.envelopes.evidence import (
     Classification,
     GraphCommit,
     IntegrityLevel,
+    derived_edge_id,
     edge_digest,
     fact_digest,
     value_of_edge,
@@ -166,13 +166,6 @@ def _new_edge_id(where: str, edge: Edge, change: GraphChange, lookup: Callable[[
             detail = f"`{edge_id}` is taken by another statement or was withdrawn"
             raise InvalidInput(Problem(where, "taken", detail, "leave it out or choose another"))
     raise AssertionError("counting does not end")
-
-
-def derived_edge_id(body: bytes, ordinal: int) -> str:
-    """Return the id of a graph statement, derived from its content.
-    `ordinal` counts the earlier, withdrawn statements with the same content.
-    """
-    return "edge_" + hashlib.sha256(b"%d:%b" % (ordinal, body)).hexdigest()[:16]
 
 
 def _edge(where: str, edge: Mapping[str, Any]) -> Edge:

@@ -64,7 +64,7 @@ _HOP: Final = (
 _OUT: Final = (
     "SELECT edge_id, body, valid_from FROM edges"
     " WHERE tenant = :tenant AND src IN (SELECT value FROM json_each(:sources)) AND edge_id > :after"
-    " AND valid_from <= :at AND (valid_to IS NULL OR valid_to > :at)"
+    " AND valid_from <= :at AND (valid_to IS NULL OR valid_to > :at) <> :ended"
 )
 _STEP: Final = f"{_OUT} AND predicate = :predicate ORDER BY edge_id LIMIT :limit"
 _STEP_OF_ANY: Final = f"{_OUT} ORDER BY edge_id LIMIT :limit"
@@ -122,17 +122,22 @@ class SqliteGraph:
         return walk.edges()
 
     async def step(
-        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
+        self,
+        sources: Sequence[str],
+        predicate: str | None,
+        *,
+        at: int,
+        limit: int,
+        after: str = "",
+        ended: bool = False,
     ) -> Sequence[Mapping[str, Any]]:
-        """Return the edges valid at commit `at` from one of `sources` with this predicate (None: any), by id behind the
-        id `after`; at most `limit`.
-        """
         asked = {
             "tenant": self._tenant,
             "sources": orjson.dumps(list(sources)).decode(),
             "after": after,
             "at": at,
             "limit": max(limit, 0),
+            "ended": ended,
         }
         with self._readers.connection() as connection:
             if predicate is None:

@@ -10,8 +10,11 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
+from errno import ENOSPC
 from functools import partial
+from os import strerror
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final
 
 from contextos.contracts.documents.runs import LEASES
@@ -26,7 +29,7 @@ from contextos.contracts.journal import (
     SignedHead,
     StoredRun,
 )
-from contextos.errors import InvalidInput, Problem
+from contextos.errors import InvalidInput, Problem, Unavailable
 from contextos.store.shared.batch import MAX_SQL_INTEGER, nothing_to_erase, refuse_erasure, refuse_misfit
 from contextos.store.shared.clock import SystemClock
 from contextos.store.shared.key_range import after_prefix
@@ -87,6 +90,8 @@ _LINES: Final = (
     " AND key IN (SELECT value FROM json_each(?)) ORDER BY seq"
 )
 _LATEST: Final = "SELECT at_us FROM journal WHERE tenant = ? ORDER BY at_us DESC LIMIT 1"
+ROOM_BYTES: Final = 1 << 20
+"""As much as a request, or the answer of a tool, can have."""
 _ERASE: Final = "UPDATE segments SET salts = ?, body = ?, erased = ? WHERE tenant = ? AND run = ? AND seq = ?"
 
 
@@ -140,6 +145,16 @@ class SqliteStores:
             rows = connection.execute(_DUE, (before_us, max(limit, 0), max(skip, 0))).fetchall()
         for tenant, run in rows:
             yield tenant, run
+
+    async def require_room(self) -> None:
+        """Raise `Unavailable` unless `ROOM_BYTES` more can be stored beside the file."""
+        try:
+            with TemporaryFile(dir=self.path.parent, buffering=0) as probe:
+                # Less than asked for is written where the last of the room is taken.
+                if probe.write(bytes(ROOM_BYTES)) < ROOM_BYTES:
+                    raise OSError(ENOSPC, strerror(ENOSPC))
+        except OSError as fault:
+            raise Unavailable("store", f"nothing more can be stored beside `{self.path.name}`: {fault}") from None
 
     async def erase(self, tenant_id: str, run: str, seq: int, record: Draft) -> None:
         """Record the erasure and delete the body and salt of one entry, also from the write-ahead log."""

@@ -63,7 +63,7 @@ def grant_fault(approver: Approver, role: str) -> ApprovalRefused | None:
         return ApprovalRefused(
             "not_granted", f"the directory does not name who granted the role `{role}` to `{approver.approver_id}`"
         )
-    if grantor == approver.approver_id:
+    if grantor in (approver.approver_id, *approver.user_ids):
         return ApprovalRefused("self_granted", f"`{approver.approver_id}` granted the role `{role}` to themselves")
     return None
 
@@ -81,7 +81,7 @@ def approval_fault(
     role = question["required_role"]
     if approver.approver_id != answer["approver"]:
         return ApprovalRefused("not_approver", f"`{answer['approver']}` is not the person that the directory returned")
-    if approver.approver_id in question["barred"]:
+    if not {approver.approver_id, *approver.user_ids}.isdisjoint(question["barred"]):
         return ApprovalRefused(
             "self_approval",
             f"`{approver.approver_id}` is the requester, owns the agent or published the pack; ask somebody else",

@@ -25,7 +25,7 @@ from contextos.contracts.ports.outside import Directory, Signer
 from contextos.contracts.ports.seams import Journal, ProvedCancels
 from contextos.contracts.scope import SESSION_LIMIT, Action, Redeemed, RunScope
 from contextos.contracts.statements.questions import shown_text
-from contextos.errors import ApprovalRefused
+from contextos.errors import ApprovalRefused, Overloaded
 from contextos.trust.approvals.assertion import approval_fault
 from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL, is_unproved
 from contextos.trust.identity.principals import look_up
@@ -92,6 +92,7 @@ class RunApprovals:
 
     `deferred` builds the record of the waiting decision, for the reason and the call named. `recheck` returns the
     function that reads the current content digests of a call. `unsafe` lists the unsafe settings of the deployment.
+    `take_place` takes a place for a question to a role and returns the write; None: nothing is counted.
     """
 
     journal: Journal
@@ -103,6 +104,7 @@ class RunApprovals:
     unsafe: tuple[str, ...]
     proved_cancels: ProvedCancels
     at_question: AtQuestion | None = None
+    take_place: Callable[[str, str], Awaitable[Write]] | None = None
 
     async def obtain(self, action: Action) -> Redeemed | Failure:
         """Ask a person to approve this call and wait for the answer. Returns a valid approval, or the failure."""
@@ -118,8 +120,9 @@ class RunApprovals:
             state="open",
         )
         approval_id = document.approval_id
+        place = await self._place(document)
         self.journal.derive("approval.asked", action.key, question)
-        self.journal.stage(APPROVALS.write(approval_id, 0, document))
+        self.journal.stage(APPROVALS.write(approval_id, 0, document), *place)
         self.journal.derive("record.revised", f"approval/{action.key}", self.deferred("approval", action.key))
         await self.journal.commit(wake_at_us=question["deadline_us"])
         if self.at_question is not None and not self.journal.on_tape:
@@ -163,6 +166,18 @@ class RunApprovals:
             APPROVALS.write(approval_id, 2, consumed, not_after_us=document.deadline_us),
         )
 
+    async def _place(self, document: ApprovalDocument) -> tuple[Write, ...]:
+        """The write that counts the question. Raises `Overloaded` where the role has as many as it may: the run is held
+        up before the question, and due again.
+        """
+        if self.take_place is None or self.journal.on_tape:
+            return ()
+        try:
+            return (await self.take_place(document.required_role, document.approval_id),)
+        except Overloaded as full:
+            await self.journal.commit(wake_at_us=self.journal.time_us + full.retry_after_ms * 1_000)
+            raise
+
     def _question(self, action: Action) -> dict[str, Any]:
         """Build the question: the call in clear, its digests, and the text that is derived from them."""
         scope = self.scope
@@ -185,6 +200,7 @@ class RunApprovals:
             "requester_chain": [principal.to_json() for principal in scope.identity.chain],
             "untrusted": {name: list(found) for name, found in action.untrusted.items()},
             "secrets": {name: list(found) for name, found in action.secrets.items()},
+            "instructions": list(action.instructions),
             "gate_id": action.gate.gate_id,
             "required_role": action.gate.required_approver_role,
             "idempotency_key": action.idempotency_key,
@@ -211,10 +227,13 @@ class RunApprovals:
 
     def _barred(self) -> list[str]:
         """Return the ids that cannot approve: requester, agent, agent's owner, issuer and publishers of the pins."""
-        agent = self.scope.identity.principals.agent
+        principals = self.scope.identity.principals
+        agent = principals.agent
         chain = {principal.id for principal in self.scope.identity.chain}
         issuer = self.scope.pinned.pack.contract_meta.issuer
-        return sorted(chain.union(self.scope.pinned.publishers, {agent.agent_id, agent.owner, issuer}))
+        return sorted(
+            chain.union(self.scope.pinned.publishers, {agent.agent_id, agent.owner, issuer}, principals.approver_ids)
+        )
 
     async def _void_question(self, action: Action, question: Mapping[str, Any]) -> VoidQuestion | None:
         """Return why the question is void for every answer, or None. One that has expired is not called void."""
@@ -228,7 +247,7 @@ class RunApprovals:
         facts = {fact.evidence_ref + "#" + fact.name: fact for fact in action.evidence}
         if name in facts:
             return VoidQuestion(reason, facts[name].name, facts[name].value, values.get(name), changed)
-        return VoidQuestion(reason, name, self.scope.pinned.pins[name], now.get(name), changed)
+        return VoidQuestion(reason, name, self.scope.pinned.pins.get(name), now.get(name), changed)
 
     async def _look_again(
         self, action: Action, question: Mapping[str, Any], approver_id: str, *, denied: bool = False
@@ -277,7 +296,7 @@ class RunApprovals:
             **self.scope.pins_of(action),
             **{fact.evidence_ref + "#" + fact.name: fact.digest for fact in action.evidence},
         }
-        changed = sorted(name for name, digest in expected.items() if now.get(name) != digest)
+        changed = sorted(name for name in expected.keys() | now.keys() if now.get(name) != expected.get(name))
         return (f"`{changed[0]}` changed or was withdrawn" if changed else ""), tuple(changed)
 
     async def _void_reason(self, action: Action, question: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:

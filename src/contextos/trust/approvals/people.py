@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from math import inf
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from contextos.contracts.acts import ActSeal, ListedPerson, UsedDirectory
 from contextos.contracts.entries.bodies import body_fault
+from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import Approver
 from contextos.contracts.journal import (
@@ -32,6 +34,15 @@ from contextos.trust.approvals.acts import read_sealed, sealed_act
 from contextos.trust.recorded_time import TimePorts, recorded_now_us
 
 StatedT = TypeVar("StatedT")
+
+
+class _Stated(NamedTuple):
+    """A line of `control` that is to be stated, without its seal."""
+
+    kind: str
+    key: str
+    body: Mapping[str, Any]
+
 
 _SKEW_US = 2 * CLOCK_MARGIN_US
 """How far the times of two entries can contradict their order, because two clocks made them."""
@@ -62,19 +73,26 @@ async def signer(ports: PeoplePorts, tenant_id: str, person_id: str) -> Approver
     return person
 
 
-async def state_person(ports: PeoplePorts, tenant_id: str, person_id: str, person: Approver | None) -> None:
+async def state_person(ports: SealingPorts, tenant_id: str, person_id: str, person: Approver | None) -> None:
     """Let `control` state that the directory lists `person` so, or not any more, if its last line says otherwise."""
-    store = ports.stores.tenant(tenant_id)
-    if _newest(await store.lines(CONTROL, person_id), ports.keys) != person:
-        listed = {"person": person.to_json() if person else None}
-        await _append(ports, tenant_id, PERSON_LISTED, person_id, listed)
+    await _commit(ports, tenant_id, await unstated_person(ports, tenant_id, person_id, person))
+
+
+async def unstated_person(
+    ports: SealingPorts, tenant_id: str, person_id: str, person: Approver | None
+) -> tuple[Draft, ...]:
+    """Return the line of `control` that states how the directory lists `person`; empty if its last line says so."""
+    if _newest(await ports.stores.tenant(tenant_id).lines(CONTROL, person_id), ports.keys) == person:
+        return ()
+    return await _sealed(ports, tenant_id, [_listing(person_id, person)])
 
 
 async def state_directory(
-    ports: SealingPorts, tenant_id: str, version: int, digest: str, *, write: bool
+    ports: SealingPorts, tenant_id: str, version: int, digest: str, approvers: Mapping[str, Approver], *, write: bool
 ) -> tuple[int, str]:
     """Return the newest version of a signed directory that `control` states, with the digest of its content: (0, "") if
-    there is none. One that is newer than all is stated before this returns, if `write` allows it.
+    there is none. One that is newer than all is stated before this returns, if `write` allows it; and with it, all at
+    once, each person in force whom its `approvers` list otherwise, or not any more.
 
     Where two processes state at the same time, the line that comes first counts, so each of them looks again.
     """
@@ -82,15 +100,37 @@ async def state_directory(
     newest = _newest_directory(await store.lines(CONTROL, DIRECTORY_USED), ports.keys)
     if not write or version <= newest[0]:
         return newest
-    await _append(ports, tenant_id, DIRECTORY_USED, DIRECTORY_USED, {"version": version, "digest": digest})
+    people: dict[str, list[Entry]] = {}
+    async for page in stream_pages(store, CONTROL):
+        for line in page:
+            if line.kind == PERSON_LISTED:
+                people.setdefault(line.key, []).append(line)
+    in_force = {name: _newest(lines, ports.keys) for name, lines in people.items()}
+    changed = [
+        _listing(name, approvers.get(name)) for name, was in in_force.items() if was not in (None, approvers.get(name))
+    ]
+    used = _Stated(DIRECTORY_USED, DIRECTORY_USED, {"version": version, "digest": digest})
+    await _commit(ports, tenant_id, await _sealed(ports, tenant_id, [*changed, used]))
     return _newest_directory(await store.lines(CONTROL, DIRECTORY_USED), ports.keys)
 
 
-async def _append(ports: SealingPorts, tenant_id: str, kind: str, key: str, body: Mapping[str, Any]) -> None:
+def _listing(person_id: str, person: Approver | None) -> _Stated:
+    return _Stated(PERSON_LISTED, person_id, {"person": person.to_json() if person else None})
+
+
+async def _sealed(ports: SealingPorts, tenant_id: str, stated: Iterable[_Stated]) -> tuple[Draft, ...]:
     at_us = await recorded_now_us(ports, tenant_id)
-    draft = Draft(kind, key, at_us, "runtime", b"", ports.entropy.take(SALT_BYTES))
-    sealed = sealed_act(tenant_id, draft, body, ports.keys)
-    await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, shared=((CONTROL, sealed),)))
+    drafts = []
+    for kind, key, body in stated:
+        draft = Draft(kind, key, at_us, "runtime", b"", ports.entropy.take(SALT_BYTES))
+        drafts.append(sealed_act(tenant_id, draft, body, ports.keys))
+    return tuple(drafts)
+
+
+async def _commit(ports: SealingPorts, tenant_id: str, drafts: Sequence[Draft]) -> None:
+    if drafts:
+        shared = tuple((CONTROL, draft) for draft in drafts)
+        await ports.stores.tenant(tenant_id).commit(Batch(run=CONTROL, shared=shared))
 
 
 def _newest(lines: Sequence[Entry], keys: Keys) -> Approver | None:
@@ -177,8 +217,15 @@ class ListedPeople:
 
 def _between(lines: Sequence[tuple[int, StatedT]], since_us: int, until_us: int) -> Iterator[StatedT]:
     """What was in force between two times, newest first, of statements that each end the one before."""
-    ends_us: int | None = None
+    end_us = inf
     for at_us, stated in reversed(lines):
-        if at_us <= until_us + _SKEW_US and (ends_us is None or ends_us > since_us - _SKEW_US):
+        if counts_between(at_us, end_us, since_us, until_us):
             yield stated
-        ends_us = at_us
+        end_us = at_us
+
+
+def counts_between(at_us: int, end_us: float, since_us: int, until_us: int) -> bool:
+    """Return whether what was stated at one time, and again at `end_us` (infinite: not yet), was in force between two
+    times (Unix microseconds).
+    """
+    return at_us <= until_us + _SKEW_US and end_us > since_us - _SKEW_US

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from contextos.contracts.encoding.instructions import instructing
 from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.redacted import is_secret_argument
 from contextos.contracts.entries.reading import read_body
@@ -43,6 +44,10 @@ def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked:
     secrets = {name: one["origins"] for name, one in traced.items() if is_secret_argument(args.get(name))}
     if (binding["untrusted"], binding["secrets"]) != (untrusted, secrets):
         return "it says of its arguments what the run did not find"
+    before = (one for one in entries if one.seq < asked.seq and one.kind in ("tool.returned", "attachment.fetched"))
+    seen = ((one.kind, read_body(one)) for one in before)
+    if binding["instructions"] != instructing(seen):
+        return "it says of the content what the run did not find"
     frozen = _body_at(entries, "evidence.frozen", asked.key)
     if [(one["name"], one["ref"], one["digest"]) for one in question["evidence"]] != [
         (one["name"], one["evidence_ref"], one["digest"]) for one in (frozen["items"] if frozen else ())

@@ -43,9 +43,14 @@ def sign_settlement(private_key: bytes, kid: str, statement: Mapping[str, Any]) 
 
 
 def barred_settlers(principals: Principals) -> frozenset[str]:
-    """Return the ids that are not allowed to settle an effect of a run: its user, its agent and the agent's owner."""
+    """Return the ids that are not allowed to settle an effect of a run: those of its user, its agent and its owner."""
     user, agent = principals.user, principals.agent
-    return frozenset({user.user_id, agent.agent_urn, agent.agent_id, agent.owner})
+    return frozenset({user.user_id, agent.agent_urn, agent.agent_id, agent.owner, *principals.approver_ids})
+
+
+def is_barred(by: str, person: Approver | None, barred: Collection[str]) -> bool:
+    """Return whether one of `barred` is `by`, or another name under which the directory lists this `person`."""
+    return by in barred or (person is not None and not set(barred).isdisjoint(person.user_ids))
 
 
 def operator_fault(person: Approver | None, by: str) -> ApprovalRefused | None:
@@ -72,7 +77,7 @@ def settlement_fault(
     deployment accepts settlements without a key.
     """
     by = statement["by"]
-    if by in barred:
+    if is_barred(by, person, barred):
         return ApprovalRefused(
             "self_settlement", f"`{by}` is the requester, the agent or its owner; ask another operator"
         )

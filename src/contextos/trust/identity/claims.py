@@ -198,8 +198,11 @@ def verify_claim(token: str, keys: Keys, *, issuer: str, audience: str, now_us: 
     return claim
 
 
-def stated_claim_fault(claim: IdentityClaim, keys: Keys, *, issuer: str, audience: str, now_us: int) -> str | None:
-    """Return why a claim that a request states is not one that this runtime minted and that is valid now, or None.
+def stated_claim_fault(
+    claim: IdentityClaim, keys: Keys, *, issuer: str, audience: str, run_id: str, now_us: int
+) -> str | None:
+    """Return why a claim that a request states is not one that this runtime minted for this run and that is valid now,
+    or None.
 
     A request holds the content of a claim and the hash of its token, and not the token. The same content and key make
     the same token, so the claim is signed again and the hashes are compared.
@@ -213,6 +216,8 @@ def stated_claim_fault(claim: IdentityClaim, keys: Keys, *, issuer: str, audienc
         return "this runtime did not mint the claim; leave it out"
     if (claim.iss, claim.aud) != (issuer, audience):
         return "the claim has another issuer or audience; leave it out"
+    if claim.run_id != run_id:
+        return "the claim was minted for another run; leave it out"
     if not (claim.nbf or 0) * 1_000_000 <= now_us < (claim.exp or 0) * 1_000_000:
         return "the claim is not valid now; leave it out"
     return None

@@ -1,7 +1,8 @@
 """Compact JWS signatures with Ed25519, for statements that people sign (approvals and settlements).
 
 The verifier supplies the public keys and the expected header. Refuses a token whose header has any other member or
-value, so a token can choose neither its algorithm nor its type.
+value, so a token can choose neither its algorithm nor its type. `iat` alone is the signer's: when they signed, in Unix
+seconds. It is in the header, so that a statement is the same whenever it is signed.
 Source: RFC 7515, RFC 8037, RFC 9864; docs/design/standards.md, "JWS and Ed25519".
 """
 
@@ -31,20 +32,35 @@ def sign_compact(private_key: bytes, kid: str, typ: str, payload: Mapping[str, A
     return f"{signed.decode()}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
 
-def signing_input(kid: str, typ: str, payload: Mapping[str, Any]) -> bytes:
-    """Return the bytes `header.payload` that the signature of a token covers."""
-    return f"{_segment({'alg': 'Ed25519', 'kid': kid, 'typ': typ})}.{_segment(payload)}".encode()
+def signing_input(kid: str, typ: str, payload: Mapping[str, Any], signed_at_s: int | None = None) -> bytes:
+    """Return the bytes `header.payload` that the signature of a token covers. `signed_at_s`: its `iat`, or none."""
+    when = {} if signed_at_s is None else {"iat": signed_at_s}
+    return f"{_segment({'alg': 'Ed25519', 'kid': kid, 'typ': typ, **when})}.{_segment(payload)}".encode()
 
 
 def unverified_payload(token: str) -> dict[str, Any] | None:
     """Return what a compact JWS states, or None if it is none. Nothing is verified: it says only what to verify."""
+    return _unverified(token, 1)
+
+
+def unverified_time(token: str) -> int | None:
+    """Return when a compact JWS says that it was signed (`iat` of its header), or None. Nothing is verified."""
+    return _time_of(_unverified(token, 0) or {})
+
+
+def _time_of(header: Mapping[str, Any]) -> int | None:
+    stated = header.get("iat")
+    return stated if type(stated) is int else None
+
+
+def _unverified(token: str, part: int) -> dict[str, Any] | None:
     if not isinstance(token, str) or len(token) > MAX_SIGNED_CHARS or not _COMPACT.fullmatch(token):
         return None
     try:
-        payload = _read(token.split(".")[1])
+        said = _read(token.split(".")[part])
     except (InvalidInput, SignatureInvalid):
         return None
-    return payload if isinstance(payload, dict) else None
+    return said if isinstance(said, dict) else None
 
 
 def verify_compact(token: str, keys: Mapping[str, bytes], typ: str) -> dict[str, Any] | None:
@@ -63,7 +79,8 @@ def verify_compact(token: str, keys: Mapping[str, bytes], typ: str) -> dict[str,
         return None
     if not isinstance(header, dict) or not isinstance(payload, dict) or not isinstance(header.get("kid"), str):
         return None
-    if header != {"alg": "Ed25519", "kid": header["kid"], "typ": typ} or header["kid"] not in keys:
+    when = {} if (signed_at_s := _time_of(header)) is None else {"iat": signed_at_s}
+    if header != {"alg": "Ed25519", "kid": header["kid"], "typ": typ, **when} or header["kid"] not in keys:
         return None
     return payload if verify_signature(keys[header["kid"]], f"{parts[0]}.{parts[1]}".encode(), signature) else None
 

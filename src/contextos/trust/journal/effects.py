@@ -16,6 +16,10 @@ from contextos.contracts.journal import Logged
 
 def effects_of(run_id: str, log: Sequence[Logged]) -> list[dict[str, Any]]:
     """Return the effects of a run in the order of the calls. The last word about a call counts."""
+    return list(_effects_by_call(run_id, log).values())
+
+
+def _effects_by_call(run_id: str, log: Sequence[Logged]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for entry in log:
         call = "/".join(entry.key.split("/")[:2])
@@ -39,7 +43,7 @@ def effects_of(run_id: str, log: Sequence[Logged]) -> list[dict[str, Any]]:
                 "made_by": made_by["run_id"] if made_by else run_id,
                 "mutations": list(envelope["mutations"]),
             }
-    return list(found.values())
+    return found
 
 
 def _without(found: Mapping[str, dict[str, Any]], call: str) -> dict[str, dict[str, Any]]:
@@ -52,12 +56,13 @@ def undone_write(log: Sequence[Logged], writes: Set[str]) -> tuple[str, str] | N
     """
     asked: dict[str, str] = {}
     undone: dict[str, str] = {}
+    made = _effects_by_call("", log)
     for entry in log:
         if entry.kind == "call.asked" and entry.body["tool"] in writes:
             asked[entry.key] = entry.body["tool"]
         elif entry.kind == "call.answered" and entry.key in asked:
             undone.pop(asked[entry.key], None)
-            if entry.body["status"] != "done":
+            if entry.body["status"] != "done" and entry.body["step"] not in made:
                 why = next((one["detail"] for one in entry.body["failures"]), entry.body["status"])
                 undone[asked[entry.key]] = why
     return next(reversed(undone.items()), None)

@@ -10,8 +10,9 @@ Source: docs/design/journal.md, "Erasures"; docs/adr/0026-an-escalated-run-has-a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from contextos.contracts.acts import OperatorAct
 from contextos.contracts.entries.bodies import ACT_ARGUMENTS
@@ -21,6 +22,19 @@ from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken, Integrity
 from contextos.trust.approvals.acts import read_act
+
+
+class NeededAct(NamedTuple):
+    """An act on which `entry` rests: the key of its line in `control`, which act it is, and what it would do."""
+
+    entry: Entry
+    key: str
+    is_it: Callable[[OperatorAct], bool]
+    does: str
+
+    def missing(self) -> ChainBroken:
+        """Return the error that names the entry."""
+        return ChainBroken(self.entry.run, self.entry.seq, f"rests on an act that is missing: no act {self.does}")
 
 
 def erasure_of(entry: Entry) -> dict[str, Any]:
@@ -35,21 +49,24 @@ async def require_acts(store: Store, entries: Sequence[Entry], keys: Keys) -> tu
         ChainBroken: a body is missing, and no signed entry of `control` erased it; names the first such entry. Or the
             run was reopened, or a question asked again, and no signed entry of `control` did so there.
     """
-    gaps = [entry for entry in entries if entry.body is None]
-    for entry in gaps:
-        lines = await store.lines(CONTROL, erasure_key(entry.run, entry.seq))
-        if not any(_is(erases, line, entry, keys) for line in lines):
-            raise ChainBroken(entry.run, entry.seq, "has no body, and no signed `entry.erased` says who erased it")
-    for entry in entries:
-        if entry.kind == "run.reopened":
-            lines = await store.lines(CONTROL, entry.run)
-            if not any(_is(reopens, line, entry, keys) for line in lines):
-                raise ChainBroken(entry.run, entry.seq, "reopens the run, and no signed act of an operator did so")
-        elif entry.kind == "approval.reasked":
-            lines = await store.lines(CONTROL, entry.run)
-            if not any(_is(reasks, line, entry, keys) for line in lines):
-                raise ChainBroken(entry.run, entry.seq, "has a question asked again, and no signed act did so")
-    return tuple(entry.seq for entry in gaps)
+    erased_first = sorted(entries, key=lambda entry: entry.body is not None)
+    for needed in (one for entry in erased_first for one in explaining(entry)):
+        lines = await store.lines(CONTROL, needed.key)
+        acts = (act_in(line, needed.entry.tenant, keys) for line in lines)
+        if not any(act is not None and needed.is_it(act) for act in acts):
+            raise needed.missing()
+    return tuple(entry.seq for entry in entries if entry.body is None)
+
+
+def explaining(entry: Entry) -> Iterator[NeededAct]:
+    """Yield the acts that alone explain that an entry has no body, reopens its run or has a question asked again."""
+    if entry.body is None:
+        key = erasure_key(entry.run, entry.seq)
+        yield NeededAct(entry, key, partial(erases, entry=entry), f"`{ENTRY_ERASED}` erased its body")
+    if entry.kind == "run.reopened":
+        yield NeededAct(entry, entry.run, partial(reopens, entry=entry), "reopened the run")
+    if entry.kind == "approval.reasked":
+        yield NeededAct(entry, entry.run, partial(reasks, entry=entry), "had a question asked again")
 
 
 async def refuse_unerased(store: Store, entries: Sequence[Entry], keys: Keys) -> None:
@@ -61,7 +78,8 @@ async def refuse_unerased(store: Store, entries: Sequence[Entry], keys: Keys) ->
     whole = {erasure_key(entry.run, entry.seq): entry for entry in entries if entry.body is not None}
     for line in await store.lines(CONTROL, *whole):
         entry = whole[line.key]
-        if not _is(erases, line, entry, keys):
+        act = act_in(line, entry.tenant, keys)
+        if act is None or not erases(act, entry):
             continue
         # It can have been erased since it was read.
         if any(one.body is not None for one in await store.read(entry.run, after=entry.seq - 1, limit=1)):
@@ -108,8 +126,3 @@ def act_in(line: Entry, tenant_id: str, keys: Keys) -> OperatorAct | None:
         return read_act(line, keys).act
     except ChainBroken:
         return None
-
-
-def _is(does: Callable[[OperatorAct, Entry], bool], line: Entry, entry: Entry, keys: Keys) -> bool:
-    act = act_in(line, entry.tenant, keys)
-    return act is not None and does(act, entry)

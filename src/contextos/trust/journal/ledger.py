@@ -198,10 +198,12 @@ class RunJournal(Tape):
         else:
             await self._live.take(self.run_id)
 
-    async def let_go(self) -> None:
-        """Release the lease of a drive that has nothing more to commit."""
+    async def let_go(self, wake_at_us: int | None = None) -> None:
+        """Release the lease of a drive that has nothing more to commit. The run is due at `wake_at_us` (None: when it
+        was).
+        """
         if self._live is not None and not self._pending:
-            await self._live.release(self.run_id)
+            await self._live.release(self.run_id, wake_at_us)
 
     async def commit(self, *, wake_at_us: int | None = None, blocked: Sequence[Write] | None = None) -> None:
         """Make all pending entries and writes durable. In a replay there is nothing to do.
@@ -234,6 +236,7 @@ class RunJournal(Tape):
         self._pending.clear()
         self._staged.clear()
         self._is_commit_due = False
+        await live.tell_settled(batch)
         # A recorded dispatch is sent at once: a kill in between would leave its outcome unknown.
         if live.make_way and not letting_go and batch.entries[-1].kind != "tool.dispatching":
             await live.make_way()

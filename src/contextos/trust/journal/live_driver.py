@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from contextos.contracts.documents.operations import OPERATIONS
 from contextos.contracts.documents.runs import LEASES, Lease
 from contextos.contracts.journal import CLOCK_MARGIN_US, AgentMessage, Batch, SignedHead, Write
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
@@ -27,6 +28,7 @@ class LiveDriver:
     has the run's lease. `is_alone` returns whether this process drives no other run now; None means that it may.
     `behind_us`: how far the clock is behind the latest time on record in the tenant. `read_us` is the latest reading of
     the clock since the last commit (Unix microseconds). `message`: what the agent of a session says next, or None.
+    `settled` is awaited with the key of each operation that this driver has no longer.
     """
 
     store: Store
@@ -42,6 +44,7 @@ class LiveDriver:
     silence_us: Callable[[], int] | None = None
     make_way: Callable[[], Awaitable[None]] | None = None
     is_alone: Callable[[], bool] | None = None
+    settled: Callable[[str], Awaitable[None]] | None = None
     concurrency: Concurrency = field(default_factory=Sequential)
     deaths: int = 0
     free_us: int = 0
@@ -105,6 +108,12 @@ class LiveDriver:
         self.lease_version += 1
         self.holds, self.read_us = not letting_go, 0
 
+    async def tell_settled(self, batch: Batch) -> None:
+        """Say which operations this driver has no longer since this batch was committed."""
+        for operation, claim in OPERATIONS.written(batch.writes):
+            if self.settled and claim.state != "claimed":
+                await self.settled(operation)
+
     async def take(self, run_id: str) -> None:
         """Commit the lease alone, before foreign code is called: if that ends this process, the next driver can tell.
 
@@ -113,8 +122,10 @@ class LiveDriver:
         lease = self.lease(run_id, letting_go=False)
         await self.commit(Batch(run=run_id, writes=(lease,), may_block=self.may_block()), letting_go=False)
 
-    async def release(self, run_id: str) -> None:
+    async def release(self, run_id: str, wake_at_us: int | None = None) -> None:
         """Commit the release of the lease alone, if this driver holds it."""
         if self.holds:
             lease = self.lease(run_id, letting_go=True)
-            await self.commit(Batch(run=run_id, writes=(lease,), may_block=self.may_block()), letting_go=True)
+            await self.commit(
+                Batch(run=run_id, writes=(lease,), wake_at_us=wake_at_us, may_block=self.may_block()), letting_go=True
+            )

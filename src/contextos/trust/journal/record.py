@@ -21,7 +21,7 @@ from contextos.contracts.journal import CONTEXT, DECISION, EFFECT, KINDS, Logged
 from contextos.contracts.model import final_fields
 from contextos.contracts.scope import PinnedInputs, RunIdentity, RunScope
 from contextos.trust.journal.effects import effects_of
-from contextos.trust.journal.usage import usage
+from contextos.trust.journal.usage import Usage, usage
 
 ADMISSION: Final = ("runtime.admission", "1.0.0")
 """Decision key and version of a run without a DecisionSpec: it was not admitted, or its plan has no checkpoint."""
@@ -89,11 +89,13 @@ def build_record(
     *,
     runtime_version: str,
     unsafe: Sequence[str],
+    unsafe_stated_by: Sequence[str],
     semantics: int,
 ) -> dict[str, Any]:
     """Build the record of one decision of a run from its journal entries: a `DecisionRecord` as JSON, with its hash.
 
-    `scope` is None for a run that was not admitted. `unsafe` lists the unsafe settings of the deployment.
+    `scope` is None for a run that was not admitted. `unsafe` lists the unsafe settings of the deployment,
+    and `unsafe_stated_by` the classes that say themselves whether they are stand-ins.
     """
     now_us = log[-1].at_us
     pinned, decision = scope.pinned if scope else None, outcome.decision
@@ -101,7 +103,6 @@ def build_record(
     number = decision.key if decision and not decision.last else 0
     record_id = f"dr_{rfc3339(log[0].at_us)[:10].replace('-', '_')}_{derive('', run_id, 'record', number)}"
     revision = sum(entry.kind == "record.revised" and entry.body["record_id"] == record_id for entry in log)
-    used = usage(log)
     approvals = _approvals(log)
     status: RecordStatus = STATUS_OF_END[outcome.end] if outcome.end else "DEFERRED"
     body: dict[str, Any] = {
@@ -128,12 +129,7 @@ def build_record(
             "alternatives_considered": list(outcome.alternatives),
             "failures": [failure.to_json() for failure in outcome.failures],
         },
-        "budget_usage": {
-            "tokens": used.tokens,
-            "tool_calls": used.tool_calls,
-            "cost_usd_cents": used.cost_cents,
-            "wall_clock_ms": used.wall_clock_us / 1_000,
-        },
+        "budget_usage": _budget_usage(usage(log)),
         "lineage": {
             "pack_version": pinned.pack_ref if pinned else request.context_pack_refs[0][:200],
             "snapshot_version": pinned.snapshot if pinned else "none",
@@ -142,6 +138,7 @@ def build_record(
             "pins": dict(pinned.pins) if pinned else {},
             "ledgers": _ledgers(log),
             "unsafe": sorted({*unsafe, *_unsafe_assertions(approvals)}),
+            **({"unsafe_stated_by": list(unsafe_stated_by)} if unsafe_stated_by else {}),
             "asserted": _asserted(log),
         },
         "trace_id": request.trace.trace_id,
@@ -154,6 +151,15 @@ def build_record(
         body["scorecard"] = dict(outcome.scorecard)
     body["record_hash"] = content_address(body)
     return body
+
+
+def _budget_usage(used: Usage) -> dict[str, Any]:
+    return {
+        "tokens": used.tokens,
+        "tool_calls": used.tool_calls,
+        "cost_usd_cents": used.cost_cents,
+        "wall_clock_ms": used.wall_clock_us / 1_000,
+    }
 
 
 def _agent_identity(identity: RunIdentity) -> dict[str, Any]:

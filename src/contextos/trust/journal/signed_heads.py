@@ -180,8 +180,11 @@ def _closed_at(run: str, entries: Sequence[Entry], lines: Iterable[Entry]) -> in
     return closed_at
 
 
-async def read_proved(store: Store, tenant_id: str, run_id: str, keys: Keys) -> tuple[Entry, ...]:
-    """Read and verify a run up to its last signed head; return those entries, or none if no head was signed.
+async def read_proved(
+    store: Store, tenant_id: str, run_id: str, keys: Keys, *, answers: bool = False
+) -> tuple[Entry, ...]:
+    """Read and verify a run up to its last signed head; return those entries, or none if no head was signed. With
+    `answers` also what was appended behind it, which no head proves.
 
     Raises:
         ChainBroken: an entry is missing or differs.
@@ -192,4 +195,4 @@ async def read_proved(store: Store, tenant_id: str, run_id: str, keys: Keys) -> 
     verify_indexed(run_id, stored.entries, stored.lines)
     verify_chain(tenant_id, run_id, stored.entries)
     verify_heads(tenant_id, run_id, stored.entries, stored.heads[-1:], keys)
-    return stored.entries[: stored.heads[-1][0]]
+    return stored.entries if answers else stored.entries[: stored.heads[-1][0]]

@@ -1,8 +1,8 @@
 """Constraints on the arguments of a call: linted when a bundle is compiled, checked on the final arguments.
 
 Refuses a constrained argument that is absent, null or of another type, unless the constraint says `required: false`
-and the argument is absent. `unless_approved` lifts `min`, `max`, `enum` and `pattern` once the call is approved; it
-never lifts `required`. Patterns are RE2: they match the whole text, in linear time.
+and the argument is absent. `unless_approved` lifts `min`, `max`, `whole`, `enum` and `pattern` once the call is
+approved; it never lifts `required`. Patterns are RE2: they match the whole text, in linear time.
 Source: docs/design/contracts.md, "Policy" (`arg_constraints`).
 """
 
@@ -54,7 +54,7 @@ def is_bounding(constraint: ArgConstraint) -> bool:
 def lint_constraint(constraint: ArgConstraint, at: str) -> tuple[Problem, ...]:
     """Return what is wrong with a constraint itself, for example an empty range or a pattern that RE2 refuses."""
     problems = []
-    if not _has_bound(constraint) and constraint.required is None:
+    if not _has_bound(constraint) and not constraint.whole and constraint.required is None:
         problems.append(Problem(at, "empty_constraint", "the constraint bounds nothing", "add a bound or remove it"))
     if constraint.min is not None and constraint.max is not None and constraint.min > constraint.max:
         problems.append(Problem(at, "empty_range", "`min` is above `max`", "swap them"))
@@ -81,11 +81,13 @@ def _violations(constraint: ArgConstraint, value: Any, at: str, approved: bool) 
 
 
 def _range_violations(constraint: ArgConstraint, value: Any, at: str) -> list[Problem]:
-    if constraint.min is None and constraint.max is None:
+    if constraint.min is None and constraint.max is None and not constraint.whole:
         return []
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return [Problem(at, "arg_wrong_type", "the constrained argument is not a number", "use a number")]
     problems = []
+    if constraint.whole and value % 1 != 0:
+        problems.append(Problem(at, "arg_not_whole", "the argument is not a whole number", "use a whole number"))
     if constraint.min is not None and value < constraint.min:
         problems.append(Problem(at, "arg_below_min", f"the argument is below {constraint.min}", "use a larger one"))
     if constraint.max is not None and value > constraint.max:

@@ -22,7 +22,8 @@ class CombinedDecision:
     """The results of all rules that apply, combined but not yet applied to a capability (tool).
 
     Modes are ranks of `MODE_RANK`: `mode` is the strictest that enforcing rules set, `raised_to` the strictest that
-    `non_enforcing` rules set, `lowest_unbounded` the lowest set by a rule that bounds no argument.
+    `non_enforcing` rules set, `lowest_unbounded` the lowest set by a rule that bounds no argument. `prohibits` has the
+    rules by the tool that they prohibit.
     """
 
     allows: bool = False
@@ -38,7 +39,7 @@ class CombinedDecision:
     indeterminate: list[Indeterminate] = field(default_factory=list)
     gates: dict[str, None] = field(default_factory=dict)
     requires: dict[str, None] = field(default_factory=dict)
-    prohibits: dict[str, None] = field(default_factory=dict)
+    prohibits: dict[str, list[str]] = field(default_factory=dict)
     asserted: dict[str, None] = field(default_factory=dict)
     constraints: dict[tuple[str, str], ArgConstraint] = field(default_factory=dict)
 
@@ -71,13 +72,11 @@ def _add_match(combined: CombinedDecision, rule: CompiledRule) -> None:
         _add_mode(combined, rule, rule.mode)
     if rule.gate is not None:
         combined.gates[rule.gate] = None
-    for collected, names in (
-        (combined.requires, rule.requires),
-        (combined.prohibits, rule.prohibits),
-        (combined.asserted, rule.asserted),
-    ):
+    for collected, names in ((combined.requires, rule.requires), (combined.asserted, rule.asserted)):
         for name in names:
             collected[name] = None
+    for name in rule.prohibits:
+        combined.prohibits.setdefault(name, []).append(rule.rule_id)
     for name, digest, constraint in rule.constraints:
         combined.constraints[name, digest] = constraint
 
@@ -139,7 +138,7 @@ def resolve_verdict(
         "arg_constraints": {name: tuple(bounds) for name, bounds in constraints.items()},
         "bundle_ids": bundle_ids,
         "matched_rule_ids": tuple(combined.matched),
-        "denying_rule_ids": tuple(combined.denying),
+        "denying_rule_ids": _denying(combined, capability, reason),
         "indeterminate": tuple(combined.indeterminate),
         "passed_over": tuple(combined.passed_over),
         "observed": tuple(combined.observed),
@@ -147,6 +146,13 @@ def resolve_verdict(
         "must_escalate": tuple(combined.escalating),
         "asserted": tuple(combined.asserted),
     }
+
+
+def _denying(combined: CombinedDecision, capability: CapabilityView | None, reason: str) -> tuple[str, ...]:
+    """The rules that deny: those that say so, or those that prohibit the tool."""
+    if reason == "prohibited" and capability is not None:
+        return tuple(combined.prohibits[capability.capability_id])
+    return tuple(combined.denying)
 
 
 def _effective_mode(combined: CombinedDecision, capability: CapabilityView | None) -> int | None:

@@ -14,7 +14,7 @@ from contextos.contracts.envelopes.policy import AppliesTo
 from contextos.contracts.facts import Vocabulary, nearest_name
 from contextos.errors import Problem
 from contextos.trust.policy.conditions import FactPath
-from contextos.trust.policy.operators import JsonPath, compatible
+from contextos.trust.policy.operators import EQUALITIES, JsonPath, compatible, operands_of
 
 
 def lint_facts(
@@ -36,6 +36,44 @@ def lint_facts(
             points = ", ".join(f"`{point}`" for point in declared.points)
             detail = f"`{fact.path}` is not known at `{applies.point}`"
             yield Problem(where, "unknown_at_point", detail, f"drop `point`, or use one of {points}")
+    for path, text, place in compared_texts(condition, at):
+        values = vocabulary.values(path)
+        if values and text not in values:
+            near = nearest_name(text, values)
+            remedy = f"write `{near}`" if near else f"use one of {', '.join(values)}"
+            yield Problem(pointer(place), "no_such_value", f"`{path}` is never `{text[:80]}`", remedy)
+
+
+def compared_texts(node: Any, at: JsonPath) -> Iterator[tuple[str, str, JsonPath]]:
+    """Yield each text with which a condition compares a fact: the path of the fact, the text, and its place."""
+    if isinstance(node, dict) and len(node) == 1:
+        ((name, raw),) = node.items()
+        operands = operands_of(raw)
+        if (name in EQUALITIES or name == "in") and len(operands) == 2:
+            for fact, other, place in ((0, 1, (*at, name, 1)), (1, 0, (*at, name, 0))):
+                yield from _texts(_path_of(operands[fact]), operands[other], place)
+    if isinstance(node, dict):
+        for name, below in node.items():
+            yield from compared_texts(below, (*at, name))
+    elif isinstance(node, list | tuple):
+        for index, below in enumerate(node):
+            yield from compared_texts(below, (*at, index))
+
+
+def _path_of(operand: Any) -> str | None:
+    if not isinstance(operand, dict) or operand.keys() != {"var"}:
+        return None
+    path = next(iter(operands_of(operand["var"])), None)
+    return path if isinstance(path, str) else None
+
+
+def _texts(path: str | None, compared: Any, at: JsonPath) -> Iterator[tuple[str, str, JsonPath]]:
+    if path is None:
+        return
+    if isinstance(compared, str):
+        yield path, compared, at
+    elif isinstance(compared, list | tuple):
+        yield from ((path, one, (*at, index)) for index, one in enumerate(compared) if isinstance(one, str))
 
 
 def lint_scope(applies: AppliesTo, vocabulary: Vocabulary, at: JsonPath) -> Iterator[Problem]:

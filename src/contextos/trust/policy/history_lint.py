@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from contextos.contracts.encoding.display_escape import an
 from contextos.contracts.encoding.pointer import pointer
-from contextos.contracts.envelopes.policy import HistoryFact, LeveledBundle
+from contextos.contracts.envelopes.policy import CountedTool, HistoryFact, LeveledBundle
 from contextos.contracts.facts import NO_SUCH, Vocabulary, property_type
 from contextos.errors import Problem
+from contextos.trust.policy.conditions import analyse_condition
 
 
 def lint_history(
@@ -16,6 +17,13 @@ def lint_history(
 ) -> Iterator[Problem]:
     """Yield the problems of all declared history facts. `declared` maps capability ids to their approval modes."""
     seen: dict[str, HistoryFact] = {}
+    read = {
+        (rule.applies_to.capability, fact.path)
+        for leveled in bundles
+        if any(fact.also for fact in leveled.bundle.history.values())
+        for rule in leveled.bundle.policy_dsl.rules
+        for fact in analyse_condition(rule.condition, rule.facts).facts
+    }
     for leveled in bundles:
         known = vocabulary if leveled.level == "pack" else vocabulary.above_the_pack()
         for name, fact in leveled.bundle.history.items():
@@ -25,24 +33,29 @@ def lint_history(
                 yield Problem(pointer(at), "duplicate_history", detail, "choose another name")
             if "." in name or not name:
                 yield Problem(pointer(at), "bad_name", f"`{name[:80]}` cannot be read by a rule", "leave out the dots")
-            if declared.get(fact.capability) == "read_only":
-                detail = f"`{fact.capability}` has no effects, and a history counts effects"
-                yield Problem(
-                    pointer((*at, "capability")), "history_of_a_read", detail, "name a capability that writes"
-                )
-            yield from _lint_arguments(fact, known, at)
+            for tool, counted in fact.counted().items():
+                own = tool == fact.capability
+                if declared.get(tool) == "read_only":
+                    detail = f"`{tool}` has no effects, and a history counts effects"
+                    where = pointer((*at, "capability") if own else (*at, "also", tool))
+                    yield Problem(where, "history_of_a_read", detail, "name a capability that writes")
+                if fact.also and (tool, f"history.{name}") not in read:
+                    detail = f"no rule about `{tool}` reads `history.{name}`, so its calls are counted and not limited"
+                    remedy = f"write the rule for `{tool}` too, with this id in `applies_to`"
+                    yield Problem(pointer(at), "counted_and_not_limited", detail, remedy)
+                yield from _lint_arguments(tool, counted, known, at if own else (*at, "also", tool))
 
 
-def _lint_arguments(fact: HistoryFact, vocabulary: Vocabulary, at: tuple[str, ...]) -> Iterator[Problem]:
-    schema = (vocabulary.arguments or {}).get(fact.capability)
+def _lint_arguments(tool: str, counted: CountedTool, vocabulary: Vocabulary, at: tuple[str, ...]) -> Iterator[Problem]:
+    schema = (vocabulary.arguments or {}).get(tool)
     if schema is None:
         return
-    for member, argument in (("of", fact.of), ("subject", fact.subject)):
+    for member, argument in (("of", counted.of), ("subject", counted.subject)):
         if argument is None:
             continue
         kind = property_type(schema, [argument])
         if kind is NO_SUCH:
-            detail = f"`{fact.capability}` has no argument `{argument}`"
+            detail = f"`{tool}` has no argument `{argument}`"
             yield Problem(pointer((*at, member)), "unknown_argument", detail, "name an argument of its schema")
         elif member == "of" and kind not in (None, "number"):
             detail = f"the argument `{argument}` is {an(kind)} and cannot be added up"

@@ -68,8 +68,8 @@ class PolicySet:
     """Compiled policy rules, ready to decide. Built by `compile_policy`.
 
     `evidence_paths` holds the dotted paths below `evidence` that any rule reads. `reads_origins`: a rule reads where an
-    argument was found. `history` the declared history facts,
-    `above` the rules that bind also a pack that observes.
+    argument was found. `history` the declared history facts, `above` the rules that bind also a pack that observes,
+    `prohibiting` the tools that an enforced rule prohibits, by its id.
     """
 
     def __init__(
@@ -96,6 +96,9 @@ class PolicySet:
             frozenset(name for rule in above for name in rule.prohibits),
             tuple((name, limit) for rule in above for name, _, limit in rule.constraints),
         )
+        self.prohibiting: Mapping[str, Sequence[str]] = {
+            rule.rule_id: rule.prohibits for rule in self.rules.values() if rule.prohibits and rule.bundle_enforces
+        }
         self.evidence_paths = frozenset(".".join(path[1:]) for path in paths if path[0] == "evidence")
         self.reads_origins = any(path[0] in ("origin", "integrity", "classification") for path in paths)
 

@@ -20,7 +20,7 @@ from contextos.contracts.encoding.jcs import MAX_INT
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.envelopes.policy import Point
 from contextos.contracts.facts import EXECUTE_ROOTS
-from contextos.trust.policy.conditions import FactPath
+from contextos.trust.policy.conditions import FactPath, analyse_condition
 from contextos.trust.policy.operators import without_presence_tests
 from contextos.trust.policy.rules import CompiledRule
 
@@ -38,6 +38,18 @@ _ENGINE: Final = Engine(
         "arithmetic_nan_handling": "throw_error",
     },
 )
+
+
+def is_never_true(condition: Any, declared: Mapping[str, str]) -> bool:
+    """Return whether a condition that is valid reads no fact, and is not true."""
+    found = analyse_condition(condition, declared)
+    if found.facts or found.problems:
+        return False
+    try:
+        return _ENGINE.compile(without_presence_tests(condition)).evaluate({}) is not True
+    except DataLogicError:
+        return True
+
 
 Indeterminates = list[tuple[CompiledRule, tuple[str, ...]]]
 

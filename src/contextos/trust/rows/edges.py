@@ -1,13 +1,14 @@
 """A graph of which only those edges are read that somebody wrote by a sealed act in the stream `control`.
 
 The rows of the graph are found by their columns. What they state counts only if the act of their commit names them, and
-no act withdrew them. So an edge that was made up, altered, moved to another commit or brought back is no evidence.
+no act withdrew them. So an edge that was made up, altered, moved to another commit or brought back is no evidence. An
+edge whose row says that it was withdrawn is left out only if an act withdrew it.
 Source: docs/design/journal.md, "Rows that the journal proves".
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
@@ -23,6 +24,8 @@ from contextos.trust.rows.memories import MAX_READS
 
 MAX_COMMITS: Final = 256
 """Commits whose acts a process remembers. The act of another commit is read and checked again."""
+
+_PAGE: Final = 256
 
 KnownCommits = OrderedDict[tuple[str, int], Mapping[str, str]]
 """By tenant and number: the digests that the sealed act of a commit states for its edges. An act never changes."""
@@ -60,17 +63,35 @@ class ProvedGraph:
                 if not pair & reached:
                     _refuse(edge["edge_id"], "is stored under other ends than those that it states")
             reached.update(*(pair for _, pair in ends))
+        # What requires facts asks `step` about a node with more edges than this.
+        touching = Counter(end for edge in edges for end in {edge["src"], edge["dst"]})
+        near = {end for edge in edges if edge["hop"] < hops for end in (edge["src"], edge["dst"])}
+        whole = [node for node in near.union(seeds) if touching[node] < fan_out] if len(edges) < limit else []
+        await self._require_withdrawn(whole, None, at)
         return edges
 
     async def step(
-        self, sources: Sequence[str], predicate: str | None, *, at: int, limit: int, after: str = ""
+        self,
+        sources: Sequence[str],
+        predicate: str | None,
+        *,
+        at: int,
+        limit: int,
+        after: str = "",
+        ended: bool = False,
     ) -> Sequence[Mapping[str, Any]]:
-        """Return the edges with this predicate, or with any. Raises as `neighbourhood`."""
-        edges = await self._graph.step(sources, predicate, at=at, limit=limit, after=after)
+        """Return the edges with this predicate, or with any. Raises as `neighbourhood`; what is `ended` is not proved,
+        but what is left out as ended is.
+        """
+        edges = await self._graph.step(sources, predicate, at=at, limit=limit, after=after, ended=ended)
+        if ended:
+            return edges
         await self._require_proved(edges, at)
         for edge in edges:
             if edge["src"] not in sources or predicate not in (None, edge["predicate"]):
                 _refuse(edge["edge_id"], "is stored under another subject or predicate than it states")
+        last = edges[-1]["edge_id"] if edges and len(edges) == limit else None
+        await self._require_withdrawn(sources, predicate, at, after, last)
         return edges
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
@@ -110,6 +131,22 @@ class ProvedGraph:
             self._known[self._tenant, number] = stated[number]
         while len(self._known) > MAX_COMMITS:
             self._known.popitem(last=False)
+
+    async def _require_withdrawn(
+        self, sources: Sequence[str], predicate: str | None, at: int, after: str = "", last: str | None = None
+    ) -> None:
+        """Check that an act withdrew each edge from these sources that the rows say ended, up to the id `last`."""
+        while sources:
+            ended = await self._graph.step(sources, predicate, at=at, limit=_PAGE, after=after, ended=True)
+            ids = [edge["edge_id"] for edge in ended if last is None or edge["edge_id"] < last]
+            lines = await self._store.lines(CONTROL, *ids)
+            withdrawn = {fact.edge_id for fact in self._withdrawals(lines) if fact.commit <= at}
+            for edge_id in ids:
+                if edge_id not in withdrawn:
+                    _refuse(edge_id, f"was withdrawn by `{commit_key(at)}` as its row says, and no sealed act did that")
+            if len(ids) < _PAGE:
+                return
+            after = ids[-1]
 
     def _is_sealed(self, line: Entry) -> bool:
         try:

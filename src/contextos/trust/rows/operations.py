@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.operations import OperationDocument, args_fingerprint, operation_key
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.reading import read_body
@@ -22,47 +23,60 @@ from contextos.trust.journal.signed_heads import read_proved
 _DONE = ("completed", "unusable")
 
 
-async def operation_fault(store: Store, tenant_id: str, keys: Keys, place: str, row: OperationDocument) -> str | None:
+async def operation_fault(
+    store: Store, tenant_id: str, keys: Keys, place: str, stored: StoredDocument[OperationDocument]
+) -> str | None:
     """Return why the row `place` of the idempotency table is not believed, or None.
 
     Reads the journal of the run that the row names, and counts only what a signed head covers. An erased call proves
     nothing. If the run goes on at the same time, the row can be older than the journal: read it again.
     """
+    row = stored.body
     try:
         entries = await read_proved(store, tenant_id, row.run_id, keys)
     except ChainBroken as broken:
         return f"the run that it names does not verify: {broken}"
     if not entries:
         return f"it names the run `{row.run_id[:64]}`, which has no signed entry"
-    return shown_fault(entries, place, row)
+    return shown_fault(entries, place, stored)
 
 
-def shown_fault(entries: Sequence[Entry], place: str, row: OperationDocument) -> str | None:
+def shown_fault(entries: Sequence[Entry], place: str, stored: StoredDocument[OperationDocument]) -> str | None:
     """Return why these verified entries of the run that the row names do not show what the row states, or None."""
+    row = stored.body
     shown = _state(entries, place, row)
     if shown is None:
         return f"no signed entry of `{row.run_id}` dispatches `{row.tool_call_id[:64]}` for this operation"
-    state, output, taken = shown
+    state, output, taken, claimed_at = shown
     if not taken and row.state == "claimed":
         return None
     if state != row.state:
         return f"it states `{row.state}`, and `{row.run_id}` shows `{state}`"
+    # Only a released operation is taken up by another run, which writes the next versions of the row.
+    if state == "released" and stored.version != claimed_at + 1:
+        return f"it is not the version that `{row.run_id}` released, so the operation was taken up since"
     if state in _DONE and output != canonical([row.output, list(row.mutations)]):
         return f"its output is not the one that `{row.run_id}` recorded"
     return None
 
 
-def _state(entries: Sequence[Entry], place: str, row: OperationDocument) -> tuple[str, bytes, bool] | None:
-    """Return the state of the row's call after these entries, its output and effects in canonical JSON, and whether
-    the run has gone on since it was settled; None if they do not dispatch it.
+def _state(entries: Sequence[Entry], place: str, row: OperationDocument) -> tuple[str, bytes, bool, int] | None:
+    """Return the state of the row's call after these entries, its output and effects in canonical JSON, whether the run
+    has gone on since it was settled, and the version of the row that claims the operation (0: what says so was
+    erased); None if they do not dispatch it.
     """
     state, output, step, sent, taken = "", b"", "", True, True
+    free: dict[str, int] = {}
     for entry in entries:
         taken = taken or entry.kind not in UNSIGNED_KINDS
         body = read_body(entry) if entry.kind in _KINDS else None
         if body is None:
             continue
-        if entry.kind == "tool.dispatching":
+        if entry.kind == "act.looked_up":
+            when, _, looked = entry.key.partition("/")
+            if when != "again":
+                free[looked] = body["version"]
+        elif entry.kind == "tool.dispatching":
             envelope = body["envelope"]
             called = operation_key(envelope["capability_id"], envelope["idempotency_key"] or "")
             same = (envelope["tool_call_id"], args_fingerprint(envelope["args"])) == (row.tool_call_id, row.fingerprint)
@@ -85,11 +99,12 @@ def _state(entries: Sequence[Entry], place: str, row: OperationDocument) -> tupl
             state, output = "claimed", b""
         elif entry.kind == "effect.settled" and entry.key == step:
             state, output, taken = _ended(body["happened"], good=True), _said(body), False
-    return (state, output, taken) if state else None
+    return (state, output, taken, free.get(step, -1) + 1) if state else None
 
 
 _KINDS = frozenset(
-    {"tool.dispatching", "tool.returned", "tool.retry_scheduled", "tool.refused", "effect.settled", "record.revised"}
+    {"act.looked_up", "tool.dispatching", "tool.returned", "tool.retry_scheduled", "tool.refused"}
+    | {"effect.settled", "record.revised"}
 )
 
 

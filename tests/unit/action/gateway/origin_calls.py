@@ -20,7 +20,9 @@ TRACED = {"to": traced("untrusted"), "text": traced("untrusted"), "cents": trace
 
 def call(kind: str = "write", destinations: Any = None, gates: tuple[str, ...] = (), found: Any = None) -> GuardedCall:
     definition = SimpleNamespace(kind=kind, destinations=destinations)
-    capability: Any = SimpleNamespace(definition=definition)
+    told = (tuple(TRACED) if kind == "write" else ()) if destinations is None else destinations
+    adapter = SimpleNamespace(destinations=lambda _definition: told)
+    capability: Any = SimpleNamespace(definition=definition, adapter=adapter)
     decision: Any = SimpleNamespace(gates=gates)
     step_call: Any = None
     origins = TRACED if found is None else found

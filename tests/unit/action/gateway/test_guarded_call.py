@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from contextos.action.gateway.guarded_call import GuardedCall
@@ -16,6 +18,8 @@ from tests.unit.action.gateway.origin_calls import call
         (call(destinations=("cents", "note")), ["note"]),
         (call(destinations=()), []),
         (call(kind="read"), []),
+        (call(kind="read", destinations=("to", "note")), ["note", "to"]),
+        (replace(call(), saw_untrusted=True), ["note", "text", "to"]),
         (call(found={}), []),
     ],
 )

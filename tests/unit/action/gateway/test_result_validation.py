@@ -64,20 +64,19 @@ def test_of_a_withheld_output_size_and_digest_are_known_unless_a_digest_tells_a_
 
 def test_where_an_output_does_not_fit_is_said_without_the_names_of_secrets() -> None:
     def redacted(value: Any) -> tuple[Any, tuple[str, ...], tuple[Problem, ...]]:
-        return {"[redacted:secret]": 1}, ("secret",), ()
+        return (value, (), ()) if "SECRET" not in str(value) else ([], ("secret",), ())
 
     registry: Any = SimpleNamespace(
-        check=lambda _capability, _side, value: (
-            Problem(f"/{next(iter(value))}", "type", "is no text") if value else None
-        )
+        check=lambda _capability, _side, value: Problem(f"/{next(iter(value))}", "type", "is no text")
     )
     reply = AdapterReply.model_construct(output={"SECRET": 1}, error=None)
     refused = validate_reply(registry, redacted, WRITE, {}, reply, "done", "", "tool_failed")
     assert refused.withheld is not None
-    assert refused.withheld.detail == "is no text at `/[redacted:secret]`"
-    refused = validate_reply(registry, lambda value: ({}, (), ()), WRITE, {}, reply, "done", "", "tool_failed")
+    assert (refused.withheld.detail, refused.redacted) == ("is no text", ("secret",))
+    named = AdapterReply.model_construct(output={"a/b": 1}, error=None)
+    refused = validate_reply(registry, redacted, WRITE, {}, named, "done", "", "tool_failed")
     assert refused.withheld is not None
-    assert refused.withheld.detail == "is no text"
+    assert refused.withheld.detail == "is no text at `/a/b`"
     refused = validate_reply(registry, clean, WRITE, {}, reply, "done", "", "tool_failed")
     assert refused.withheld is not None
     assert refused.withheld.detail == "is no text"

@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from contextos.adapters.foreign.drafting import drafted_capability
-from contextos.adapters.foreign.replies import MAX_SAID_CHARS, definition_drift, stated_error
+from contextos.adapters.foreign.replies import definition_drift, stated_error
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.envelopes.tool import MAX_SAID_CHARS, CapabilityDefinition
 from tests.planted import planted
 
 SAY = CapabilityDefinition.model_validate(

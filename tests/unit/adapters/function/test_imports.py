@@ -26,6 +26,14 @@ RUNNING = [
     "import builtins",
     "__builtins__['exec']",
     "__loader__.load_module('x')",
+    "import timeit",
+    "from logging.config import dictConfig",
+    "import os as o\nx = 'sys'\ngetattr(o, x + 'tem')",
+    "import os\ngetattr(os, 'system')",
+    "import os\nos.__dict__['x']",
+    "import sys\nsys.modules['x']",
+    "globals()['x']",
+    "from pydantic import ImportString",
 ]
 
 
@@ -34,6 +42,14 @@ def test_code_that_runs_other_code_by_a_name_or_a_path_is_known(code: str) -> No
     assert read_imports(code.encode(), "shop", is_package=False).runs_others
 
 
-@pytest.mark.parametrize("code", ["import re\nre.compile('x')", "import os\nos.path.join('a')", "import json, sqlite3"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import re\nre.compile('x')",
+        "import os\nos.path.join('a')",
+        "import json, sqlite3",
+        "import os\ngetattr(os, 'sep')",
+    ],
+)
 def test_other_code_is_not_taken_for_it(code: str) -> None:
     assert not read_imports(code.encode(), "shop", is_package=False).runs_others

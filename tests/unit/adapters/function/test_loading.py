@@ -180,7 +180,8 @@ def test_a_file_runs_as_python_runs_it_with_the_types_of_its_hints(root: Path) -
 
 def test_a_toolset_of_a_workspace_is_loaded_like_any_adapter(root: Path) -> None:
     code = (
-        "import contextos\n\n@contextos.read()\ndef ping(times: int = 1) -> bool:\n    'Whether it is there.'\n"
+        "import contextos\n\n@contextos.read(integrity='trusted')\n"
+        "def ping(times: int = 1) -> bool:\n    'Whether it is there.'\n"
         "    return True\n\nbox = contextos.toolset('box', [ping])\n"
     )
     (root / "code.py").write_text(code, encoding="utf-8")
@@ -190,7 +191,8 @@ def test_a_toolset_of_a_workspace_is_loaded_like_any_adapter(root: Path) -> None
 
 def test_equal_code_of_two_workspaces_finds_the_files_beside_it(tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path\nimport contextos\n\n@contextos.read()\ndef where() -> str:\n    'Its place.'\n"
+        "from pathlib import Path\nimport contextos\n\n@contextos.read(integrity='trusted')\n"
+        "def where() -> str:\n    'Its place.'\n"
         "    return str(Path(__file__).parent)\n\nbox = contextos.toolset('box', [where])\n"
     )
     for name in ("a", "b"):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from contextos.adapters.function.imports import Imports
-from contextos.adapters.function.packages import PackageFiles, _walk
+from contextos.adapters.function.packages import PackageFiles
+from contextos.adapters.function.trees import walk
+
+pytestmark = pytest.mark.usefixtures("looks_each_time")
 
 
 @pytest.fixture
@@ -28,7 +32,7 @@ def put(root: Path, name: str, text: str) -> None:
 
 def counted(files: PackageFiles) -> set[str]:
     """The files that count, without what tells the folders of the import path apart."""
-    found = [one for label, root in files._trees.items() for one in _walk(label, str(root), {})]
+    found = [one for label, root in files._trees.items() for one in walk(label, str(root), {})]
     return {key.partition("/")[2] for key, _, _ in found}
 
 
@@ -80,13 +84,15 @@ def test_a_file_that_is_put_back_counts_as_before(folder: Path) -> None:
 
 def test_what_a_distribution_requires_counts_with_it() -> None:
     files = importing("httpx")
-    kept = {label.split("/")[1] for label in files._trees}
+    kept = {label.split("/")[1] for label in files._trees if label.startswith("package/")}
     assert {"httpx", "httpcore", "h11", "certifi", "idna", "anyio"} <= kept
     assert "contextos" not in kept
 
 
 def test_the_standard_library_and_the_runtime_are_no_packages() -> None:
-    assert importing("json", "os.path", "contextos.errors").is_empty
+    files = importing("json", "os.path", "contextos.errors", "zipimport", "_frozen_importlib")
+    assert {label.rstrip("0123456789") for label in files._trees} <= {"start"}
+    assert not files.without_files
 
 
 def test_code_that_runs_other_code_is_bound_to_its_workspace(tmp_path: Path) -> None:
@@ -121,3 +127,37 @@ def test_every_installed_file_counts_for_code_that_runs_other_code(folder: Path,
             assert files.now() is None
     finally:
         sys.path.remove(str(folder / "site-packages"))
+
+
+def test_a_file_whose_name_is_no_text_counts(tmp_path: Path) -> None:
+    named = os.fsdecode(b"h\xff.py")
+    (tmp_path / named).write_text("1", "utf-8")
+    files = PackageFiles(Imports(runs_others=True), tmp_path)
+    assert files.now() is not None
+    (tmp_path / named).write_text("12", "utf-8")
+    assert files.now() is None
+
+
+def test_a_folder_that_is_put_on_the_path_later_counts_for_what_is_loaded_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imports = Imports(runs_others=True)
+    assert PackageFiles.of(imports).now() is not None
+    put(tmp_path, "late.py", "x = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    files = PackageFiles.of(imports)
+    assert files.now() is not None
+    put(tmp_path, "late.py", "x = 2 * 1\n")
+    assert files.now() is None
+
+
+def test_what_changed_since_another_adapter_was_loaded_is_found_for_the_next(folder: Path) -> None:
+    imports = Imports(frozenset({"looseone"}))
+    before = PackageFiles.of(imports)
+    first = before.now()
+    assert PackageFiles.of(imports) is before
+    put(folder, "loosetwo.py", "y = 2 * 1\n")
+    after = PackageFiles.of(imports).now()
+    assert after is not None
+    assert after != first
+    assert before.now() is None

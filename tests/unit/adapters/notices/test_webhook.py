@@ -15,7 +15,7 @@ from standardwebhooks.webhooks import WebhookVerificationError
 
 from contextos.adapters.notices.webhook import Webhook, parsed_secrets, signatures
 from contextos.application.outbox.notices import Notice
-from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, LostReply, Unavailable
+from contextos.errors import ContextOSError, DestinationGone, InvalidInput, InvalidSettings, LostReply, Unavailable
 from contextos.store.shared.clock import SystemClock
 from tests.loopback import Answer, Asked, serving
 
@@ -89,7 +89,12 @@ def test_the_signature_is_that_of_the_specification() -> None:
     assert said == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 400, 410, 429, 500])
+def test_a_receiver_that_wants_nothing_more_says_so_with_410() -> None:
+    with pytest.raises(DestinationGone, match="under another name"):
+        posted(lambda _: (410, b"", {}))
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 400, 404, 429, 500])
 def test_what_is_not_taken_is_an_error_and_no_redirect_is_followed(status: int) -> None:
     with pytest.raises(Unavailable, match=str(status)):
         posted(lambda _: (status, b"", {"Location": "http://169.254.169.254/"}))

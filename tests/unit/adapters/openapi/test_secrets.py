@@ -22,6 +22,7 @@ def held(secret: str = SECRET, place: Any = "bearer") -> ConnectionSecrets:
 
 
 def test_a_secret_comes_from_a_variable_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text(SECRET + "\n")
     from_file = ConnectionSecrets({"api": CredentialSource(place="bearer", file="token")}, {}, tmp_path)
     assert from_file.placed(["api"]).headers == held().placed(["api"]).headers == {"Authorization": f"Bearer {SECRET}"}

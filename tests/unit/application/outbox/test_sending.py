@@ -29,12 +29,15 @@ class Receiver:
 
     def __init__(self, dies_behind: int = 0) -> None:
         self.down = self.dead = False
+        self.fault: Exception | None = None
         self.took: list[Notice] = []
         self.tries = 0
         self.dies_behind = dies_behind
 
     async def send(self, notice: Notice) -> None:
         self.tries += 1
+        if self.fault:
+            raise self.fault
         if self.down:
             raise Unavailable("desk.example:443", "it answered with the status 503")
         self.took.append(notice)

@@ -18,6 +18,8 @@ who: [support_agent]
 approver: finance_lead
 tools: [adp_orders.lookup, adp_policy.eval, adp_payments.issue_refund]
 budget: {max_cost_cents: 25}
+permissions:
+  issue_refund: {without_sum: a person is asked about each call}
 intents:
   mini.refund:
     deny:

@@ -27,6 +27,8 @@ approver: finance_lead
 mode: observe
 tools: [adp_orders.lookup, adp_policy.eval, adp_payments.issue_refund]
 budget: {max_cost_cents: 25}
+permissions:
+  issue_refund: {without_sum: an observing pack stops no call}
 """
 OPERATOR = "user_operator_5"
 

@@ -44,6 +44,7 @@ def test_what_cannot_be_opened_is_said_before_a_client_connects(
 ) -> None:
     workspace = refund_workspace(tmp_path / "shop")
     (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text("short")
     for more, said in (
         (["--agent", "agt_nobody"], "does not know the user"),

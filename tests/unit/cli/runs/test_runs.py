@@ -157,7 +157,7 @@ def test_an_uncertain_effect_that_happened_is_settled_and_not_sent_again(lost) -
         "req_lost",
         "--happened",
         "--evidence",
-        "artifact:bank#rev_1",
+        "kg:order:ord_881#snapshot_kg_1",
         *lost.operator,
         "--output",
         json.dumps(output),
@@ -171,14 +171,21 @@ def test_an_uncertain_effect_that_happened_is_settled_and_not_sent_again(lost) -
 
 def test_an_uncertain_effect_that_did_not_happen_is_settled_and_not_sent_again(lost) -> None:
     said = lost.say(
-        "runs", "settle", "req_lost", "--did-not", "--evidence", "artifact:bank#rev_1", *lost.operator, "--json"
+        "runs",
+        "settle",
+        "req_lost",
+        "--did-not",
+        "--evidence",
+        "kg:order:ord_881#snapshot_kg_1",
+        *lost.operator,
+        "--json",
     )
     assert said.code == 1
     assert lost.refunds().count(("ord_882", 1200)) == 1
 
 
 def test_a_settlement_whose_output_does_not_fit_changes_nothing(lost) -> None:
-    given = ("--evidence", "artifact:bank#rev_1", *lost.operator, "--output", '{"paid": true}')
+    given = ("--evidence", "kg:order:ord_881#snapshot_kg_1", *lost.operator, "--output", '{"paid": true}')
     assert lost.say("runs", "settle", "req_lost", "--happened", *given).code == 2
     assert lost.say("runs", "list", "--waiting", "--json").json["runs"][0]["waits_for"] == "settlement"
 
@@ -194,7 +201,7 @@ def test_a_settlement_whose_output_does_not_fit_changes_nothing(lost) -> None:
 )
 def test_a_settlement_that_does_not_count_changes_nothing(lost, who: str, key: str | None, reason: str) -> None:
     vouched = ["--key", str(key_file(lost.path, key))] if key else ["--unsafe-local"]
-    given = ("--evidence", "artifact:bank#rev_1", "--as", who, *vouched)
+    given = ("--evidence", "kg:order:ord_881#snapshot_kg_1", "--as", who, *vouched)
     said = lost.say("runs", "settle", "req_lost", "--did-not", *given, "--json")
     assert (said.code, said.json["error"]["reason"]) == (1, reason)
     assert lost.say("runs", "list", "--waiting", "--json").json["runs"][0]["waits_for"] == "settlement"

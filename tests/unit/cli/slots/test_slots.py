@@ -237,6 +237,7 @@ def test_the_demo_plays_to_its_end_and_says_why_each_was_pinned(capsys: pytest.C
 
 
 def test_a_token_file_that_holds_no_text_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_bytes(b"\xff\xfe" * 20)
     make_workspace(tmp_path / "w")
     actor, place = str(EXAMPLE / "actor.json"), str(tmp_path / "w")

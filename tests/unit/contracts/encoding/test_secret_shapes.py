@@ -100,7 +100,7 @@ def test_what_is_no_secret_is_left_as_it_is(text: str) -> None:
         ("secret", ""),
         ("api_key_id", "aB39" * 8),
         ("secret_name", "aB39" * 8),
-        ("token", "aB39" * 8),
+        ("token", "aB39" * 7),
         ("next_page_token", "aB39" * 8),
     ],
 )

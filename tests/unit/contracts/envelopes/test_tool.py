@@ -37,6 +37,31 @@ def test_a_cost_in_cents_is_kept_as_given(cost: float) -> None:
     assert CapabilityDefinition.model_validate(READ | {"cost_cents": cost}).cost_cents == cost
 
 
+READERS: dict[str, Any] = {
+    "repeats": {"output_repeats": {"a": "/a"}},
+    "destinations": {"destinations": ["a"]},
+    "secrets": {"secrets": ["a"]},
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("side", ["input_schema", "output_schema"])
+@pytest.mark.parametrize("schema", [{"properties": 1.5}, {"properties": ["a"]}, {"required": 7}, {"required": "a"}])
+def test_a_schema_of_another_form_is_refused_whatever_reads_it(schema: Any, side: str, reader: str) -> None:
+    write = READ | {"kind": "write", "risk_level": "write_irreversible", "approval_mode": "destructive"}
+    whole = {"properties": {"a": {"type": "string"}}, "required": ["a"]}
+    schemas = {"input_schema": whole, "output_schema": whole}
+    CapabilityDefinition.model_validate(write | schemas | READERS[reader])
+    with pytest.raises(ValidationError, match="`properties` of a schema are an object"):
+        CapabilityDefinition.model_validate(write | schemas | {side: whole | schema} | READERS[reader])
+
+
+def test_an_argument_whose_schema_is_a_boolean_is_no_secret_text() -> None:
+    write = READ | {"kind": "write", "risk_level": "write_irreversible", "approval_mode": "destructive"}
+    with pytest.raises(ValidationError, match="no argument of type `string`"):
+        CapabilityDefinition.model_validate(write | {"input_schema": {"properties": {"a": True}}, "secrets": ["a"]})
+
+
 def declared(kind: str) -> set[tuple[str, str]]:
     """Every (risk, mode) that a capability of this kind may declare."""
     found = set()

@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 
 from contextos.client.sessions import ClientGate
-from contextos.contracts.ports.gates import MAX_ARGS_BYTES, MAX_TOOL_CHARS, Reason, Refused, ToolGate, checked_call
-from contextos.errors import InvalidInput
+from contextos.contracts.ports.gates import (
+    MAX_ARGS_BYTES,
+    MAX_TOOL_CHARS,
+    REFUSED_ARGS,
+    Reason,
+    Refused,
+    ToolGate,
+    checked_call,
+    refused_call,
+)
+from contextos.errors import InvalidInput, Problem
 from contextos.operations.gate.gate import Gate
 
 MEMBERS = {"session", "tools", "described_tools", "call"}
@@ -18,7 +27,7 @@ MEMBERS = {"session", "tools", "described_tools", "call"}
 @pytest.mark.parametrize("gate", [Gate, ClientGate])
 def test_a_gate_has_what_a_framework_uses(gate: type) -> None:
     assert {name for name in vars(ToolGate) if not name.startswith("_")} == MEMBERS
-    assert {*vars(gate), *gate.__dataclass_fields__} >= MEMBERS  # type: ignore[attr-defined]
+    assert {*dir(gate), *gate.__dataclass_fields__} >= MEMBERS  # type: ignore[attr-defined]
     asked = list(inspect.signature(ToolGate.call).parameters)
     taken = inspect.signature(gate.call).parameters  # type: ignore[attr-defined]
     assert list(taken)[: len(asked)] == asked
@@ -39,6 +48,14 @@ NO_CALLS: dict[str, tuple[Any, Any, Any, str]] = {
     "too large": ("a.b", {"n": "x" * MAX_ARGS_BYTES}, "c", "/args"),
     "larger than a request": ("a.b", {"n": "x" * 3_000_000}, "c", "/args"),
     "a list": ("a.b", [], "c", "/args"),
+    "a text that ends early": ("a.b", '{"order"', "c", "/args"),
+    "a text with a member twice": ("a.b", '{"a": 1, "a": 2}', "c", "/args"),
+    "a text with no number": ("a.b", '{"a": NaN}', "c", "/args"),
+    "a deep text": ("a.b", "[" * 5000, "c", "/args"),
+    "a text with half a character": ("a.b", '{"a": "\\ud800"}', "c", "/args"),
+    "a text of a list": ("a.b", "[]", "c", "/args"),
+    "a text of a number": ("a.b", "7", "c", "/args"),
+    "nothing": ("a.b", None, "c", "/args"),
     "no tool": (5, {}, "c", "/name"),
     "a long tool": ("x" * (MAX_TOOL_CHARS + 1), {}, "c", "/name"),
     "half a character in a tool": ("\ud800", {}, "c", "/name"),
@@ -57,3 +74,13 @@ def test_what_is_no_call_is_refused_at_its_place(name: Any, args: Any, call_id: 
 
 def test_a_call_is_taken_as_it_is() -> None:
     assert checked_call("a.b", {"n": [1, "é"]}, "c1") == ("a.b", {"n": [1, "é"]})
+    assert checked_call("a.b", '{"n": [1, "é"]}', "c1") == ("a.b", {"n": [1, "é"]})
+    assert checked_call("a.b", " ", "c1") == ("a.b", {})
+
+
+def test_what_is_recorded_of_a_call_that_no_gate_takes_has_nothing_of_its_arguments() -> None:
+    fault = InvalidInput(Problem("/args", "no_json", "at `/IGNORE`: odd"))
+    assert refused_call("a.b", fault) == {"tool": "a.b", "args": {REFUSED_ARGS: "no_json"}}
+    with pytest.raises(InvalidInput) as raised:
+        refused_call("\ud800", fault)
+    assert raised.value is fault

@@ -31,6 +31,7 @@ def question(**changes: Any) -> dict[str, Any]:
         "requester_chain": [{"kind": "user", "id": "usr_1"}],
         "untrusted": {HOSTILE: [HOSTILE]},
         "secrets": {HOSTILE: [HOSTILE]},
+        "instructions": [HOSTILE],
     }
     made = {"approval_id": "appr_1", "binding": binding, "args": args, "evidence": evidence}
     return {**made, "binding_digest": content_address(binding), **changes}

@@ -136,7 +136,7 @@ def test_a_withdrawn_pack_stays_readable_and_is_withdrawn_once(face: HttpFace) -
     body = signed(face, f"/v1/packs/{ref}/withdraw", {"reason": "a fault", "expected": version_of(face)})
     assert face.send("POST", f"/v1/packs/{ref}/withdraw", by=LEAD, json=body).status_code == 403
     done = face.send("POST", f"/v1/packs/{ref}/withdraw", by=OPERATOR, json=body)
-    assert done.json() == {"version": version_of(face)}, done.text
+    assert done.json()["version"] == version_of(face), done.text
     after = face.send("GET", f"/v1/packs/{ref}", by=OPERATOR, headers={"If-None-Match": before.headers["etag"]})
     assert (after.status_code, after.json()["withdrawn"]) == (200, True)
     assert ref in face.send("GET", "/v1/pins", by=OPERATOR).json()["withdrawn"]

@@ -13,7 +13,8 @@ def test_a_pinned_pack_is_used_and_an_unpinned_one_is_not(face: HttpFace) -> Non
     intent = request["input"]["intent"]
     draft = {"refs": [ref], "intents": [intent], "expected": version_of(face)}
     pinned = face.send("POST", "/v1/pins", by=OPERATOR, json=signed(face, "/v1/pins", draft))
-    assert (pinned.status_code, pinned.json()) == (201, {"version": version_of(face)}), pinned.text
+    assert (pinned.status_code, pinned.json()["version"]) == (201, version_of(face)), pinned.text
+    assert [(one["ref"], one["code"]) for one in pinned.json()["unmatched"]] == [(ref, "beside")]
     listed = face.send("GET", "/v1/pins", by=OPERATOR).json()
     assert {"refs": [ref], "intents": [intent], "environment": "embedded"} in listed["items"]
     compiled = face.send("POST", "/v1/packs/compile", json=request)

@@ -48,7 +48,10 @@ def test_a_policy_is_put_in_force_and_ended(face: HttpFace, house: str) -> None:
         assert answer.status_code == status, (changed, answer.text)
     assert in_force(face) == before
     done = face.send("POST", "/v1/policies", by=OPERATOR, json=body)
-    assert (done.status_code, done.json()) == (200, {"version": body["expected"] + 1}), done.text
+    assert (done.status_code, done.json()["version"]) == (200, body["expected"] + 1), done.text
+    assert [one["detail"] for one in done.json()["unmatched"] if one["ref"] == HOUSE["ref"]] == [
+        "no user of the tenant holds the role `intern`"
+    ]
     assert HOUSE in in_force(face)
     active = face.send(
         "POST", f"/v1/packs/{house}/withdraw/statement", by=OPERATOR, json={"expected": version_of(face)}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.http_face import LEAD, OPERATOR, REQUESTER, HttpFace, http_face
 
-EVIDENCE = "artifact:bank#rev_1"
+EVIDENCE = "kg:order:ord_881#snapshot_kg_1"
 DID_NOT = {"happened": False, "evidence_ref": EVIDENCE}
 
 
@@ -72,7 +72,7 @@ def test_an_output_that_does_not_fit_is_refused_before_it_is_signed(losing: Http
 def test_nothing_but_an_operators_signature_of_this_outcome_settles_it(losing: HttpFace, run: str) -> None:
     said = signed(losing, run, DID_NOT)
     for by, body, status, code in (
-        (OPERATOR, {**said, "evidence_ref": "artifact:bank#rev_2"}, 403, "assertion_invalid"),
+        (OPERATOR, {**said, "evidence_ref": "kg:order:ord_882#snapshot_kg_1"}, 403, "assertion_invalid"),
         (OPERATOR, {**said, "token": losing.token(OPERATOR)}, 403, "assertion_invalid"),
         (OPERATOR, {**said, "token": ""}, 403, "assertion_invalid"),
         (REQUESTER, said, 403, "self_settlement"),

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from contextos.app.development_tokens import development_token
+from contextos.app.logins.development_tokens import development_token
 from tests.http_face import LEAD, OTHER_TENANT, REQUESTER, TENANT, HttpFace
 
 

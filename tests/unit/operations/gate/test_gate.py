@@ -151,7 +151,9 @@ def test_a_denied_call_says_what_the_author_of_the_rule_wrote(tmp_path: Path) ->
         told = app.runs.timeline(app.runs.get(SHOP, gate.run_id))
         (line,) = [one.text for part in told.parts for one in part.moments if because in one.text]
         assert line.endswith(f"denied (denied_by_rule) by R_SHOP_WATCH_SHOP_REFUND_DENY_1: {because}")
-        other = observing(world, deny=[{**deny[0], "because": "other"}], mode="enforce", version="0.2.0")
+        counted = {"shop.refund": {"without_sum": "the shop counts"}}
+        rules = {"deny": [{**deny[0], "because": "other"}], "permissions": counted}
+        other = observing(world, **rules, mode="enforce", version="0.2.0")
         app.install(other, by=Person(TEST_OPERATOR).actor())
         assert gate.call("shop.refund", dollars, call_id="pay") == refused
         gate.finish("denied")

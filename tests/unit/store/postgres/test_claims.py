@@ -170,7 +170,7 @@ def test_a_pooler_in_transaction_mode_passes_on_no_notification_and_is_found_out
 
 def test_a_pooler_that_loses_prepared_statements_is_named(database: Database) -> None:
     async def go() -> None:
-        pooler = TransactionPooler(database, size=2)
+        pooler = TransactionPooler(database, size=3)
         claims = PostgresClaims(await pooler.start(), "first", SystemClock(), ClaimLimits())
         with pytest.raises(Unavailable, match=LOST):
             await claims.exchange({}, [], free=5)

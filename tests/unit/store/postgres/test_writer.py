@@ -582,8 +582,8 @@ def test_a_connection_that_does_not_say_where_it_is_is_not_left_open(
 ) -> None:
     made = []
 
-    async def kept(url: str, *, read_only: bool = False) -> Any:
-        made.append(await connect_postgres(url, read_only=read_only))
+    async def kept(url: str) -> Any:
+        made.append(await connect_postgres(url))
         return made[-1]
 
     async def history() -> None:

@@ -7,15 +7,9 @@ from typing import Any
 
 import pytest
 
+from contextos.contracts.envelopes.evidence import derived_edge_id
 from contextos.errors import InvalidInput
-from contextos.store.shared.graph_validation import (
-    MAX_PUT,
-    StoredEdge,
-    derived_edge_id,
-    plan_change,
-    validate_edges,
-    validate_nodes,
-)
+from contextos.store.shared.graph_validation import MAX_PUT, StoredEdge, plan_change, validate_edges, validate_nodes
 
 EDGE = {
     "src": "order:1",

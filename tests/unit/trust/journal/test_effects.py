@@ -17,7 +17,7 @@ RUN = "run_00000000000000ab"
 WRITES = {"bank.pay", "bank.note"}
 
 EVENTS = (
-    *("done", "withheld", "replayed", "refused", "failed", "not sent"),
+    *("done", "withheld", "half", "replayed", "refused", "failed", "not sent"),
     *("lost", "happened", "did not happen", "other done", "read", "read failed"),
 )
 
@@ -44,6 +44,9 @@ def history(events: Sequence[str]) -> tuple[list[Logged], dict[str, bool | None]
         if event in ("done", "withheld", "other done"):
             log.append(returned(step, tool, happened=True))
             status, made = "done", True
+        elif event == "half":  # a journal of before: the tool answered with an error and an effect
+            log.append(returned(step, tool, happened=True))
+            status, made = "failed", True
         elif event == "replayed":
             made_by = {"run_id": "run_00000000000000cd", "tool_call_id": f"tool_{number}"}
             envelope = {"capability_id": tool, "mutations": [], "metadata": {"made_by": made_by}}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.operations import OperationDocument, args_fingerprint, operation_key
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import KINDS, Batch, Draft, Entry, genesis, link
@@ -31,6 +32,8 @@ DISPATCH = (
         }
     },
 )
+LOOKED_UP = ("act.looked_up", "before/0/s1", {"state": "free", "version": 4})
+AGAIN = ("act.looked_up", "again/0/s1", {"state": "claimed", "version": 0})
 RETRY = ("tool.retry_scheduled", "0/s1/1", {"tool_call_id": "tc_1"})
 SCORED = ("run.scored", "0", {})
 REFUSED = ("tool.refused", "0/s1/1", {"envelope": {"tool_call_id": "tc_1"}})
@@ -56,8 +59,12 @@ def row(state: Any, **change: Any) -> OperationDocument:
     return OperationDocument(**(fields | done | change))
 
 
-def fault(said: list[Any], known: OperationDocument, *, signed: int | None = None) -> str | None:
-    """Why the row is not believed, where the run holds these entries and a head is signed behind `signed` of them."""
+def fault(said: list[Any], known: OperationDocument, *, signed: int | None = None, version: int = 6) -> str | None:
+    """Why the row is not believed, where the run holds these entries and a head is signed behind `signed` of them. It
+    found the operation free in the version 4 of its row.
+    """
+    said = [LOOKED_UP, *said]
+    signed = signed and signed + 1
     entries: list[Entry] = []
     for kind, key, body in said:
         stored = {"request_digest": "d", "answer": body} if KINDS[kind].recorded else body
@@ -72,7 +79,7 @@ def fault(said: list[Any], known: OperationDocument, *, signed: int | None = Non
         await store.commit(Batch("run_a", tuple(entries[:reached]), signature=(kid, signature.hex())))
         if entries[reached:]:
             await store.commit(Batch("run_a", tuple(entries[reached:])))
-        return await operation_fault(store, "acme", KEYS, PLACE, known)
+        return await operation_fault(store, "acme", KEYS, PLACE, StoredDocument(PLACE, version, known))
 
     return asyncio.run(act())
 
@@ -97,6 +104,14 @@ def test_a_row_is_believed_in_exactly_the_state_that_its_run_shows(said: list[An
     assert fault(said, row(state)) is None
     for other in {"claimed", "released", "completed", "unusable"} - {state}:
         assert fault(said, row(other)) == f"it states `{other}`, and `run_a` shows `{state}`"
+
+
+@pytest.mark.parametrize("again", [[], [RETRY, AGAIN]])
+def test_a_released_row_is_believed_in_the_version_alone_that_its_run_left(again: list[Any]) -> None:
+    said = [DISPATCH, *again, returned("not_sent", "failed", happened=False)]
+    assert fault(said, row("released")) is None
+    for version in (1, 5, 7, 8):
+        assert "the operation was taken up since" in (fault(said, row("released"), version=version) or "")
 
 
 @pytest.mark.parametrize(

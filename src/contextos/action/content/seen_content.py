@@ -1,0 +1,420 @@
+"""What a run has seen, and where the values of a call's arguments were found in it.
+
+Seen content is the request, the values of the pack's plans, retrieved evidence, recalled memories, the contents of
+slots, and what tools answered. Each has an integrity and a classification; those of an answer come from the definition
+of the tool (`CapabilityDefinition.output_integrity`), never from its text.
+
+A value is `trusted` if trusted content states it exactly, as a whole value or as words of a text. Else it is
+`untrusted` if it occurs in untrusted content: as a part of a longer text, in another case or spacing, with invisible
+characters, or encoded (percent, HTML, `\\u`, quoted-printable, Base64, hex, reversed, ROT13). A part of the value that
+looks like an address, a number or a name in a path counts as the value. A value that is found nowhere is `unknown`: the
+planner made it.
+Source: docs/adr/0040-where-arguments-come-from.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NamedTuple
+
+from contextos.action.content.text_forms import (
+    DECODING_WORK,
+    MIN_PART_CHARS,
+    ValueForm,
+    Wanted,
+    WorkExceeded,
+    WorkLimit,
+    decodings,
+    fold,
+    leaves,
+    letters,
+    normal,
+    numbers,
+    parts,
+    short_words,
+)
+from contextos.contracts.entries.derived import TracedArgument
+from contextos.contracts.envelopes.evidence import CLASSIFICATION_LEVELS, Classification, IntegrityLevel
+from contextos.contracts.journal import Logged
+from contextos.contracts.scope import Capability, RunScope
+
+MAX_LOOKED_FOR: Final = 256
+"""How many values of an argument are looked for. Of an argument with more nobody knows where they come from, so it
+counts as untrusted.
+"""
+MAX_SEARCHED_CHARS: Final = 256 << 20
+MIN_SEARCHES: Final = 64
+"""How many characters are searched for one call, or how often all that the run has seen if that is more. An argument
+that needs more counts as untrusted.
+"""
+PASS_WORK: Final = 256
+"""What each step of a search costs beside its characters."""
+MAX_DECODED_CHARS: Final = 4 << 20
+"""How much is decoded of one content. Content that says more counts as if it had every value."""
+
+_INSIDE: Final = r"\w.@/+:%~#?&=\\-"
+"""Characters that join words to one value, such as those of an address or a path."""
+_JOINS: Final = r",;'!$*|"
+"""Characters that do so between two words only."""
+_BEFORE: Final = re.compile(rf"(?<![{_INSIDE}])(?<!\w[{_JOINS}])")
+_AFTER: Final = re.compile(rf"(?=[.,;:!?]*(?:[^{_INSIDE}]|$))(?![{_JOINS}]\w)")
+
+
+class _Raw(NamedTuple):
+    """One piece of content as it was found. `leaves` are its texts and numbers, read once and only if needed."""
+
+    origin: str
+    integrity: IntegrityLevel
+    classification: Classification
+    leaves: Iterable[str]
+
+
+class _Content(NamedTuple):
+    """One piece of content. `values` are the texts and numbers of trusted content as they are. `folded` is what a value
+    is looked for in, `numbers` its runs of digits, and `short` the words of untrusted content that are too short for
+    that.
+    """
+
+    origin: str
+    integrity: IntegrityLevel
+    classification: Classification
+    values: tuple[str, ...]
+    folded: str
+    numbers: bytes
+    short: frozenset[str]
+    has_everything: bool = False
+    joined: str = ""
+    """The values in one text, in which none is found that is in no value."""
+    work: int = 0
+    """What it costs to look through all values."""
+
+
+_GROWS: Final = ("_found", "_contents", "_trusted", "_writes")
+"""What grows as a run goes on, and is not shared with a copy that looks ahead."""
+
+
+@dataclass(slots=True)
+class SeenContent:
+    """The content that one run has seen. `log` is the run's journal, which grows; its entries are read once each."""
+
+    log: Sequence[Logged]
+    _read: int = 0
+    _found: list[_Raw] = field(default_factory=list)
+    _has_untrusted: bool = False
+    _contents: list[_Content] = field(default_factory=list)
+    _trusted: list[_Content] = field(default_factory=list)
+    """Those of `_contents` that are trusted."""
+    _folded_chars: int = 0
+    """How many characters of `_contents` are searched."""
+    _not_trusted: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
+    """By call, its folded arguments that no trusted content states; None if they say more than can be looked at."""
+    _writes: dict[str, None] = field(default_factory=dict)
+    """The calls that wrote something, in order. What they wrote can be read again."""
+
+    def to_compare(self, scope: RunScope) -> list[tuple[str, str, list[str]]]:
+        """Return (key of the entry, adapter, values) of the new trusted answers that earlier runs can have written."""
+        found = []
+        for entry in self.log[self._read :]:
+            if entry.kind in ("tool.returned", "tool.refused"):
+                capability = scope.tools.capabilities.get(entry.body["envelope"]["capability_id"])
+                if capability is not None and _can_be_written(capability):
+                    values = list(_values_of(entry.body["envelope"]))
+                    found.append((entry.key, capability.adapter.adapter_id, values))
+        return found
+
+    def trace(
+        self, key: str, args: Mapping[str, Any], scope: RunScope, *, always: bool
+    ) -> dict[str, TracedArgument] | None:
+        """Return where each argument of the call `key` (`<plan revision>/<step id>`) was found, by name.
+
+        None if the run has seen nothing untrusted, unless `always`: nothing can be untrusted then.
+        """
+        self._take_in(scope)
+        if not always and not self._has_untrusted:
+            return None
+        traced = self._look_for_all(args, scope)
+        own = [args[name] for name, one in traced.items() if one.integrity != "trusted"]
+        self._not_trusted[key] = _said(own)
+        return traced
+
+    @property
+    def has_untrusted(self) -> bool:
+        """Return whether the run had seen untrusted content when it traced the last call."""
+        return self._has_untrusted
+
+    def look_ahead(self, args: Mapping[str, Any], scope: RunScope) -> dict[str, TracedArgument]:
+        """Return where each of these values was found, by name, before the answers so far are compared with what
+        earlier runs wrote (`to_compare`): one that is not compared yet counts as untrusted. Nothing of it is kept.
+        """
+        # Each content is read once, so what was taken in before is read here and not in the copy.
+        self._read_in()
+        grows: dict[str, Any] = {name: copy(getattr(self, name)) for name in _GROWS}
+        return replace(self, **grows)._look_for_all(args, scope)
+
+    def _look_for_all(self, args: Mapping[str, Any], scope: RunScope) -> dict[str, TracedArgument]:
+        self._take_in(scope)
+        self._read_in()
+        unstated = scope.pinned.pack.pack_meta.data_classification
+        work = WorkLimit(max(MAX_SEARCHED_CHARS, MIN_SEARCHES * self._folded_chars))
+        texts = {name: list(dict.fromkeys(leaves(args[name]))) for name in sorted(args)}
+        # The short ones first, so that a long one makes only itself untrusted.
+        by_length = sorted(texts, key=lambda name: sum(map(len, texts[name])))
+        found = {name: self._traced(texts[name], unstated, work) for name in by_length}
+        return {name: found[name] for name in texts}
+
+    def _read_in(self) -> None:
+        new = [_content(one) for one in self._found[len(self._contents) :]]
+        self._contents += new
+        self._trusted += [one for one in new if one.integrity == "trusted"]
+        self._folded_chars += sum(len(one.folded) for one in new)
+
+    def _take_in(self, scope: RunScope) -> None:
+        if not self._found:
+            pack, received = scope.pinned.pack, scope.received.fields
+            planned = [step.params for one in pack.decision_layer.task_templates for step in one.steps]
+            label = pack.pack_meta.data_classification
+            self._found += [
+                _Raw("request", "trusted", label, leaves(received)),
+                _Raw("pack", "trusted", label, leaves(planned)),
+            ]
+        compared = {one.key: one.body["repeats"] for one in self.log[self._read :] if one.kind == "answer.compared"}
+        for entry in self.log[self._read :]:
+            new = list(self._contents_of(entry, scope, compared))
+            self._has_untrusted = self._has_untrusted or any(one.integrity != "trusted" for one in new)
+            self._found += new
+        self._read = len(self.log)
+
+    def _contents_of(
+        self, entry: Logged, scope: RunScope, compared: Mapping[str, Sequence[int] | None]
+    ) -> Iterator[_Raw]:
+        """The content that an entry brought into the run. `compared` has by key which values of an answer earlier runs
+        wrote; None: it can be all.
+        """
+        label = scope.pinned.pack.pack_meta.data_classification
+        if entry.kind in ("evidence.retrieved", "memory.recalled"):
+            for item in entry.body:
+                name = f"evidence:{item.get('name') or item['predicate']}"
+                origin = "memory" if entry.kind == "memory.recalled" else name
+                values = leaves([item["subject"], item["value"]])
+                yield _Raw(origin, item["integrity"], item["classification"], values)
+        elif entry.kind == "attachment.fetched":
+            yield _Raw("attachment", "untrusted", label, leaves(entry.body.get("text")))
+        elif entry.kind == "slot.pinned":
+            # A person chose it, and did not read each line of it.
+            yield _Raw("slot", "untrusted", label, leaves(entry.body))
+        elif entry.kind == "effect.settled":
+            self._writes[entry.key] = None
+            yield _Raw("settlement", "untrusted", label, leaves(entry.body))
+        elif entry.kind in ("tool.returned", "tool.refused"):
+            yield from self._answer(entry, label, scope, compared.get(entry.key))
+
+    def _answer(
+        self, entry: Logged, label: Classification, scope: RunScope, earlier: Sequence[int] | None
+    ) -> Iterator[_Raw]:
+        """What a tool answered. What an answer repeats of its arguments, or of what this run or an earlier one wrote
+        before, is no more trusted than that was.
+        """
+        # A later attempt of a call has its number behind the key of the call.
+        call, envelope = "/".join(entry.key.split("/")[:2]), entry.body["envelope"]
+        capability = scope.tools.capabilities.get(envelope["capability_id"])
+        values = _values_of(envelope)
+        if capability is None or envelope["status"] in ("blocked", "rejected"):
+            return
+        if capability.definition.kind == "write":
+            self._writes[call] = None
+        origin = f"tool:{capability.capability_id}"
+        label = capability.definition.output_classification or label
+        if capability.definition.output_integrity != "trusted":
+            yield _Raw(origin, "untrusted", label, values)
+            return
+        arguments = self._repeatable(call)
+        if not _can_be_written(capability):
+            earlier = ()
+        if arguments is None or earlier is None:
+            yield _Raw(origin, "untrusted", label, values)
+            return
+        if not arguments and not earlier:
+            yield _Raw(origin, "trusted", label, values)
+            return
+        work = WorkLimit(MAX_SEARCHED_CHARS)
+        try:
+            repeats = {one: _repeats(one, arguments, work) for one in values}
+        except WorkExceeded:
+            repeats = dict.fromkeys(values, True)
+        repeats |= {one: True for place, one in enumerate(values) if place in earlier}
+        yield _Raw(origin, "trusted", label, [one for one in repeats if not repeats[one]])
+        if any(repeats.values()):
+            yield _Raw(origin, "untrusted", label, [one for one in repeats if repeats[one]])
+
+    def _repeatable(self, call: str) -> tuple[str, ...] | None:
+        """The arguments that are not trusted and that the answer of a call can repeat; None as in `_not_trusted`."""
+        found: dict[str, None] = {}
+        for one in (call, *self._writes):
+            arguments = self._not_trusted.get(one, ())
+            if arguments is None:
+                return None
+            found |= dict.fromkeys(arguments)
+        return tuple(found)
+
+    def _traced(self, texts: Sequence[str], unstated: Classification, work: WorkLimit) -> TracedArgument:
+        """What is found out about the values of one argument: the worst of them counts."""
+        try:
+            found = [self._look_for(text, work) for text in texts[:MAX_LOOKED_FOR]]
+        except WorkExceeded:
+            found = [self._too_much()]
+        if len(texts) > MAX_LOOKED_FOR:
+            found.append(self._too_much())
+        worst = min(found, key=lambda one: _ORDER.index(one.integrity), default=_Found("trusted", ("planner",), ()))
+        labels = [label for one in found for label in one.labels] or [unstated]
+        highest = max(labels, key=CLASSIFICATION_LEVELS.index)
+        return TracedArgument(origins=worst.origins, integrity=worst.integrity, classification=highest)
+
+    def _look_for(self, text: str, work: WorkLimit) -> _Found:
+        stating = [one for one in self._trusted if _states(one, text, work)]
+        holding = _holding(text, self._contents, work)
+        if stating:
+            return _Found.in_contents("trusted", stating, (*stating, *holding))
+        untrusted = [one for one in holding if one.integrity == "untrusted"]
+        if not untrusted:
+            # A part of the value can be an address that only untrusted content has.
+            others = [one for one in self._contents if one.integrity == "untrusted"]
+            named = [part for part in parts(text) if not any(_states(one, part, work) for one in self._trusted)]
+            untrusted = [one for part in named for one in _holding(part, others, work)]
+        if untrusted:
+            return _Found.in_contents("untrusted", untrusted, (*holding, *untrusted))
+        return _Found.in_contents("unknown", (), holding)
+
+    def _too_much(self) -> _Found:
+        untrusted = [one for one in self._contents if one.integrity == "untrusted"]
+        return _Found.in_contents("untrusted" if untrusted else "unknown", untrusted, self._contents)
+
+
+def _holding(text: str, contents: Sequence[_Content], work: WorkLimit) -> list[_Content]:
+    wanted = Wanted.of(text, work)
+    return [one for one in contents if _occurs(one, wanted, work)]
+
+
+class _Found(NamedTuple):
+    integrity: Literal["trusted", "untrusted", "unknown"]
+    origins: tuple[str, ...]
+    labels: tuple[Classification, ...]
+
+    @classmethod
+    def in_contents(
+        cls,
+        integrity: Literal["trusted", "untrusted", "unknown"],
+        where: Sequence[_Content],
+        labelled: Sequence[_Content],
+    ) -> _Found:
+        origins = tuple(dict.fromkeys(one.origin for one in where)) or ("planner",)
+        return cls(integrity, origins, tuple(one.classification for one in labelled))
+
+
+_ORDER: Final = ("untrusted", "unknown", "trusted")
+
+
+def _occurs(content: _Content, wanted: Wanted, work: WorkLimit) -> bool:
+    if content.has_everything:
+        return True
+    # Every content that a run has seen passes here with every value: a loop costs half of what `any` costs.
+    for form in wanted.forms:
+        if _has(content, form, work):
+            return True
+    return wanted.word in content.short
+
+
+def _has(content: _Content, form: ValueForm, work: WorkLimit) -> bool:
+    if form.number:
+        # Most texts have few digits, so this is quick.
+        work.spend(len(content.numbers))
+        if form.number not in content.numbers:
+            return False
+    work.spend(len(content.folded))
+    return form.text in content.folded
+
+
+def _states(content: _Content, text: str, work: WorkLimit) -> bool:
+    """Whether content states a value exactly: it is one of its values, or a part of one between words.
+
+    A part of an address or of a number is another address and another number.
+    """
+    stripped = text.strip()
+    if stripped and stripped not in content.joined:
+        work.spend(content.work)
+        return False
+    return not stripped or any(_is_in(stripped, value, work) for value in content.values)
+
+
+def _is_in(stripped: str, value: str, work: WorkLimit) -> bool:
+    work.spend(len(value) + PASS_WORK)
+    if stripped == value:
+        return True
+    at = value.find(stripped)
+    while at >= 0:
+        work.spend(2 * len(stripped) + PASS_WORK)
+        if _BEFORE.match(value, at) and _AFTER.match(value, at + len(stripped)):
+            return True
+        at = value.find(stripped, at + 1)
+    return False
+
+
+def _can_be_written(capability: Capability) -> bool:
+    """Whether its answers are trusted, and a run can write through its adapter what they say."""
+    writes = any(one.kind == "write" for one in capability.adapter.capabilities)
+    return writes and capability.definition.output_integrity == "trusted"
+
+
+def _values_of(envelope: Mapping[str, Any]) -> dict[str, None]:
+    return dict.fromkeys(leaves([envelope.get("output"), envelope.get("error")]))
+
+
+def _said(value: Any) -> tuple[str, ...] | None:
+    """The folded texts of a value, and what they encode; None if that is more than can be looked at."""
+    work = WorkLimit(MAX_SEARCHED_CHARS)
+    try:
+        said = [form for text in leaves(value) for form in (text, *decodings(text, work))]
+    except WorkExceeded:
+        return None
+    return tuple(dict.fromkeys(one for one in map(fold, said) if one))
+
+
+def _repeats(value: str, arguments: Sequence[str], work: WorkLimit) -> bool:
+    """Whether an answer has an argument in it, or is a part of one, also of what the argument encodes."""
+    folded = fold(value)
+    if len(folded) < MIN_PART_CHARS:
+        return folded in arguments
+    within = [folded, *(one for one in map(fold, parts(value)) if len(one) >= MIN_PART_CHARS)]
+    for one in arguments:
+        work.spend(len(folded) + len(within) * (len(one) + PASS_WORK))
+        if (len(one) >= MIN_PART_CHARS and one in folded) or any(part in one for part in within):
+            return True
+    return False
+
+
+def _content(raw: _Raw) -> _Content:
+    origin, integrity, classification, texts = raw
+    values = tuple(dict.fromkeys(texts))
+    if integrity == "trusted":
+        folded = "\n".join(map(fold, values))
+        joined, work_of_all = "\n".join(values), sum(map(len, values)) + PASS_WORK * len(values)
+        return _Content(
+            origin,
+            integrity,
+            classification,
+            values,
+            folded,
+            numbers(folded),
+            frozenset(),
+            joined=joined,
+            work=work_of_all,
+        )
+    work = WorkLimit(DECODING_WORK * (MAX_DECODED_CHARS + sum(map(len, values))))
+    try:
+        said = [normal(form) for one in values for form in (one, *decodings(one, work))]
+    except WorkExceeded:
+        return _Content(origin, integrity, classification, (), "", b"", frozenset(), has_everything=True)
+    folded = "\n".join(map(letters, said))
+    return _Content(origin, integrity, classification, (), folded, numbers(folded), short_words(said))

@@ -1,0 +1,314 @@
+"""The forms in which a text can say the same: folded to its letters and digits, with encodings taken off, and in parts.
+
+A form is what one text is looked for in another by (`action.content.seen_content`). All of it is pure. Texts are
+written by others, so everything that can grow is charged to a `WorkLimit`, and ends with `WorkExceeded` before it takes
+long.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import unicodedata
+from base64 import b32decode, b64decode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from contextos.contracts.encoding.entities import unescape_html
+from contextos.contracts.encoding.jcs import canonical
+
+MIN_PART_CHARS: Final = 4
+"""A shorter value is untrusted only where it is a word of its own: each of its letters occurs in any long text."""
+MIN_TURNED_CHARS: Final = 8
+"""A shorter value is not looked for backwards and in ROT13: letters in any order make others by chance."""
+MAX_PARTS: Final = 256
+"""How many parts of a value are looked for."""
+MAX_LABELS: Final = 127
+"""How many labels a host has at most (RFC 1035)."""
+MAX_DECODINGS: Final = 3
+"""How many encodings inside each other are taken off."""
+MAX_DECODED: Final = 32
+"""How many texts come out of one text."""
+DECODING_WORK: Final = 256
+"""How many characters can be searched in about the time in which one is decoded."""
+DECODING_CHARS: Final = 64
+"""How many characters can be decoded in about the time that a text takes beside its characters."""
+MIN_ENCODED_CHARS: Final = 8
+MAX_CACHED_CHARS: Final = 128
+"""The decodings of a text up to this length are kept in memory."""
+MAX_SHORT_WORK: Final = 1 << 62
+"""More than the decodings of a text of that length can take."""
+
+_NO_WORD: Final = re.compile(r"[\W_]+")
+_OTHER_DIGIT: Final = re.compile(r"(?![0-9])\d")
+_SHORT_WORDS: Final = re.compile(rf"(?<![^\W_])[^\W_]{{1,{MIN_PART_CHARS - 1}}}(?![^\W_])")
+_MARKED: Final = re.compile(r"[%&\\=]")
+_ENCODED: Final = re.compile(rf"[A-Za-z0-9+/_-]{{{MIN_ENCODED_CHARS},}}={{0,2}}")
+_HEX: Final = re.compile(r"[0-9a-fA-F]{8,}")
+_BASE32: Final = re.compile(r"[A-Z2-7]{16,}")
+_TEXT: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\ufffd]{4,}")
+_NO_ASCII_WORD: Final = bytes(byte for byte in range(128) if not chr(byte).isalnum())
+_DIGITS_ONLY: Final = bytes(byte if chr(byte) in "0123456789" else 32 for byte in range(256))
+_NUMBER: Final = re.compile(r"[0-9]+")
+_ESCAPE: Final = re.compile(
+    r"\\U(00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4})|\\u\{0{0,4}((?:0?[0-9a-fA-F]|10)?[0-9a-fA-F]{1,4})\}"
+    r"|\\[uU]([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})"
+)
+_MARKED_HEX: Final = re.compile(
+    r"(?:0[xX])?[0-9a-fA-F]{2}(?:[\s,;:-]{0,3}0[xX][0-9a-fA-F]{2}|[\s,;:-]{1,3}[0-9a-fA-F]{2}){3,}"
+)
+_HEX_MARKS: Final = re.compile(r"0[xX]|[\s,;:-]+")
+_WIDE: Final = re.compile(rb"(?:[\x20-\x7e\xa0-\xff]\x00){4,}[\x20-\x7e]?")
+_QUOTED: Final = re.compile(r"=(?:\r?\n|([0-9A-F]{2}))")
+_PARTS: Final = re.compile(r"[^\s/?#&=,;:<>()\[\]{}\"'|\\]+")
+_SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]{0,30}:(?://)?")
+_NAMES_A_PLACE: Final = re.compile(r"[\d.@_-]")
+
+
+class WorkExceeded(Exception):
+    """Texts take more work than they are given, or one has more forms than are looked at."""
+
+
+@dataclass(slots=True)
+class WorkLimit:
+    """How many more characters can be searched. It counts characters and not time, so a replay ends where a run did."""
+
+    left: int
+
+    def spend(self, chars: int) -> None:
+        """Charge work that is about to be done.
+
+        Raises:
+            WorkExceeded: it is more than what is left.
+        """
+        self.left -= chars
+        if self.left < 0:
+            raise WorkExceeded
+
+
+class ValueForm(NamedTuple):
+    """One form of a value. `number` is its longest run of digits, which is quickly looked for."""
+
+    text: str
+    number: bytes
+
+
+class Wanted(NamedTuple):
+    """The forms of one value in which it is looked for in content; of a short value the word that it is."""
+
+    forms: tuple[ValueForm, ...]
+    word: str | None
+
+    @classmethod
+    def of(cls, text: str, work: WorkLimit) -> Wanted:
+        """Return the forms of `text`.
+
+        Raises:
+            WorkExceeded: it has more of them than are looked at.
+        """
+        folded = fold(text)
+        if len(folded) < MIN_PART_CHARS:
+            return cls((), folded or None)
+        forms = [folded, *map(fold, decodings(text, work))]
+        if len(folded) >= MIN_TURNED_CHARS:
+            forms += [folded[::-1], codecs.encode(folded, "rot13")]
+        return cls(tuple(_form(one) for one in dict.fromkeys(forms) if len(one) >= MIN_PART_CHARS), None)
+
+
+def leaves(value: Any) -> Iterator[str]:
+    """Yield the texts and numbers of a JSON value, with the names of its members."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, child in value.items():
+            yield str(name)
+            yield from leaves(child)
+    elif isinstance(value, (list, tuple)):
+        for child in value:
+            yield from leaves(child)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield canonical(value).decode()
+
+
+def fold(text: str) -> str:
+    """Return the letters and digits of a text, in one case.
+
+    >>> fold("Ana@Acme.example, No. 7")
+    'anaacmeexampleno7'
+    """
+    return letters(normal(text))
+
+
+def letters(text: str) -> str:
+    """Return the letters and digits of a text that `normal` returned."""
+    if text.isascii():
+        return text.encode().translate(None, _NO_ASCII_WORD).decode()
+    return _NO_WORD.sub("", text)
+
+
+def normal(text: str) -> str:
+    """Return a text in one case, and with one character for each of those that mean the same."""
+    if text.isascii():
+        return text.lower()
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    return _OTHER_DIGIT.sub(lambda match: str(unicodedata.decimal(match[0])), plain)
+
+
+def short_words(texts: Iterable[str]) -> frozenset[str]:
+    """Return the words that are too short to be looked for inside of others, of texts that `normal` returned."""
+    return frozenset(_SHORT_WORDS.findall("\n".join(texts)))
+
+
+def numbers(folded: str) -> bytes:
+    """Return the runs of digits of a folded text.
+
+    >>> numbers("no7and42")
+    b'7 42'
+    """
+    return b" ".join(folded.encode().translate(_DIGITS_ONLY).split())
+
+
+def parts(text: str) -> Iterator[str]:
+    """Yield the parts of a value that can decide where something goes: what looks like an address or a number, the host
+    and the mailbox of an address, the domains above a host, and the last name in a path.
+
+    Raises:
+        WorkExceeded: they are more than `MAX_PARTS`.
+    """
+    found: set[str] = {text}
+    for part in _all_parts(text):
+        if part not in found and len(fold(part)) >= MIN_PART_CHARS:
+            if len(found) > MAX_PARTS:
+                raise WorkExceeded
+            found.add(part)
+            yield part
+
+
+def decodings(text: str, work: WorkLimit) -> list[str]:
+    """Return what a text says once the encodings that it can be in are taken off.
+
+    Raises:
+        WorkExceeded: it says more than can be looked at.
+    """
+    if len(text) < MIN_ENCODED_CHARS and not _MARKED.search(text):
+        return []
+    if len(text) > MAX_CACHED_CHARS:
+        return _taken_off(text, work)
+    found, spent = _short_decodings(text)
+    # The same is charged, whether it was decoded before or not.
+    work.spend(spent)
+    return list(found)
+
+
+@lru_cache(maxsize=4096)
+def _short_decodings(text: str) -> tuple[tuple[str, ...], int]:
+    """What `_taken_off` returns for a short text, and the work of it. Names and values of answers come again and again.
+
+    Raises `WorkExceeded` if it says more than can be looked at.
+    """
+    work = WorkLimit(MAX_SHORT_WORK)
+    found = _taken_off(text, work)
+    return tuple(found), MAX_SHORT_WORK - work.left
+
+
+def _taken_off(text: str, work: WorkLimit) -> list[str]:
+    found: dict[str, None] = {}
+    layer: Iterable[str] = (text,)
+    work.spend(DECODING_WORK * (len(text) + DECODING_CHARS))
+    for _ in range(MAX_DECODINGS):
+        decoded: list[str] = []
+        for one in (one for each in layer for one in _decoded(each)):
+            if one == text or one in found:
+                continue
+            work.spend(DECODING_WORK * (len(one) + DECODING_CHARS))
+            if len(found) >= MAX_DECODED:
+                raise WorkExceeded
+            found[one] = None
+            decoded.append(one)
+        layer = decoded
+    return list(found)
+
+
+def unescaped(text: str) -> str:
+    """Return a text with the characters that its backslash escapes mean.
+
+    >>> unescaped(r"\\x6d\\u0061\\u{6c}\\U0000006c")
+    'mall'
+    """
+    return _ESCAPE.sub(lambda match: chr(int(match[match.lastindex or 0], 16)), text)
+
+
+def joined_hex(text: str) -> str:
+    """Return a text without the marks between and before the bytes that it has in hex.
+
+    >>> joined_hex("6d:61:6c:6c, 0x6d, 0x61, 0x6c, 0x6c")
+    '6d616c6c6d616c6c'
+    """
+    return _MARKED_HEX.sub(lambda match: _HEX_MARKS.sub("", match[0]), text)
+
+
+def _form(text: str) -> ValueForm:
+    return ValueForm(text, max(_NUMBER.findall(text), key=len, default="").encode())
+
+
+def _all_parts(text: str) -> Iterator[str]:
+    bare = _SCHEME.sub("", text.strip())
+    if "/" in bare:
+        yield bare.partition("?")[0].partition("#")[0].rstrip("/").rpartition("/")[2]
+    for found in _PARTS.finditer(bare):
+        part = found[0]
+        if not _NAMES_A_PLACE.search(part):
+            continue
+        part = part.strip(".-_")
+        yield part
+        mailbox, at, host = part.rpartition("@")
+        if at:
+            yield mailbox.partition("+")[0]
+        labels = host.rsplit(".", MAX_LABELS)
+        yield from (".".join(labels[start:]) for start in range(len(labels) - 1))
+
+
+def _decoded(text: str) -> Iterator[str]:
+    if "%" in text:
+        yield unquote(text)
+    if "&" in text:
+        yield unescape_html(text)
+    if "\\" in text:
+        yield unescaped(text)
+    if "=" in text:
+        yield _QUOTED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "", text)
+    # Mail wraps encoded lines, and an author can put blanks between the characters.
+    joined = "".join(text.split())
+    said = [one for whole in dict.fromkeys((text, joined, joined_hex(text))) for one in _in_runs(whole)]
+    if said:
+        yield "\n".join(dict.fromkeys(said))
+
+
+def _in_runs(text: str) -> Iterator[str]:
+    """What the runs of characters in a text say that could be Base64, hex or Base32, from wherever each begins.
+
+    All runs are decoded at once, with zeros between them, which are no text.
+    """
+    # A word in lower case is a word: Base64 of a few letters has others, and hex has digits.
+    runs = " ".join(run for run in _ENCODED.findall(text) if not (run.isalpha() and run.islower()))
+    if not runs:
+        return
+    plain = runs.replace("=", "").replace("-", "+").replace("_", "/").split(" ")
+    for start in range(4):
+        cut = [run[start:] for run in plain]
+        yield from _texts_in(b64decode("AAAA".join([one + "AAA"[: -len(one) % 4] for one in cut])))
+    digits = _HEX.findall(runs)
+    for start in range(2 if digits else 0):
+        pairs = [one[start : len(one) - (len(one) - start) % 2] for one in digits]
+        yield from _texts_in(bytes.fromhex("00".join(pairs)))
+    if letters := _BASE32.findall(runs):
+        yield from _texts_in(b32decode("AAAAAAAA".join([one[: len(one) // 8 * 8] for one in letters])))
+
+
+def _texts_in(raw: bytes) -> list[str]:
+    """The stretches of bytes that are text in UTF-8, or Latin letters in UTF-16."""
+    wide = [one.replace(b"\0", b"").decode("latin-1") for one in _WIDE.findall(raw)]
+    return _TEXT.findall(raw.decode("utf-8", "replace")) + wide

@@ -1,0 +1,124 @@
+"""What is configured and cannot be in force: in the settings, and in the packs and policies of each tenant."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from contextos.contracts.acts import PackPin
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.envelopes.policy import Level
+from contextos.errors import ContextOSError, Problem, Unavailable
+from contextos.operations.acts.act import Actor
+from contextos.operations.acts.governance import activate_policies, pin_packs
+from contextos.operations.acts.unmatched_rules import pinned_packs
+from contextos.operations.deployment import Deployment
+from contextos.settings import DEFAULT_PACKS, Settings
+
+_LOG: Final = logging.getLogger("contextos.app")
+SETTINGS: Final = "contextos.toml"
+CHECK_AGAIN_US: Final = 60_000_000
+"""Readiness begins another check when the last one is older."""
+
+Found = tuple[str, Problem]
+"""Where a problem is, the settings or a ref, and the problem."""
+
+
+@dataclass(slots=True)
+class Configuration:
+    """Checks what a deployment is configured with, against all that it knows. `listed` are its tenants, or None."""
+
+    settings: Settings
+    deployment: Deployment
+    listed: Callable[[], Sequence[str] | None]
+    found: tuple[Found, ...] = ()
+    _checked_us: int | None = None
+    _checking: asyncio.Task[tuple[Found, ...]] | None = field(default=None, repr=False)
+
+    async def of_tenant(self, tenant_id: str) -> list[Found]:
+        """Return what cannot be in force of the packs and policies of a tenant, or why that is not known now."""
+        from contextos.packs.checking import problems_in_force
+
+        try:
+            return await problems_in_force(self.deployment, tenant_id)
+        except ContextOSError as error:
+            return [(tenant_id, Problem("", "not_checked", f"it was not checked: {error}", "look again"))]
+
+    async def pin(self, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> None:
+        """Pin published packs (`pin_packs`), unless lint refuses them with all that the deployment knows.
+
+        Every door pins here; what stays beside the new pin is in `of_tenant`.
+
+        Raises:
+            InvalidArtifact: lint refuses an artifact of the pin, or as `pin_packs`, whose other errors are raised too.
+        """
+        from contextos.packs.checking import require_lint_of_pin
+
+        await require_lint_of_pin(self.deployment, tenant_id, pin)
+        await pin_packs(self.deployment, tenant_id, pin, expected=expected, by=by)
+
+    async def activate(
+        self, tenant_id: str, level_refs: Sequence[tuple[Level, str]], *, expected: int, by: Actor
+    ) -> None:
+        """Put exactly these policies in force (`activate_policies`), unless lint refuses one that is new, or because of
+        the others a pack that is in force. Raises as `pin`.
+        """
+        from contextos.packs.checking import require_lint_of_policies
+
+        await require_lint_of_policies(self.deployment, tenant_id, level_refs)
+        await activate_policies(self.deployment, tenant_id, level_refs, expected=expected, by=by)
+
+    def of_settings(self) -> Iterator[Problem]:
+        """Yield what the settings name and is not there. Raises `Unavailable` if the directory cannot be read."""
+        for index, folder in enumerate(self.settings.packs):
+            if self.settings.packs != DEFAULT_PACKS and not (self.settings.workspace / folder).is_dir():
+                detail = f"there is no folder `{folder}` in the workspace, so nothing of it is published"
+                yield Problem(pointer(("packs", index)), "no_folder", detail, "correct its name, or make it")
+        listed = self.listed()
+        for name in ("egress", "redaction"):
+            for tenant_id in getattr(self.settings, name) if listed is not None else ():
+                if tenant_id not in (listed or ()):
+                    detail = f"the directory has no tenant `{tenant_id}`, so its list is in force for nobody"
+                    yield Problem(pointer((name, tenant_id)), "no_tenant", detail, "correct its name")
+
+    async def check(self) -> tuple[Found, ...]:
+        """Check everything, and keep what was found for `latest`. Raises `Unavailable`; what was found before stays."""
+        self._checked_us = self.deployment.ports.clock.now_us()
+        found: list[Found] = [(SETTINGS, one) for one in self.of_settings()]
+        observing = set(self.settings.observed_packs)
+        tenants = self.listed()
+        for tenant_id in tenants or ():
+            found += await self.of_tenant(tenant_id)
+            observing -= {pack.pack_meta.pack_id for pack, _ in await pinned_packs(self.deployment, tenant_id)}
+        if tenants is not None:
+            found += [(SETTINGS, _not_pinned(name)) for name in sorted(observing)]
+        self.found = tuple(found)
+        return self.found
+
+    def latest(self) -> tuple[Found, ...]:
+        """Return what the last check found. One that is a minute old is made again meanwhile."""
+        now_us = self.deployment.ports.clock.now_us()
+        if self._checked_us is None or now_us - self._checked_us >= CHECK_AGAIN_US:
+            self._checked_us = now_us
+            self._checking = asyncio.create_task(self._check_later())
+        return self.found
+
+    async def _check_later(self) -> tuple[Found, ...]:
+        with suppress(Unavailable):
+            await self.check()
+        return self.found
+
+
+def log_found(found: Iterable[Found]) -> None:
+    """Log what is configured and cannot be in force."""
+    for where, one in found:
+        _LOG.warning("configuration", extra={"where": where, "problem": str(one)})
+
+
+def _not_pinned(pack_id: str) -> Problem:
+    detail = f"no pack `{pack_id}` is pinned in any tenant, so nothing of it is observed"
+    return Problem(pointer(("observed_packs",)), "no_pack", detail, "correct its id, or leave it out")

@@ -1,0 +1,165 @@
+"""Lint of limits that leave a side or an argument open: what is not asked about, and what a sum adds up.
+
+Only `contextos pack lint` and what lints as it does ask: a bundle with an open side is still a bundle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from contextos.contracts.encoding.jcs import MAX_INT, same_json
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, ArgConstraint, PolicyBundle, Rule
+from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.control.lint.graph import PointerPath
+from contextos.errors import Problem
+
+Limits = Mapping[str, Sequence[ArgConstraint]]
+
+_SCHEMA_SIDES: Final = {"min": ("minimum", "exclusiveMinimum"), "max": ("maximum", "exclusiveMaximum")}
+
+
+def permitted_limits(pack: ContextPack) -> dict[str, dict[str, list[ArgConstraint]]]:
+    """Return the limits on arguments that the permissions of a pack state, by tool and argument. An argument that has
+    to be that of the request has one that says nothing more.
+    """
+    found: dict[str, dict[str, list[ArgConstraint]]] = {}
+    for one in pack.tooling_layer.permissions:
+        of_tool = found.setdefault(f"{one.adapter_id}.{one.capability}", {})
+        for argument, limit in one.arg_constraints.items():
+            of_tool.setdefault(argument, []).append(limit)
+        for argument in one.agrees_with:
+            of_tool.setdefault(argument, []).append(ArgConstraint(required=False))
+    return found
+
+
+def lint_bounds(
+    bundle: PolicyBundle, tools: Mapping[str, CapabilityDefinition], permitted: Mapping[str, Limits]
+) -> Iterator[Problem]:
+    """Yield what the rules of a bundle leave open where they ask nobody, and what its sums cannot add up.
+
+    `permitted` are limits that hold beside the rules, by tool and argument.
+    """
+    for index, rule in enumerate(bundle.policy_dsl.rules):
+        named = rule.applies_to.capability
+        at: PointerPath = ("policy_dsl", "rules", index, "then", "arg_constraints")
+        for tool in tools.values() if named is None else [tools[named]] if named in tools else ():
+            yield from _other_defaults(rule.condition, tool, ("policy_dsl", "rules", index, "if"))
+            if named is not None and _asks_nobody(rule, tool):
+                yield from _open_arguments(rule, tool, permitted.get(named, {}), at)
+    for name, fact in bundle.history.items():
+        for tool_id, counted in fact.counted().items():
+            if counted.of is not None and tool_id in tools:
+                at = ("history", name, *(("of",) if tool_id == fact.capability else ("also", tool_id)))
+                limits = permitted.get(tool_id, {}).get(counted.of, ())
+                yield from _open_sum(counted.of, tools[tool_id], limits, at)
+
+
+def _asks_nobody(rule: Rule, tool: CapabilityDefinition) -> bool:
+    then = rule.then
+    lowers = then.approval_mode is not None and APPROVAL_MODES.index(then.approval_mode) < APPROVAL_MODES.index(
+        tool.approval_mode
+    )
+    return then.allow and lowers and then.requires_approval_gate is None
+
+
+def _open_arguments(rule: Rule, tool: CapabilityDefinition, permitted: Limits, at: PointerPath) -> Iterator[Problem]:
+    read = set(_arguments_read(rule.condition))
+    for argument, schema in tool.input_schema.get("properties", {}).items():
+        stated = rule.then.arg_constraints.get(argument)
+        limits = [*([stated] if stated is not None else []), *permitted.get(argument, ())]
+        if not limits and argument not in read and argument not in tool.secrets:
+            detail = f"nobody is asked about the call, whatever `{argument}` of `{tool.name}` is"
+            yield Problem(pointer(at), "argument_open", detail, f"bound it, or {_FREE}")
+        elif stated is not None and _allows_all(stated, schema):
+            detail = f"the bound of `{argument}` allows every value that `{tool.name}` takes"
+            yield Problem(pointer((*at, argument)), "bounds_nothing", detail, f"leave a value out, or {_FREE}")
+        elif stated is not None and stated.enum is None:
+            for side, other in (("min", "max"), ("max", "min")):
+                if getattr(stated, other) is not None and not _has(side, limits, schema):
+                    detail = f"nobody is asked about the call, whatever `{argument}` is {_BEYOND[side]}"
+                    yield Problem(pointer((*at, argument)), "one_sided", detail, f"add `{side}`")
+
+
+_FREE: Final = "say that it is free: `any: true` in `bounds`, or `required: false` in a rule"
+_BEYOND: Final = {"min": "below that, such as a negative number", "max": "above that"}
+
+
+def _has(side: str, limits: Sequence[ArgConstraint], schema: Any) -> bool:
+    """Whether a limit or the schema of the argument bounds it on this side."""
+    stated = [schema.get(name) for name in _SCHEMA_SIDES[side]] if isinstance(schema, Mapping) else []
+    # What every whole number is within, as the schema of a Python function says of each, is no limit.
+    of_schema = any(isinstance(one, int | float) and abs(one) < MAX_INT for one in stated)
+    return of_schema or any(getattr(one, side) is not None or one.enum is not None for one in limits)
+
+
+def _allows_all(limit: ArgConstraint, schema: Any) -> bool:
+    """Whether a limit excludes no value that the schema of the argument allows."""
+    if not isinstance(schema, Mapping) or limit.pattern is not None:
+        return False
+    if limit.enum is not None:
+        every = _every_value(schema)
+        return every is not None and all(any(same_json(one, listed) for listed in limit.enum) for one in every)
+    least, most = schema.get("minimum"), schema.get("maximum")
+    below = limit.min is None or (least is not None and limit.min <= least)
+    above = limit.max is None or (most is not None and limit.max >= most)
+    return below and above and (limit.min, limit.max) != (None, None)
+
+
+def _every_value(schema: Any) -> list[Any] | None:
+    """The values that a schema lists, or None where it lists none. That an argument can be null is no value of it."""
+    parts = schema.get("anyOf", schema.get("oneOf"))
+    if parts is not None:
+        listed = [_every_value(one) for one in parts if one != {"type": "null"}]
+        return None if None in listed else [value for values in listed for value in values or ()]
+    if schema.get("type") == "boolean":
+        return [False, True]
+    return [schema["const"]] if "const" in schema else schema.get("enum")
+
+
+def _arguments_read(node: Any) -> Iterator[str]:
+    """The arguments that a condition reads. What it excludes says nothing of the rest, so `!` is not looked into."""
+    if isinstance(node, Mapping) and node.keys() == {"!"}:
+        return
+    if isinstance(node, str) and node.startswith("args."):
+        yield node.split(".")[1]
+    for below in node.values() if isinstance(node, Mapping) else node if isinstance(node, list | tuple) else ():
+        yield from _arguments_read(below)
+
+
+def _other_defaults(node: Any, tool: CapabilityDefinition, at: PointerPath) -> Iterator[Problem]:
+    """What a condition takes for an argument that is missing, where the tool takes something else or does not say."""
+    read = node["var"] if isinstance(node, Mapping) and node.keys() == {"var"} else None
+    if isinstance(read, list | tuple) and len(read) == 2 and str(read[0]).startswith("args."):
+        name = read[0].split(".")[1]
+        schema = tool.input_schema.get("properties", {}).get(name)
+        if isinstance(schema, Mapping) and name not in tool.input_schema.get("required", ()):
+            own = schema.get("default")
+            if own is None:
+                detail = (
+                    f"the rule takes `{read[1]}` where `{name}` is missing; `{tool.name}` does not say what it does"
+                )
+                remedy = "state `default` in the input schema, or list it in `required`"
+                yield Problem(pointer(at), "unknown_default", detail, remedy)
+            elif not same_json(own, read[1]):
+                detail = f"`{tool.name}` takes `{own}` where `{name}` is missing, and the rule takes `{read[1]}`"
+                yield Problem(pointer(at), "other_default", detail, f"write `{own}` as its default")
+    below = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list | tuple) else ()
+    for key, one in below:
+        yield from _other_defaults(one, tool, (*at, key))
+
+
+def _open_sum(
+    argument: str, tool: CapabilityDefinition, limits: Sequence[ArgConstraint], at: PointerPath
+) -> Iterator[Problem]:
+    schema = tool.input_schema.get("properties", {}).get(argument)
+    if argument not in tool.input_schema.get("required", ()) and all(one.required is False for one in limits):
+        detail = f"`{tool.name}` can be called without `{argument}`, and no sum adds up what is missing"
+        yield Problem(pointer(at), "sum_of_optional", detail, "list it in `required` of the input schema, or bound it")
+    stated = [one.min for one in limits] + [(schema or {}).get(name) for name in _SCHEMA_SIDES["min"]]
+    if not any(least is not None and least >= 0 for least in stated):
+        detail = f"`{argument}` of `{tool.name}` can be negative, and a negative number would make room in the sum"
+        remedy = "write `minimum: 0` in the input schema, or `min: 0` in its permission"
+        yield Problem(pointer(at), "sum_of_negative", detail, remedy)

@@ -1,0 +1,91 @@
+"""Lint of money: a write that moves an amount is counted by a sum that a rule reads, or says why no sum limits it.
+
+Which arguments are amounts is seen by their names, so lint asks and refuses no run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.envelopes.policy import PolicyBundle
+from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.control.artifacts import MergedArtifacts
+from contextos.errors import Problem
+
+_AMOUNTS: Final = frozenset(("amount", "money", "price"))
+"""Words in the name of an argument that is an amount, whatever its type."""
+
+_UNITS: Final = (
+    *("cent", "cents", "dollar", "dollars", "euro", "euros", "paise", "pence", "penny", "rupee", "rupees"),
+    *("chf", "cny", "eur", "gbp", "inr", "jpy", "usd"),
+)
+_NUMBERS: Final = _AMOUNTS.union(
+    _UNITS,
+    ("balance", "cash", "charge", "cost", "credit", "debit", "deposit", "fee", "pay", "payment", "payout"),
+    ("refund", "salary", "sum", "tip", "total", "wage"),
+)
+"""Words in the name of a number that is an amount."""
+
+EACH_IS_ASKED: Final = "a person is asked about each call"
+"""What a draft states in `without_sum` of a tool about whose every call it asks."""
+
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+def lint_money(
+    merged: MergedArtifacts, tools: Mapping[str, CapabilityDefinition], above: Iterable[PolicyBundle]
+) -> Iterator[Problem]:
+    """Yield each permitted write of money that no sum counts and that does not say why. `above` are the bundles in
+    force above the pack.
+    """
+    bundles = [*(leveled.bundle for leveled in merged.bundles.values()), *above]
+    limited = set(_limited(one for one in bundles if one.mode == "enforce"))
+    permissions = merged.pack.tooling_layer.permissions
+    stated = {f"{one.adapter_id}.{one.capability}" for one in permissions if one.without_sum}
+    for index, one in enumerate(permissions):
+        name = f"{one.adapter_id}.{one.capability}"
+        amounts = money_of(tools[name]) if name in tools and one.allow else []
+        if amounts and name not in limited | stated:
+            stated.add(name)
+            detail = f"`{name}` moves money (`{amounts[0]}`), and no sum that a rule reads counts it"
+            remedy = "add it to a sum in a policy of the tenant (`history`), or say in `without_sum` why none limits it"
+            place = pointer(("tooling_layer", "permissions", index, "capability"))
+            yield Problem(place, "money_without_sum", detail, remedy)
+
+
+def money_of(tool: CapabilityDefinition) -> list[str]:
+    """Return the arguments of a write that are amounts of money, as their names say."""
+    arguments = tool.input_schema.get("properties", {}).items() if tool.kind == "write" else ()
+    return [
+        name
+        for name, schema in arguments
+        if not {word.lower() for word in _WORDS.findall(name)}.isdisjoint(_NUMBERS if _is_number(schema) else _AMOUNTS)
+    ]
+
+
+def _is_number(schema: Any) -> bool:
+    if not isinstance(schema, Mapping):
+        return False
+    return schema.get("type") in ("number", "integer") or any(map(_is_number, schema.get("anyOf", ())))
+
+
+def _limited(bundles: Iterable[PolicyBundle]) -> Iterator[str]:
+    """The tools that a sum counts which a rule about them reads."""
+    known = list(bundles)
+    sums = {name: fact for bundle in known for name, fact in bundle.history.items() if fact.of is not None}
+    for bundle in known:
+        for rule in bundle.policy_dsl.rules:
+            tool = rule.applies_to.capability or ""
+            read = (path.partition(".")[2] for path in _paths(rule.condition) if path.startswith("history."))
+            if any(name in sums and tool in sums[name].counted() for name in read):
+                yield tool
+
+
+def _paths(node: Any) -> Iterator[str]:
+    if isinstance(node, str):
+        yield node
+    for below in node.values() if isinstance(node, Mapping) else node if isinstance(node, list | tuple) else ():
+        yield from _paths(below)

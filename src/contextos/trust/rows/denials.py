@@ -1,0 +1,101 @@
+"""Which denials count: those that the run which was denied shows, and did not find void.
+
+The row by which the next request finds a denial is a hint that a writer of the database can make up.
+Source: docs/design/journal.md, "Rows that the journal proves".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from contextos.contracts.documents.collection import StoredDocument
+from contextos.contracts.documents.operations import DENIALS, Denial, denial_place
+from contextos.contracts.entries.reading import read_body, void_answers
+from contextos.contracts.journal import Entry, Write
+from contextos.contracts.ports.outside import Keys
+from contextos.contracts.ports.storage import Store
+from contextos.errors import ChainBroken, Integrity
+from contextos.trust.approvals.signers import require_signers
+from contextos.trust.journal.signed_heads import read_proved
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDenial:
+    """A denial that the entry `seq` states, of the operation with the key `of` (None: the question was erased). What an
+    erased answer said is not known (`erased`): it can have been one unless its call was sent.
+    """
+
+    seq: int
+    of: str | None
+    approver: str
+    erased: bool
+    void: bool
+
+
+def shown_denials(entries: Sequence[Entry]) -> Collection[ShownDenial]:
+    """Return the denials in a run, also those that it found void."""
+    asked, void = dict[str, str | None](), void_answers(entries)
+    found: dict[str, list[ShownDenial]] = defaultdict(list)
+    for entry in entries:
+        if entry.kind == "approval.asked":
+            body = read_body(entry)
+            asked[entry.key] = body["denial_key"] if body else None
+        elif entry.kind == "approval.answered" and entry.key in asked:
+            body = read_body(entry)
+            erased = entry.body is None
+            if erased or (body and body["verdict"] == "denied"):
+                one = ShownDenial(entry.seq, asked[entry.key], entry.by, erased, entry.seq in void)
+                found[entry.key].append(one)
+        elif entry.kind == "tool.dispatching":
+            found.pop(entry.key.rpartition("/")[0], None)
+    return [one for same in found.values() for one in same]
+
+
+async def proving_denial(
+    store: Store, keys: Keys, entries: Sequence[Entry], row: StoredDocument[Denial], among: Collection[ShownDenial]
+) -> ShownDenial | None:
+    """Return the one `among` the denials in these verified entries that proves the row, or None. Its approver gave it,
+    as `control` proves.
+    """
+    key = row.key.partition("#")[0]
+    for one in sorted(among, key=lambda one: one.of is None):
+        if one.of in (key, None) and one.approver == row.body.approver:
+            try:
+                await require_signers(store, entries[: one.seq], keys)
+            except ChainBroken:
+                continue
+            return one
+    return None
+
+
+async def unproved_denials(store: Store, tenant_id: str, keys: Keys, key: str) -> int | None:
+    """Return None if a run was denied the operation with this key and did not find that void; else how many stored
+    denials of it do not count. Such a row stays, and the next denial has a place behind it.
+
+    Raises:
+        Integrity: the journal of a run that such a row names does not verify.
+    """
+    for number in count():
+        row = await DENIALS.one(store, denial_place(key, number))
+        if row is None:
+            return number
+        try:
+            entries = await read_proved(store, tenant_id, row.body.run_id, keys, answers=True)
+        except ChainBroken as broken:
+            detail = f"whether `{key}` was denied is not known: {broken}"
+            raise Integrity(f"{detail}; nothing is sent: restore the run from a backup") from None
+        counting = [one for one in shown_denials(entries) if not one.void]
+        if await proving_denial(store, keys, entries, row, counting):
+            return None
+    raise AssertionError("counting does not end")
+
+
+async def denial_writes(store: Store, tenant_id: str, keys: Keys, key: str, said: Denial) -> list[Write]:
+    """Build the write that keeps a denial of the operation with this key. Several runs can wait for an approval of one
+    operation: the first denial that counts is kept. Raises as `unproved_denials`.
+    """
+    unproved = await unproved_denials(store, tenant_id, keys, key)
+    return [] if unproved is None else [DENIALS.write(denial_place(key, unproved), 0, said)]

@@ -72,7 +72,7 @@ class Played:
 
 def settings(*, every: bool) -> list[Setting]:
     """Return all settings, the long ones first."""
-    kinds = ((CAREFUL, SHIPPED, 4), (CAREFUL, (READER,), 4), (STRANGER, SHIPPED, 16), (BARE, SHIPPED, 4))
+    kinds = ((CAREFUL, SHIPPED, 4), (CAREFUL, (READER,), 4), (STRANGER, SHIPPED, 16), (BARE, SHIPPED, 2))
     return [
         Setting(suite, person, attacks, 1 if every else step, every)
         for person, attacks, step in kinds

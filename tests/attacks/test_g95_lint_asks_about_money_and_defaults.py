@@ -9,6 +9,7 @@ import pytest
 import contextos
 from contextos.contracts.envelopes.identity import HeldRoles
 from contextos.contracts.envelopes.pack import PolicyArtifact
+from contextos.control.lint.money import EACH_IS_ASKED
 from contextos.errors import Problem
 from contextos.packs.checking import KnownHere, artifact_problems
 
@@ -102,6 +103,20 @@ def test_a_policy_that_observes_limits_nothing() -> None:
 
 def test_a_statement_is_enough_and_is_in_the_pack() -> None:
     assert linted(permissions=WITHOUT) == []
+
+
+def test_what_a_draft_says_of_a_tool_counts_only_as_long_as_it_is_so() -> None:
+    drafted = {**WITHOUT, "pay": {"without_sum": EACH_IS_ASKED}}
+    assert linted(permissions=drafted) == []
+    bounds = {name: {"any": True} for name in pay_arguments()} | {"amount": {"min": 0, "max": 9}}
+    unasked = [{"tools": ["pay"], "bounds": bounds, "when": 'user.role == "clerk"'}]
+    assert about_money(linted(permissions=drafted, auto_approve=unasked)) == ["bank.pay"]
+    assert about_money(linted(permissions=WITHOUT, auto_approve=unasked)) == []
+    assert about_money(linted(permissions={**WITHOUT, "pay": {"without_sum": "  "}})) == ["bank.pay"]
+
+
+def pay_arguments() -> list[str]:
+    return list(TOOLS.describe().capabilities[0].input_schema["properties"])
 
 
 def defaults(condition: Any) -> list[Problem]:

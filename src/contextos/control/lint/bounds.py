@@ -47,7 +47,7 @@ def lint_bounds(
         at: PointerPath = ("policy_dsl", "rules", index, "then", "arg_constraints")
         for tool in tools.values() if named is None else [tools[named]] if named in tools else ():
             yield from _other_defaults(rule.condition, tool, ("policy_dsl", "rules", index, "if"))
-            if named is not None and _asks_nobody(rule, tool):
+            if named is not None and asks_nobody(rule, tool):
                 yield from _open_arguments(rule, tool, permitted.get(named, {}), at)
     for name, fact in bundle.history.items():
         for tool_id, counted in fact.counted().items():
@@ -57,7 +57,8 @@ def lint_bounds(
                 yield from _open_sum(counted.of, tools[tool_id], limits, at)
 
 
-def _asks_nobody(rule: Rule, tool: CapabilityDefinition) -> bool:
+def asks_nobody(rule: Rule, tool: CapabilityDefinition) -> bool:
+    """Return whether a rule allows a call of a tool that asks by its own definition, and asks nobody."""
     then = rule.then
     lowers = then.approval_mode is not None and APPROVAL_MODES.index(then.approval_mode) < APPROVAL_MODES.index(
         tool.approval_mode

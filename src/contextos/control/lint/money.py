@@ -13,6 +13,7 @@ from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import PolicyBundle
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.control.artifacts import MergedArtifacts
+from contextos.control.lint.bounds import asks_nobody
 from contextos.errors import Problem
 
 _AMOUNTS: Final = frozenset(("amount", "money", "price"))
@@ -30,7 +31,7 @@ _NUMBERS: Final = _AMOUNTS.union(
 """Words in the name of a number that is an amount."""
 
 EACH_IS_ASKED: Final = "a person is asked about each call"
-"""What a draft states in `without_sum` of a tool about whose every call it asks."""
+"""What a draft states in `without_sum` of a tool about whose every call it asks. It counts as long as that is so."""
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
@@ -44,7 +45,9 @@ def lint_money(
     bundles = [*(leveled.bundle for leveled in merged.bundles.values()), *above]
     limited = set(_limited(one for one in bundles if one.mode == "enforce"))
     permissions = merged.pack.tooling_layer.permissions
-    stated = {f"{one.adapter_id}.{one.capability}" for one in permissions if one.without_sum}
+    stated = {f"{one.adapter_id}.{one.capability}" for one in permissions if (one.without_sum or "").strip()}
+    asked = {f"{one.adapter_id}.{one.capability}" for one in permissions if one.without_sum == EACH_IS_ASKED}
+    stated -= asked.intersection(_unasked(bundles, tools))
     for index, one in enumerate(permissions):
         name = f"{one.adapter_id}.{one.capability}"
         amounts = money_of(tools[name]) if name in tools and one.allow else []
@@ -82,6 +85,15 @@ def _limited(bundles: Iterable[PolicyBundle]) -> Iterator[str]:
             read = (path.partition(".")[2] for path in _paths(rule.condition) if path.startswith("history."))
             if any(name in sums and tool in sums[name].counted() for name in read):
                 yield tool
+
+
+def _unasked(bundles: Iterable[PolicyBundle], tools: Mapping[str, CapabilityDefinition]) -> Iterator[str]:
+    """The tools about which some rule asks nobody."""
+    for rule in (rule for bundle in bundles for rule in bundle.policy_dsl.rules):
+        named = rule.applies_to.capability
+        for name in tools if named is None else [named] if named in tools else ():
+            if asks_nobody(rule, tools[name]):
+                yield name
 
 
 def _paths(node: Any) -> Iterator[str]:

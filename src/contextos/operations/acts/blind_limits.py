@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from contextos.contracts.acts import PackPin
 from contextos.contracts.envelopes.policy import HistoryFact
-from contextos.control.artifacts import MergedArtifacts
+from contextos.control.artifacts import MergedArtifacts, merge
 from contextos.control.catalog import Catalog
 from contextos.errors import InvalidArtifact, Problem
 from contextos.operations.acts.unmatched_rules import packs_of
@@ -23,8 +23,8 @@ async def refuse_blind_limits(catalog: Catalog, pin: PackPin) -> None:
     Raises:
         InvalidArtifact: names both packs, the history and the tool.
     """
-    added = await packs_of(catalog, pin)
-    known = [pack for other in (await catalog.active()).packs for pack in await packs_of(catalog, other)]
+    added = await _merged(catalog, pin)
+    known = [pack for other in (await catalog.active()).packs for pack in await _merged(catalog, other)]
     pairs = [(one, other) for one in added for other in (*known, *added)]
     problems = [
         problem
@@ -34,6 +34,10 @@ async def refuse_blind_limits(catalog: Catalog, pin: PackPin) -> None:
     ]
     if problems:
         raise InvalidArtifact(*dict.fromkeys(problems))
+
+
+async def _merged(catalog: Catalog, pin: PackPin) -> list[MergedArtifacts]:
+    return [merge(pack, beside) for pack, beside in await packs_of(catalog, pin)]
 
 
 def _unseen(limiting: MergedArtifacts, other: MergedArtifacts) -> Iterator[Problem]:

@@ -176,25 +176,17 @@ async def pinned_packs(
     """Return each pack that requests can use, with what is named beside it; with `environment` only those of one."""
     catalog, packs = deployment.catalog(tenant_id), list[tuple[ContextPack, list[GovernedArtifact]]]()
     for pin in (await catalog.active()).packs:
-        found = [await catalog.repository.published(ref) for ref in pin.refs]
-        artifacts = [one.artifact for one in found if one is not None]
         if environment in (None, pin.environment):
-            packs += [
-                (one, [other for other in artifacts if other is not one])
-                for one in artifacts
-                if isinstance(one, ContextPack)
-            ]
+            packs += await packs_of(catalog, pin)
     return packs
 
 
-async def packs_of(catalog: Catalog, pin: PackPin) -> list[MergedArtifacts]:
+async def packs_of(catalog: Catalog, pin: PackPin) -> list[tuple[ContextPack, list[GovernedArtifact]]]:
     """Return the packs of a pin, each with what is named beside it."""
     found = [await catalog.repository.published(ref) for ref in pin.refs]
     artifacts = [one.artifact for one in found if one is not None]
     return [
-        merge(one, [other for other in artifacts if other is not one])
-        for one in artifacts
-        if isinstance(one, ContextPack)
+        (one, [other for other in artifacts if other is not one]) for one in artifacts if isinstance(one, ContextPack)
     ]
 
 

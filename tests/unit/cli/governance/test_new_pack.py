@@ -73,6 +73,15 @@ def test_a_server_becomes_an_adapter_and_a_pack_at_their_strictest_and_nothing_i
     assert (refused.code, "no tools" in refused.err) == (2, True), "a pack is not published before its adapter is"
 
 
+def test_a_draft_states_no_budget_above_that_of_the_deployment(say, empty: Path) -> None:
+    settings = empty / "contextos.toml"
+    settings.write_text(settings.read_text().replace("max_tool_calls = 200", "max_tool_calls = 3"))
+    said = say("pack", "new", "acme.desk", "--who", "developer", "--local", "--from-mcp", desk(empty))
+    assert said.code == 0, said.err
+    declared = yaml.safe_load((empty / "packs" / "acme.desk.yaml").read_text())
+    assert declared["budget"] == {"max_tool_calls": 3, "wall_clock_ms": 600_000}
+
+
 def test_after_both_are_published_the_pack_asks_about_every_call(say, empty: Path) -> None:
     assert say("pack", "new", "acme.desk", "--who", "developer", "--local", "--from-mcp", desk(empty)).code == 0
     assert say("adapters", "publish", "adapters/desk.json").code == 0

@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from contextos.adapters.foreign.texts import plain_text
 from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation
 from contextos.adapters.openapi.document import OpenApiDocument
-from contextos.adapters.openapi.keywords import plain_text
 from contextos.adapters.openapi.operations import Operations, ReadOperation, RefusedOperation
 from contextos.adapters.outbound import destination
 from contextos.contracts.encoding.codec import parse

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from contextos.adapters.foreign.keywords import Inconvertible
+from contextos.adapters.foreign.schemas import Convert, MadeSchema, Schemas
 from contextos.adapters.openapi.calls import (
     BodyPlace,
     CredentialSource,
@@ -23,8 +25,6 @@ from contextos.adapters.openapi.calls import (
     ParameterPlace,
 )
 from contextos.adapters.openapi.document import OpenApiDocument
-from contextos.adapters.openapi.keywords import Inconvertible
-from contextos.adapters.openapi.schemas import Convert, MadeSchema, Schemas
 from contextos.contracts.encoding.codec import problems_of
 from contextos.errors import InvalidInput
 

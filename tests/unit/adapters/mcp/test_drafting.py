@@ -57,7 +57,7 @@ def test_names_that_become_the_same_are_left_out_with_a_reason() -> None:
 
 def test_an_output_that_can_be_enforced_is_the_output(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
-    file, rows = draft(tool(outputSchema=schema), tool("other", outputSchema={"type": "object", "x-a": 1}))
+    file, rows = draft(tool(outputSchema=schema), tool("other", outputSchema={"type": "array"}))
     assert [one["output"] for one in file["operations"].values()] == ["structured", "text"]
     # JSON Schema leaves it open, and a call that was made is not undone by what its answer has more.
     assert file["definition"]["capabilities"][0]["output_schema"] == {**schema, "additionalProperties": True}
@@ -126,3 +126,26 @@ def test_a_server_without_a_usable_tool_is_refused() -> None:
         with pytest.raises(InvalidInput) as error:
             draft(*tools)
         assert error.value.problems[0].code == "no_tools"
+
+
+def test_what_a_conversion_does_not_keep_is_a_note() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "format": "phone", "contentEncoding": "base64", "minLenght": 3}},
+        "additionalProperties": True,
+    }
+    _, [row] = draft(tool(inputSchema=schema))
+    for part in ("`phone` is not checked", "`contentEncoding`", "`minLenght`", "does not name cannot be sent"):
+        assert part in row.why
+    _, [row] = draft(tool(outputSchema={"type": "array"}))
+    assert "its answers are texts, since the schema of them cannot be used: the answer is no object" in row.why
+
+
+@pytest.mark.parametrize(
+    "schema", [None, True, {"type": "array"}, {"type": "object", "$ref": "other.json"}, {"type": "object", "not": {}}]
+)
+def test_one_tool_that_cannot_be_used_costs_the_others_nothing(schema: Any) -> None:
+    file, rows = draft(tool("odd", inputSchema=schema), tool("good"))
+    assert [one["name"] for one in file["definition"]["capabilities"]] == ["good"]
+    assert [row.capability for row in rows] == ["", "good"]
+    assert rows[0].why.startswith("left out: ")

@@ -193,6 +193,17 @@ def test_an_argument_that_cannot_be_checked_is_never_sent(name: str) -> None:
     assert any(reason in row.why for reason in ("nested deeper", "leads out of", "linear time"))
 
 
+def test_odd_tools_of_a_server_cost_the_others_nothing(tmp_path: Path) -> None:
+    file = asyncio.run(drafted(hostile("odd_tools", tmp_path), tmp_path))
+    assert {one["tool"] for one in file["operations"].values()} == {"bounded", "say"}
+    with opened(file, tmp_path) as adapter:
+        assert asyncio.run(adapter.drifted()) == frozenset()
+        assert said(adapter).output == {"texts": ["a"], "omitted": 0}
+    # The server lists them later, after the one that is called was published.
+    with against("odd_tools", tmp_path) as adapter:
+        assert said(adapter).output == {"texts": ["a"], "omitted": 0}
+
+
 def test_an_object_inside_a_choice_is_closed_too() -> None:
     inner = {"type": "object", "properties": {"a": {"type": "string"}}}
     schema = {

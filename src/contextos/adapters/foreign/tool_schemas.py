@@ -26,6 +26,8 @@ def tool_arguments(schema: Any) -> MadeSchema:
         InvalidInput: it cannot be said so; the detail says why.
     """
     root, schemas = _read(schema)
+    if not root:
+        raise _unusable("its schema says nothing of the arguments")
     extra: list[str] = []
 
     def build(convert: Convert) -> dict[str, Any]:

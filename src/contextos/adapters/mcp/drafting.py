@@ -21,6 +21,7 @@ from contextos.adapters.foreign.drafting import (
 )
 from contextos.adapters.foreign.tool_schemas import tool_answer, tool_arguments
 from contextos.adapters.mcp.definitions import McpConnection, tool_digest
+from contextos.adapters.mcp.listings import UNREADABLE_TOOL
 from contextos.errors import InvalidInput, Problem
 
 MAX_NOTES: Final = 4
@@ -72,15 +73,15 @@ def draft_adapter(
     egress = {*endpoint, *stated.egress}
     draft = FileDraft(external=bool(egress) or not stated.local)
     for tool in listed:
-        _add_tool(draft, tool, names, reads=str(tool.get("name", "")) in stated.reads)
+        _add_tool(name, draft, tool, names, reads=str(tool.get("name", "")) in stated.reads)
     if stated.resources:
         _add_resources(draft, stated.resources)
     return draft.to_file(name, connection, egress), draft.rows
 
 
-def _add_tool(draft: FileDraft, tool: Mapping[str, Any], names: list[str], *, reads: bool) -> None:
+def _add_tool(adapter: str, draft: FileDraft, tool: Mapping[str, Any], names: list[str], *, reads: bool) -> None:
     name = str(tool.get("name", ""))
-    capability = capability_name(name)
+    capability = capability_name(name, adapter, draft.capabilities)
     annotations = tool.get("annotations") if isinstance(tool.get("annotations"), dict) else {}
     assert isinstance(annotations, dict), "anything else was replaced"
     why = "unknown: at its strictest"
@@ -89,8 +90,12 @@ def _add_tool(draft: FileDraft, tool: Mapping[str, Any], names: list[str], *, re
     elif reads:
         why = "stated as a read"
     try:
-        if not capability or capability in draft.capabilities or names.count(name) > 1:
+        if not capability or names.count(name) > 1:
             raise InvalidInput(Problem("", "duplicate", "its name is empty, or another tool has it", "rename it"))
+        if isinstance(tool.get(UNREADABLE_TOOL), str):
+            raise InvalidInput(Problem("", "unreadable", tool[UNREADABLE_TOOL], "correct it"))
+        if isinstance(tool.get("execution"), dict) and tool["execution"].get("taskSupport") == "required":
+            raise InvalidInput(Problem("", "task", "it can be called as a task only, which nothing here does", "wait"))
         arguments = tool_arguments(tool.get("inputSchema"))
         output, output_schema, notes = _output_of(tool)
         why = "; ".join([why, *[*arguments.notes, *notes][:MAX_NOTES]])

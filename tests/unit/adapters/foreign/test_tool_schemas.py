@@ -94,6 +94,11 @@ def test_an_answer_refuses_nothing_that_its_schema_accepts() -> None:
     assert made.notes == ("a pattern cannot be checked in linear time",)
 
 
+def test_a_schema_that_says_nothing_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="says nothing"):
+        tool_arguments({"$schema": "http://json-schema.org/draft-07/schema#"})
+
+
 @pytest.mark.parametrize("schema", [7, {"type": "array"}, {"type": ["string", "null"]}])
 def test_what_is_no_object_is_refused(schema: Any) -> None:
     for make in (tool_arguments, tool_answer):

@@ -37,6 +37,8 @@ class OpenApiDraft:
     operations: Mapping[str, OpenApiOperation]
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     refused: tuple[RefusedOperation, ...] = ()
+    named: Mapping[str, str] = field(default_factory=dict)
+    """The name of each capability's operation in the document, which `only` and `reads` take."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the members of the adapter file, without its format."""
@@ -68,7 +70,7 @@ def draft_openapi(
     """
     document = OpenApiDocument(raw)
     server = _server(document, server, internal=internal)
-    operations = Operations(document)
+    operations = Operations(document, server, has_token=bool(bearer_env))
     _refuse_unknown({*only, *reads} - operations.names())
     known = _named_once([*operations.read(frozenset(only))])
     read = [one for one in known if isinstance(one, ReadOperation)]
@@ -102,6 +104,7 @@ def draft_openapi(
         },
         {names[one.name]: notes for one in read if (notes := _notes(one))},
         refused,
+        {made: stated for stated, made in names.items()},
     )
 
 
@@ -124,7 +127,7 @@ def _notes(read: ReadOperation) -> tuple[str, ...]:
     """What a reviewer of an operation has to know: the header of its key, and what of its schemas was cut."""
     headers = [one.name for one in read.call.parameters if one.place == "header" and "idempotency" in one.name.lower()]
     keys = (f"a model chooses `{name}`, unless it is made the `idempotency_header`" for name in headers)
-    return (*keys, *read.arguments.notes, *read.output.notes)
+    return (*keys, *read.notes, *read.arguments.notes, *read.output.notes)
 
 
 def _capability(name: str, read: ReadOperation, *, is_read: bool) -> CapabilityDefinition:

@@ -44,7 +44,7 @@ EACH_COLUMN = [
     for kind in ("sqlite", "postgresql")
     for part in range(PARTS)
 ]
-"""A copy takes ten times as long on PostgreSQL, so `make test-slow` tries a quarter of it there, and `make soak` the rest."""
+"""A copy takes long on PostgreSQL, so `make test-slow` tries a quarter of it there, and `make soak` the rest."""
 
 
 class World:

@@ -157,6 +157,8 @@ BOMBS = {
         "properties": {"a": {"type": "string", "pattern": "(?=a)(a+)+$"}},
         "required": ["a"],
     },
+    "in a header": {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}},
+    "in a header, further in": {"type": "object", "$defs": {"a": {"anyOf": [{"x-mcp-header": "A"}]}}},
     "no schema": 7,
     "no object": {"type": "array"},
 }

@@ -27,6 +27,9 @@ from contextos.errors import InvalidInput, Problem
 MAX_NOTES: Final = 4
 """The most notes about the schemas of a tool that its row has."""
 
+_IN_A_HEADER: Final = "x-mcp-header"
+"""The keyword of an argument that goes in a header of the request (MCP, SEP-2243)."""
+
 RESOURCE_OUTPUT: Final[Mapping[str, Any]] = {
     "type": "object",
     "additionalProperties": False,
@@ -96,6 +99,9 @@ def _add_tool(adapter: str, draft: FileDraft, tool: Mapping[str, Any], names: li
             raise InvalidInput(Problem("", "unreadable", tool[UNREADABLE_TOOL], "correct it"))
         if isinstance(tool.get("execution"), dict) and tool["execution"].get("taskSupport") == "required":
             raise InvalidInput(Problem("", "task", "it can be called as a task only, which nothing here does", "wait"))
+        if _takes_headers(tool.get("inputSchema")):
+            detail = f"it takes arguments in headers (`{_IN_A_HEADER}`), which proxies read and log"
+            raise InvalidInput(Problem("", "in_headers", detail, "take them in the body"))
         arguments = tool_arguments(tool.get("inputSchema"))
         output, output_schema, notes = _output_of(tool)
         why = "; ".join([why, *[*arguments.notes, *notes][:MAX_NOTES]])
@@ -115,6 +121,20 @@ def _add_tool(adapter: str, draft: FileDraft, tool: Mapping[str, Any], names: li
     if reads:
         operation["stated_read"] = True
     draft.add(name, declared, operation, why)
+
+
+def _takes_headers(schema: Any) -> bool:
+    """Whether some argument goes in a header. A property that only has the name of the keyword does not."""
+    waiting: list[tuple[Any, bool]] = [(schema, True)]
+    while waiting:
+        one, is_schema = waiting.pop()
+        if isinstance(one, dict):
+            if is_schema and _IN_A_HEADER in one:
+                return True
+            waiting += [(below, not (is_schema and keyword == "properties")) for keyword, below in one.items()]
+        elif isinstance(one, list):
+            waiting += [(below, True) for below in one]
+    return False
 
 
 def _add_resources(draft: FileDraft, uris: Sequence[str]) -> None:

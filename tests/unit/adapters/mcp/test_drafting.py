@@ -176,3 +176,11 @@ def test_one_tool_that_cannot_be_used_costs_the_others_nothing(schema: Any) -> N
     assert [one["name"] for one in file["definition"]["capabilities"]] == ["good"]
     assert [row.capability for row in rows] == ["", "good"]
     assert rows[0].why.startswith("left out: ")
+
+
+def test_a_tool_that_takes_an_argument_in_a_header_is_left_out_and_a_property_of_that_name_is_a_property() -> None:
+    named = {"type": "object", "properties": {"x-mcp-header": {"type": "string"}}}
+    wants = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}
+    file, rows = draft(tool("named", inputSchema=named), tool("wants", inputSchema=wants))
+    assert [one["tool"] for one in file["operations"].values()] == ["named"]
+    assert "which proxies read and log" in rows[1].why

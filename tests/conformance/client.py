@@ -26,7 +26,7 @@ SAMPLES = {"number": 5, "integer": 5, "string": "text", "boolean": True, "array"
 
 def arguments(schema: Any, listed: list[dict[str, Any]]) -> dict[str, Any]:
     """A value for each required argument. A tool that asks for a schema gets the first tool's, as it is listed."""
-    given = {name: SAMPLES[schema["properties"][name]["type"]] for name in schema.get("required", ())}
+    given = {name: SAMPLES[schema["properties"][name].get("type", "string")] for name in schema.get("required", ())}
     return given | ({"schema": listed[0]["inputSchema"]} if "schema" in given else {})
 
 

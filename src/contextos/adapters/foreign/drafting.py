@@ -144,7 +144,7 @@ def capability_name(tool: str, adapter: str, taken: Collection[str] = ()) -> str
     that is so long together with that of the adapter, a part of it is a digest of the whole.
 
     >>> capability_name("read-file", "lab"), capability_name("read.file", "lab", ["read_file"])
-    ('read_file', 'read_file_ef19f3ab')
+    ('read_file', 'read_file_dd32cdf5')
     """
     plain = re.sub(r"[^A-Za-z0-9_]", "_", tool)
     room = max(MAX_MODEL_NAME_CHARS - len(adapter) - 2, MIN_NAME_CHARS)

@@ -13,15 +13,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from anyio import create_memory_object_stream, create_task_group
 from mcp import Client
 from mcp.client._memory import InMemoryTransport
 from mcp.server import MCPServer
+from mcp.shared.message import SessionMessage
 from pydantic import BaseModel
 
 from benchmarks import outside, refund_pack, sessions
@@ -32,6 +35,7 @@ from contextos.adapters.loop_thread import LoopThread
 from contextos.adapters.mcp.adapter import McpAdapter
 from contextos.adapters.mcp.connection import THREAD_NAME, McpSessions
 from contextos.adapters.mcp.definitions import McpConnection, ToolOperation, tool_digest
+from contextos.adapters.mcp.messages import MessageReader
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.operations.deployment import Deployment
 from contextos.operations.gate.gate import Gate
@@ -63,15 +67,41 @@ def made_server() -> MCPServer:
 
 
 class MemoryTransport:
-    """The SDK's transport in memory in the place of a process or a URL."""
+    """The SDK's transport in memory in the place of a process or a URL. What the server says is read as theirs is."""
 
     received_bytes, stderr_tail = 0, b""
 
     def __init__(self, server: MCPServer) -> None:
-        self._server = server
+        self._server, self.reader = server, MessageReader()
 
-    def open(self, _over: asyncio.Event) -> AbstractAsyncContextManager[Any]:
-        return InMemoryTransport(self._server)
+    @asynccontextmanager
+    async def open(self, _over: asyncio.Event) -> AsyncGenerator[Any, None]:
+        said, incoming = create_memory_object_stream[SessionMessage](16)
+        outgoing, asked = create_memory_object_stream[SessionMessage](16)
+        async with (
+            said,
+            incoming,
+            outgoing,
+            asked,
+            InMemoryTransport(self._server) as ends,
+            create_task_group() as tasks,
+        ):
+            answers, requests = ends
+            tasks.start_soon(self._read, answers, said)
+            tasks.start_soon(self._write, asked, requests)
+            yield incoming, outgoing
+            tasks.cancel_scope.cancel()
+
+    async def _read(self, answers: Any, said: Any) -> None:
+        async for answer in answers:
+            raw = answer.message.model_dump_json(by_alias=True, exclude_none=True).encode()
+            for message in self.reader.read(raw):
+                await said.send(SessionMessage(message))
+
+    async def _write(self, asked: Any, requests: Any) -> None:
+        async for request in asked:
+            self.reader.sent(request.message)
+            await requests.send(request)
 
     def kill(self) -> None:
         """Do nothing: there is no process."""

@@ -130,6 +130,7 @@ async def read(gate: Gate, number: int) -> None:
     """Make the session's read of this number."""
     answer = await gate.call(LOOKUP, {"order_id": f"ord_{number}"}, call_id=f"c{number}")
     assert isinstance(answer, Done), answer
+    assert answer.error is None, answer
 
 
 async def gated_ms(gate: Gate) -> float:

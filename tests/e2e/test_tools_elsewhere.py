@@ -101,6 +101,9 @@ def deploy(folder: Path, files: Files) -> Decided:
     before = cluster.read_bytes()
     with contextos.open(folder) as app:
         app.initialise("acme", by=contextos.Actor.with_key("otto", read_seed(folder / "keys" / "otto.key")))
+        for adapter in app.deployment.ports.adapters("acme").values():
+            if hasattr(adapter, "drifted"):
+                assert not app.call(adapter.drifted), "the server lists what was reviewed"
         waiting, record = agent.roll_back(app, "s1", "checkout", "prod")
         assert isinstance(waiting, Waiting), waiting
         assert (record, cluster.read_bytes()) == (None, before), "nothing is done before a person agrees"

@@ -40,6 +40,7 @@ _SIMPLE: Final = frozenset({
 })  # fmt: skip
 _BOUNDS: Final = {"maximum": 1, "exclusiveMaximum": 1, "minimum": -1, "exclusiveMinimum": -1}
 _SINGLE: Final = ("contains", "else", "if", "items", "not", "propertyNames", "then", "unevaluatedItems")
+_OPENING: Final = frozenset(("additionalProperties", "patternProperties", "unevaluatedProperties"))
 _IN_PLACE: Final = (*IN_PLACE_LISTS, "$ref", "dependentSchemas", "if")
 _EXACT_FROM: Final = 1e21
 """The canonical form of a number from here on is no integer, so no reader rounds it."""
@@ -240,6 +241,9 @@ class Keywords:
             values = [one for one in stated if not (_is_number(one) and abs(one) > MAX_INT)]
             if len(values) < len(stated):
                 self._note("a number beyond 2^53-1 in `enum` cannot be sent")
+            if "enum" in schema and "const" in schema:
+                only = schema["const"]
+                values = [one for one in values if one == only and isinstance(one, bool) == isinstance(only, bool)]
             nullable = side == "output" and schema.get("nullable") is True and None not in values
             made["enum"] = [*values, None] if nullable else values
         if "pattern" not in schema:
@@ -263,6 +267,9 @@ class Keywords:
                 if side == "output" or self._exact or not (isinstance(one, dict) and one.get("readOnly") is True)
             }
             made["properties"] = {name: self.converted(one, side) for name, one in kept.items()}
+            # What an open object does not name can be sent; what only the server sets cannot.
+            if side != "output" and (_OPENING & schema.keys()) and schema.get("additionalProperties") is not False:
+                made["properties"] |= {name: dict(NOTHING) for name in properties.keys() - kept.keys()}
             left_out = {
                 name
                 for name, one in properties.items()
@@ -311,7 +318,8 @@ class Keywords:
         last = reference.rpartition("/")[2]
         named = [value for value, to in mapping.items() if to in (reference, last)]
         own = self._look_up(reference)
-        stated = own.get("properties", {}).get(name) if isinstance(own, dict) else None
+        properties = own.get("properties") if isinstance(own, dict) else None
+        stated = properties.get(name) if isinstance(properties, dict) else None
         says = isinstance(stated, dict) and ("enum" in stated or "const" in stated)
         value = {} if says else {"enum": named or [last]}
         return {"allOf": [made, {"type": "object", "properties": {name: value}, "required": [name]}]}

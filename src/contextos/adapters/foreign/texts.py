@@ -49,9 +49,11 @@ def written_out(pattern: Any) -> tuple[str, list[dict[str, Any]]] | None:
     >>> written_out("^(?!x)[a-z]+$")
     ('^[a-z]+$', [{'not': {'type': 'string', 'pattern': '^(?:x)'}}])
     """
+    if not isinstance(pattern, str):
+        return None
     if is_linear(pattern):
         return pattern, []
-    if not isinstance(pattern, str) or not pattern.startswith("^"):
+    if not pattern.startswith("^"):
         return None
     rest, parts = pattern[1:], list[dict[str, Any]]()
     while rest.startswith(("(?!", "(?=")):

@@ -24,7 +24,10 @@ def refuse_other_server(stated: Any, at_root: Any, server: str) -> None:
     if stated in (None, [], at_root):
         return
     root, urls = _urls(at_root), _urls(stated)
-    whole = [urljoin(root[0] if root else "", one) for one in urls]
+    try:
+        whole = [urljoin(root[0] if root else "", one) for one in urls]
+    except ValueError:
+        raise Inconvertible("the URL of a server of it is none") from None
     if server.rstrip("/") not in [one.rstrip("/") for one in whole]:
         named = f", `{plain_text(whole[0], 100)}`; draft it with that `--server`" if whole else ""
         raise Inconvertible(f"it is at another server than the rest of the document{named}")

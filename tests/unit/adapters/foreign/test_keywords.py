@@ -59,3 +59,13 @@ def test_what_is_not_checked_is_a_note_and_an_annotation_is_none() -> None:
 )
 def test_bounds_beyond_what_json_carries(stated: dict[str, Any], made: dict[str, Any]) -> None:
     assert converted(stated)[0] == made
+
+
+def test_a_constant_beside_a_list_is_the_only_value() -> None:
+    assert converted({"enum": [1, 2], "const": 1})[0]["enum"] == [1]
+
+
+def test_what_only_the_server_sets_is_not_sent_under_an_open_object_either() -> None:
+    body = {"type": "object", "properties": {"is_admin": {"readOnly": True}, "n": {}}, "additionalProperties": True}
+    assert converted(body)[0]["properties"]["is_admin"] == NOTHING
+    assert "is_admin" not in converted({**body, "additionalProperties": False})[0]["properties"]

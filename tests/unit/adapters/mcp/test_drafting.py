@@ -178,6 +178,23 @@ def test_one_tool_that_cannot_be_used_costs_the_others_nothing(schema: Any) -> N
     assert rows[0].why.startswith("left out: ")
 
 
+ODD: list[Any] = [
+    {"type": "object", "pattern": {"type": "string"}, "properties": {"a": {}}},
+    {
+        "type": "object",
+        "properties": {"a": {"oneOf": [{"$ref": "#/$defs/x"}], "discriminator": {"propertyName": "t"}}},
+        "$defs": {"x": {"properties": []}},
+    },
+]
+
+
+@pytest.mark.parametrize("schema", ODD)
+@pytest.mark.parametrize("member", ["inputSchema", "outputSchema"])
+def test_a_schema_of_the_wrong_shape_costs_the_other_tools_nothing(schema: Any, member: str) -> None:
+    file, _ = draft(tool("odd", **{member: schema}), tool("good"))
+    assert "good" in [one["tool"] for one in file["operations"].values()]
+
+
 def test_a_tool_that_takes_an_argument_in_a_header_is_left_out_and_a_property_of_that_name_is_a_property() -> None:
     named = {"type": "object", "properties": {"x-mcp-header": {"type": "string"}}}
     wants = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}

@@ -12,6 +12,12 @@ from contextos.adapters.openapi.places import check_path, refuse_other_server
 ROOT = [{"url": "https://api.example/v1"}]
 
 
+@pytest.mark.parametrize("url", ["https://[::1", "https://a\u2100b.com/"])
+def test_a_server_with_a_url_that_is_none_refuses_its_operation(url: str) -> None:
+    with pytest.raises(Inconvertible, match="URL"):
+        refuse_other_server([{"url": url}], ROOT, "https://api.example")
+
+
 @pytest.mark.parametrize("stated", [None, [], ROOT, [{"url": "https://api.example/v1/"}], [{}, {"url": "/v1"}]])
 def test_an_operation_at_the_server_that_is_called_is_used(stated: Any) -> None:
     refuse_other_server(stated, ROOT, "https://api.example/v1")

@@ -50,14 +50,21 @@ def test_every_call_is_compared_anew(tmp_path: Path) -> None:
     assert len(calls(tmp_path)) == 2
 
 
+def test_what_is_no_tool_in_a_list_costs_the_others_nothing(tmp_path: Path) -> None:
+    with against("bad_tool", tmp_path) as adapter:
+        for _ in range(2):
+            assert asyncio.run(adapter.call("say", {"text": "a"}, call_context())).output is not None
+        assert len(calls(tmp_path)) == 2
+
+
 def test_a_list_that_is_none_sends_nothing(tmp_path: Path) -> None:
     from contextos.errors import Unavailable
 
-    with against("bad_tool", tmp_path) as adapter:
+    with against("bad_list", tmp_path) as adapter:
         asyncio.run(adapter.call("say", {"text": "a"}, call_context()))
         with pytest.raises(Unavailable):
-            asyncio.run(adapter.call("say", {"text": "b"}, call_context()))
-    assert len(calls(tmp_path)) == 1
+            asyncio.run(adapter.call("say", {"text": "a"}, call_context()))
+        assert len(calls(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("hidden", HIDDEN, ids=[f"U+{ord(one[0]):04X}" for one in HIDDEN])

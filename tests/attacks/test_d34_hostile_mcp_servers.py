@@ -149,6 +149,19 @@ DOUBLING = {f"d{at}": {"anyOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 2} for at in 
 
 BOMBS = {
     "deep": nested(60),
+    "properties that are a number": {"type": "object", "properties": 1.5},
+    "required that is a number": {"type": "object", "properties": {"a": {"type": "string"}}, "required": 1},
+    "remote": {"type": "object", "$ref": "http://127.0.0.1:9/schema.json"},
+    "backtracking": {
+        "type": "object",
+        "properties": {"a": {"type": "string", "pattern": "(?=a)(a+)+$"}},
+        "required": ["a"],
+    },
+    "no schema": 7,
+    "no object": {"type": "array"},
+}
+
+CUT = {
     "doubling": {
         "type": "object",
         "properties": {"a": {"$ref": "#/$defs/d0"}},
@@ -157,12 +170,6 @@ BOMBS = {
     "itself": {"type": "object", "properties": {"a": {"$ref": "#"}}},
     "remote": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}},
     "backtracking": {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=a)(a+)+$"}}},
-    "not enforced": {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}},
-    "names that are a number": {"type": "object", "properties": {"a": {"default": 1}}, "$defs": 7},
-    "properties that are a number": {"type": "object", "properties": 1.5},
-    "required that is a number": {"type": "object", "properties": {"a": {"type": "string"}}, "required": 1},
-    "no schema": 7,
-    "no object": {"type": "array"},
 }
 
 
@@ -173,6 +180,28 @@ def test_a_tool_with_a_schema_that_cannot_be_enforced_is_left_out_with_a_reason(
     file, rows = draft_adapter("lab", named, tools, Stated(local=True))
     assert list(file["operations"]) == ["fine"]
     assert rows[0].why.startswith("left out: ")
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_an_argument_that_cannot_be_checked_is_never_sent(name: str) -> None:
+    named = McpConnection(kind="mcp", command=("x",))
+    file, [row] = draft_adapter("lab", named, [{"name": "bomb", "inputSchema": CUT[name]}], Stated(local=True))
+    registry = Registry()
+    [capability] = registry.register((AdapterDefinition.model_validate(file["definition"]),)).values()
+    assert registry.check(capability, "input", {}) is None
+    assert registry.check(capability, "input", {"a": "aaaa"}) is not None
+    assert any(reason in row.why for reason in ("nested deeper", "leads out of", "linear time"))
+
+
+def test_odd_tools_of_a_server_cost_the_others_nothing(tmp_path: Path) -> None:
+    file = asyncio.run(drafted(hostile("odd_tools", tmp_path), tmp_path))
+    assert {one["tool"] for one in file["operations"].values()} == {"bounded", "say"}
+    with opened(file, tmp_path) as adapter:
+        assert asyncio.run(adapter.drifted()) == frozenset()
+        assert said(adapter).output == {"texts": ["a"], "omitted": 0}
+    # The server lists them later, after the one that is called was published.
+    with against("odd_tools", tmp_path) as adapter:
+        assert said(adapter).output == {"texts": ["a"], "omitted": 0}
 
 
 def test_an_object_inside_a_choice_is_closed_too() -> None:

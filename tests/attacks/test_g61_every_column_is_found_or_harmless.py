@@ -33,11 +33,18 @@ from tests.world import run
 
 SAMPLE = 31
 """One alteration in this many is tried in `make test`; the slow test tries each way for each column, and `make soak`
-each way for every row that is altered."""
+each way for every row."""
 
 
 PARTS = 8
 """A test has a limit of time, and a database is copied for each alteration."""
+
+EACH_COLUMN = [
+    pytest.param(kind, part, marks=pytest.mark.slow if kind == "sqlite" or part < 2 else pytest.mark.soak)
+    for kind in ("sqlite", "postgresql")
+    for part in range(PARTS)
+]
+"""A copy takes long on PostgreSQL, so `make test-slow` tries a quarter of it there, and `make soak` the rest."""
 
 
 class World:
@@ -157,8 +164,7 @@ def test_a_sample_of_what_can_be_altered_is_found_or_harmless(populated: World) 
     assert judged(populated, list(alterations(populated.rows))[::SAMPLE], page) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(("populated", "part"), EACH_COLUMN, indirect=["populated"])
 def test_whatever_is_altered_in_any_column_is_found_or_harmless(part: int, populated: World) -> None:
     once = {(one.table, one.column, one.how.split(": ")[-1]): one for one in alterations(populated.rows)}
     assert judged(populated, list(once.values())[part::PARTS], verdicts(DOC.read_text("utf-8"))) == []

@@ -64,6 +64,12 @@ def tools() -> dict[str, Any]:
         return {"tools": [tool(), tool(description=SECRET)]}
     if MODE == "bad_tool" and later:
         return {"tools": [tool(), 7]}
+    if MODE == "odd_tools":
+        bounded = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 2**64 - 1}}}
+        odd = [tool("inf", x=float("inf")), tool("half", x="\ud800"), tool("empty", inputSchema={}), 7]
+        return {"tools": [*odd, tool("bounded", inputSchema=bounded), tool()]}
+    if MODE == "bad_list" and later:
+        return {"tools": {"say": tool()}}
     if MODE == "structured":
         return {"tools": [tool(outputSchema={"type": "object", "properties": {"n": {"type": "integer"}}})]}
     if MODE == "verbatim":

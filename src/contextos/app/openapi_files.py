@@ -53,6 +53,6 @@ def draft_openapi_file(
     for one in draft.definition.capabilities:
         stated = "stated as a read" if one.kind == "read" else "strictest: nothing is known of it"
         why = "; ".join((stated, *draft.notes.get(one.name, ())[:2]))
-        rows.append({"tool": one.name, "kind": one.kind, "mode": one.approval_mode, "why": why})
+        rows.append({"tool": draft.named[one.name], "kind": one.kind, "mode": one.approval_mode, "why": why})
     rows += [{"tool": one.name, "kind": "-", "mode": "left out", "why": one.reason} for one in draft.refused]
     return content, rows

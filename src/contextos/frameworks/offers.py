@@ -1,10 +1,12 @@
 """What a framework shows its model: the tools of a gate, and the texts of the gate's answers.
 
-A model's APIs allow no dot in a tool's name, so `deploy.rollback` is shown as `deploy__rollback`.
+A model's APIs allow no dot in a tool's name, so `deploy.rollback` is shown as `deploy__rollback`. A name of more than
+64 characters, or that another tool has, is cut and ends with a digest of the whole.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +48,8 @@ def offers_of(tools: Sequence[str], known: Mapping[str, DescribedTool]) -> dict[
         if tool_id not in known:
             _refuse(tool_id, "no_adapter", "no adapter of this process has it", "open the session with its adapters")
         name = tool_id.replace(".", "__")
+        if name in offered or not _SHOWN.fullmatch(name):
+            name = f"{name[:51]}_{hashlib.sha256(tool_id.encode()).hexdigest()[:12]}"
         if name in offered or not _SHOWN.fullmatch(name):
             _refuse(tool_id, "bad_name", f"`{name[:80]}` is no name for a model", "give it a short name of its own")
         offered[name] = OfferedTool(name, tool_id, known[tool_id].description, known[tool_id].input_schema)

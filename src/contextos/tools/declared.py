@@ -179,9 +179,9 @@ def write(
 
     `risk` says whether the effect can be undone. `idempotency` says what can be done after a lost reply: `keyed` (the
     function passes its `Key` on, so sending again is safe), `lookup` (`lookup` finds out), or `none` (a person finds
-    out). `destinations` are the arguments that say where something goes, such as a recipient or a path; None: all of
-    them. An argument of pydantic's type `SecretStr` is secret: only the function gets it. The other parameters are
-    those of `read`.
+    out); an `Idempotency` also says by which arguments a denied call is known again. `destinations` are the arguments
+    that say where something goes, such as a recipient or a path; None: all of them. An argument of pydantic's type
+    `SecretStr` is secret: only the function gets it. The other parameters are those of `read`.
 
     Raises:
         InvalidTool: as `read`; or `risk` or `idempotency` is missing, or does not fit the function.

@@ -11,7 +11,7 @@ import pytest
 from contextos import read, toolset
 from contextos.contracts.envelopes.tool import ToolError
 from contextos.errors import ConflictingRequest, InvalidArtifact, InvalidInput, Problem
-from contextos.frameworks.offers import answer_text, ask, offered_tools
+from contextos.frameworks.offers import answer_text, ask, offered_tools, offers_of
 from contextos.operations.gate.gate import Done, Gate, Reason, Refused
 
 
@@ -41,10 +41,20 @@ def test_a_tool_whose_adapter_is_gone_is_refused() -> None:
         offered_tools(gate_of("shop.look", adapters={}))
 
 
-def test_a_name_that_is_too_long_for_a_model_is_refused() -> None:
-    name = "s" * 70
-    with pytest.raises(InvalidInput, match="no name for a model"):
-        offered_tools(gate_of(f"{name}.look", adapters={name: toolset("shop", [look])}))
+def test_a_name_that_is_too_long_for_a_model_is_cut_and_costs_the_others_nothing() -> None:
+    names = ["s" * 70, "s" * 71]
+    adapters = {name: toolset("shop", [look]) for name in (*names, "shop")}
+    offered = offered_tools(gate_of(*(f"{name}.look" for name in (*names, "shop")), adapters=adapters))
+    assert [one.tool_id for one in offered.values()] == [*(f"{name}.look" for name in names), "shop.look"]
+    assert all(len(name) == 64 for name in [*offered][:2])
+    assert [*offered][2] == "shop__look"
+
+
+def test_two_tools_whose_shown_names_are_one_are_both_offered() -> None:
+    adapters = {name: toolset("shop", [look]) for name in ("shop__look", "shop")}
+    known = gate_of("shop.look", adapters=adapters).described_tools()["shop.look"]
+    offered = offers_of(["a.b__c", "a__b.c"], {"a.b__c": known, "a__b.c": known})
+    assert [one.tool_id for one in offered.values()] == ["a.b__c", "a__b.c"]
 
 
 def test_an_answer_is_text_for_the_model() -> None:

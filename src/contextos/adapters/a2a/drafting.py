@@ -66,7 +66,7 @@ def draft_agent(
     draft = FileDraft(external=True)
     for skill in card["skills"]:
         try:
-            _add_skill(draft, connection, card, skill, skills, reads=str(skill.get("id", "")) in reads)
+            _add_skill(name, draft, connection, card, skill, skills, reads=str(skill.get("id", "")) in reads)
         except InvalidInput as refused:
             draft.leave_out(str(skill.get("id", "")), refused.problems[0].detail)
     return draft.to_file(name, connection, {connection.endpoint()}), draft.rows
@@ -99,6 +99,7 @@ def _required_extensions(card: Mapping[str, Any]) -> Any:
 
 
 def _add_skill(
+    adapter: str,
     draft: FileDraft,
     connection: A2aConnection,
     card: Mapping[str, Any],
@@ -109,8 +110,8 @@ def _add_skill(
 ) -> None:
     """Add a skill. Raises `InvalidInput` with the reason why it cannot be a capability."""
     skill_id = str(skill.get("id", ""))
-    capability = capability_name(skill_id)
-    if not capability or capability in draft.capabilities or skills.count(skill_id) > 1:
+    capability = capability_name(skill_id, adapter, draft.capabilities)
+    if not capability or skills.count(skill_id) > 1:
         raise _unusable("its id is empty, or another skill has it")
     for required in (card.get("securityRequirements"), skill.get("securityRequirements")):
         _check_security(connection, card, required)
@@ -148,7 +149,9 @@ def _modes(card: Mapping[str, Any], skill: Mapping[str, Any], side: str) -> set[
     """The media types that a skill takes (`Input`) or gives (`Output`): its own, or else those of the agent."""
     own, default = skill.get(f"{side.lower()}Modes"), card.get(f"default{side}Modes")
     modes = own if own and isinstance(own, list) else default
-    return {mode for mode in modes if isinstance(mode, str)} if isinstance(modes, list) else set()
+    # A parameter (`text/plain; charset=utf-8`) makes no other type of it.
+    texts = [mode for mode in modes if isinstance(mode, str)] if isinstance(modes, list) else []
+    return {mode.partition(";")[0].strip().lower() for mode in texts}
 
 
 def _check_security(connection: A2aConnection, card: Mapping[str, Any], required: Any) -> None:

@@ -5,6 +5,7 @@ A capability is a write that cannot be undone and that a person approves, until 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,10 @@ from contextos.contracts.model import Model
 from contextos.errors import InvalidInput, Problem
 
 MAX_DRAFTED_CHARS: Final = 2_000
+MAX_MODEL_NAME_CHARS: Final = 64
+"""How long a name is that models take: that of the adapter, two characters between, and that of the capability."""
+MIN_NAME_CHARS: Final = 34
+"""How long a capability's own name can be, however long that of its adapter is."""
 
 TEXT_OUTPUT: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -134,10 +139,17 @@ def require_listed(reads: Collection[str], listed: Collection[str], what: str) -
         raise InvalidInput(Problem("", f"no_such_{what}", detail, "name one that it lists"))
 
 
-def capability_name(tool: str) -> str:
-    """Return the name of a tool as a capability can have it.
+def capability_name(tool: str, adapter: str, taken: Collection[str] = ()) -> str:
+    """Return the name of a tool as a capability of `adapter` can have it. Where it is taken, or models take no name
+    that is so long together with that of the adapter, a part of it is a digest of the whole.
 
-    >>> capability_name("read-file")
-    'read_file'
+    >>> capability_name("read-file", "lab"), capability_name("read.file", "lab", ["read_file"])
+    ('read_file', 'read_file_ef19f3ab')
     """
-    return re.sub(r"[^A-Za-z0-9_]", "_", tool)[:64]
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", tool)
+    room = max(MAX_MODEL_NAME_CHARS - len(adapter) - 2, MIN_NAME_CHARS)
+    if len(plain) <= room and plain not in taken:
+        return plain
+    digest = hashlib.sha256(tool.encode(errors="replace")).hexdigest()
+    sizes = (8, 16, 32)
+    return next((name for size in sizes if (name := f"{plain[: room - size - 1]}_{digest[:size]}") not in taken), "")

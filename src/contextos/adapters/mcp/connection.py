@@ -66,12 +66,12 @@ class ListedTools(BaseModel):
     """One page of `tools/list`, with every tool as the server wrote it."""
 
     model_config = ConfigDict(extra="ignore")
-    tools: list[dict[str, Any]]
+    tools: list[Any]
     next_cursor: str | None = Field(default=None, alias="nextCursor")
 
 
 class WrappedAnswer(BaseModel):
-    """The answer to `tools/call` as `MessageReader` wraps it: `said` is the result as the server sent it."""
+    """The answer to `tools/call` or `tools/list` as `MessageReader` wraps it: `said` is the result as it was sent."""
 
     model_config = ConfigDict(extra="ignore")
     meta: dict[str, Any] = Field(alias="_meta")
@@ -136,19 +136,29 @@ class McpSession:
         """Return all tools that the server lists. `trace` are the W3C trace headers of the call that asks.
 
         Raises:
-            Unavailable: they are more than `MAX_TOOLS`, or on more than `MAX_PAGES` pages.
+            Unavailable: they are more than `MAX_TOOLS`, or on more than `MAX_PAGES` pages, or a page is none.
         """
-        tools, cursor = list[dict[str, Any]](), None
+        tools, cursor, seen = list[dict[str, Any]](), None, set[str]()
         for _ in range(MAX_PAGES):
-            params = PaginatedRequestParams(cursor=cursor, _meta=_meta(trace)) if cursor or trace else None
+            params = PaginatedRequestParams(cursor=cursor, _meta=_meta(trace)) if cursor is not None or trace else None
             with _only_in(trace):
-                page = await self.ask(ListToolsRequest(params=params), ListedTools)
-            tools += page.tools
+                try:
+                    wrapped = await self.ask(ListToolsRequest(params=params), WrappedAnswer)
+                    page = ListedTools.model_validate(wrapped.meta["said"], by_name=False)
+                except ValidationError as error:
+                    member = str(error.errors()[0]["loc"][0])
+                    raise _not_listed(f"a page of its list of tools has a wrong `{member}`, or none") from None
+                except UnreadableAnswer as fault:
+                    raise _not_listed(f"its list of tools cannot be read ({fault.problem.code})") from None
+            tools += [one if isinstance(one, dict) else {} for one in page.tools]
             cursor = page.next_cursor
             if len(tools) > MAX_TOOLS:
                 break
             if cursor is None:
                 return tools
+            if cursor in seen:
+                raise _not_listed("it sends the same cursor of its list of tools twice")
+            seen.add(cursor)
         detail = f"it lists more than {MAX_TOOLS} tools, or more than {MAX_PAGES} pages of them"
         raise Unavailable("the server", detail, remedy="use one that offers only what is needed")
 
@@ -270,6 +280,10 @@ class McpSessions:
             remedy = "install it, or list `PATH` in `env` of the adapter file"
             raise Unavailable(program[:200], "there is no such program", remedy=remedy)
         return StdioTransport(named.command, given, self._folder)
+
+
+def _not_listed(why: str) -> Unavailable:
+    return Unavailable("the server", why, remedy="tell who maintains it")
 
 
 def _meta(trace: Mapping[str, str]) -> Any:

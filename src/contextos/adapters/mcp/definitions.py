@@ -17,7 +17,8 @@ from contextos.adapters.foreign.server_url import (
     is_remote_url,
 )
 from contextos.adapters.outbound import destination
-from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.encoding.jcs import MAX_INT, content_address
+from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.tool import Authentication, CapabilityDefinition
 from contextos.contracts.ids import Digest
 from contextos.contracts.model import Map, Model, Name, Seq
@@ -125,12 +126,27 @@ Operation = ToolOperation | ResourceOperation
 
 
 def tool_digest(listed: Mapping[str, Any]) -> str:
-    """Return the digest of a tool as the server lists it: SHA-256 over the JCS form of `PINNED_MEMBERS`.
+    """Return the digest of a tool as the server lists it: SHA-256 over the JCS form of `PINNED_MEMBERS`. Integers that
+    JCS does not write exactly are texts in it, and named by their places, so that no text takes their place.
 
     Raises:
-        InvalidInput: the definition is not I-JSON.
+        InvalidInput: the definition is not I-JSON but for such integers.
     """
-    return content_address({name: listed[name] for name in PINNED_MEMBERS if name in listed})
+    places: list[str] = []
+    pinned = {name: _exact(listed[name], (name,), places) for name in PINNED_MEMBERS if name in listed}
+    return content_address({"integers": places, "tool": pinned} if places else pinned)
+
+
+def _exact(value: Any, path: tuple[str | int, ...], places: list[str]) -> Any:
+    """A value whose large integers are texts; `places` gets their pointers."""
+    if isinstance(value, dict):
+        return {name: _exact(one, (*path, name), places) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_exact(one, (*path, index), places) for index, one in enumerate(value)]
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_INT:
+        places.append(pointer(path))
+        return str(value)
+    return value
 
 
 def misfit(operation: Operation, capability: CapabilityDefinition) -> tuple[str, str] | None:

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contextos.action.schema_profile import without_unused_defaults
 from contextos.adapters.foreign.drafting import (
     TEXT_OUTPUT,
     DraftRow,
@@ -20,12 +19,13 @@ from contextos.adapters.foreign.drafting import (
     drafted_capability,
     require_listed,
 )
+from contextos.adapters.foreign.tool_schemas import tool_answer, tool_arguments
 from contextos.adapters.mcp.definitions import McpConnection, tool_digest
+from contextos.adapters.mcp.listings import UNREADABLE_TOOL
 from contextos.errors import InvalidInput, Problem
 
-MAX_CLOSED_DEPTH: Final = 32
-DROPPED_KEYWORDS: Final = ("$schema", "$id")
-"""Keywords of a root that say nothing of a value."""
+MAX_NOTES: Final = 4
+"""The most notes about the schemas of a tool that its row has."""
 
 RESOURCE_OUTPUT: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -73,15 +73,15 @@ def draft_adapter(
     egress = {*endpoint, *stated.egress}
     draft = FileDraft(external=bool(egress) or not stated.local)
     for tool in listed:
-        _add_tool(draft, tool, names, reads=str(tool.get("name", "")) in stated.reads)
+        _add_tool(name, draft, tool, names, reads=str(tool.get("name", "")) in stated.reads)
     if stated.resources:
         _add_resources(draft, stated.resources)
     return draft.to_file(name, connection, egress), draft.rows
 
 
-def _add_tool(draft: FileDraft, tool: Mapping[str, Any], names: list[str], *, reads: bool) -> None:
+def _add_tool(adapter: str, draft: FileDraft, tool: Mapping[str, Any], names: list[str], *, reads: bool) -> None:
     name = str(tool.get("name", ""))
-    capability = capability_name(name)
+    capability = capability_name(name, adapter, draft.capabilities)
     annotations = tool.get("annotations") if isinstance(tool.get("annotations"), dict) else {}
     assert isinstance(annotations, dict), "anything else was replaced"
     why = "unknown: at its strictest"
@@ -90,19 +90,20 @@ def _add_tool(draft: FileDraft, tool: Mapping[str, Any], names: list[str], *, re
     elif reads:
         why = "stated as a read"
     try:
-        if not capability or capability in draft.capabilities or names.count(name) > 1:
+        if not capability or names.count(name) > 1:
             raise InvalidInput(Problem("", "duplicate", "its name is empty, or another tool has it", "rename it"))
-        output, output_schema = _output_of(tool)
-        input_schema, unused = without_unused_defaults(_closed(tool.get("inputSchema")))
-        if unused:
-            why += f"; its default at `{unused[0][:80]}` cannot be used, so a value is required"
-        if output == "structured" and output_schema.get("additionalProperties") is True:
-            why += "; its answers can have more than their schema names, which is recorded too"
+        if isinstance(tool.get(UNREADABLE_TOOL), str):
+            raise InvalidInput(Problem("", "unreadable", tool[UNREADABLE_TOOL], "correct it"))
+        if isinstance(tool.get("execution"), dict) and tool["execution"].get("taskSupport") == "required":
+            raise InvalidInput(Problem("", "task", "it can be called as a task only, which nothing here does", "wait"))
+        arguments = tool_arguments(tool.get("inputSchema"))
+        output, output_schema, notes = _output_of(tool)
+        why = "; ".join([why, *[*arguments.notes, *notes][:MAX_NOTES]])
         declared = drafted_capability(
             capability,
             reads=reads,
             leaves=draft.external or annotations.get("openWorldHint") is True,
-            input_schema=input_schema,
+            input_schema=arguments.schema,
             output_schema=output_schema,
             description=str(tool.get("description") or tool.get("title") or ""),
         )
@@ -136,66 +137,15 @@ def _add_resources(draft: FileDraft, uris: Sequence[str]) -> None:
     draft.add("(resources)", declared, {"resources": True}, "stated: those that are listed")
 
 
-def _output_of(tool: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the form of the output and its schema: the server's own, where all of it can be enforced."""
-    if isinstance(tool.get("outputSchema"), dict):
-        try:
-            schema = _as_stated(tool["outputSchema"])
-            check_drafted({**_PROBE, "output_schema": schema})
-        except InvalidInput:
-            return "text", dict(TEXT_OUTPUT)
-        return "structured", schema
-    return "text", dict(TEXT_OUTPUT)
-
-
-_PROBE: Final[Mapping[str, Any]] = {
-    "name": "probe",
-    "kind": "read",
-    "risk_level": "read",
-    "approval_mode": "read_only",
-    "input_schema": {"type": "object", "additionalProperties": False},
-    "idempotency": {"strategy": "none"},
-}
-
-
-def _as_stated(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of an output. Closed, it would refuse answers of calls that were made; so it says that it is
-    open where the server does not say otherwise, as JSON Schema does.
-    """
-    made = {name: value for name, value in schema.items() if name not in DROPPED_KEYWORDS}
-    return (
-        made
-        if {"additionalProperties", "unevaluatedProperties"} & made.keys()
-        else {**made, "additionalProperties": True}
-    )
-
-
-def _closed(schema: Any, depth: int = 0) -> dict[str, Any]:
-    """Return a schema whose objects accept no unnamed properties, where it does not say whether they do.
-
-    Raises:
-        InvalidInput: it is no object, or nested too deep.
-    """
-    if not isinstance(schema, dict) or depth > MAX_CLOSED_DEPTH:
-        raise InvalidInput(Problem("", "bad_schema", "a schema is no object, or is nested too deep", "leave it out"))
-    made = {name: value for name, value in schema.items() if depth or name not in DROPPED_KEYWORDS}
-    for name in ("properties", "$defs"):
-        if isinstance(made.get(name), dict):
-            made[name] = {one: _closed_below(child, depth) for one, child in made[name].items()}
-    if "items" in made:
-        made["items"] = _closed_below(made["items"], depth)
-    # Branches of one object share its properties, so the object is closed, and not each branch.
-    shared = "allOf" in made or ("properties" in made and not made.keys().isdisjoint(("anyOf", "oneOf")))
-    for name in ("prefixItems",) if shared else ("anyOf", "oneOf", "prefixItems"):
-        if isinstance(made.get(name), list):
-            made[name] = [_closed_below(child, depth) for child in made[name]]
-    is_open = made.get("additionalProperties", True) is not False and made.get("unevaluatedProperties") is not False
-    if (not depth and is_open) or (
-        ("properties" in made or shared) and made.keys().isdisjoint(("additionalProperties", "unevaluatedProperties"))
-    ):
-        made["unevaluatedProperties" if shared else "additionalProperties"] = False
-    return made
-
-
-def _closed_below(child: Any, depth: int) -> Any:
-    return _closed(child, depth + 1) if isinstance(child, dict) else child
+def _output_of(tool: Mapping[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
+    """Return the form of the output, its schema, which is the server's own where it says one, and notes about it."""
+    stated = tool.get("outputSchema")
+    if stated is None:
+        return "text", dict(TEXT_OUTPUT), []
+    try:
+        made = tool_answer(stated)
+    except InvalidInput as refused:
+        why = f"its answers are texts, since the schema of them cannot be used: {refused.problems[0].detail}"
+        return "text", dict(TEXT_OUTPUT), [why]
+    more = ["its answers can have more than their schema names, which is recorded too"]
+    return "structured", made.schema, [*(more if made.schema.get("additionalProperties") is True else []), *made.notes]

@@ -2,8 +2,8 @@
 
 The SDK gets only what it can take. An answer that is not I-JSON within the limits, or not JSON-RPC 2.0, becomes an
 error of that one request, which says where the fault is; whatever answers nobody's request is left out. An answer to
-`tools/call` reaches the SDK wrapped, since the SDK drops the whole answer where one member is not as its revision of
-MCP has it.
+`tools/call` or `tools/list` reaches the SDK wrapped, since the SDK drops the whole answer where one member is not as
+its revision of MCP has it.
 Source: JSON-RPC 2.0; RFC 7493 (I-JSON); MCP 2025-11-25, "Transports".
 """
 
@@ -28,6 +28,7 @@ from mcp.types import (
 from pydantic import ValidationError
 
 from contextos.adapters.foreign.refused_json import read_refused, says_twice
+from contextos.adapters.mcp.listings import read_listing
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.errors import MalformedJson, Problem
@@ -37,7 +38,12 @@ SCANNED_BYTES: Final = 65_536
 """How much of the begin and of the end of a line that cannot be parsed is searched for its id."""
 CUT_SHORT: Final = frozenset({"syntax", "unanswered"})
 """The codes of faults that a read can be free of when it is sent again."""
-_CALL: Final = "tools/call"
+_LIST: Final = "tools/list"
+_EMPTY: Final[Mapping[str, Mapping[str, Any]]] = {
+    "tools/call": {"content": [], "resultType": "complete"},
+    _LIST: {"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"},
+}
+"""What the SDK takes in every revision of MCP, by the method that it answers."""
 _TOKEN: Final = re.compile(rb'"((?:[^"\\]|\\.)*+)"|([{}\[\]])|(-?[0-9]++)')
 _LAST_ID: Final = re.compile(rb',\s*"id"\s*:\s*(?:"([^"\\]{1,64})"|([0-9]{1,18}))\s*\}\s*$')
 
@@ -79,7 +85,9 @@ class MessageReader:
         messages = list[JSONRPCMessage]()
         for one in said if isinstance(said, list) else [said]:
             due = self._take(one.get("id")) if isinstance(one, dict) and "method" not in one else None
-            if due is not None:
+            if due is not None and due[1] == _LIST and problem is not None and (listing := read_listing(raw)):
+                messages.append(self._answer(*due, listing, None))
+            elif due is not None:
                 messages.append(self._answer(*due, one, problem))
             elif problem is None and isinstance(one, dict) and "method" in one:
                 messages += _validated(one)
@@ -117,7 +125,8 @@ class MessageReader:
             return stated[0] if stated else self.fault(request_id, _NO_ANSWER)
         if problem is not None or "error" in one or one.get("jsonrpc") != "2.0" or not isinstance(result, dict):
             return self.fault(request_id, problem or _NO_ANSWER, succeeded=succeeded)
-        return JSONRPCResponse(jsonrpc="2.0", id=request_id, result=_wrapped(result) if method == _CALL else result)
+        wrapped = {**_EMPTY[method], "_meta": {"said": result}} if method in _EMPTY else result
+        return JSONRPCResponse(jsonrpc="2.0", id=request_id, result=wrapped)
 
     def fault(self, request_id: int | str, problem: Problem, *, succeeded: bool = False) -> JSONRPCError:
         """Return the error of a request whose answer cannot be taken."""
@@ -135,10 +144,6 @@ _UNANSWERED: Final = Problem("", "unanswered", "no answer came")
 def is_success(result: Mapping[str, Any]) -> bool:
     """Return whether the result of a call says that it was done, whatever else it says."""
     return result.get("isError", False) is False and result.get("resultType", "complete") == "complete"
-
-
-def _wrapped(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {"content": [], "_meta": {"said": result}, "resultType": "complete"}
 
 
 def _parsed(raw: bytes) -> tuple[Problem | None, Any]:

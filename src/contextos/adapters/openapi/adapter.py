@@ -17,8 +17,8 @@ from typing import Any, Final
 from contextos.adapters.foreign.adapter_file import unlisted_member, with_auth
 from contextos.adapters.foreign.refused_json import is_whole
 from contextos.adapters.foreign.replies import unreadable_answer
+from contextos.adapters.foreign.texts import plain_text
 from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation
-from contextos.adapters.openapi.keywords import plain_text
 from contextos.adapters.openapi.requests import build_request
 from contextos.adapters.openapi.secrets import ConnectionSecrets
 from contextos.adapters.outbound import AnswerTooLarge, OutboundClient, OutboundResponse, destination

@@ -66,6 +66,8 @@ class ParameterPlace(Model):
     place: Literal["path", "query", "header", "cookie"]
     style: Style
     explode: bool = False
+    allow_reserved: bool = False
+    """Reserved characters that mean nothing in a query stay as they are."""
 
 
 class FormField(Model):
@@ -77,7 +79,7 @@ class FormField(Model):
 
 class BodyPlace(Model):
     """The argument that is the body of the request; without `argument`, all those that are no parameters are its
-    members. `fields` says how fields of a form are written that are not in the usual way.
+    members. `fields` says how fields of a form are written that are not in the usual way, which is JSON for an object.
     """
 
     argument: Name | None

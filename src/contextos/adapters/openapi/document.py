@@ -12,10 +12,9 @@ import re
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any, Final
-from urllib.parse import unquote
 
+from contextos.adapters.foreign.schema_document import SchemaDocument
 from contextos.contracts.encoding.codec import MAX_NUMBER_CHARS, check_size
-from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.encoding.yaml_text import malformed, read_yaml
 from contextos.errors import InvalidInput, Problem
 
@@ -28,8 +27,8 @@ MAX_REFERENCE_STEPS: Final = 32
 _VERSION: Final = re.compile(r"3\.[01]\.[0-9]{1,3}")
 
 
-class OpenApiDocument:
-    """An OpenAPI document. `root` is its JSON value, and `is_3_0` whether its schemas are those of version 3.0."""
+class OpenApiDocument(SchemaDocument):
+    """An OpenAPI document."""
 
     def __init__(self, raw: bytes) -> None:
         """Read a document.
@@ -43,23 +42,7 @@ class OpenApiDocument:
         if not isinstance(version, str) or not _VERSION.fullmatch(version):
             detail = "the document is not OpenAPI 3.0 or 3.1"
             raise InvalidInput(Problem("/openapi", "not_openapi", detail, "convert it to OpenAPI 3.1"))
-        self.root: dict[str, Any] = root
-        self.is_3_0 = version.startswith("3.0")
-
-    def at(self, reference: str) -> Any:
-        """Return the value that a reference leads to.
-
-        Raises:
-            InvalidInput: it leads out of the document, to nothing, or in a circle.
-        """
-        if not reference.startswith("#"):
-            detail = f"`{reference[:80]!a}` leads out of the document"
-            raise InvalidInput(Problem("", "remote_reference", detail, "put what it means into the document"))
-        found = resolve_pointer(self.root, unquote(reference[1:]))
-        if found is MISSING:
-            detail = f"`{reference[:80]!a}` leads to nothing"
-            raise InvalidInput(Problem("", "dangling_reference", detail, "correct the reference"))
-        return found
+        super().__init__(root, is_3_0=version.startswith("3.0"), sends_null=False)
 
     def whole(self, value: Any) -> Mapping[str, Any]:
         """Return the object that `value` is or refers to, for all but schemas, whose references can come back.

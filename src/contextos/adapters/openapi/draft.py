@@ -7,22 +7,23 @@ exist that delete on GET.
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from contextos.adapters.foreign.drafting import capability_name
+from contextos.adapters.foreign.texts import plain_text
 from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation
 from contextos.adapters.openapi.document import OpenApiDocument
-from contextos.adapters.openapi.keywords import plain_text
 from contextos.adapters.openapi.operations import Operations, ReadOperation, RefusedOperation
 from contextos.adapters.outbound import destination
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, Idempotency
 from contextos.errors import InvalidInput, Problem
 
-MAX_CAPABILITY_CHARS: Final = 64
+MAX_OWN_CHARS: Final = 64
 MAX_SUMMARY_CHARS: Final = 500
 TIMEOUT_S: Final = 30
 
@@ -36,6 +37,8 @@ class OpenApiDraft:
     operations: Mapping[str, OpenApiOperation]
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     refused: tuple[RefusedOperation, ...] = ()
+    named: Mapping[str, str] = field(default_factory=dict)
+    """The name of each capability's operation in the document, which `only` and `reads` take."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the members of the adapter file, without its format."""
@@ -67,16 +70,16 @@ def draft_openapi(
     """
     document = OpenApiDocument(raw)
     server = _server(document, server, internal=internal)
-    operations = Operations(document)
+    operations = Operations(document, server, has_token=bool(bearer_env))
     _refuse_unknown({*only, *reads} - operations.names())
-    known = list(operations.read(frozenset(only)))
+    known = _named_once([*operations.read(frozenset(only))])
     read = [one for one in known if isinstance(one, ReadOperation)]
     refused = tuple(one for one in known if isinstance(one, RefusedOperation))
     if not read:
         detail = f"no operation of the document can be used: {refused[0].reason if refused else 'it has none'}"
         raise InvalidInput(Problem("/paths", "no_operations", detail, "use another document"))
     _refuse_reads_left_out({*reads} - {one.name for one in read}, refused)
-    names = _capability_names(read)
+    names = _capability_names(read, name)
     version = document.root.get("info", {}).get("version") if isinstance(document.root.get("info"), dict) else None
     declared = {
         "adapter_id": name,
@@ -101,6 +104,7 @@ def draft_openapi(
         },
         {names[one.name]: notes for one in read if (notes := _notes(one))},
         refused,
+        {made: stated for stated, made in names.items()},
     )
 
 
@@ -123,7 +127,7 @@ def _notes(read: ReadOperation) -> tuple[str, ...]:
     """What a reviewer of an operation has to know: the header of its key, and what of its schemas was cut."""
     headers = [one.name for one in read.call.parameters if one.place == "header" and "idempotency" in one.name.lower()]
     keys = (f"a model chooses `{name}`, unless it is made the `idempotency_header`" for name in headers)
-    return (*keys, *read.arguments.notes, *read.output.notes)
+    return (*keys, *read.notes, *read.arguments.notes, *read.output.notes)
 
 
 def _capability(name: str, read: ReadOperation, *, is_read: bool) -> CapabilityDefinition:
@@ -144,18 +148,22 @@ def _capability(name: str, read: ReadOperation, *, is_read: bool) -> CapabilityD
     )
 
 
-def _capability_names(read: Collection[ReadOperation]) -> dict[str, str]:
+def _capability_names(read: Collection[ReadOperation], adapter: str) -> dict[str, str]:
     """Return a name of `[A-Za-z0-9_]` for each operation; where two are the same, or too long, with a digest."""
     names: dict[str, str] = {}
     for one in read:
         plain = re.sub(r"[^A-Za-z0-9]+", "_", one.name).strip("_") or "operation"
-        if len(plain) > MAX_CAPABILITY_CHARS or plain in names.values():
-            plain = f"{plain[:50]}_{hashlib.sha256(one.name.encode()).hexdigest()[:12]}"
-        if one.name in names or plain in names.values():
-            detail = f"the document has two operations `{one.name[:100]}`"
-            raise InvalidInput(Problem("/paths", "duplicate", detail, "give each its own `operationId`"))
+        if len(plain) > MAX_OWN_CHARS or capability_name(plain, adapter, names.values()) != plain:
+            plain = capability_name(f"{plain[:MAX_OWN_CHARS]} {one.name}", adapter, names.values())
         names[one.name] = plain
     return names
+
+
+def _named_once(known: Sequence[ReadOperation | RefusedOperation]) -> list[ReadOperation | RefusedOperation]:
+    """Refuse operations that have one name together, since nothing says which of them is meant."""
+    count = Counter(one.name for one in known)
+    why = "another operation of the document has its name"
+    return [one if count[one.name] == 1 else RefusedOperation(one.name, why) for one in known]
 
 
 def _server(document: OpenApiDocument, stated: str, *, internal: bool) -> str:

@@ -14,6 +14,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from contextos.adapters.foreign.keywords import Inconvertible
+from contextos.adapters.foreign.schemas import Convert, MadeSchema, Schemas
+from contextos.adapters.foreign.texts import plain_text
 from contextos.adapters.openapi.calls import (
     BodyPlace,
     CredentialSource,
@@ -23,8 +26,7 @@ from contextos.adapters.openapi.calls import (
     ParameterPlace,
 )
 from contextos.adapters.openapi.document import OpenApiDocument
-from contextos.adapters.openapi.keywords import Inconvertible
-from contextos.adapters.openapi.schemas import Convert, MadeSchema, Schemas
+from contextos.adapters.openapi.places import check_path, refuse_other_server
 from contextos.contracts.encoding.codec import problems_of
 from contextos.errors import InvalidInput
 
@@ -38,9 +40,6 @@ _STYLES: Final = {
 }
 """The styles of each place; the first is the usual one."""
 _IGNORED_HEADERS: Final = frozenset({"accept", "authorization", "content-type"})
-_TEMPLATE: Final = re.compile(r"\{([^{}/?#]{1,200})\}")
-_LITERAL: Final = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
-_DOTS: Final = re.compile(r"/(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
 _SUCCESS: Final = re.compile(r"2(?:[0-9]{2}|XX)", re.IGNORECASE)
 
 
@@ -54,6 +53,8 @@ class ReadOperation:
     arguments: MadeSchema
     output: MadeSchema
     credentials: Mapping[str, CredentialSource]
+    notes: tuple[str, ...] = ()
+    """What the request does not have that the document states."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,14 @@ class _Source:
 
 
 class Operations:
-    """Reads the operations of one document."""
+    """Reads the operations of one document, for the `server` that is called.
 
-    def __init__(self, document: OpenApiDocument) -> None:
+    `has_token` says that a person named the token of every call, so the document is not asked for credentials.
+    """
+
+    def __init__(self, document: OpenApiDocument, server: str = "", *, has_token: bool = False) -> None:
         self._document, self._schemas = document, Schemas(document)
+        self._server, self._has_token = server, has_token
 
     def names(self) -> frozenset[str]:
         """Return the name of every operation of the document."""
@@ -117,9 +122,11 @@ class Operations:
                     )
 
     def _read(self, source: _Source) -> ReadOperation:
-        for stated in (source.item, source.stated):
-            if "servers" in stated and stated["servers"] != self._document.root.get("servers"):
-                raise Inconvertible("it is at another server than the rest of the document")
+        refuse_other_server(
+            source.stated.get("servers", source.item.get("servers")), self._document.root.get("servers"), self._server
+        )
+        path, _, fragment = source.path.partition("#")
+        notes = ("what follows `#` in its path is not sent",) if fragment else ()
         parameters = self._parameters(source)
         body, body_schema, body_required = self._body(source)
         arguments = self._arguments(parameters, body, body_schema, body_required)
@@ -131,14 +138,14 @@ class Operations:
         described = (source.stated.get(one) for one in ("summary", "description"))
         call = OpenApiOperation(
             method=source.method.upper(),  # type: ignore[arg-type]
-            path=source.path,
+            path=path,
             parameters=tuple(place for place, _, _ in parameters),
             body=body,
             answers=answers,
             credentials=tuple(credentials),
         )
         text = ". ".join(one for one in described if isinstance(one, str))
-        return ReadOperation(source.name, text, call, arguments, output, credentials)
+        return ReadOperation(source.name, text, call, arguments, output, credentials, notes)
 
     def _parameters(self, source: _Source) -> list[tuple[ParameterPlace, Any, bool]]:
         """Return each parameter with its schema and whether it is required."""
@@ -155,7 +162,7 @@ class Operations:
                     found[place, name] = parameter
         if len(found) > MAX_PARAMETERS:
             raise Inconvertible(f"it has more than {MAX_PARAMETERS} parameters")
-        _check_path(source.path, {name for place, name in found if place == "path"})
+        check_path(source.path.partition("#")[0], {name for place, name in found if place == "path"})
         names = [name for _, name in found]
         taken = {"body", *(name for name in names if names.count(name) > 1)}
         made = []
@@ -163,7 +170,14 @@ class Operations:
             schema, style = _schema_and_style(place, parameter)
             explode = parameter.get("explode", style == "form")
             argument = f"{place}_{name}" if name in taken else name
-            where = ParameterPlace(argument=argument, name=name, place=place, style=style, explode=bool(explode))
+            where = ParameterPlace(
+                argument=argument,
+                name=name,
+                place=place,
+                style=style,
+                explode=bool(explode),
+                allow_reserved=place == "query" and parameter.get("allowReserved") is True,
+            )
             made.append((where, schema, place == "path" or parameter.get("required") is True))
         return made
 
@@ -234,10 +248,17 @@ class Operations:
             for media_type, described in content.items():
                 if is_kind(media_type):
                     return kind, self._document.whole(described).get("schema", {})
+        if "*/*" in content:
+            schema = self._document.whole(content["*/*"]).get("schema", {})
+            is_text = isinstance(schema, dict) and schema.get("type") == "string"
+            if not is_text or schema.get("format") != "binary":
+                return "text" if is_text else "json", schema
         return "binary", ", ".join(map(str, content))
 
     def _credentials(self, source: _Source) -> dict[str, CredentialSource]:
         """Return the credentials of the first alternative that is supported."""
+        if self._has_token:
+            return {}
         stated = source.stated.get("security", self._document.root.get("security", []))
         components = self._document.root.get("components")
         schemes = components.get("securitySchemes", {}) if isinstance(components, dict) else {}
@@ -248,7 +269,10 @@ class Operations:
             if not isinstance(alternative, dict):
                 raise Inconvertible("`security` is no list of objects")
             try:
-                return {name: credential_of(name, self._document.whole(schemes.get(name))) for name in alternative}
+                if missing := sorted(alternative.keys() - schemes.keys()):
+                    detail = f"`{plain_text(missing[0], 80)}` is described nowhere; name a token with `--bearer-env`"
+                    raise Inconvertible(detail)
+                return {name: credential_of(name, self._document.whole(schemes[name])) for name in alternative}
             except (Inconvertible, InvalidInput) as error:
                 why = why or str(error)
         if why:
@@ -321,17 +345,6 @@ def _output(found: Mapping[str, tuple[str, Any]], convert: Convert) -> dict[str,
     bodies = any("body" in case["properties"] for case in cases)
     names: dict[str, Any] = {"status": {"type": "integer"}} | ({"body": {}} if bodies else {})
     return root | {"properties": names, "required": ["status"], "anyOf": cases}
-
-
-def _check_path(path: str, parameters: set[str]) -> None:
-    """Refuse a template whose names are not its parameters, or that does not stay where it is written."""
-    before, _, query = path.partition("?")
-    named = _TEMPLATE.findall(before)
-    if set(named) != parameters or len(named) != len(set(named)):
-        raise Inconvertible("the names in its path are not its parameters")
-    literal = _TEMPLATE.sub("x", before)
-    if not literal.startswith("/") or not _LITERAL.fullmatch(literal + query) or _DOTS.search(literal):
-        raise Inconvertible("its path is not a plain path")
 
 
 def _media(media_type: Any) -> str:

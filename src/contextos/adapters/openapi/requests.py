@@ -22,9 +22,11 @@ _TEMPLATE: Final = re.compile(r"\{([^{}]+)\}")
 _LEADS_ELSEWHERE: Final = re.compile(r"[/\\\x00-\x1f\x7f]|%(?:2f|5c|2e|00|25)", re.IGNORECASE)
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]{0,4094}[!-~])?")
 _COOKIE_VALUE: Final = re.compile(r"[!#-+\--:<-\[\]-~]{0,4096}")
+_RESERVED: Final = ":/?@!$'()*,;"
+"""What RFC 3986 reserves and a query can hold; without the delimiters of a query itself."""
 _SEPARATORS: Final = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
 
-Pairs = list[tuple[str, str]]
+Pairs = list[tuple[str, str | None]]
 
 
 def build_request(
@@ -45,7 +47,7 @@ def build_request(
     fixed = {unquote(name) for name, _ in query} | credentials.query_names
     segments: dict[str, str] = {}
     headers = {**trace, "Accept": _accepted(operation)}
-    cookies: Pairs = []
+    cookies: list[tuple[str, str]] = []
     for place in operation.parameters:
         if place.place == "path":
             segments[place.name] = _segment(place, args.get(place.argument))
@@ -53,7 +55,8 @@ def build_request(
             value = args[place.argument]
             if place.place == "query":
                 taken = {one.name for one in operation.parameters if one is not place} | fixed
-                query += _fields(place.argument, place.name, value, place.style, place.explode, taken)
+                safe = _RESERVED if place.allow_reserved else ""
+                query += _fields(place.argument, place.name, value, place.style, place.explode, taken, safe)
             elif place.place == "header":
                 headers[place.name] = _header(place, value)
             else:
@@ -84,7 +87,7 @@ def build_request(
 def _fixed_query(path: str) -> Pairs:
     """The query that the path of the document has, as it is written."""
     pairs = [one.partition("=") for one in path.partition("?")[2].split("&") if one]
-    return [(name, value) for name, _, value in pairs]
+    return [(name, value if equals else None) for name, equals, value in pairs]
 
 
 def _accepted(operation: OpenApiOperation) -> str:
@@ -154,7 +157,8 @@ def _body(place: BodyPlace, value: Any) -> bytes:
             raise _refused(argument, "a form is an object", "give its fields by their names")
         pairs: Pairs = []
         for name, one in value.items():
-            field = place.fields.get(name, FormField())
+            # OpenAPI 3.0.4 and 3.1.1, "Encoding Object": an object of which nothing is said is JSON.
+            field = place.fields.get(name) or FormField(style="json" if isinstance(one, dict) else "form")
             pairs += _fields(argument, name, one, field.style, field.explode, value.keys() - {name})
         return "&".join(f"{name}={one}" for name, one in pairs).encode()
     if media.startswith("text/") and media != "text/json":
@@ -164,21 +168,25 @@ def _body(place: BodyPlace, value: Any) -> bytes:
     return canonical(value)
 
 
-def _fields(argument: str, name: str, value: Any, style: str, explode: bool, taken: Collection[str]) -> Pairs:
-    """The pairs of a query or a form that carry one value. No member of an object takes one of the names `taken`."""
+def _fields(
+    argument: str, name: str, value: Any, style: str, explode: bool, taken: Collection[str], safe: str = ""
+) -> Pairs:
+    """The pairs of a query or a form that carry one value. No member of an object takes one of the names `taken`. The
+    characters `safe` of a value stay as they are.
+    """
     if style == "json":
-        return [(_quoted(name), _quoted(canonical(value).decode()))]
+        return [(_quoted(name), quote(canonical(value).decode(), safe=safe))]
     if style == "deepObject":
         if not isinstance(value, dict):
-            return [(_quoted(name), _quoted(_text(argument, value)))]
+            return [(_quoted(name), quote(_text(argument, value), safe=safe))]
         pairs = list(_flat(argument, value))
-        return [(f"{_quoted(name)}%5B{_quoted(str(key))}%5D", _quoted(one)) for key, one in pairs]
+        return [(f"{_quoted(name)}%5B{_quoted(str(key))}%5D", quote(one, safe=safe)) for key, one in pairs]
     pairs_of = list(_flat(argument, value))
     if style in _SEPARATORS:
         if not isinstance(value, list):
             raise _refused(argument, f"the style `{style}` carries a list", "give a list")
         if explode:
-            return [(_quoted(name), _quoted(one)) for _, one in pairs_of]
+            return [(_quoted(name), quote(one, safe=safe)) for _, one in pairs_of]
         separator = " " if style == "spaceDelimited" else "|"
         if any(separator in one for _, one in pairs_of):
             raise _refused(argument, "a value of the list has the separator in it", "give it without")
@@ -186,10 +194,10 @@ def _fields(argument: str, name: str, value: Any, style: str, explode: bool, tak
     if explode or not isinstance(value, list | dict):
         if any(key in taken for key, _ in pairs_of):
             raise _refused(argument, "a member has the name of another parameter", "leave it out")
-        return [(_quoted(key if key is not None else name), _quoted(one)) for key, one in pairs_of]
+        return [(_quoted(key if key is not None else name), quote(one, safe=safe)) for key, one in pairs_of]
     # The comma stays: it separates. One inside of a value is encoded.
-    parts = [_quoted(part) for key, one in pairs_of for part in ((key, one) if key is not None else (one,))]
-    return [(_quoted(name), ",".join(parts))]
+    parts = [part for key, one in pairs_of for part in ((key, one) if key is not None else (one,))]
+    return [(_quoted(name), ",".join(quote(part, safe=safe.replace(",", "")) for part in parts))]
 
 
 def _flat(argument: str, value: Any) -> Iterator[tuple[str | None, str]]:

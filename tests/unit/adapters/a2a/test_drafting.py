@@ -104,11 +104,18 @@ def test_a_token_meets_what_the_agent_asks_for() -> None:
     assert file["connection"]["token_env"] == "LAB_TOKEN"
 
 
-def test_names_that_become_the_same_are_left_out_with_a_reason() -> None:
+def test_a_mode_with_a_parameter_is_that_mode() -> None:
+    file, [row] = draft(SAY | {"inputModes": ["text/plain; charset=utf-8"], "outputModes": ["TEXT/PLAIN;a=b"]})
+    assert file["operations"]["say"]["input"] == "text"
+    assert "JSON" not in row.why
+
+
+def test_names_that_become_the_same_stay_two_and_one_id_twice_is_left_out() -> None:
     file, rows = draft(*({"id": one} for one in ("a-b", "a.b", "c", "c")))
-    assert list(file["operations"]) == ["a_b"]
-    assert file["operations"]["a_b"]["skill"] == "a-b"
-    assert [row.capability for row in rows] == ["a_b", "", "", ""]
+    assert [one["skill"] for one in file["operations"].values()] == ["a-b", "a.b"]
+    plain, named = file["operations"]
+    assert plain == "a_b"
+    assert [row.capability for row in rows] == [plain, named, "", ""]
 
 
 @pytest.mark.parametrize(

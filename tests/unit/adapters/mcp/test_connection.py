@@ -8,6 +8,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.baggage import set_baggage
@@ -15,7 +16,7 @@ from opentelemetry.context import attach, detach
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from contextos.adapters.mcp.adapter import McpAdapter
-from contextos.adapters.mcp.connection import McpSessions
+from contextos.adapters.mcp.connection import McpSession, McpSessions
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.errors import Unavailable
 from tests.servers.adapters import against, call_context, calls, hostile
@@ -147,3 +148,33 @@ def test_a_trace_of_the_embedding_program_reaches_no_server(tmp_path: Path) -> N
     assert {name: with_trace[name] for name in TRACE} == TRACE
     assert not {"traceparent", "tracestate"} & without.keys()
     assert "baggage" not in {*with_trace, *without}
+
+
+class _Pages(McpSession):
+    """A session whose server lists these pages."""
+
+    def __init__(self, pages: list[Any]) -> None:
+        self.asked, self._pages = list[str | None](), iter(pages)
+
+    async def ask(self, request: Any, kind: Any) -> Any:
+        self.asked.append(request.params.cursor if request.params is not None else None)
+        return kind.model_validate({"_meta": {"said": next(self._pages)}}, by_name=False)
+
+
+def test_an_empty_text_is_a_cursor() -> None:
+    session = _Pages([{"tools": [{"name": "a"}, 7], "nextCursor": ""}, {"tools": [{"name": "b"}]}])
+    assert asyncio.run(session.list_tools()) == [{"name": "a"}, {}, {"name": "b"}]
+    assert session.asked == [None, ""]
+
+
+@pytest.mark.parametrize(
+    ("page", "why"),
+    [
+        ({"tools": [], "nextCursor": ""}, "same cursor"),
+        ({"tools": [], "nextCursor": 5}, "wrong `nextCursor`"),
+        ({}, "wrong `tools`"),
+    ],
+)
+def test_a_list_that_is_wrong_says_what_the_server_sent(page: Any, why: str) -> None:
+    with pytest.raises(Unavailable, match=why):
+        asyncio.run(_Pages([page] * 2).list_tools())

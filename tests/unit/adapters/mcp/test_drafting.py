@@ -11,6 +11,7 @@ from contextos.adapters.foreign.adapter_file import read_adapter_file
 from contextos.adapters.foreign.drafting import DraftRow
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.mcp.drafting import Stated, draft_adapter
+from contextos.adapters.mcp.listings import UNREADABLE_TOOL
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput
 from tests.servers.adapters import adapter_of
@@ -48,16 +49,42 @@ def test_what_a_server_reaches_is_unknown_until_somebody_states_it(tmp_path: Pat
     assert adapter_of(file, tmp_path).describe().egress == ("tools.example:443",)
 
 
-def test_names_that_become_the_same_are_left_out_with_a_reason() -> None:
+def test_names_that_become_the_same_stay_two_and_one_name_twice_is_left_out() -> None:
     file, rows = draft(tool("a-b"), tool("a.b"), tool("c"), tool("c"), tool(""))
-    assert list(file["operations"]) == ["a_b"]
-    assert file["operations"]["a_b"]["tool"] == "a-b"
-    assert [row.capability for row in rows] == ["a_b", "", "", "", ""]
+    plain, named = file["operations"]
+    assert plain == "a_b"
+    assert named.startswith("a_b_")
+    assert [one["tool"] for one in file["operations"].values()] == ["a-b", "a.b"]
+    assert [row.capability for row in rows] == [plain, named, "", "", ""]
+
+
+def test_a_name_that_is_too_long_with_that_of_its_adapter_is_cut_without_collision() -> None:
+    file, _ = draft(tool("short"), tool("x" * 68), tool("x" * 69))
+    names = [*file["operations"]]
+    assert names[0] == "short"
+    assert len({*names}) == 3
+    assert {len(f"lab__{one}") for one in names[1:]} == {64}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"name": "odd", UNREADABLE_TOOL: "it has a number that JSON does not carry"},
+        {"name": "odd", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}},
+        {"name": "odd", "inputSchema": {}, "outputSchema": 7, "annotations": {"a": float("inf")}},
+        {},
+    ],
+)
+def test_one_odd_tool_is_left_out_by_name(odd: dict[str, Any]) -> None:
+    file, rows = draft(odd, tool("good"), tool("may_be_a_task", execution={"taskSupport": "optional"}))
+    assert [*file["operations"]] == ["good", "may_be_a_task"]
+    assert rows[0].tool == odd.get("name", "")
+    assert rows[0].why.startswith("left out: ")
 
 
 def test_an_output_that_can_be_enforced_is_the_output(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
-    file, rows = draft(tool(outputSchema=schema), tool("other", outputSchema={"type": "object", "x-a": 1}))
+    file, rows = draft(tool(outputSchema=schema), tool("other", outputSchema={"type": "array"}))
     assert [one["output"] for one in file["operations"].values()] == ["structured", "text"]
     # JSON Schema leaves it open, and a call that was made is not undone by what its answer has more.
     assert file["definition"]["capabilities"][0]["output_schema"] == {**schema, "additionalProperties": True}
@@ -126,3 +153,26 @@ def test_a_server_without_a_usable_tool_is_refused() -> None:
         with pytest.raises(InvalidInput) as error:
             draft(*tools)
         assert error.value.problems[0].code == "no_tools"
+
+
+def test_what_a_conversion_does_not_keep_is_a_note() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "format": "phone", "contentEncoding": "base64", "minLenght": 3}},
+        "additionalProperties": True,
+    }
+    _, [row] = draft(tool(inputSchema=schema))
+    for part in ("`phone` is not checked", "`contentEncoding`", "`minLenght`", "does not name cannot be sent"):
+        assert part in row.why
+    _, [row] = draft(tool(outputSchema={"type": "array"}))
+    assert "its answers are texts, since the schema of them cannot be used: the answer is no object" in row.why
+
+
+@pytest.mark.parametrize(
+    "schema", [None, True, {"type": "array"}, {"type": "object", "$ref": "other.json"}, {"type": "object", "not": {}}]
+)
+def test_one_tool_that_cannot_be_used_costs_the_others_nothing(schema: Any) -> None:
+    file, rows = draft(tool("odd", inputSchema=schema), tool("good"))
+    assert [one["name"] for one in file["definition"]["capabilities"]] == ["good"]
+    assert [row.capability for row in rows] == ["", "good"]
+    assert rows[0].why.startswith("left out: ")

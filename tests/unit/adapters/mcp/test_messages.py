@@ -22,13 +22,16 @@ def fault(reader: MessageReader, message: Any) -> UnreadableAnswer | None:
     return reader.fault_of(MCPError(message.error.code, message.error.message, message.error.data))
 
 
-def test_a_result_of_a_call_is_wrapped_and_any_other_is_not() -> None:
+def test_a_result_of_a_call_or_a_list_is_wrapped_and_any_other_is_not() -> None:
     (called,) = waiting(1).read(b'{"jsonrpc":"2.0","id":1,"result":{"content":7}}')
     (listed,) = waiting(1, method="tools/list").read(b'{"jsonrpc":"2.0","id":1,"result":{"tools":7}}')
+    (read,) = waiting(1, method="resources/read").read(b'{"jsonrpc":"2.0","id":1,"result":{"contents":7}}')
     assert isinstance(called, JSONRPCResponse)
     assert isinstance(listed, JSONRPCResponse)
     assert called.result["_meta"] == {"said": {"content": 7}}
-    assert listed.result == {"tools": 7}
+    assert isinstance(read, JSONRPCResponse)
+    assert listed.result["_meta"] == {"said": {"tools": 7}}
+    assert read.result == {"contents": 7}
 
 
 def test_an_answer_counts_once_and_not_after_it_was_given_up() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from contextos.adapters.openapi.calls import CredentialSource
 from contextos.adapters.openapi.document import OpenApiDocument
-from contextos.adapters.openapi.operations import Operations, RefusedOperation
+from contextos.adapters.openapi.operations import Operations, ReadOperation, RefusedOperation
 from tests.openapi_documents import OK, accepts, body_of, document, post, read_one, usable
 
 TEXT = {"type": "string"}
@@ -60,21 +60,20 @@ def test_each_parameter_is_an_argument_and_the_body_is_one() -> None:
         (get(parameters=[{"name": "id", "in": "path", "schema": TEXT}]), "names in its path"),
         (get("/x/{id}/{id}", parameters=[{"name": "id", "in": "path", "schema": TEXT}]), "names in its path"),
         (get("/x/../admin"), "plain path"),
-        (get("/x#/y"), "plain path"),
         (get("//evil.example/\\x"), "plain path"),
         (get(parameters=[{"name": "a", "in": "body", "schema": TEXT}]), "not supported"),
         (get(parameters=[{"name": "a", "in": "query", "style": "matrix", "schema": TEXT}]), "does not exist"),
         (get(parameters=[{"name": "a", "in": "query", "content": {"text/xml": {}}}]), "written as"),
         (get(parameters=5), "no list"),
         (get(requestBody=body_of(TEXT)), "requires a body"),
-        (get(servers=[{"url": "https://other.example"}]), "another server"),
+        (get(servers=[{"url": "https://other.example"}]), "draft it with that `--server`"),
         (get(responses={}), "no answer of success"),
         (get(responses={"302": {"description": "moved"}}), "no answer of success"),
         (get(responses={"200": {"content": {"image/png": {}}}}), "image/png"),
         (get(responses={"200": {"$ref": "#/nothing"}}), "leads to nothing"),
         (get(responses={"200": 5}), "object is missing"),
         (get(security=[{"tls": []}]), "not supported"),
-        (get(security=[{"unknown": []}]), "not supported"),
+        (get(security=[{"unknown": []}]), "`unknown` is described nowhere; name a token with `--bearer-env`"),
         (get(security={}), "no list"),
         (get(parameters=[{"name": f"p{n}", "in": "query"} for n in range(101)]), "more than 100"),
     ],
@@ -190,3 +189,42 @@ def test_only_the_operations_that_are_asked_for_are_read() -> None:
 )
 def test_a_path_without_operations_has_none(paths: Any) -> None:
     assert list(Operations(OpenApiDocument(document(paths))).read()) == []
+
+
+def test_an_operation_at_a_server_of_its_own_is_used_with_that_server() -> None:
+    own = get("/own", servers=[{"url": "https://up.example/"}])["/own"]
+    paths = {"/own": own, "/below": {**get("/b")["/b"], "servers": [{"url": "/v2"}]}, **get("/x")}
+    for server, usable_at in (("https://up.example", "/own"), ("https://api.example/v2", "/below")):
+        read = Operations(OpenApiDocument(document(paths)), server).read()
+        assert {one.call.path for one in read if isinstance(one, ReadOperation)} == {usable_at, "/x"}
+
+
+def test_what_follows_a_hash_in_a_path_is_not_sent_and_a_note_says_so() -> None:
+    one = usable(document(get("/x#X-Target=Get")))
+    assert one.call.path == "/x"
+    assert one.notes == ("what follows `#` in its path is not sent",)
+
+
+def test_a_token_that_a_person_named_takes_the_place_of_schemes_that_are_missing() -> None:
+    raw = document(get(security=[{"unknown": []}]))
+    [one] = Operations(OpenApiDocument(raw), has_token=True).read()
+    assert isinstance(one, ReadOperation)
+
+
+@pytest.mark.parametrize(("schema", "kind"), [({"type": "object"}, "json"), ({}, "json"), ({"type": "string"}, "text")])
+def test_an_answer_of_any_media_type_is_read_as_its_schema(schema: Any, kind: str) -> None:
+    one = usable(document(get(responses={"200": {"content": {"*/*": {"schema": schema}}}})))
+    assert [answer.body for answer in one.call.answers] == [kind]
+
+
+def test_a_property_that_is_required_and_not_described_can_be_anything() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a", "b"]}
+    made = usable(document({"/s": {"post": {"requestBody": body_of(schema), "responses": OK}}})).arguments.schema
+    assert accepts(made, {"body": {"a": "x", "b": [1]}})
+    assert not accepts(made, {"body": {"a": "x"}})
+    assert not accepts(made, {"body": {"a": "x", "b": 1, "c": 1}})
+
+
+def test_reserved_characters_stay_where_the_document_allows_them() -> None:
+    one = usable(document(get(parameters=[{"name": "a", "in": "query", "allowReserved": True, "schema": TEXT}])))
+    assert one.call.parameters[0].allow_reserved

@@ -188,7 +188,7 @@ def test_a_body_in_each_form(media: str, value: Any, body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("media", "value"), [(FORM, "a"), (FORM, {"a": {"b": {}}}), (FORM, {"a": {"b": 1}, "b": 2}), ("text/plain", 5)]
+    ("media", "value"), [(FORM, "a"), (FORM, {"a": [{"b": 1}]}), (FORM, {"a": None}), ("text/plain", 5)]
 )
 def test_a_body_without_an_exact_form_is_refused(media: str, value: Any) -> None:
     with pytest.raises(InvalidInput):
@@ -220,3 +220,30 @@ def test_the_fixed_query_of_a_path_stays() -> None:
 def test_no_member_of_an_object_repeats_a_name_of_the_fixed_query() -> None:
     with pytest.raises(InvalidInput):
         built({"v": {"beta": "false"}}, path="/x?b%65ta=true", parameters=(parameter("query", "form", True),))
+
+
+def test_a_fixed_query_is_sent_as_it_is_written() -> None:
+    for query in ("beta", "beta=", "beta&a=%20b", "a=b=c"):
+        assert built({}, path=f"/x?{query}").url.endswith(f"/x?{query}")
+
+
+def test_reserved_characters_stay_and_no_value_leaves_its_place() -> None:
+    place = parameter("query", "form").model_copy(update={"allow_reserved": True})
+    assert built({"v": "a/b:c?d"}, parameters=(place,)).url.endswith("/x?v=a/b:c?d")
+    assert built({"v": "a&b=c#d+%26 "}, parameters=(place,)).url.endswith("/x?v=a%26b%3Dc%23d%2B%2526%20")
+    assert built({"v": ["a,b", "c"]}, parameters=(place,)).url.endswith("/x?v=a%2Cb,c")
+
+
+@pytest.mark.parametrize("value", [{"a": {"b": {}}}, {"a": {"b": 1}, "b": 2}])
+def test_an_object_whose_members_are_fields_has_no_other_form(value: Any) -> None:
+    media = "application/x-www-form-urlencoded"
+    body = BodyPlace(argument="body", media_type=media, fields={"a": FormField(style="form")})
+    with pytest.raises(InvalidInput):
+        built({"body": value}, body=body)
+
+
+def test_an_object_in_a_form_of_which_nothing_is_said_is_json() -> None:
+    body = BodyPlace(argument="body", media_type="application/x-www-form-urlencoded")
+    assert built({"body": {"o": {"B": 150, "G": 200}, "p": "a"}}, body=body).body == (
+        b"o=%7B%22B%22%3A150%2C%22G%22%3A200%7D&p=a"
+    )

@@ -1,4 +1,4 @@
-"""The schemas of an operation: each whole and within the profile, with what it refers to under `$defs`.
+"""The schemas of a capability: each whole and within the profile, with what it refers to under `$defs`.
 
 The profile bounds the size of a schema with its references written out, and refuses one that comes back to itself. Such
 a schema is followed for as many references as fit. What is deeper is refused in arguments, and not checked in answers.
@@ -15,8 +15,8 @@ from typing import Any, Final
 import jsonschema_rs
 
 from contextos.action.schema_profile import MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, without_unused_defaults
-from contextos.adapters.openapi.document import OpenApiDocument
-from contextos.adapters.openapi.keywords import NOTHING, Inconvertible, Keywords, Side
+from contextos.adapters.foreign.keywords import NOTHING, Inconvertible, Keywords, Side
+from contextos.adapters.foreign.schema_document import SchemaDocument
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput
 
@@ -49,9 +49,9 @@ class MadeSchema:
 
 
 class Schemas:
-    """Makes the schemas of the operations of one document. What several of them refer to is converted once."""
+    """Makes the schemas of the capabilities of one document. What several of them refer to is converted once."""
 
-    def __init__(self, document: OpenApiDocument) -> None:
+    def __init__(self, document: SchemaDocument) -> None:
         self._document = document
         self._names: dict[str, str] = {}
         self._definitions: dict[str, _Definition] = {}
@@ -116,7 +116,7 @@ class Schemas:
             raise Inconvertible(error.problems[0].detail) from None
 
     def keywords(self, refer: Callable[[str, Side], dict[str, Any]], note: Callable[[str], None]) -> Keywords:
-        return Keywords(refer, self.look_up, note, is_3_0=self._document.is_3_0)
+        return Keywords(refer, self.look_up, note, self._document)
 
     def name(self, reference: str) -> str:
         """Return the name of a reference under `$defs`: its own last word, made plain and unique."""
@@ -227,9 +227,10 @@ class _Whole:
         return names
 
 
-_IN_MAPS: Final = ("patternProperties", "properties")
-_IN_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_IN_MAPS: Final = ("dependencies", "dependentSchemas", "patternProperties", "properties")
+_IN_LISTS: Final = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 _SINGLE: Final = (
+    "additionalItems",
     "additionalProperties",
     "contains",
     "else",

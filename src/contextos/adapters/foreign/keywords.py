@@ -1,26 +1,28 @@
-"""One schema of an OpenAPI document in the profile of JSON Schema that the runtime checks, keyword by keyword.
+"""One schema of a foreign server in the profile of JSON Schema that the runtime checks, keyword by keyword.
+
+It is one of OpenAPI 3.0 or 3.1, or of JSON Schema from draft 4 to 2020-12.
 
 On the side of the arguments nothing is loosened: what cannot be converted becomes a schema that refuses every value,
 and an object accepts only the properties that are named, unless the document says otherwise. On the side of the answers
 what cannot be converted becomes a schema that accepts every value. Both leave a note that says so.
 
-A `format` is checked in arguments only: OpenAPI says that tools can ignore it, and servers do.
-Source: OpenAPI 3.0.4 and 3.1.1, "Schema Object"; docs/design/standards.md, "JSON Schema".
+A `format` is checked in arguments only, and one that nobody knows is an annotation: OpenAPI and JSON Schema say that
+tools can ignore it, and servers do.
+Source: OpenAPI 3.0.4 and 3.1.1, "Schema Object"; JSON Schema 2020-12; docs/design/standards.md, "JSON Schema".
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Final, Literal
 
-import jsonschema_rs
-
 from contextos.action.schema_profile import FORMATS
-from contextos.contracts.encoding.display_escape import BIDI, BLANK, INVISIBLE, TAGS
+from contextos.adapters.foreign.dialects import ANNOTATIONS, in_2020_12
+from contextos.adapters.foreign.parts import IN_PLACE_LISTS, always_required, in_place, properties_of
+from contextos.adapters.foreign.schema_document import SchemaDocument
+from contextos.adapters.foreign.texts import is_linear, plain_text, written_out
 from contextos.contracts.encoding.jcs import MAX_INT
+from contextos.contracts.encoding.pointer import MISSING
 
 Side = Literal["closed", "open", "output"]
 """Arguments that accept named properties only; a part of such a schema, which its whole closes; an answer."""
@@ -30,7 +32,7 @@ Refer = Callable[[str, Side], dict[str, Any]]
 
 NOTHING: Final[Mapping[str, Any]] = {"not": {}}
 """The schema that refuses every value."""
-MAX_DESCRIBED_CHARS: Final = 300
+MAX_DESCRIBED_CHARS: Final = 1_000
 
 _SIMPLE: Final = frozenset({
     "dependentRequired", "maxContains", "maxItems", "maxLength", "maxProperties", "minContains", "minItems",
@@ -38,15 +40,18 @@ _SIMPLE: Final = frozenset({
 })  # fmt: skip
 _BOUNDS: Final = {"maximum": 1, "exclusiveMaximum": 1, "minimum": -1, "exclusiveMinimum": -1}
 _SINGLE: Final = ("contains", "else", "if", "items", "not", "propertyNames", "then", "unevaluatedItems")
-_IN_PLACE_LISTS: Final = ("allOf", "anyOf", "oneOf")
+_IN_PLACE: Final = (*IN_PLACE_LISTS, "$ref", "dependentSchemas", "if")
+_EXACT_FROM: Final = 1e21
+"""The canonical form of a number from here on is no integer, so no reader rounds it."""
 _CONSTRAINTS: Final = frozenset(
     (
         *_SIMPLE,
         *_BOUNDS,
         *_SINGLE,
-        *_IN_PLACE_LISTS,
+        *IN_PLACE_LISTS,
         "additionalProperties",
         "const",
+        "dependentSchemas",
         "enum",
         "pattern",
         "patternProperties",
@@ -56,9 +61,11 @@ _CONSTRAINTS: Final = frozenset(
         "unevaluatedProperties",
     )
 )
-_NOT_CONVERTED: Final = ("$dynamicRef", "$id", "$recursiveRef", "dependencies", "dependentSchemas")
+_UPPER_COUNTS: Final = frozenset({"maxContains", "maxItems", "maxLength", "maxProperties"})
+_NOT_CONVERTED: Final = ("$dynamicRef", "$id", "$recursiveRef")
+_NO_CHECK: Final = frozenset({"binary", "password"})
+"""Formats that say nothing of a value."""
 _TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
-_HIDDEN: Final = re.compile(rf"[\x00-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]+")
 
 
 class Inconvertible(Exception):
@@ -66,22 +73,26 @@ class Inconvertible(Exception):
 
 
 class Keywords:
-    """Converts the schemas of one document. `is_3_0` says that they are those of OpenAPI 3.0.
+    """Converts the schemas of one document.
 
     `refer` takes the place of references, `look_up` finds the schema of one, and `note` takes each reason why a part
     was not converted.
     """
 
     def __init__(
-        self, refer: Refer, look_up: Callable[[str], Any], note: Callable[[str], None], *, is_3_0: bool
+        self, refer: Refer, look_up: Callable[[str], Any], note: Callable[[str], None], document: SchemaDocument
     ) -> None:
-        self._refer, self._look_up, self._note, self._is_3_0 = refer, look_up, note, is_3_0
+        self._refer, self._look_up, self._note = refer, look_up, note
+        self._is_3_0, self._sends_null = document.is_3_0, document.sends_null
+        self._exact = 0
 
     def converted(self, schema: Any, side: Side) -> dict[str, Any]:
         """Return a schema in the profile. It shares nothing with `schema` that is changed later."""
         try:
             return self._node(schema, side)
         except Inconvertible as error:
+            if self._exact:
+                raise
             self._note(str(error))
             return {} if side == "output" else dict(NOTHING)
 
@@ -93,31 +104,68 @@ class Keywords:
         for keyword in _NOT_CONVERTED:
             if keyword in schema:
                 raise Inconvertible(f"`{keyword}` is not supported")
+        schema = in_2020_12(schema)
+        for keyword in sorted(schema.keys() - _CONSTRAINTS - ANNOTATIONS - {"$ref"}):
+            if not keyword.startswith("x-"):
+                self._note(f"`{plain_text(keyword, 40)}` is not checked")
         reference = schema.get("$ref")
+        if self._exact and reference is not None:
+            raise Inconvertible("a reference below `not` or `if` is not supported")
         if isinstance(reference, str) and (self._is_3_0 or not _constrains(schema)):
             referred = self._refer(reference, side)
             # In version 3.0 nothing beside a reference counts.
-            return referred if self._is_3_0 else referred | _default(schema, side)
+            return referred if self._is_3_0 else referred | self._default(schema, side)
         inner: Side = side if side == "output" or _is_alternative(schema) else "open"
         made: dict[str, Any] = {}
         self._type(schema, side, made)
-        self._values(schema, side, made)
-        self._inside(schema, "closed" if side != "output" else side, made)
-        for keyword in _IN_PLACE_LISTS:
+        ahead = self._values(schema, side, made)
+        self._inside(schema, "open" if self._exact else "closed" if side != "output" else side, made)
+        for keyword in IN_PLACE_LISTS:
             if keyword in schema:
                 # Branches of sloppy documents overlap, so an answer has to fit at least one and not exactly one.
-                said = "anyOf" if keyword == "oneOf" and side == "output" and "anyOf" not in schema else keyword
+                loose = keyword == "oneOf" and side == "output" and "anyOf" not in schema and not self._exact
+                said = "anyOf" if loose else keyword
                 made[said] = self._branches(schema, keyword, inner)
         if isinstance(reference, str):
             made["allOf"] = [*made.get("allOf", ()), self._refer(reference, inner)]
-        for keyword in ("if", "then", "else", "not"):
-            if keyword in schema:
-                made[keyword] = self.converted(schema[keyword], "open" if side != "output" else side)
+        if ahead:
+            made["allOf"] = [*made.get("allOf", ()), *ahead]
+        self._conditions(schema, "output" if side == "output" else "open", made)
         if side == "output" and schema.get("nullable") is True and "type" not in made and made:
             made = {"anyOf": [{"type": "null"}, made]}
         if side == "closed":
             self._close(schema, made, inner)
         return made
+
+    def _default(self, schema: Mapping[str, Any], side: Side) -> dict[str, Any]:
+        """The default of an argument, which the runtime fills in."""
+        stated = schema.get("default", MISSING)
+        is_none = stated is MISSING or (stated is None and not self._sends_null)
+        return {} if side == "output" or is_none else {"default": stated}
+
+    def _conditions(self, schema: Mapping[str, Any], side: Side, made: dict[str, Any]) -> None:
+        for keyword in ("if", "not"):
+            if keyword in schema:
+                made[keyword] = self._exactly(schema[keyword], side)
+        for keyword in ("then", "else"):
+            if keyword in schema:
+                made[keyword] = self.converted(schema[keyword], side)
+        if isinstance(schema.get("dependentSchemas"), dict):
+            made["dependentSchemas"] = {
+                name: self.converted(one, side) for name, one in schema["dependentSchemas"].items()
+            }
+
+    def _exactly(self, schema: Any, side: Side) -> dict[str, Any]:
+        """Convert a schema that others turn round: one that accepts less would make the whole accept more.
+
+        Raises:
+            Inconvertible: a part of it cannot be said exactly.
+        """
+        self._exact += 1
+        try:
+            return self._node(schema, side)
+        finally:
+            self._exact -= 1
 
     def _type(self, schema: Mapping[str, Any], side: Side, made: dict[str, Any]) -> None:
         stated = schema.get("type")
@@ -130,17 +178,32 @@ class Keywords:
             made["type"] = types[0] if len(types) == 1 else list(types)
         elif side == "closed" and "properties" in schema:
             made["type"] = "object"
-        if side != "output":
-            if (described := plain_text(schema.get("description"), MAX_DESCRIBED_CHARS)) != "":
-                made["description"] = described
-            stated = schema.get("format")
-            if stated in FORMATS:
-                made["format"] = stated
-            elif stated == "int32":
-                made |= {"minimum": -(2**31), "maximum": 2**31 - 1}
+        if side != "output" and (described := plain_text(schema.get("description"), MAX_DESCRIBED_CHARS)):
+            made["description"] = described
+        self._format(schema.get("format"), side, made)
 
-    def _values(self, schema: Mapping[str, Any], side: Side, made: dict[str, Any]) -> None:
-        made |= {keyword: schema[keyword] for keyword in _SIMPLE & schema.keys()} | _default(schema, side)
+    def _format(self, stated: Any, side: Side, made: dict[str, Any]) -> None:
+        if not isinstance(stated, str):
+            return
+        if self._exact and (stated in FORMATS or stated == "int32"):
+            raise Inconvertible("a `format` below `not` or `if` is not supported")
+        if side == "output":
+            return
+        if stated in FORMATS:
+            made["format"] = stated
+        elif stated == "int32":
+            made |= {"minimum": -(2**31), "maximum": 2**31 - 1}
+        elif made.get("type") not in ("integer", "number") and stated not in _NO_CHECK:
+            self._note(f"the format `{plain_text(stated, 40)}` is not checked")
+
+    def _values(self, schema: Mapping[str, Any], side: Side, made: dict[str, Any]) -> list[dict[str, Any]]:
+        """Convert what constrains the value itself, and return the schemas of the look-aheads of its pattern."""
+        made |= {keyword: schema[keyword] for keyword in _SIMPLE & schema.keys()} | self._default(schema, side)
+        for keyword in [one for one in made.keys() & _SIMPLE if _is_number(made[one]) and abs(made[one]) > MAX_INT]:
+            # Nothing that JSON carries has so many parts.
+            del made[keyword]
+            if keyword not in _UPPER_COUNTS and side != "output":
+                raise Inconvertible(f"`{keyword}` is beyond what JSON carries")
         if "required" in made and not isinstance(made["required"], list):
             # Drafts before 4 wrote `required` at the property.
             del made["required"]
@@ -156,10 +219,14 @@ class Keywords:
                     made.pop(plain, None)
                     made[keyword] = schema[plain]
             elif _is_number(bound):
-                if -MAX_INT <= bound <= MAX_INT:
+                if abs(bound) <= MAX_INT or (isinstance(bound, float) and abs(bound) >= _EXACT_FROM):
                     made[keyword] = bound
                 elif (bound > 0) != (sign > 0):
                     raise Inconvertible(f"`{keyword}` is beyond what JSON carries")
+                elif side != "output":
+                    # No number that JSON carries is between both; one that it carries again is far beyond.
+                    plain = "maximum" if sign > 0 else "minimum"
+                    made[plain] = sign * min(sign * made.get(plain, bound), MAX_INT)
             elif bound is not None:
                 raise Inconvertible(f"`{keyword}` is no number")
         # An exclusive bound that is a boolean takes the place of the other one, which was written meanwhile.
@@ -171,18 +238,20 @@ class Keywords:
             if not isinstance(stated, list):
                 raise Inconvertible("`enum` is no list")
             values = [one for one in stated if not (_is_number(one) and abs(one) > MAX_INT)]
+            if len(values) < len(stated):
+                self._note("a number beyond 2^53-1 in `enum` cannot be sent")
             nullable = side == "output" and schema.get("nullable") is True and None not in values
             made["enum"] = [*values, None] if nullable else values
-        if "pattern" in schema:
-            self._pattern(schema["pattern"], side, made)
-
-    def _pattern(self, pattern: Any, side: Side, made: dict[str, Any]) -> None:
-        if is_linear(pattern):
-            made["pattern"] = pattern
-        elif side == "output":
-            self._note("a pattern cannot be checked in linear time")
-        else:
+        if "pattern" not in schema:
+            return []
+        said = written_out(schema["pattern"])
+        if said is not None:
+            made["pattern"], ahead = said
+            return ahead
+        if side != "output" or self._exact:
             raise Inconvertible("a pattern cannot be checked in linear time")
+        self._note("a pattern cannot be checked in linear time")
+        return []
 
     def _inside(self, schema: Mapping[str, Any], side: Side, made: dict[str, Any]) -> None:
         """Convert what is below: properties and items, which are values of their own."""
@@ -191,7 +260,7 @@ class Keywords:
             kept = {
                 name: one
                 for name, one in properties.items()
-                if side == "output" or not (isinstance(one, dict) and one.get("readOnly") is True)
+                if side == "output" or self._exact or not (isinstance(one, dict) and one.get("readOnly") is True)
             }
             made["properties"] = {name: self.converted(one, side) for name, one in kept.items()}
             left_out = {
@@ -199,7 +268,7 @@ class Keywords:
                 for name, one in properties.items()
                 if isinstance(one, dict) and one.get("writeOnly" if side == "output" else "readOnly") is True
             }
-            if left_out and "required" in made:
+            if left_out and "required" in made and not self._exact:
                 made["required"] = [name for name in made["required"] if name not in left_out]
         elif properties is not None:
             raise Inconvertible("`properties` is no object")
@@ -210,7 +279,8 @@ class Keywords:
             made["patternProperties"] = {name: self.converted(one, side) for name, one in patterns.items()}
         for keyword in ("contains", "items", "propertyNames", "unevaluatedItems"):
             if keyword in schema:
-                made[keyword] = self.converted(schema[keyword], side)
+                turned = keyword == "contains" and "maxContains" in schema
+                made[keyword] = (self._exactly if turned else self.converted)(schema[keyword], side)
         if isinstance(schema.get("prefixItems"), list):
             made["prefixItems"] = [self.converted(one, side) for one in schema["prefixItems"]]
         for keyword in ("additionalProperties", "unevaluatedProperties"):
@@ -225,7 +295,7 @@ class Keywords:
         made = [self.converted(one, side) for one in branches]
         chosen_by = schema.get("discriminator")
         name = chosen_by.get("propertyName") if isinstance(chosen_by, dict) else None
-        if side == "output" or keyword == "allOf" or not isinstance(name, str):
+        if side == "output" or self._exact or keyword == "allOf" or not isinstance(name, str):
             return made
         mapping = chosen_by.get("mapping") if isinstance(chosen_by, dict) else None
         return [
@@ -250,52 +320,20 @@ class Keywords:
         """Refuse unnamed properties, unless the document says something about them."""
         if "additionalProperties" in schema or "unevaluatedProperties" in schema:
             return
-        in_place = any(one in schema for one in (*_IN_PLACE_LISTS, "$ref", "if"))
-        if in_place and inner == "open":
-            if self.names_properties(schema, 0):
-                made["unevaluatedProperties"] = False
+        has_parts = any(one in schema for one in _IN_PLACE)
+        if has_parts and inner == "open":
+            parts = [*in_place(schema, self._look_up)]
+            if not any("properties" in one or "patternProperties" in one for one in parts):
+                return
+            made["unevaluatedProperties"] = False
         elif "properties" in made or "patternProperties" in made:
+            parts = [schema]
             made["additionalProperties"] = False
-
-    def names_properties(self, schema: Any, steps: int) -> bool:
-        """Return whether a schema or a part of it in place names properties. After 16 references: yes, to be closed."""
-        if not isinstance(schema, dict):
-            return False
-        if steps > 16 or "properties" in schema or "patternProperties" in schema:
-            return True
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and self.names_properties(self._look_up(reference), steps + 1):
-            return True
-        parts = [one for keyword in _IN_PLACE_LISTS if isinstance(schema.get(keyword), list) for one in schema[keyword]]
-        return any(self.names_properties(one, steps + 1) for one in parts)
-
-
-def plain_text(text: Any, max_chars: int) -> str:
-    """Return a text of a document on one line: without control and hidden characters, and cut."""
-    if not isinstance(text, str):
-        return ""
-    seen = _HIDDEN.sub(" ", text[: max_chars * 4])
-    if not seen.isascii():
-        # Not assigned, or private: nobody knows what it looks like.
-        seen = "".join(" " if unicodedata.category(one) in ("Cn", "Co") else one for one in seen)
-    return " ".join(seen.split())[:max_chars].rstrip()
-
-
-@lru_cache(4096)
-def is_linear(pattern: Any) -> bool:
-    """Return whether a regular expression can be checked in time proportional to the text."""
-    try:
-        jsonschema_rs.Draft202012Validator(
-            {"type": "string", "pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions()
-        )
-    except (ValueError, TypeError):
-        return False
-    return isinstance(pattern, str)
-
-
-def _default(schema: Mapping[str, Any], side: Side) -> dict[str, Any]:
-    """The default of an argument, which the runtime fills in. One that is null says that nothing is sent."""
-    return {} if side == "output" or schema.get("default") is None else {"default": schema["default"]}
+        else:
+            return
+        # What is required and nowhere described can be anything.
+        if beyond := always_required(parts) - properties_of(parts).keys():
+            made["properties"] = {**made.get("properties", {}), **{name: {} for name in sorted(beyond)}}
 
 
 def _is_number(value: Any) -> bool:
@@ -309,8 +347,8 @@ def _constrains(schema: Mapping[str, Any]) -> bool:
 
 def _is_alternative(schema: Mapping[str, Any]) -> bool:
     """Whether a schema is nothing but its branches, so that each of them is closed on its own."""
-    lists = [keyword for keyword in _IN_PLACE_LISTS if keyword in schema]
-    if "properties" in schema or "patternProperties" in schema or "$ref" in schema or "if" in schema:
+    lists = [keyword for keyword in IN_PLACE_LISTS if keyword in schema]
+    if not schema.keys().isdisjoint(("$ref", "dependentSchemas", "if", "patternProperties", "properties", "required")):
         return False
     if lists == ["allOf"]:
         return isinstance(schema["allOf"], list) and len(schema["allOf"]) == 1

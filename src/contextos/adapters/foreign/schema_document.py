@@ -1,0 +1,37 @@
+"""`SchemaDocument`: the JSON value in which schemas of a foreign server refer to each other."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
+from contextos.errors import InvalidInput, Problem
+
+
+class SchemaDocument:
+    """A document with schemas. `root` is its JSON value, and `is_3_0` whether its schemas are those of OpenAPI 3.0.
+
+    `sends_null` says that an argument whose default is null is sent as null, and not left out.
+    """
+
+    def __init__(self, root: dict[str, Any], *, is_3_0: bool = False, sends_null: bool = True) -> None:
+        self.root, self.is_3_0, self.sends_null = root, is_3_0, sends_null
+        named = root.get("$id", root.get("id"))
+        self._id = named.rstrip("#") if isinstance(named, str) else ""
+
+    def at(self, reference: str) -> Any:
+        """Return the value that a reference leads to.
+
+        Raises:
+            InvalidInput: it leads out of the document, to nothing, or in a circle.
+        """
+        inside = reference.removeprefix(self._id)
+        if not inside.startswith("#"):
+            detail = f"`{reference[:80]!a}` leads out of the document"
+            raise InvalidInput(Problem("", "remote_reference", detail, "put what it means into the document"))
+        found = resolve_pointer(self.root, unquote(inside[1:]))
+        if found is MISSING:
+            detail = f"`{reference[:80]!a}` leads to nothing"
+            raise InvalidInput(Problem("", "dangling_reference", detail, "correct the reference"))
+        return found

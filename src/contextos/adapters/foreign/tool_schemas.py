@@ -1,0 +1,103 @@
+"""The schemas of a tool that states them itself, as MCP servers do, within the profile.
+
+Arguments are one object whose root names every property that any part of it names. So a root that has nothing but
+alternatives keeps their meaning, and accepts no property that nobody named. An answer stays as open as its schema is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from contextos.adapters.foreign.keywords import Inconvertible
+from contextos.adapters.foreign.parts import always_required, in_place, properties_of
+from contextos.adapters.foreign.schema_document import SchemaDocument
+from contextos.adapters.foreign.schemas import Convert, MadeSchema, Schemas
+from contextos.errors import InvalidInput, Problem
+
+_ABOUT_THE_ROOT: Final = ("$id", "$schema", "id")
+"""Keywords of a root that say nothing of a value."""
+
+
+def tool_arguments(schema: Any) -> MadeSchema:
+    """Return the schema of the arguments of a tool: a closed object that accepts nothing that `schema` refuses.
+
+    Raises:
+        InvalidInput: it cannot be said so; the detail says why.
+    """
+    root, schemas = _read(schema)
+    if not root:
+        raise _unusable("its schema says nothing of the arguments")
+    extra: list[str] = []
+
+    def build(convert: Convert) -> dict[str, Any]:
+        extra.clear()
+        made = convert(root, "open")
+        if "object" not in (stated := made.get("type", "object")) or (isinstance(stated, str) and stated != "object"):
+            raise Inconvertible("the arguments are no object")
+        return _closed(made, [*in_place(root, schemas.look_up)], extra)
+
+    try:
+        made = schemas.made("closed", [root], build)
+    except Inconvertible as error:
+        raise _unusable(str(error)) from None
+    return MadeSchema(made.schema, (*extra, *made.notes))
+
+
+def tool_answer(schema: Any) -> MadeSchema:
+    """Return the schema of the answer of a tool: an object that refuses nothing that `schema` accepts.
+
+    Raises:
+        InvalidInput: it cannot be said so; the detail says why.
+    """
+    root, schemas = _read(schema)
+
+    def build(convert: Convert) -> dict[str, Any]:
+        made = convert(root, "output")
+        if made.setdefault("type", "object") != "object":
+            raise Inconvertible("the answer is no object")
+        # Closed, it would refuse answers of calls that were made.
+        is_stated = {"additionalProperties", "unevaluatedProperties"} & made.keys()
+        return made if is_stated else {**made, "additionalProperties": True}
+
+    try:
+        return schemas.made("output", [root], build)
+    except Inconvertible as error:
+        raise _unusable(str(error)) from None
+
+
+def _read(schema: Any) -> tuple[dict[str, Any], Schemas]:
+    if not isinstance(schema, dict):
+        raise _unusable("a schema is no object")
+    root = {name: one for name, one in schema.items() if name not in _ABOUT_THE_ROOT}
+    return root, Schemas(SchemaDocument(schema))
+
+
+def _closed(made: dict[str, Any], parts: list[Mapping[str, Any]], notes: list[str]) -> dict[str, Any]:
+    """Close a root over what its parts name. What it says of unnamed properties still counts for those names."""
+    more = made.pop("additionalProperties", True)
+    if more is False:
+        return {**made, "type": "object", "additionalProperties": False}
+    if any(one.get("additionalProperties") not in (None, False) for one in parts):
+        notes.append("arguments that its schema does not name cannot be sent")
+    of_each: Any = {} if more is True else more
+    patterns = {one: of_each for part in parts for one in _object(part.get("patternProperties"))}
+    stated = properties_of(parts)
+    names = [*(name for name, is_sent in stated.items() if is_sent), *sorted(always_required(parts) - stated.keys())]
+    closed: dict[str, Any] = {"type": "object", "additionalProperties": False}
+    if "unevaluatedProperties" in made:
+        # It does not see what is named beside it, so it counts as it did.
+        beside: dict[str, Any] = {"allOf": [made]}
+    else:
+        patterns |= made.pop("patternProperties", {})
+        beside = {**made, "properties": {**dict.fromkeys(names, of_each), **made.get("properties", {})}}
+    kept = {"patternProperties": patterns} if patterns else {}
+    return {"properties": dict.fromkeys(names, of_each), **beside, **closed, **kept}
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _unusable(why: str) -> InvalidInput:
+    return InvalidInput(Problem("", "bad_schema", why, "leave it out"))

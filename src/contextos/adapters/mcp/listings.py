@@ -1,0 +1,83 @@
+"""An answer to `tools/list` whose values cannot all be taken: the fault stays with the tool that has it.
+
+Such a tool is replaced by its name and the reason, so the draft leaves it out by name, and it is listed as no published
+tool. Integers that a reader could round are kept as they are: in a schema they are bounds, and the digest covers them.
+"""
+
+from __future__ import annotations
+
+import json
+from math import inf
+from typing import Any, Final
+
+from contextos.contracts.encoding.codec import MAX_DEPTH, MAX_NODES, MAX_NUMBER_CHARS, check_size
+from contextos.errors import MalformedJson
+
+UNREADABLE_TOOL: Final = "contextos.unreadable"
+"""The member of a tool that cannot be taken: the reason."""
+MAX_LISTING_DEPTH: Final = 4 * MAX_DEPTH
+
+
+class _Twice(dict[str, Any]):
+    """An object that has a member twice."""
+
+
+def read_listing(raw: bytes) -> dict[str, Any] | None:
+    """Return an answer to `tools/list`; None where the fault is not one of a tool."""
+    try:
+        check_size(raw, MAX_LISTING_DEPTH, MAX_NODES)
+        said = _DECODER.decode(raw.decode())
+    except (MalformedJson, ValueError, RecursionError):
+        return None
+    result = said.get("result") if isinstance(said, dict) and not isinstance(said, _Twice) else None
+    if not isinstance(result, dict) or isinstance(result, _Twice) or not isinstance(result.get("tools"), list):
+        return None
+    page = {name: result[name] for name in ("nextCursor",) if name in result}
+    if _fault(page) or not isinstance(said.get("id"), int | str):
+        return None
+    said["result"] = {**page, "tools": [_whole_or_name(one) for one in result["tools"]]}
+    return {name: said[name] for name in ("id", "jsonrpc", "result") if name in said}
+
+
+def _whole_or_name(tool: Any) -> Any:
+    fault = _fault(tool)
+    if not fault:
+        return tool
+    name = tool.get("name") if isinstance(tool, dict) else None
+    return {"name": name if isinstance(name, str) and not _fault(name) else "", UNREADABLE_TOOL: fault}
+
+
+def _fault(value: Any) -> str:
+    """Why a value cannot be taken; "" if it can."""
+    waiting = [(value, 0)]
+    while waiting:
+        one, depth = waiting.pop()
+        if depth > MAX_DEPTH - 8:
+            return "it is nested too deep"
+        if isinstance(one, _Twice):
+            return "an object of it has a member twice"
+        if one in (inf, -inf) or one != one:
+            return "it has a number that JSON does not carry"
+        if isinstance(one, dict):
+            waiting += [(part, depth + 1) for pair in one.items() for part in pair]
+        elif isinstance(one, list):
+            waiting += [(part, depth + 1) for part in one]
+        elif isinstance(one, str) and any("\ud800" <= character <= "\udfff" for character in one):
+            return "a text of it holds half a character"
+    return ""
+
+
+def _number(literal: str) -> int | float:
+    if len(literal) > MAX_NUMBER_CHARS:
+        return inf
+    return float(literal) if literal.strip("-0123456789") else int(literal)
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    return made if len(made) == len(pairs) else _Twice(pairs)
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_int=_number, parse_float=_number, parse_constant=lambda _: inf
+)

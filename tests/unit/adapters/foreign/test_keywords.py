@@ -1,0 +1,61 @@
+"""One schema, keyword by keyword: what is turned round is exact, and what is not checked is a note."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from contextos.adapters.foreign.keywords import NOTHING, Keywords, Side
+from contextos.adapters.foreign.schema_document import SchemaDocument
+
+
+def converted(schema: Any, side: Side = "closed") -> tuple[dict[str, Any], list[str]]:
+    notes = list[str]()
+    keywords = Keywords(lambda *_: {}, lambda _: {}, notes.append, SchemaDocument({}))
+    return keywords.converted(schema, side), notes
+
+
+@pytest.mark.parametrize(
+    "turned",
+    [
+        {"pattern": "(?<=a)b"},
+        {"type": "string", "format": "date"},
+        {"type": "integer", "format": "int32"},
+        {"$ref": "#"},
+        {"properties": {"a": {"$dynamicRef": "#a"}}},
+    ],
+)
+@pytest.mark.parametrize("keyword", ["if", "not"])
+def test_a_condition_that_cannot_be_said_exactly_refuses_all_arguments(keyword: str, turned: dict[str, Any]) -> None:
+    made, notes = converted({"type": "string", keyword: turned})
+    assert made == NOTHING
+    assert notes
+    assert converted({"type": "string", keyword: turned}, "output")[0] == {}
+
+
+def test_objects_below_a_condition_stay_open() -> None:
+    inner = {"properties": {"a": {"type": "object", "properties": {"b": {}}}}}
+    assert converted({"not": inner})[0] == {"not": inner}
+
+
+def test_what_is_not_checked_is_a_note_and_an_annotation_is_none() -> None:
+    schema = {"type": "string", "contentEncoding": "base64", "x-a": 1, "title": "A", "examples": [], "format": "phone"}
+    assert converted(schema)[1] == ["`contentEncoding` is not checked", "the format `phone` is not checked"]
+    assert converted({"type": "integer", "format": "uint32"})[1] == []
+
+
+@pytest.mark.parametrize(
+    ("stated", "made"),
+    [
+        ({"maximum": 2**64}, {"maximum": 2**53 - 1}),
+        ({"exclusiveMaximum": 2**64, "maximum": 5}, {"maximum": 5}),
+        ({"minimum": -(2**64)}, {"minimum": -(2**53) + 1}),
+        ({"maximum": 1e300}, {"maximum": 1e300}),
+        ({"maxItems": 2**64}, {}),
+        ({"minItems": 2**64}, NOTHING),
+        ({"minimum": 2**64}, NOTHING),
+    ],
+)
+def test_bounds_beyond_what_json_carries(stated: dict[str, Any], made: dict[str, Any]) -> None:
+    assert converted(stated)[0] == made

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from contextos.action.registry import Registry
+from contextos.adapters.foreign.adapter_file import read_adapter_file
 from contextos.adapters.mcp.adapter import McpAdapter, listed_tools
 from contextos.adapters.mcp.connection import MAX_TOOLS
 from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.adapters.mcp.transports import CHUNK_BYTES, MAX_MCP_BYTES, MAX_STDERR_BYTES
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import MAX_SAID_CHARS, AdapterDefinition, AdapterReply
 from contextos.errors import LostReply, Unavailable
 from tests.servers.adapters import against, call_context, calls, drafted, hostile, opened
@@ -182,6 +186,40 @@ def test_a_tool_with_a_schema_that_cannot_be_enforced_is_left_out_with_a_reason(
     file, rows = draft_adapter("lab", named, tools, Stated(local=True))
     assert list(file["operations"]) == ["fine"]
     assert rows[0].why.startswith("left out: ")
+
+
+KEYWORDS = [
+    *("$defs", "$id", "$ref", "additionalProperties", "allOf", "anyOf", "const", "contains", "default", "definitions"),
+    *("dependencies", "dependentSchemas", "discriminator", "enum", "exclusiveMaximum", "format", "if", "items"),
+    *("maxContains", "maximum", "not", "nullable", "oneOf", "pattern", "patternProperties", "prefixItems"),
+    *("properties", "propertyNames", "readOnly", "required", "then", "type", "unevaluatedProperties"),
+]
+ODD_VALUES = [None, True, 0, 1.5, 2**60, "a", "object", "#", "#/$defs/a", "^(?!a)b", "(", [], {}, [1], ["a"], [["a"]]]
+
+
+def made_by_chance(chance: random.Random, depth: int = 3) -> dict[str, Any]:
+    def value() -> Any:
+        kind = chance.randrange(14) if depth else 0
+        below = [made_by_chance(chance, depth - 1) for _ in range(chance.randrange(3))] if kind > 8 else []
+        if kind < 6:
+            return chance.choice(ODD_VALUES)
+        if kind < 9:
+            return made_by_chance(chance, depth - 1)
+        return below if kind < 11 else dict(zip("at", below, strict=False))
+
+    return {chance.choice(KEYWORDS): value() for _ in range(chance.randrange(1, 5))}
+
+
+def test_a_schema_of_any_shape_costs_the_other_tools_nothing() -> None:
+    named, kept = McpConnection(kind="mcp", command=("x",)), 0
+    for seed in range(300):
+        chance = random.Random(seed)
+        schema = {**made_by_chance(chance), "type": "object", "properties": {"a": made_by_chance(chance)}}
+        odd = {"name": "odd", "inputSchema": schema, "outputSchema": made_by_chance(chance)}
+        file, _ = draft_adapter("lab", named, [odd, {"name": "good", "inputSchema": nested(1)}], Stated(local=True))
+        assert "good" in read_adapter_file(canonical(file)).operations, schema
+        kept += len(file["operations"]) - 1
+    assert kept > 50, "what can be used is used"
 
 
 @pytest.mark.parametrize("name", CUT)

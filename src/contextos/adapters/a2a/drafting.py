@@ -15,9 +15,10 @@ from contextos.adapters.foreign.drafting import (
     TEXT_OUTPUT,
     DraftRow,
     FileDraft,
-    capability_name,
+    capability_names,
     check_drafted,
     drafted_capability,
+    plain_name,
     require_listed,
 )
 from contextos.contracts.encoding.codec import parse
@@ -64,11 +65,13 @@ def draft_agent(
         detail = f"the agent requires the extension `{extension[:200]}`, which nothing here speaks"
         raise InvalidInput(Problem("", "required_extension", detail, "use another agent"))
     draft = FileDraft(external=True)
-    for skill in card["skills"]:
+    names = capability_names({one: plain_name(one) for one in skills}, name)
+    for skill, skill_id in zip(card["skills"], skills, strict=True):
+        capability = names[skill_id] if skills.count(skill_id) == 1 and skill_id else ""
         try:
-            _add_skill(name, draft, connection, card, skill, skills, reads=str(skill.get("id", "")) in reads)
+            _add_skill(draft, connection, card, skill, capability, reads=skill_id in reads)
         except InvalidInput as refused:
-            draft.leave_out(str(skill.get("id", "")), refused.problems[0].detail)
+            draft.leave_out(skill_id, refused.problems[0].detail)
     return draft.to_file(name, connection, {connection.endpoint()}), draft.rows
 
 
@@ -99,19 +102,17 @@ def _required_extensions(card: Mapping[str, Any]) -> Any:
 
 
 def _add_skill(
-    adapter: str,
     draft: FileDraft,
     connection: A2aConnection,
     card: Mapping[str, Any],
     skill: Mapping[str, Any],
-    skills: list[str],
+    capability: str,
     *,
     reads: bool,
 ) -> None:
     """Add a skill. Raises `InvalidInput` with the reason why it cannot be a capability."""
     skill_id = str(skill.get("id", ""))
-    capability = capability_name(skill_id, adapter, draft.capabilities)
-    if not capability or skills.count(skill_id) > 1:
+    if not capability:
         raise _unusable("its id is empty, or another skill has it")
     for required in (card.get("securityRequirements"), skill.get("securityRequirements")):
         _check_security(connection, card, required)
@@ -132,7 +133,6 @@ def _add_skill(
         output_schema=TEXT_OUTPUT,
         description=str(skill.get("description") or skill.get("name") or ""),
     )
-    check_drafted(declared)
     operation: dict[str, Any] = {
         "skill": skill_id,
         "digest": skill_digest(card, skill),
@@ -142,6 +142,7 @@ def _add_skill(
     if reads:
         operation["stated_read"] = True
     parse(SkillOperation, operation)
+    check_drafted(declared, operation)
     draft.add(skill_id, declared, operation, why)
 
 

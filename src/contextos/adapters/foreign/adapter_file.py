@@ -50,10 +50,7 @@ def read_adapter_file(raw: bytes) -> AdapterFile:
         InvalidInput: it is not of the format, hides text, or declares what nothing can enforce.
     """
     file = parse(AdapterFile, raw)
-    for where, text in texts_in(file.to_json()):
-        if hidden := hidden_character(text):
-            detail = f"a text has the character `{hidden}`, which a reader does not see"
-            raise InvalidInput(Problem(pointer(where)[:200], "hidden_character", detail, "remove it"))
+    refuse_hidden(file.to_json())
     kind, definition = file.connection.get("kind"), file.definition
     if kind != definition.type:
         detail = f"the connection is of the kind `{str(kind)[:40]}`, and the definition of `{definition.type}`"
@@ -69,6 +66,14 @@ def read_adapter_file(raw: bytes) -> AdapterFile:
         raise InvalidInput(Problem("/definition/egress", "no_egress_list", detail, remedy))
     Registry().register((definition,))
     return file
+
+
+def refuse_hidden(value: Any) -> None:
+    """Refuse a JSON value with a text that has a character which a reader does not see. Raises `InvalidInput`."""
+    for where, text in texts_in(value):
+        if hidden := hidden_character(text):
+            detail = f"a text has the character `{hidden}`, which a reader does not see"
+            raise InvalidInput(Problem(pointer(where)[:200], "hidden_character", detail, "remove it"))
 
 
 _PLAIN: Final = frozenset({"HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"})

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from contextos.action.registry import Registry
-from contextos.adapters.foreign.adapter_file import ADAPTER_FILE_FORMAT
-from contextos.contracts.encoding.codec import parse
+from contextos.adapters.foreign.adapter_file import ADAPTER_FILE_FORMAT, refuse_hidden
+from contextos.contracts.encoding.codec import MAX_BYTES, parse
+from contextos.contracts.encoding.display_escape import hidden_character
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
-from contextos.contracts.model import Model
+from contextos.contracts.model import MAX_KEYS, Model
 from contextos.errors import InvalidInput, Problem
 
 MAX_DRAFTED_CHARS: Final = 2_000
@@ -55,10 +58,16 @@ class FileDraft:
     capabilities: dict[str, dict[str, Any]] = field(default_factory=dict)
     operations: dict[str, dict[str, Any]] = field(default_factory=dict)
     rows: list[DraftRow] = field(default_factory=list)
+    size: int = 0
 
     def add(self, tool: str, declared: dict[str, Any], operation: dict[str, Any], why: str) -> None:
-        """Add the capability of a tool."""
+        """Add the capability of a tool, or leave it out where the file would be more than what a file holds."""
         name = declared["name"]
+        size = len(canonical([name, declared, operation]))
+        if self.size + size > MAX_BYTES // 2 or len(self.capabilities) >= MAX_KEYS:
+            self.leave_out(tool, "an adapter file holds no more; make one of the tools that are needed")
+            return
+        self.size += size
         self.capabilities[name], self.operations[name] = declared, operation
         self.rows.append(DraftRow(tool, name, declared["kind"], declared["approval_mode"], why))
 
@@ -120,12 +129,13 @@ def drafted_capability(
         "idempotency": {"strategy": "none"},
         "timeout_s": 30,
         "output_integrity": "untrusted",
-        "description": description[:MAX_DRAFTED_CHARS],
+        "description": "".join(" " if hidden_character(one) else one for one in description[:MAX_DRAFTED_CHARS]),
     }
 
 
-def check_drafted(declared: Mapping[str, Any]) -> None:
-    """Refuse a capability that the registry refuses. Raises `InvalidInput`."""
+def check_drafted(declared: Mapping[str, Any], operation: Mapping[str, Any]) -> None:
+    """Refuse a capability that the registry refuses, or one with texts that nobody sees. Raises `InvalidInput`."""
+    refuse_hidden({"operation": operation, **declared})
     capability = parse(CapabilityDefinition, dict(declared))
     Registry().register(
         (AdapterDefinition(adapter_id="draft", type="custom", version="1", capabilities=(capability,)),)
@@ -139,17 +149,28 @@ def require_listed(reads: Collection[str], listed: Collection[str], what: str) -
         raise InvalidInput(Problem("", f"no_such_{what}", detail, "name one that it lists"))
 
 
-def capability_name(tool: str, adapter: str, taken: Collection[str] = ()) -> str:
-    """Return the name of a tool as a capability of `adapter` can have it. Where it is taken, or models take no name
-    that is so long together with that of the adapter, a part of it is a digest of the whole.
+def capability_names(tools: Mapping[str, str], adapter: str) -> dict[str, str]:
+    """Return a name for each tool of an adapter. `tools` has, by the name that the server has for a tool, what it is in
+    letters that a capability can have. It is its name, unless another tool has the same, or models take no name that is
+    so long together with that of the adapter: then a part of it is a digest of the server's name. The order of the
+    tools does not count.
 
-    >>> capability_name("read-file", "lab"), capability_name("read.file", "lab", ["read_file"])
-    ('read_file', 'read_file_dd32cdf5')
+    >>> capability_names({"read_file": "read_file", "read.file": "read_file"}, "lab")
+    {'read_file': 'read_file', 'read.file': 'read_file_dd32cdf5'}
     """
-    plain = re.sub(r"[^A-Za-z0-9_]", "_", tool)
-    room = max(MAX_MODEL_NAME_CHARS - len(adapter) - 2, MIN_NAME_CHARS)
-    if len(plain) <= room and plain not in taken:
-        return plain
-    digest = hashlib.sha256(tool.encode(errors="replace")).hexdigest()
-    sizes = (8, 16, 32)
-    return next((name for size in sizes if (name := f"{plain[: room - size - 1]}_{digest[:size]}") not in taken), "")
+    room, count = max(MAX_MODEL_NAME_CHARS - len(adapter) - 2, MIN_NAME_CHARS), Counter(tools.values())
+    names = {
+        tool: plain for tool, plain in tools.items() if 0 < len(plain) <= room and (tool == plain or count[plain] == 1)
+    }
+    taken = {*names.values()}
+    for tool in sorted(tools.keys() - names.keys()):
+        digest = hashlib.sha256(tool.encode(errors="replace")).hexdigest()
+        cut = (f"{tools[tool][: room - size - 1]}_{digest[:size]}" for size in (8, 16, 32))
+        names[tool] = next((name for name in cut if name not in taken), "")
+        taken.add(names[tool])
+    return {tool: names[tool] for tool in tools}
+
+
+def plain_name(tool: str) -> str:
+    """Return the name of a tool in the letters that a capability can have."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", tool)

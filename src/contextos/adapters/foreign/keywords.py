@@ -214,12 +214,12 @@ class Keywords:
             made["required"] = list(dict.fromkeys(map(str, made["required"])))
         for keyword, sign in _BOUNDS.items():
             bound: Any = schema.get(keyword)
-            if isinstance(bound, bool):
-                plain = keyword[9:].lower()
-                if bound and _is_number(schema.get(plain)):
-                    made.pop(plain, None)
-                    made[keyword] = schema[plain]
-            elif _is_number(bound):
+            if bound is True and keyword.startswith("exclusive"):
+                # In drafts before 6 it says that the other bound is exclusive.
+                bound = schema.get(keyword[9:].lower())
+            if bound is False and keyword.startswith("exclusive"):
+                continue
+            if _is_number(bound):
                 if abs(bound) <= MAX_INT or (isinstance(bound, float) and abs(bound) >= _EXACT_FROM):
                     made[keyword] = bound
                 elif (bound > 0) != (sign > 0):
@@ -232,7 +232,7 @@ class Keywords:
                 raise Inconvertible(f"`{keyword}` is no number")
         # An exclusive bound that is a boolean takes the place of the other one, which was written meanwhile.
         for plain in ("maximum", "minimum"):
-            if schema.get(f"exclusive{plain.capitalize()}") is True:
+            if schema.get(exclusive := f"exclusive{plain.capitalize()}") is True and exclusive in made:
                 made.pop(plain, None)
         if "enum" in schema or "const" in schema:
             stated = schema["enum"] if "enum" in schema else [schema["const"]]
@@ -286,8 +286,10 @@ class Keywords:
             made["patternProperties"] = {name: self.converted(one, side) for name, one in patterns.items()}
         for keyword in ("contains", "items", "propertyNames", "unevaluatedItems"):
             if keyword in schema:
-                turned = keyword == "contains" and "maxContains" in schema
-                made[keyword] = (self._exactly if turned else self.converted)(schema[keyword], side)
+                if keyword == "contains" and "maxContains" in schema:
+                    made[keyword] = self._exactly(schema[keyword], "open" if side != "output" else side)
+                else:
+                    made[keyword] = self.converted(schema[keyword], side)
         if isinstance(schema.get("prefixItems"), list):
             made["prefixItems"] = [self.converted(one, side) for one in schema["prefixItems"]]
         for keyword in ("additionalProperties", "unevaluatedProperties"):

@@ -14,14 +14,16 @@ from contextos.adapters.foreign.drafting import (
     TEXT_OUTPUT,
     DraftRow,
     FileDraft,
-    capability_name,
+    capability_names,
     check_drafted,
     drafted_capability,
+    plain_name,
     require_listed,
 )
 from contextos.adapters.foreign.tool_schemas import tool_answer, tool_arguments
-from contextos.adapters.mcp.definitions import McpConnection, tool_digest
+from contextos.adapters.mcp.definitions import McpConnection, ToolOperation, tool_digest
 from contextos.adapters.mcp.listings import UNREADABLE_TOOL
+from contextos.contracts.encoding.codec import parse
 from contextos.errors import InvalidInput, Problem
 
 MAX_NOTES: Final = 4
@@ -70,21 +72,27 @@ def draft_adapter(
     Raises:
         InvalidInput: a tool that was stated to read is not listed, or no tool can be a capability.
     """
-    names = [str(tool.get("name", "")) for tool in listed]
+    names = [_name(tool) for tool in listed]
     require_listed(stated.reads, names, "tool")
     endpoint = [connection.endpoint()] if connection.is_remote else []
     egress = {*endpoint, *stated.egress}
     draft = FileDraft(external=bool(egress) or not stated.local)
-    for tool in listed:
-        _add_tool(name, draft, tool, names, reads=str(tool.get("name", "")) in stated.reads)
+    capabilities = capability_names({one: plain_name(one) for one in names}, name)
+    for tool, named in zip(listed, names, strict=True):
+        capability = capabilities[named] if names.count(named) == 1 and named else ""
+        _add_tool(draft, tool, named, capability, reads=named in stated.reads)
     if stated.resources:
         _add_resources(draft, stated.resources)
     return draft.to_file(name, connection, egress), draft.rows
 
 
-def _add_tool(adapter: str, draft: FileDraft, tool: Mapping[str, Any], names: list[str], *, reads: bool) -> None:
-    name = str(tool.get("name", ""))
-    capability = capability_name(name, adapter, draft.capabilities)
+def _name(tool: Mapping[str, Any]) -> str:
+    """The name of a tool; "" where that is no text."""
+    name = tool.get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _add_tool(draft: FileDraft, tool: Mapping[str, Any], name: str, capability: str, *, reads: bool) -> None:
     annotations = tool.get("annotations") if isinstance(tool.get("annotations"), dict) else {}
     assert isinstance(annotations, dict), "anything else was replaced"
     why = "unknown: at its strictest"
@@ -93,7 +101,7 @@ def _add_tool(adapter: str, draft: FileDraft, tool: Mapping[str, Any], names: li
     elif reads:
         why = "stated as a read"
     try:
-        if not capability or names.count(name) > 1:
+        if not capability:
             raise InvalidInput(Problem("", "duplicate", "its name is empty, or another tool has it", "rename it"))
         if isinstance(tool.get(UNREADABLE_TOOL), str):
             raise InvalidInput(Problem("", "unreadable", tool[UNREADABLE_TOOL], "correct it"))
@@ -114,12 +122,13 @@ def _add_tool(adapter: str, draft: FileDraft, tool: Mapping[str, Any], names: li
             description=str(tool.get("description") or tool.get("title") or ""),
         )
         operation: dict[str, Any] = {"tool": name, "digest": tool_digest(tool), "output": output}
-        check_drafted(declared)
+        if reads:
+            operation["stated_read"] = True
+        parse(ToolOperation, operation)
+        check_drafted(declared, operation)
     except InvalidInput as refused:
         draft.leave_out(name, refused.problems[0].detail)
         return
-    if reads:
-        operation["stated_read"] = True
     draft.add(name, declared, operation, why)
 
 

@@ -26,7 +26,7 @@ def read_listing(raw: bytes) -> dict[str, Any] | None:
     """Return an answer to `tools/list`; None where the fault is not one of a tool."""
     try:
         check_size(raw, MAX_LISTING_DEPTH, MAX_NODES)
-        said = _DECODER.decode(raw.decode())
+        said = _DECODER.decode(raw.decode(errors="surrogateescape"))
     except (MalformedJson, ValueError, RecursionError):
         return None
     result = said.get("result") if isinstance(said, dict) and not isinstance(said, _Twice) else None

@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from contextos.adapters.foreign.drafting import capability_name
+from contextos.adapters.foreign.adapter_file import refuse_hidden
+from contextos.adapters.foreign.drafting import capability_names
 from contextos.adapters.foreign.texts import plain_text
 from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation
 from contextos.adapters.openapi.document import OpenApiDocument
@@ -23,7 +24,6 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, Idempotency
 from contextos.errors import InvalidInput, Problem
 
-MAX_OWN_CHARS: Final = 64
 MAX_SUMMARY_CHARS: Final = 500
 TIMEOUT_S: Final = 30
 
@@ -72,7 +72,7 @@ def draft_openapi(
     server = _server(document, server, internal=internal)
     operations = Operations(document, server, has_token=bool(bearer_env))
     _refuse_unknown({*only, *reads} - operations.names())
-    known = _named_once([*operations.read(frozenset(only))])
+    known = [_shown(one) for one in _named_once([*operations.read(frozenset(only))])]
     read = [one for one in known if isinstance(one, ReadOperation)]
     refused = tuple(one for one in known if isinstance(one, RefusedOperation))
     if not read:
@@ -149,14 +149,9 @@ def _capability(name: str, read: ReadOperation, *, is_read: bool) -> CapabilityD
 
 
 def _capability_names(read: Collection[ReadOperation], adapter: str) -> dict[str, str]:
-    """Return a name of `[A-Za-z0-9_]` for each operation; where two are the same, or too long, with a digest."""
-    names: dict[str, str] = {}
-    for one in read:
-        plain = re.sub(r"[^A-Za-z0-9]+", "_", one.name).strip("_") or "operation"
-        if len(plain) > MAX_OWN_CHARS or capability_name(plain, adapter, names.values()) != plain:
-            plain = capability_name(f"{plain[:MAX_OWN_CHARS]} {one.name}", adapter, names.values())
-        names[one.name] = plain
-    return names
+    """Return the name of the capability of each operation."""
+    plain = {one.name: re.sub(r"[^A-Za-z0-9]+", "_", one.name).strip("_") or "operation" for one in read}
+    return capability_names(plain, adapter)
 
 
 def _named_once(known: Sequence[ReadOperation | RefusedOperation]) -> list[ReadOperation | RefusedOperation]:
@@ -164,6 +159,16 @@ def _named_once(known: Sequence[ReadOperation | RefusedOperation]) -> list[ReadO
     count = Counter(one.name for one in known)
     why = "another operation of the document has its name"
     return [one if count[one.name] == 1 else RefusedOperation(one.name, why) for one in known]
+
+
+def _shown(one: ReadOperation | RefusedOperation) -> ReadOperation | RefusedOperation:
+    """Refuse an operation with texts that a reviewer does not see: the whole file would be refused because of it."""
+    if isinstance(one, ReadOperation):
+        try:
+            refuse_hidden([one.arguments.schema, one.output.schema, one.call.to_json()])
+        except InvalidInput as hidden:
+            return RefusedOperation(one.name, hidden.problems[0].detail)
+    return one
 
 
 def _server(document: OpenApiDocument, stated: str, *, internal: bool) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+from urllib.parse import unquote
 
 from pydantic import ValidationError
 
@@ -163,6 +164,9 @@ class Operations:
         if len(found) > MAX_PARAMETERS:
             raise Inconvertible(f"it has more than {MAX_PARAMETERS} parameters")
         check_path(source.path.partition("#")[0], {name for place, name in found if place == "path"})
+        fixed = {unquote(one.partition("=")[0]) for one in source.path.partition("?")[2].split("&")}
+        if twice := next((name for place, name in found if place == "query" and name in fixed), None):
+            raise Inconvertible(f"its path has `{plain_text(twice, 40)}` in its query, which is a parameter too")
         names = [name for _, name in found]
         taken = {"body", *(name for name in names if names.count(name) > 1)}
         made = []

@@ -22,8 +22,8 @@ _TEMPLATE: Final = re.compile(r"\{([^{}]+)\}")
 _LEADS_ELSEWHERE: Final = re.compile(r"[/\\\x00-\x1f\x7f]|%(?:2f|5c|2e|00|25)", re.IGNORECASE)
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]{0,4094}[!-~])?")
 _COOKIE_VALUE: Final = re.compile(r"[!#-+\--:<-\[\]-~]{0,4096}")
-_RESERVED: Final = ":/?@!$'()*,;"
-"""What RFC 3986 reserves and a query can hold; without the delimiters of a query itself."""
+_RESERVED: Final = ":/?@!$'()*,"
+"""What RFC 3986 reserves and a query can hold; without what servers take for delimiters of a query."""
 _SEPARATORS: Final = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
 
 Pairs = list[tuple[str, str | None]]

@@ -40,9 +40,9 @@ def test_a_capability_is_a_write_that_cannot_be_undone_until_a_person_states_a_r
 
 def test_a_description_is_bounded_and_a_schema_is_checked() -> None:
     assert len(declared(description="d" * 9_000)["description"]) == MAX_DRAFTED_CHARS
-    check_drafted(declared())
+    check_drafted(declared(), {})
     with pytest.raises(InvalidInput):
-        check_drafted(declared(input_schema={"type": "object"}))
+        check_drafted(declared(input_schema={"type": "object"}), {})
 
 
 def test_a_draft_becomes_a_file_that_can_be_read() -> None:

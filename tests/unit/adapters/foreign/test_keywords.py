@@ -8,6 +8,7 @@ import pytest
 
 from contextos.adapters.foreign.keywords import NOTHING, Keywords, Side
 from contextos.adapters.foreign.schema_document import SchemaDocument
+from contextos.contracts.encoding.jcs import MAX_INT
 
 
 def converted(schema: Any, side: Side = "closed") -> tuple[dict[str, Any], list[str]]:
@@ -63,6 +64,18 @@ def test_bounds_beyond_what_json_carries(stated: dict[str, Any], made: dict[str,
 
 def test_a_constant_beside_a_list_is_the_only_value() -> None:
     assert converted({"enum": [1, 2], "const": 1})[0]["enum"] == [1]
+
+
+def test_an_exclusive_bound_of_draft_4_is_clamped_as_a_number_is() -> None:
+    assert converted({"maximum": 5, "exclusiveMaximum": True})[0] == {"exclusiveMaximum": 5}
+    assert converted({"maximum": 2**60, "exclusiveMaximum": True})[0] == {"maximum": MAX_INT}
+    assert converted({"maximum": True})[0] == NOTHING
+
+
+def test_what_is_contained_at_most_once_is_counted_whatever_else_it_has() -> None:
+    item = {"properties": {"k": {"const": 1}}, "required": ["k"]}
+    made, _ = converted({"type": "array", "contains": item, "maxContains": 1, "minContains": 0})
+    assert made["contains"] == {"properties": {"k": {"enum": [1]}}, "required": ["k"]}
 
 
 def test_what_only_the_server_sets_is_not_sent_under_an_open_object_either() -> None:

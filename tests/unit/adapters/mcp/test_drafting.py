@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,51 @@ def test_what_a_server_reaches_is_unknown_until_somebody_states_it(tmp_path: Pat
 
 
 def test_names_that_become_the_same_stay_two_and_one_name_twice_is_left_out() -> None:
-    file, rows = draft(tool("a-b"), tool("a.b"), tool("c"), tool("c"), tool(""))
-    plain, named = file["operations"]
-    assert plain == "a_b"
-    assert named.startswith("a_b_")
+    file, rows = draft(tool("a-b"), tool("a.b"), tool("c"), tool("c"), tool(""), {**tool(), "name": 5})
+    one, other = file["operations"]
+    assert one.startswith("a_b_")
+    assert other.startswith("a_b_")
     assert [one["tool"] for one in file["operations"].values()] == ["a-b", "a.b"]
-    assert [row.capability for row in rows] == [plain, named, "", "", ""]
+    assert [row.capability for row in rows] == [one, other, "", "", "", ""]
+
+
+def test_the_order_of_a_list_says_nothing_of_which_tool_a_name_is() -> None:
+    listed = [tool("a.b"), tool("a_b"), tool("a-b"), tool("c.d"), tool("a_b_5db0d3d8")]
+    made = []
+    for tools in (listed, listed[::-1]):
+        file, _ = draft(*tools)
+        made.append({one["tool"]: name for name, one in file["operations"].items()})
+    assert made[0] == made[1]
+    assert (made[0]["a_b"], made[0]["c.d"]) == ("a_b", "c_d")
+    assert len({*made[0].values()}) == 5
+
+
+HIDING: dict[str, dict[str, Any]] = {
+    "a value": {"inputSchema": {"type": "object", "properties": {"a": {"enum": ["x\u200b"]}}}},
+    "a name": {"name": "a\u202eb"},
+    "a pattern": {
+        "inputSchema": {"type": "object", "properties": {"a": {"type": "string", "pattern": "^[^\ufeff]*$"}}}
+    },
+    "a long name": {"name": "x" * 513},
+}
+
+
+@pytest.mark.parametrize("hiding", HIDING)
+def test_a_tool_that_no_file_can_have_is_left_out_and_the_file_can_be_published(hiding: str) -> None:
+    file, rows = draft(tool("odd") | HIDING[hiding], tool("good", description="hi \U0001f468\u200d\U0001f469"))
+    assert [*read_adapter_file(canonical(file)).operations] == ["good"]
+    assert rows[0].why.startswith("left out: ")
+
+
+def test_tools_beyond_what_a_file_holds_are_left_out_by_name() -> None:
+    large = {"type": "object", "properties": {"a": {"enum": ["v" * 900 + str(number) for number in range(300)]}}}
+    file, rows = draft(*(tool(f"t{number}", inputSchema=large) for number in range(4)))
+    assert [*read_adapter_file(canonical(file)).operations] == ["t0"]
+    assert [row.capability for row in rows] == ["t0", "", "", ""]
+    assert "holds no more" in rows[3].why
+    file, rows = draft(*(tool(f"t{number}") for number in range(1_001)))
+    read = read_adapter_file(json.dumps(file, indent=2).encode())
+    assert len(read.operations) == sum(row.capability != "" for row in rows) > 500
 
 
 def test_a_name_that_is_too_long_with_that_of_its_adapter_is_cut_without_collision() -> None:

@@ -41,6 +41,13 @@ def test_a_tool_that_cannot_be_taken_is_its_name_and_the_reason(member: str, why
     assert why in tools[0][UNREADABLE_TOOL]
 
 
+def test_bytes_that_are_no_text_are_the_fault_of_their_tool() -> None:
+    said = read_listing(b'{"id":1,"result":{"tools":[{"name":"odd","a":"\xff"},' + GOOD.encode() + b"]}}")
+    assert said is not None
+    odd, good = said["result"]["tools"]
+    assert (odd["name"], "half a character" in odd[UNREADABLE_TOOL], good) == ("odd", True, json.loads(GOOD))
+
+
 def test_an_integer_of_64_bits_is_kept_and_counts_in_the_digest() -> None:
     tools = listed(*(f'{{"name":"n","inputSchema":{{"maximum":{18446744073709551615 - less}}}}}' for less in (0, 1)))
     assert tools is not None

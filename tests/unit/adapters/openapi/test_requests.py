@@ -232,6 +232,7 @@ def test_reserved_characters_stay_and_no_value_leaves_its_place() -> None:
     assert built({"v": "a/b:c?d"}, parameters=(place,)).url.endswith("/x?v=a/b:c?d")
     assert built({"v": "a&b=c#d+%26 "}, parameters=(place,)).url.endswith("/x?v=a%26b%3Dc%23d%2B%2526%20")
     assert built({"v": ["a,b", "c"]}, parameters=(place,)).url.endswith("/x?v=a%2Cb,c")
+    assert built({"v": "x;admin=1"}, parameters=(place,)).url.endswith("/x?v=x%3Badmin%3D1")
 
 
 @pytest.mark.parametrize("value", [{"a": {"b": {}}}, {"a": {"b": 1}, "b": 2}])

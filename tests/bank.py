@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import contextos
@@ -53,12 +54,12 @@ def bank_pack(paid: list[tuple[str, int | None]], **more: Any) -> Any:
 ORDERS = ["ord_1", "ord_1 ", "ORD_1", "ord_1\u200b", "o\u00adrd_1", "\uff4frd_1", "ord_1\ufe0f", " ord_1", "ord_2"]
 
 
-def in_bank(play: Play, *rules: dict[str, Any], **bundle: Any) -> None:
-    """Play in a bank in which the tenant has these rules in force."""
+def in_bank(play: Play, *rules: dict[str, Any], pack: Mapping[str, Any] = MappingProxyType({}), **bundle: Any) -> None:
+    """Play in a bank in which the tenant has these rules in force. `pack` is what its pack declares otherwise."""
     paid: list[tuple[str, int | None]] = []
 
     async def inside() -> None:
-        async with in_memory(packs=[bank_pack(paid)], directory=people(), lint=False) as app:
+        async with in_memory(packs=[bank_pack(paid, **pack)], directory=people(), lint=False) as app:
             if rules:
                 dsl = {"language": "jsonlogic", "rules": list(rules)}
                 house = {"bundle_id": "POLICY_HOUSE", "policy_dsl": dsl, **bundle}

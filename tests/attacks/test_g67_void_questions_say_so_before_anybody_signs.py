@@ -53,6 +53,39 @@ async def refused(awaitable: Any) -> str:
     return f"{error.value.reason}: {error.value}"
 
 
+@pytest.mark.parametrize("secret", ["a key of the runtime", "AKIAIOSFODNN7EXAMPLE"])
+def test_what_evidence_says_now_is_shown_to_nobody_where_it_is_a_secret(secret: str, tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path, stores="sqlite")
+        waiting = await world.invoke(request(4200, "req_1"))
+        own = world.keys._signing["head"][1].private_bytes_raw().hex()
+        told = own if secret.startswith("a key") else secret
+        await in_shop(f"UPDATE orders SET status = '{told}' WHERE order_id = 'ord_881'")(world)
+        [said] = await listed(world)
+        assert "order_lookup" in said
+        assert told not in said + str(await questions(world).get(TENANT, waiting.run_id))
+        await world.aclose()
+
+    run(go())
+
+
+def test_a_question_about_an_answer_that_was_erased_is_refused_with_that_reason(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path, stores="sqlite")
+        waiting = await world.invoke(request(4200, "req_1"))
+        entries = await world.stores.tenant(TENANT).read(waiting.run_id)
+        place, by = next(one.seq for one in entries if one.kind == "tool.returned"), world.actor()
+        await operator.erase_entry(world.deployment, TENANT, waiting.run_id, place, by=by, reason="the law")
+        said = await refused(world.answer(waiting.run_id))
+        assert said.startswith("not_waiting: ")
+        assert "was erased" in said
+        view = await operator.request_cancel(world.deployment, TENANT, waiting.run_id, by=by, reason="erased")
+        assert view.run_id == waiting.run_id
+        await world.aclose()
+
+    run(go())
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_void_question_says_what_changed_and_takes_no_signature(name: str, tmp_path: Path, stores: str) -> None:
     async def go() -> None:

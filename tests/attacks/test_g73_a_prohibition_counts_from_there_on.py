@@ -18,6 +18,17 @@ LARGE: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("who", ["deployer", "someone_else"])
+def test_a_pack_that_observes_is_prohibited_too_also_where_its_own_rules_deny_the_call(who: str) -> None:
+    async def play(app: Any, paid: list[Any]) -> None:
+        gate = await open_gate(app, "large")
+        assert isinstance(await gate.call(PAY, {"order": "ord_1", "amount": 101}, call_id="pay"), Done)
+        assert isinstance(await gate.call(ROLLBACK, {"order": "ord_2"}, call_id="after"), Refused)
+        assert paid == [("ord_1", 101)]
+
+    in_bank(play, LARGE, pack={"mode": "observe", "who": [who]})
+
+
 @pytest.mark.parametrize("allow", [True, False])
 def test_a_tool_is_prohibited_from_the_call_on_that_a_rule_matched(allow: bool) -> None:
     rule = {**LARGE, "then": {**LARGE["then"], "allow": allow}}

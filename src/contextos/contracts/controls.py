@@ -134,9 +134,12 @@ class Prohibitions:
                     self._matched |= dict.fromkeys(one["matched_rule_ids"])
         self._read = len(self._log)
         by = tuple(rule for rule in self._matched if decision.capability_id in prohibiting.get(rule, ()))
-        if not by or not decision.allowed:
+        if not by:
             return decision
-        return decision.model_copy(update={"allowed": False, "reason": "prohibited", "denying_rule_ids": by})
+        # A pack that observes is bound by the rules above it also where its own rules deny the same call.
+        denying = tuple(dict.fromkeys((*decision.denying_rule_ids, *by)))
+        denied = {"allowed": False, "reason": "prohibited"} if decision.allowed else {}
+        return decision.model_copy(update={"denying_rule_ids": denying, **denied})
 
 
 def required_of(definition: CapabilityDefinition, requires: Iterable[str]) -> frozenset[str]:

@@ -367,5 +367,5 @@ async def _ask_again(
         incidents.append(incident(f"{quarantined}recheck.{now_us}.", envelope, now_us))
     if reply.output is None:
         return None, None
-    cleaned, _, _ = cleanse_output(scope.pinned.pack, environment.ports.keys, reply.output)
-    return content_address(cleaned), cleaned
+    cleaned, _, unsafe = cleanse_output(scope.pinned.pack, environment.ports.keys, reply.output)
+    return (None, None) if unsafe else (content_address(cleaned), cleaned)

@@ -176,7 +176,8 @@ class Gateway:
                 "approval_mode_highest": definition.approval_mode,
                 "policy_decision_id": decision.policy_decision_id,
                 "evidence_refs": tuple(refs),
-                "idempotency_key": guarded.idempotency_key,
+                # A read that a person approved is asked about under a key, and claims nothing.
+                "idempotency_key": guarded.idempotency_key if definition.kind == "write" else None,
                 "auth_ref": f"claim_hash:{scope.identity.claim.claim_hash}",
                 "metadata": {"definition_digest": guarded.capability.definition_digest, "gates": list(decision.gates)},
             }

@@ -20,6 +20,9 @@ from contextos.contracts.statements.questions import question_disagreement, show
 REPEATED: Final = ("gate_id", "required_role", "deadline_us", "evidence_snapshot_hash")
 """The fields of a question that its binding repeats."""
 
+ANSWERED: Final = ("tool.returned", "attachment.fetched")
+"""The kinds of entries whose content a question says something of."""
+
 
 def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked: Entry) -> str | None:
     """Return why the stored question `asked` cannot be answered, or None if everything in it agrees.
@@ -44,7 +47,7 @@ def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked:
     secrets = {name: one["origins"] for name, one in traced.items() if is_secret_argument(args.get(name))}
     if (binding["untrusted"], binding["secrets"]) != (untrusted, secrets):
         return "it says of its arguments what the run did not find"
-    before = (one for one in entries if one.seq < asked.seq and one.kind in ("tool.returned", "attachment.fetched"))
+    before = (one for one in entries if one.seq < asked.seq and one.kind in ANSWERED)
     seen = ((one.kind, read_body(one)) for one in before)
     if binding["instructions"] != instructing(seen):
         return "it says of the content what the run did not find"

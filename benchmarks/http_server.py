@@ -21,6 +21,7 @@ from contextos.app import App
 from contextos.app.engines import local_engine
 from contextos.app.logins.bearer import BearerTokens
 from contextos.cli.operations.worker import spare_collections
+from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.engine.lease_owner import Owner
@@ -39,7 +40,9 @@ async def open_app(path: Path) -> App:
     """Open the refund over SQLite in `path`, with the limits of a served deployment."""
     tools = refund_pack.Tools(outside.Shop(path, keyed=True), "", keyed=True)
     deployment: Deployment = await refund_pack.open_deployment(path, tools, 0)
-    ports, settings = deployment.ports, Settings(workspace=path)
+    ports = deployment.ports
+    # Each client of a benchmark has the same address.
+    settings = Settings(workspace=path, pressure=AdmissionLimits(max_http_percent_per_address=100))
     watch = RunWatch(ports.stores, ports.keys)
     deployment.ports = replace(
         ports,
@@ -90,7 +93,7 @@ async def main() -> None:
         with listen("127.0.0.1:0") as bound:
             said = {"port": bound.getsockname()[1], "token": token_of(app), "approver": approver_token(app)}
             print(json.dumps(said), flush=True)
-            await serve_api(http_api(app, tokens), bound, percent_per_address=100)
+            await serve_api(http_api(app, tokens), bound)
 
 
 if __name__ == "__main__":

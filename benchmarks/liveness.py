@@ -114,6 +114,7 @@ async def settled_twin(path: Path) -> float:
     first = await world.invoke(request(900, "req_1"))
     lost.lost = False
     second = await world.invoke(request(900, "req_2"))
+    assert second.state != "completed", second
     engine = LocalEngine(world.deployment.advance, world.stores, world.clock)
     await engine.start()
     # The longer it waits, the more rarely a run would look by itself.
@@ -142,6 +143,7 @@ async def returned_receiver(path: Path) -> float:
     for _ in range(AWAY_US // POLL_US):
         await box.deliver()
         world.clock.at_us += POLL_US
+    assert not desk.took, "it was down"
     desk.fault, since = None, world.clock.at_us
     while len({one.run_id for one in desk.took}) < len(made):
         await box.deliver()

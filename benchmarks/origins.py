@@ -59,8 +59,9 @@ def measure(rounds: int) -> tuple[list[float], list[float]]:
     for _ in range(max(3, rounds // 20)):
         run, scope = seen(text)
         start = time.thread_time_ns()
-        run.trace("2/send", ARGS, scope, always=False)
+        found = run.trace("2/send", ARGS, scope, always=False)
         first.append((time.thread_time_ns() - start) / 1e6)
+        assert found, "what is sent was looked for"
     for number in range(rounds):
         start = time.thread_time_ns()
         run.trace(f"{number}/send", ARGS, scope, always=False)

@@ -98,7 +98,8 @@ async def load(deployment: Deployment, crowd: Crowd, outcomes: Counter[str]) -> 
         while not stopped.is_set():
             retry_after_ms = 0
             try:
-                await deployment.invoke(body)
+                view = await deployment.invoke(body)
+                assert view.state == "completed", view
                 outcomes["accepted"] += 1
                 body = request_of(body["tenant_id"])
             except Overloaded as refusal:

@@ -51,7 +51,8 @@ class Stream:
                     self.names.append(line[7:].strip().decode())
                 elif line.startswith(b"data: "):
                     self.late_ms.append(time.time() * 1_000 - json.loads(line[6:])["timestamp"])
-                    if self.names[-1] in ("RUN_FINISHED", "RUN_ERROR"):
+                    assert self.names[-1] != "RUN_ERROR", line
+                    if self.names[-1] == "RUN_FINISHED":
                         break
         self.ended.set()
 

@@ -542,5 +542,8 @@ def test_a_selection_is_signed_from_the_offer_that_was_shown(tmp_path: Path) -> 
             other = {**offer, "origin": {**offer["origin"], "act_key": "other"}}
             with pytest.raises(UnfitAnswer, match="nothing was signed"):
                 client.act("runs/{run}/slot", chosen(asking, run), held={"run": run, "offer": other}, sign=sign)
+            fewer = {**offer, "offer": {**offer["offer"], "refs": []}}
+            with pytest.raises(UnfitAnswer, match="nothing was signed"):
+                client.act("runs/{run}/slot", chosen(asking, run), held={"run": run, "offer": fewer}, sign=sign)
             client.act("runs/{run}/slot", chosen(asking, run), held={"run": run, "offer": offer}, sign=sign)
         assert asking.ended(run)["status"] == "DECIDED"

@@ -17,6 +17,7 @@ from contextos.adapters.openapi.draft import draft_openapi
 from contextos.app import App, make_keys, open_app
 from contextos.app.adapter_files import publish_adapter_file
 from contextos.audit.replay import replay
+from contextos.cli import run_command_line
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
 from contextos.errors import InvalidSettings
@@ -270,3 +271,18 @@ def test_the_effect_ledger_names_the_credential_and_never_its_value(tmp_path: Pa
                 assert again.record_hash == view.record["record_hash"]
 
     asyncio.run(go())
+
+
+def test_a_rule_of_a_tenant_is_linted_with_the_tools_that_are_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, secret in SECRETS.items():
+        monkeypatch.setenv(name, secret)
+    path = _workspace(tmp_path / "w", _api(1), OF_EACH, "acme", "globex")
+    rule = {"rule_id": "R_NO", "applies_to": {"capability": "crm.sayy"}, "then": {"allow": False}}
+    dsl = {"language": "jsonlogic", "rules": [{**rule, "if": {"==": [1, 1]}}]}
+    policy = {"version": "1.0.0", "tenant": "acme", "bundle": {"bundle_id": "POLICY_ACME", "policy_dsl": dsl}}
+    (path / "policy.json").write_text(json.dumps(policy))
+    code = run_command_line(["pack", "lint", "--adapters", str(path / "policy.json"), "-w", str(path)])
+    said = capsys.readouterr()
+    assert (code, "`crm` declares no tool `crm.sayy`" in said.out + said.err) == (2, True), said

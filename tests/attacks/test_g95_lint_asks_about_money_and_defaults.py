@@ -133,7 +133,7 @@ def defaults(condition: Any) -> list[Problem]:
     [
         ({"!=": [{"var": ["args.currency", "INR"]}, "INR"]}, "other_default", "`pay` takes `USD`"),
         ({"!": [{"==": [{"var": ["args.currency", "INR"]}, "INR"]}]}, "other_default", "the rule takes `INR`"),
-        ({"==": [{"var": ["args.note", "x"]}, "x"]}, "unknown_default", "`pay` does not say"),
+        ({"==": [{"var": ["args.note", "x"]}, "x"]}, "other_default", "`pay` takes `null`"),
     ],
 )
 def test_lint_says_where_a_rule_takes_another_default_than_the_tool(condition: Any, code: str, said: str) -> None:

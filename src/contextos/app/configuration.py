@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,7 +36,7 @@ class Configuration:
     listed: Callable[[], Sequence[str] | None]
     found: tuple[Found, ...] = ()
     _checked_us: int | None = None
-    _checking: asyncio.Task[tuple[Found, ...]] | None = field(default=None, repr=False)
+    _checking: asyncio.Task[None] | None = field(default=None, repr=False)
 
     async def of_tenant(self, tenant_id: str) -> list[Found]:
         """Return what cannot be in force of the packs and policies of a tenant, or why that is not known now."""
@@ -107,10 +106,14 @@ class Configuration:
             self._checking = asyncio.create_task(self._check_later())
         return self.found
 
-    async def _check_later(self) -> tuple[Found, ...]:
-        with suppress(Unavailable):
+    async def _check_later(self) -> None:
+        try:
             await self.check()
-        return self.found
+        except Unavailable:
+            pass
+        except ContextOSError as error:
+            # What was found before is no answer any more.
+            self.found = ((SETTINGS, Problem("", "not_checked", f"it was not checked: {error}", "look again")),)
 
 
 def log_found(found: Iterable[Found]) -> None:

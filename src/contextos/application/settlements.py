@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextos.application.acts import ActStatement, signed_with, statement_of
+from contextos.contracts.statements.settlements import SETTLEMENT_TYP
 from contextos.operations.deployment import Deployment
 from contextos.operations.operator import SettlementInput, settle_effect
 from contextos.queries.run_names import run_named
-from contextos.trust.approvals.settlement import SETTLEMENT_TYP
 
 
 class Settlements:

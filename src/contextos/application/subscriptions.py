@@ -210,7 +210,7 @@ class Subscriber:
         is_back, self._is_back = self._is_back, False
         for one in self._body.held:
             if (is_back or one.retry_at_us <= now_us) and not self._body.ended:
-                await self._retry(one)
+                await self._retry(one, counted=one.retry_at_us <= now_us)
 
     async def _retry(self, held: HeldRun, *, counted: bool = True) -> None:
         upto = number_of(self._body.cursor)

@@ -19,7 +19,6 @@ from contextos.client.signatures import (
     ACT_TOKEN,
     APPROVAL_TOKEN,
     ONE_STATEMENT,
-    SETTLEMENT_TOKEN,
     Sign,
     act_path,
     signed_token,
@@ -28,6 +27,7 @@ from contextos.client.signatures import (
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.statements.acts import SETTLEMENT, acts_disagreement
+from contextos.contracts.statements.settlements import SETTLEMENT_TYP
 from contextos.errors import ApprovalRefused, InvalidInput, LostReply, Problem, Unavailable, UnfitAnswer
 from contextos.http_api.documents import (
     EVENT_STREAM,
@@ -323,7 +323,7 @@ class ApiClient:
         said, sent = [one.statement for one in stated], {**held, **body}
         if fault := acts_disagreement(said, route, sent, self._tenant, self._person):
             raise UnfitAnswer(f"what the server gives to sign is not what was asked for: {fault}; nothing was signed")
-        typ = SETTLEMENT_TOKEN if route == SETTLEMENT else ACT_TOKEN
+        typ = SETTLEMENT_TYP if route == SETTLEMENT else ACT_TOKEN
         tokens = [await signed_token(one.signing_inputs, one.statement, typ, sign, kid, int(time())) for one in stated]
         done = f"{path}/answer" if route.endswith("/slot") else path
         proof = {"token": tokens[0]} if one_only else {"tokens": tokens}

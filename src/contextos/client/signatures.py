@@ -25,7 +25,6 @@ Sign = Callable[[bytes], bytes | Awaitable[bytes]]
 ED25519_BYTES: Final = 64
 APPROVAL_TOKEN: Final = "contextos-approval+jws"
 ACT_TOKEN: Final = "contextos-act+jws"
-SETTLEMENT_TOKEN: Final = "contextos-settlement+jws"
 ONE_STATEMENT: Final = frozenset({"runs/{run}/cancel", "runs/{run}/reask", "runs/{run}/retry", SETTLEMENT})
 """The routes of acts that have one statement and take one `token`."""
 

@@ -60,7 +60,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.bearer_tokens = tokens
     api.state.browser_logins = app.browser_logins(tokens)
     api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
-    percent = app.settings.pressure.max_http_percent_per_address
+    api.state.percent_per_address = percent = app.settings.pressure.max_http_percent_per_address
     api.state.streams = Places("streams of events", MAX_STREAMS, MAX_STREAMS_PER_TENANT, percent_per_address=percent)
     api.state.held = Places("calls that wait", MAX_HELD_CALLS, MAX_HELD_CALLS_PER_TENANT, percent_per_address=percent)
     api.state.lists = Places("lists of runs", MAX_LISTS, MAX_LISTS_PER_TENANT)

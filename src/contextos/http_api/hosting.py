@@ -34,18 +34,16 @@ request on one that is being closed.
 """
 
 
-async def serve_api(
-    api: FastAPI, bound: socket, *, percent_per_address: int, drain_s: float = 0, tls: ssl.SSLContext | None = None
-) -> None:
+async def serve_api(api: FastAPI, bound: socket, *, drain_s: float = 0, tls: ssl.SSLContext | None = None) -> None:
     """Serve the API on a listening socket until SIGINT or SIGTERM, or until the task is cancelled. With `tls`, every
-    connection is encrypted. One address can have `percent_per_address` of the connections.
+    connection is encrypted. One address can have `percent_per_address` of the state of the API of the connections.
 
     After SIGTERM it takes requests for `drain_s` seconds more. Raises as `reserve_files`.
     """
     reserve_files()
     config = uvicorn.Config(
         AnsweredWhenCutOff(api),
-        http=partial(BoundedConnection, percent_per_address=percent_per_address),  # type: ignore[arg-type]
+        http=partial(BoundedConnection, percent_per_address=api.state.percent_per_address),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_level="warning",

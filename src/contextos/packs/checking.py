@@ -77,7 +77,7 @@ async def known_here(deployment: Deployment, *tenants: str) -> KnownHere:
     answer.
     """
     ports = deployment.ports
-    adapters = {name: one for tenant_id in tenants or ("",) for name, one in ports.adapters(tenant_id).items()}
+    adapters = {name: one for tenant_id in tenants for name, one in ports.adapters(tenant_id).items()}
     definitions = {name: describe_adapter(name, one) for name, one in adapters.items()}
     held = {one: await ports.directory.held_roles(one) for one in tenants}
     policies = {one: tuple((await policies_in_force(deployment.catalog(one))).values()) for one in tenants}

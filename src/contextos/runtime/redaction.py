@@ -6,7 +6,7 @@ kept nowhere (ADR 0024).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import JsonValue, parse
@@ -15,7 +15,7 @@ from contextos.contracts.encoding.redacted import REDACTION_TARGETS
 from contextos.contracts.envelopes.evidence import EvidenceItem, fact_digest
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.ports.outside import Directory, Keys
+from contextos.contracts.ports.outside import Directory, HoldsKeys, Keys
 from contextos.control.catalog import Catalog
 from contextos.errors import InvalidInput, Problem
 from contextos.trust.redact import find_secrets, redact, scan_unsafe
@@ -100,8 +100,7 @@ def cleanse_output(pack: ContextPack, keys: Keys, output: Any) -> tuple[Any, tup
     A secret that no rule of the pack redacts makes the output unsafe, and so does a private key of the runtime.
     """
     cleaned, applied = redact(output, pack.policy_layer.guardrails.redaction_rules)
-    discloses: Callable[[str], bool] | None = getattr(keys, "discloses", None)
-    if discloses is not None and discloses(canonical(cleaned).decode()):
+    if isinstance(keys, HoldsKeys) and keys.discloses(canonical(cleaned).decode()):
         return cleaned, applied, (KEY_DISCLOSED,)
     return cleaned, applied, scan_unsafe(cleaned, declared_text=True)
 

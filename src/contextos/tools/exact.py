@@ -163,7 +163,7 @@ def _keeps(node: Mapping[str, Any]) -> bool:
     """Whether a function that a type ends in returns what it got, as JSON: a check, or the value of an enumeration."""
     function = node["function"]["function"]
     if isinstance(function, attrgetter):
-        return bool(node["schema"]["type"] == "enum")
+        return bool(node["schema"]["type"] == "enum") and function.__reduce__()[1] == ("value",)
     plain = function.func if isinstance(function, functools.partial) else function
     return getattr(plain, "__module__", None) in _CHECKS
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from contextos.app.build import open_for_authors
 from contextos.app.configuration import Configuration
 from contextos.cli.demo.workspace import make_workspace
-from contextos.errors import Problem
+from contextos.errors import Integrity, Problem
 from contextos.settings import Settings
 from tests.world import TENANT
 
@@ -36,3 +38,27 @@ def test_a_folder_and_a_tenant_that_are_not_there_are_named(tmp_path: Path) -> N
         ("no_folder", "/packs/0"),
         ("no_tenant", "/redaction/tenant_nobody"),
     ]
+
+
+def test_a_check_that_fails_later_is_said_and_does_not_keep_the_answer_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "shop"
+    make_workspace(path)
+
+    async def altered(*_: object) -> None:
+        raise Integrity("a policy was altered")
+
+    async def act() -> list[str]:
+        app = await open_for_authors(Settings.read(path))
+        try:
+            configuration = Configuration(app.settings, app.deployment, app.listed_tenants)
+            monkeypatch.setattr("contextos.app.configuration.pinned_packs", altered)
+            assert configuration.latest() == ()
+            assert configuration._checking is not None
+            await configuration._checking
+            return [one.code for _, one in configuration.latest()]
+        finally:
+            app.close()
+
+    assert asyncio.run(act()) == ["not_checked"]

@@ -14,7 +14,7 @@ from contextos.application.subscriptions import Subscriber
 from contextos.contracts.documents.subscriptions import SUBSCRIPTIONS
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.journal import INDEX, Batch, Draft
-from contextos.errors import Integrity, InvalidInput, NotFound
+from contextos.errors import Integrity, InvalidInput, NotFound, Unavailable
 from contextos.queries.run_events import RUN_EVENTS, RunEvent
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -354,5 +354,26 @@ def test_a_cursor_that_the_index_does_not_have_stops_the_subscriber(tmp_path: Pa
         await inbox._write(replace(inbox._body, cursor="7." + "0" * 32))
         with pytest.raises(Integrity, match="subscribe under another name"):
             await inbox.deliver()
+
+    run(act())
+
+
+def test_an_event_that_is_always_refused_waits_longer_each_time_whatever_is_delivered_beside_it(tmp_path: Path) -> None:
+    async def act() -> None:
+        world, refused = await open_world(tmp_path), set[str]()
+
+        async def handle(event: RunEvent) -> None:
+            if event.run_id in refused:
+                raise Unavailable("desk", "it answers 500")
+
+        inbox = Subscriber(world.deployment, TENANT, "inbox", ENDS, handle)
+        await inbox.register()
+        refused.add((await world.invoke(request(900, "req_bad"))).run_id)
+        for number in range(8):
+            await world.invoke(request(900, f"req_{number}"))
+            await inbox.deliver()
+        [held] = inbox._body.held
+        assert held.run in refused
+        assert held.failures == 1, "none of its times came"
 
     run(act())

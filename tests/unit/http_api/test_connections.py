@@ -30,6 +30,7 @@ PARTS, PART = 400, 1 << 20
 async def served(percent_per_address: int = 100) -> AsyncIterator[tuple[int, asyncio.Event]]:
     """A server: its port, and what is set once the answer of `/large` is over."""
     api = FastAPI()
+    api.state.percent_per_address = percent_per_address
     api.state.draining, api.state.stopping, api.state.driven = asyncio.Event(), asyncio.Event(), set()
     add_problem_handlers(api)
     api.add_middleware(BoundedHeads)
@@ -56,7 +57,7 @@ async def served(percent_per_address: int = 100) -> AsyncIterator[tuple[int, asy
 
     bound = listen("127.0.0.1:0")
     port = bound.getsockname()[1]
-    server = asyncio.create_task(serve_api(api, bound, percent_per_address=percent_per_address))
+    server = asyncio.create_task(serve_api(api, bound))
     try:
         yield port, over
     finally:

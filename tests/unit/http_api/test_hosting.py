@@ -61,7 +61,7 @@ async def served(
 
     bound = listen("127.0.0.1:0")
     port = bound.getsockname()[1]
-    server = asyncio.create_task(hosting.serve_api(api, bound, percent_per_address=100, drain_s=drain_s, tls=tls))
+    server = asyncio.create_task(hosting.serve_api(api, bound, drain_s=drain_s, tls=tls))
     try:
         yield port, api, began, go_on
     finally:

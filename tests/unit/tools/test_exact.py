@@ -6,10 +6,11 @@ import dataclasses
 import enum
 import uuid
 from datetime import UTC, date, datetime, timedelta, timezone
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, RootModel, SecretStr, TypeAdapter
+from pydantic import AfterValidator, BaseModel, Field, RootModel, SecretStr, TypeAdapter
 
 from contextos.adapters.function.adapter import BusinessError
 from contextos.errors import InvalidTool
@@ -28,6 +29,9 @@ class Names(RootModel[list[str]]):
     pass
 
 
+ITS_NAME = Annotated[Kind, AfterValidator(attrgetter("name"))]
+
+
 @dataclasses.dataclass
 class Pair:
     one: Kind
@@ -39,7 +43,7 @@ def test_an_exact_type_is_taken(kind: Any) -> None:
     refuse_inexact(TypeAdapter(kind), "pay", ("x",))
 
 
-@pytest.mark.parametrize("kind", [bytes, set[int], dict[int, str], timedelta, list[bytes], Kind | bytes])
+@pytest.mark.parametrize("kind", [bytes, set[int], dict[int, str], timedelta, list[bytes], Kind | bytes, ITS_NAME])
 def test_another_one_is_refused_with_its_place(kind: Any) -> None:
     with pytest.raises(InvalidTool) as caught:
         refuse_inexact(TypeAdapter(kind), "pay", ("x",))

@@ -209,11 +209,7 @@ async def require_same_epoch(run_id: str, store: Store, operation: Mapping[str, 
     Raises:
         Integrity: the store was restored; the run stays suspended until an operator has compared the other system.
     """
-    if (
-        "epoch" in operation
-        and _epoch((await find_documents(store, EPOCHS.place(EPOCH_KEY))).one(EPOCHS, EPOCH_KEY))["id"]
-        != operation["epoch"]["id"]
-    ):
+    if not is_in_epoch(operation, (await find_documents(store, EPOCHS.place(EPOCH_KEY))).one(EPOCHS, EPOCH_KEY)):
         raise Integrity(
             f"`{run_id}` is between two attempts of a call, and the store was restored since; nothing more is sent:"
             " compare with the other system's records, then send a new request"

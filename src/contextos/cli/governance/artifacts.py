@@ -99,13 +99,13 @@ def schemas_command(
 
 
 def _workspace_facts(workspace: Path | None, artifacts: Sequence[GovernedArtifact]) -> KnownHere:
-    from contextos.contracts.envelopes.pack import ContextPack
+    from contextos.control.artifacts import tenant_of
     from contextos.packs.checking import known_here
 
-    tenants = {one.pack_meta.tenant for one in artifacts if isinstance(one, ContextPack)}
+    tenants = {tenant for one in artifacts if (tenant := tenant_of(one)) is not None}
 
     async def operation(context: CommandContext) -> KnownHere:
-        return await known_here(context.deployment, *sorted(tenants))
+        return await known_here(context.deployment, *sorted(tenants or {context.tenant_id}))
 
     return with_authors_context(workspace, None, operation)
 

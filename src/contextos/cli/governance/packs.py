@@ -23,16 +23,14 @@ from contextos.cli.command_context import (
     write_new_file,
 )
 from contextos.cli.governance.declarations import whole_pack
-from contextos.cli.governance.policies import unmatched_documents, unmatched_lines
+from contextos.cli.governance.policies import active_set, unmatched_documents, unmatched_lines
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidArtifact, InvalidInput, Problem
 
 if TYPE_CHECKING:
+    from contextos.cli.governance.policies import InForce
     from contextos.contracts.acts import PackPin
-    from contextos.control.artifact_repository import ActiveArtifacts
-
-    InForce = tuple[ActiveArtifacts, list[tuple[str, Problem]]]
 
 RefsArgument = Annotated[
     list[str], typer.Argument(metavar="REF...", help="A pack, and the catalogs and policies named beside it.")
@@ -145,7 +143,7 @@ def packs_list_command(
 ) -> int:
     """List the tenant pins: which packs requests may use."""
 
-    _print(with_read_context(workspace, tenant, _in_force), as_json)
+    _print(with_read_context(workspace, tenant, active_set), as_json)
     return 0
 
 
@@ -236,15 +234,10 @@ def _changed(
 ) -> int:
     async def operation(context: CommandContext) -> InForce:
         await act(context)
-        return await _in_force(context)
+        return await active_set(context)
 
     _print(with_unchecked_context(workspace, tenant, operation), as_json)
     return 0
-
-
-async def _in_force(context: CommandContext) -> InForce:
-    active = await context.deployment.catalog(context.tenant_id).active()
-    return active, await context.app.configuration.of_tenant(context.tenant_id)
 
 
 def _print(in_force: InForce, as_json: bool) -> None:

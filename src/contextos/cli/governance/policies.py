@@ -39,7 +39,7 @@ def policies_list_command(
 ) -> int:
     """List the policies in force, and the version of the active set."""
 
-    _print(with_read_context(workspace, tenant, _in_force), as_json)
+    _print(with_read_context(workspace, tenant, active_set), as_json)
     return 0
 
 
@@ -94,14 +94,14 @@ def _changed(
         catalog = context.deployment.catalog(context.tenant_id)
         policies = change((await catalog.active()).policies)
         await context.app.configuration.activate(context.tenant_id, policies, expected=expect, by=actor)
-        return await _in_force(context)
+        return await active_set(context)
 
     _print(with_unchecked_context(workspace, tenant, operation), as_json)
     return 0
 
 
-async def _in_force(context: CommandContext) -> InForce:
-    """What is active, and what of the policies in force and the pinned packs cannot match now."""
+async def active_set(context: CommandContext) -> InForce:
+    """Return what is active, and what of the policies in force and the pinned packs cannot match now."""
     active = await context.deployment.catalog(context.tenant_id).active()
     return active, await context.app.configuration.of_tenant(context.tenant_id)
 

@@ -91,8 +91,7 @@ async def _serve(context: CommandContext, bound: socket, tls: SSLContext | None,
             print_note(f"  {displayed(tenant_id)} {displayed(person_id)} {token}")
         if len(logins) > MAX_SHOWN_LOGINS:
             print_note(f"  and {len(logins) - MAX_SHOWN_LOGINS} more people; `contextos token` makes one for each")
-        percent = app.settings.pressure.max_http_percent_per_address
-        await serve_api(http_api(app, tokens), bound, percent_per_address=percent, drain_s=drain_s, tls=tls)
+        await serve_api(http_api(app, tokens), bound, drain_s=drain_s, tls=tls)
         print_note("stopping: the runs in progress are released")
 
 

@@ -6,11 +6,14 @@ Source: docs/adr/0058-a-signature-is-over-what-was-shown.md; docs/design/contrac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
 from contextos.contracts.statements.question_text import argument_lines, question_line
+
+SETTLEMENT_TYP: Final = "contextos-settlement+jws"
+"""The `typ` of the token of a settlement. It differs from that of an approval, so neither can be used as the other."""
 
 
 def settlement_statement(tenant_id: str, sent: ToolCallEnvelope, settled: Settled) -> dict[str, Any]:

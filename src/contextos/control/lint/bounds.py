@@ -5,12 +5,12 @@ Only `contextos pack lint` and what lints as it does ask: a bundle with an open 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import MAX_INT, same_json
 from contextos.contracts.encoding.pointer import pointer
-from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.pack import ContextPack, Permission
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ArgConstraint, PolicyBundle, Rule
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.control.lint.graph import PointerPath
@@ -18,43 +18,56 @@ from contextos.errors import Problem
 
 Limits = Mapping[str, Sequence[ArgConstraint]]
 
+_AGREES: Final = ArgConstraint(required=False)
 _SCHEMA_SIDES: Final = {"min": ("minimum", "exclusiveMinimum"), "max": ("maximum", "exclusiveMaximum")}
 
 
-def permitted_limits(pack: ContextPack) -> dict[str, dict[str, list[ArgConstraint]]]:
-    """Return the limits on arguments that the permissions of a pack state, by tool and argument. An argument that has
-    to be that of the request has one that says nothing more.
+def permitted_limits(pack: ContextPack) -> dict[str, list[Limits]]:
+    """Return the limits on arguments that the permissions of a pack state: by tool, for each role that can use it, by
+    argument. An argument that has to be that of the request has one that says nothing more.
     """
-    found: dict[str, dict[str, list[ArgConstraint]]] = {}
+    by_role: dict[str, dict[str, list[Permission]]] = {}
     for one in pack.tooling_layer.permissions:
-        of_tool = found.setdefault(f"{one.adapter_id}.{one.capability}", {})
-        for argument, limit in one.arg_constraints.items():
-            of_tool.setdefault(argument, []).append(limit)
-        for argument in one.agrees_with:
-            of_tool.setdefault(argument, []).append(ArgConstraint(required=False))
+        of_tool = by_role.setdefault(f"{one.adapter_id}.{one.capability}", {})
+        for role in one.roles:
+            of_tool.setdefault(role, []).append(one)
+    return {
+        tool: [_limits(permissions) for permissions in roles.values() if all(one.allow for one in permissions)]
+        for tool, roles in by_role.items()
+    }
+
+
+def _limits(permissions: Iterable[Permission]) -> Limits:
+    found: dict[str, list[ArgConstraint]] = {}
+    for one in permissions:
+        for argument, limit in (*one.arg_constraints.items(), *dict.fromkeys(one.agrees_with, _AGREES).items()):
+            found.setdefault(argument, []).append(limit)
     return found
 
 
 def lint_bounds(
-    bundle: PolicyBundle, tools: Mapping[str, CapabilityDefinition], permitted: Mapping[str, Limits]
+    bundle: PolicyBundle, tools: Mapping[str, CapabilityDefinition], permitted: Mapping[str, Sequence[Limits]]
 ) -> Iterator[Problem]:
     """Yield what the rules of a bundle leave open where they ask nobody, and what its sums cannot add up.
 
-    `permitted` are limits that hold beside the rules, by tool and argument.
+    `permitted` are limits that hold beside the rules, as `permitted_limits` returns them. What is open for one role is
+    open.
     """
+    found = dict[Problem, None]()
     for index, rule in enumerate(bundle.policy_dsl.rules):
         named = rule.applies_to.capability
         at: PointerPath = ("policy_dsl", "rules", index, "then", "arg_constraints")
         for tool in tools.values() if named is None else [tools[named]] if named in tools else ():
-            yield from _other_defaults(rule.condition, tool, ("policy_dsl", "rules", index, "if"))
-            if named is not None and asks_nobody(rule, tool):
-                yield from _open_arguments(rule, tool, permitted.get(named, {}), at)
+            found |= dict.fromkeys(_other_defaults(rule.condition, tool, ("policy_dsl", "rules", index, "if")))
+            for limits in permitted.get(named, ()) or ({},) if named is not None and asks_nobody(rule, tool) else ():
+                found |= dict.fromkeys(_open_arguments(rule, tool, limits, at))
     for name, fact in bundle.history.items():
         for tool_id, counted in fact.counted().items():
             if counted.of is not None and tool_id in tools:
                 at = ("history", name, *(("of",) if tool_id == fact.capability else ("also", tool_id)))
-                limits = permitted.get(tool_id, {}).get(counted.of, ())
-                yield from _open_sum(counted.of, tools[tool_id], limits, at)
+                for limits in permitted.get(tool_id, ()) or ({},):
+                    found |= dict.fromkeys(_open_sum(counted.of, tools[tool_id], limits.get(counted.of, ()), at))
+    yield from found
 
 
 def asks_nobody(rule: Rule, tool: CapabilityDefinition) -> bool:
@@ -115,7 +128,7 @@ def _every_value(schema: Any) -> list[Any] | None:
     if parts is not None:
         listed = [_every_value(one) for one in parts if one != {"type": "null"}]
         return None if None in listed else [value for values in listed for value in values or ()]
-    if schema.get("type") == "boolean":
+    if schema.get("type") in ("boolean", ["boolean", "null"]):
         return [False, True]
     return [schema["const"]] if "const" in schema else schema.get("enum")
 
@@ -137,14 +150,14 @@ def _other_defaults(node: Any, tool: CapabilityDefinition, at: PointerPath) -> I
         name = read[0].split(".")[1]
         schema = tool.input_schema.get("properties", {}).get(name)
         if isinstance(schema, Mapping) and name not in tool.input_schema.get("required", ()):
-            own = schema.get("default")
-            if own is None:
+            if "default" not in schema:
                 detail = (
                     f"the rule takes `{read[1]}` where `{name}` is missing; `{tool.name}` does not say what it does"
                 )
                 remedy = "state `default` in the input schema, or list it in `required`"
                 yield Problem(pointer(at), "unknown_default", detail, remedy)
-            elif not same_json(own, read[1]):
+            elif not same_json(schema["default"], read[1]):
+                own = "null" if schema["default"] is None else schema["default"]
                 detail = f"`{tool.name}` takes `{own}` where `{name}` is missing, and the rule takes `{read[1]}`"
                 yield Problem(pointer(at), "other_default", detail, f"write `{own}` as its default")
     below = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list | tuple) else ()

@@ -72,7 +72,10 @@ def money_of(tool: CapabilityDefinition) -> list[str]:
 def _is_number(schema: Any) -> bool:
     if not isinstance(schema, Mapping):
         return False
-    return schema.get("type") in ("number", "integer") or any(map(_is_number, schema.get("anyOf", ())))
+    stated = schema.get("type")
+    parts = (*schema.get("anyOf", ()), *schema.get("oneOf", ()))
+    types = stated if isinstance(stated, list) else [stated]
+    return "number" in types or "integer" in types or any(map(_is_number, parts))
 
 
 def _limited(bundles: Iterable[PolicyBundle]) -> Iterator[str]:

@@ -26,6 +26,7 @@ from contextos.http_api.documents import ProblemPart
 from contextos.http_api.routes.runs import named_request
 from contextos.http_api.tracing import trace_of
 from contextos.operations.acts.unmatched_rules import policies_in_force
+from contextos.operations.deployment import Deployment
 from contextos.operations.preview import preview
 from contextos.packs.deployed import Deployed
 from contextos.trust.identity.callers import Caller
@@ -125,21 +126,27 @@ async def post_lint(
 ) -> LintReport:
     """Check a pack, a catalog or a policy before it is signed."""
     require_role(roles, *PACK_READERS)
-    held = await app.deployment.ports.directory.held_roles(caller.tenant_id)
-    policies = await policies_in_force(app.deployment.catalog(caller.tenant_id))
+    here = await _known_here(app.deployment, caller.tenant_id) if sent.here else None
     answer = await children.do(
         "lint",
         caller.tenant_id,
         document=sent.document,
         beside=sent.beside,
-        known=sent.here,
         definitions=tool_definitions(app, caller),
-        roles=held.to_json(),
-        egress=app.deployment.config.egress.get(caller.tenant_id, ()),
-        deployed=Deployed.by(app.deployment).to_json(),
-        policies=[one.to_json() for one in policies.values()],
+        here=here,
     )
     return LintReport(problems=[ProblemPart(**one) for one in answer["problems"]], more=answer["more"])
+
+
+async def _known_here(deployment: Deployment, tenant_id: str) -> dict[str, Any]:
+    """What lint knows of a deployment beside its tools, as the child reads it."""
+    policies = await policies_in_force(deployment.catalog(tenant_id))
+    return {
+        "roles": (await deployment.ports.directory.held_roles(tenant_id)).to_json(),
+        "egress": deployment.config.egress.get(tenant_id, ()),
+        "deployed": Deployed.by(deployment).to_json(),
+        "policies": [one.to_json() for one in policies.values()],
+    }
 
 
 @draft_routes.post("/packs/compile", response_model_exclude_unset=True, openapi_extra=body_of(InvokeRequest))

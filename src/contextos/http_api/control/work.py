@@ -81,12 +81,12 @@ def _lint(task: _Task) -> _Answer:
         others = [_beside(index, text, artifact, task, definitions) for index, text in enumerate(task["beside"])]
     except InvalidInput as error:
         return _problems(error.problems)
-    tenant, here = task["tenant"], None
-    if task["known"]:
+    tenant, told, here = task["tenant"], task["here"], None
+    if told is not None:
         by_id = {one.adapter_id: one for one in definitions}
-        held, deployed = HeldRoles.model_validate(task["roles"]), Deployed.model_validate(task["deployed"])
-        policies = tuple(map(PolicyArtifact.model_validate, task["policies"]))
-        here = KnownHere(by_id, {tenant: held}, {tenant: tuple(task["egress"])}, {tenant: policies}, deployed)
+        held, deployed = HeldRoles.model_validate(told["roles"]), Deployed.model_validate(told["deployed"])
+        policies = tuple(map(PolicyArtifact.model_validate, told["policies"]))
+        here = KnownHere(by_id, {tenant: held}, {tenant: tuple(told["egress"])}, {tenant: policies}, deployed)
     found = tuple(artifact_problems(artifact, others, here))
     return _problems(expansion.placed(found) if isinstance(expansion, Expansion) else found)
 

@@ -18,6 +18,7 @@ from contextos.store.shared.graph_validation import (
     plan_change,
     planned_commit,
     refuse_other_head,
+    stored_statement,
     validate_edges,
     validate_nodes,
 )
@@ -94,8 +95,7 @@ class MemoryGraph:
         first = list(found)[: max(limit, 0)]
         return [
             {
-                **orjson.loads(self._edges[edge_id].edge.body),
-                "edge_id": edge_id,
+                **stored_statement(edge_id, self._edges[edge_id].edge.body),
                 "commit": self._edges[edge_id].valid_from,
                 "hop": found[edge_id],
             }
@@ -122,8 +122,7 @@ class MemoryGraph:
             and stored.valid_at(at) != ended
         ]
         return [
-            {**orjson.loads(body), "edge_id": edge_id, "commit": commit}
-            for edge_id, body, commit in found[: max(limit, 0)]
+            {**stored_statement(edge_id, body), "commit": commit} for edge_id, body, commit in found[: max(limit, 0)]
         ]
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:
@@ -151,7 +150,7 @@ class MemoryGraph:
     @staticmethod
     def _row(edge_id: str, stored: _MemoryEdge) -> EdgeRow:
         edge = stored.edge
-        statement = {**orjson.loads(edge.body), "edge_id": edge_id}
+        statement = stored_statement(edge_id, edge.body)
         ends = (edge.src, edge.predicate, edge.dst)
         return EdgeRow(edge_id, *ends, statement, stored.valid_from, stored.valid_to, stored.withdrawn_ref)
 

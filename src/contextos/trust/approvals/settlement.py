@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, same_json
@@ -20,12 +20,10 @@ from contextos.contracts.journal import CONTROL, Draft
 from contextos.contracts.ports.outside import Signer
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import RunScope
-from contextos.contracts.statements.settlements import settlement_statement
+from contextos.contracts.statements.settlements import SETTLEMENT_TYP, settlement_statement
 from contextos.errors import ApprovalRefused, InvalidInput
 from contextos.trust.approvals.assertion import OPERATOR_ROLE, grant_fault
 from contextos.trust.identity.jws import sign_compact, verify_compact
-
-SETTLEMENT_TYP: Final = "contextos-settlement+jws"
 
 
 def settled_line(run_id: str, settled: Settled, at_us: int, salt: bytes) -> tuple[str, Draft]:

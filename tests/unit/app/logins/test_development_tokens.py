@@ -36,10 +36,20 @@ def test_a_store_of_this_machine_is_development(tmp_path: Path, store: str) -> N
         "postgresql:///x?hostaddr=10.0.0.7",
         "postgresql://[::1/x",
         "postgresql://10.0.0.7/x",
+        "postgresql://u:p@evil@localhost/x",
     ],
 )
 def test_a_store_of_another_machine_is_none(tmp_path: Path, store: str) -> None:
     assert "another machine" in (development_fault(Settings(tmp_path, store=store)) or "")
+
+
+def test_a_store_whose_host_the_environment_names_is_none_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(tmp_path, store="postgresql:///contextos")
+    assert development_fault(settings, "127.0.0.1") is None
+    monkeypatch.setenv("PGHOST", "db.example")
+    assert "another machine" in (development_fault(settings, "127.0.0.1") or "")
 
 
 def test_a_token_that_is_only_made_needs_no_address(tmp_path: Path) -> None:

@@ -32,3 +32,12 @@ def balance(amount: int) -> int:
 def test_an_amount_is_seen_by_its_name_and_a_number_by_more_names(tool: Any, amounts: list[str]) -> None:
     [capability] = contextos.toolset("bank", [tool]).describe().capabilities
     assert money_of(capability) == amounts
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": ["integer", "null"]}, {"oneOf": [{"type": "number"}, {"type": "null"}]}, {"type": "integer"}]
+)
+def test_an_amount_that_can_be_null_is_an_amount(schema: dict[str, Any]) -> None:
+    [capability] = contextos.toolset("bank", [settle]).describe().capabilities
+    foreign = capability.model_copy(update={"input_schema": {"type": "object", "properties": {"fee": schema}}})
+    assert money_of(foreign) == ["fee"]

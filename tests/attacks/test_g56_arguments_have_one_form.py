@@ -738,7 +738,8 @@ def test_a_default_that_only_the_tool_would_fill_in_is_refused(case: str) -> Non
                 input_schema=UNFILLED[case],
                 output_schema=an_object(),
                 description="Pay.",
-            )
+            ),
+            {},
         )
     schemas, why = drafted(listed("pay", UNFILLED[case]), listed("read", an_object()))
     if case not in REQUIRED:

@@ -38,7 +38,7 @@ from contextos.queries.run_view import RunView, run_principals, run_view
 from contextos.trust.approvals.assertion import approval_fault, read_answer_assertion, read_assertion
 from contextos.trust.approvals.passkeys import count_writes
 from contextos.trust.approvals.people import signer
-from contextos.trust.approvals.question import ANSWERED, question_fault
+from contextos.trust.approvals.question import question_fault, rests_on_erased
 from contextos.trust.approvals.settlement import barred_settlers, settled_line, settlement_fault
 from contextos.trust.journal.chain import append
 from contextos.trust.journal.entry_acts import erasure_of
@@ -357,11 +357,8 @@ async def _open_question(store: Store, tenant_id: str, run_id: str, entries: Seq
     asked = next((entry for entry in reversed(entries) if entry.kind == "approval.asked"), None)
     if asked is None:
         raise ApprovalRefused("not_waiting", "the run waits for no approval")
-    if asked.body is None:
-        raise ApprovalRefused("not_waiting", "the question was erased, so nobody can answer it; cancel the run")
-    if any(one.body is None for one in entries[: asked.seq] if one.kind in ANSWERED):
-        detail = "what the run was answered before it was erased, so nobody can check what it says; cancel the run"
-        raise ApprovalRefused("not_waiting", detail)
+    if asked.body is None or rests_on_erased(entries, asked):
+        raise ApprovalRefused("not_waiting", "the question or what it rests on was erased: cancel the run")
     question = read_body(asked)
     if fault := question_fault(tenant_id, run_id, entries, asked):
         raise Integrity(f"entry {asked.seq} of `{run_id}` (`approval.asked`) was altered: {fault}; do not answer it")

@@ -77,4 +77,6 @@ def test_a_tool_is_denied_once_a_rule_has_matched_that_prohibits_it() -> None:
 
 def test_what_is_denied_already_keeps_its_reason() -> None:
     denied = ALLOWED.model_copy(update={"allowed": False, "reason": "no_rule_allows"})
-    assert Prohibitions([decided("R_NO_MORE")]).bind(denied, PROHIBITING) is denied
+    bound = Prohibitions([decided("R_NO_MORE")]).bind(denied, PROHIBITING)
+    assert (bound.allowed, bound.reason) == (False, "no_rule_allows")
+    assert "R_NO_MORE" in bound.denying_rule_ids, "a pack that observes is bound by it"

@@ -30,6 +30,7 @@ async def served(
 ) -> AsyncIterator[tuple[int, FastAPI, asyncio.Event, asyncio.Event]]:
     """A server with one slow route: its port, its API, and the events at the begin and before the end of a request."""
     api = FastAPI()
+    api.state.percent_per_address = 100
     api.state.draining, api.state.stopping, api.state.driven = asyncio.Event(), asyncio.Event(), set()
     began, go_on = asyncio.Event(), asyncio.Event()
 

@@ -44,7 +44,7 @@ def lint_command(
             read.append((path, *read_unsigned(read_file(path), lambda: workspace_definitions(workspace).values())))
         except InvalidInput as error:
             found += [(path, problem) for problem in error.problems]
-    known = _workspace_facts(workspace, [pack for _, pack, _ in read]) if adapters else None
+    known = _workspace_facts(workspace, [pack for _, pack, _ in read]) if adapters and read else None
     for path, pack, expansion in read:
         beside = [other for at, other, _ in read if at is not path]
         problems = artifact_problems(pack, beside, known)
@@ -105,7 +105,7 @@ def _workspace_facts(workspace: Path | None, artifacts: Sequence[GovernedArtifac
     tenants = {tenant for one in artifacts if (tenant := tenant_of(one)) is not None}
 
     async def operation(context: CommandContext) -> KnownHere:
-        return await known_here(context.deployment, *sorted(tenants or {context.tenant_id}))
+        return await known_here(context.deployment, *sorted(tenants or context.app.tenants()))
 
     return with_authors_context(workspace, None, operation)
 

@@ -20,8 +20,13 @@ from contextos.contracts.statements.questions import question_disagreement, show
 REPEATED: Final = ("gate_id", "required_role", "deadline_us", "evidence_snapshot_hash")
 """The fields of a question that its binding repeats."""
 
-ANSWERED: Final = ("tool.returned", "attachment.fetched")
+_ANSWERED: Final = ("tool.returned", "attachment.fetched")
 """The kinds of entries whose content a question says something of."""
+
+
+def rests_on_erased(entries: Sequence[Entry], asked: Entry) -> bool:
+    """Return whether content that the question `asked` says something of was erased, so that nobody can check it."""
+    return any(one.body is None for one in entries if one.seq < asked.seq and one.kind in _ANSWERED)
 
 
 def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked: Entry) -> str | None:
@@ -47,7 +52,7 @@ def question_fault(tenant_id: str, run_id: str, entries: Sequence[Entry], asked:
     secrets = {name: one["origins"] for name, one in traced.items() if is_secret_argument(args.get(name))}
     if (binding["untrusted"], binding["secrets"]) != (untrusted, secrets):
         return "it says of its arguments what the run did not find"
-    before = (one for one in entries if one.seq < asked.seq and one.kind in ANSWERED)
+    before = (one for one in entries if one.seq < asked.seq and one.kind in _ANSWERED)
     seen = ((one.kind, read_body(one)) for one in before)
     if binding["instructions"] != instructing(seen):
         return "it says of the content what the run did not find"

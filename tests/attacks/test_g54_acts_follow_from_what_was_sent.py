@@ -534,6 +534,15 @@ def test_what_governs_a_tenant_is_changed_by_the_client_from_what_was_shown(face
             assert client.act("memories/{proposal}/review", review, held=held, sign=signer.sign)["verdict"] == verdict
 
 
+def test_a_selection_that_leaves_out_what_was_chosen_is_not_signed() -> None:
+    """The server leaves the chosen artifact out of both the offer and the statement."""
+    sent, [act] = SENT["runs/{run}/slot"][0], stated("runs/{run}/slot")
+    offer = {**OFFER, "offer": {"refs": [{**REF, "artifactId": "other"}]}}
+    selection = {**act["arguments"]["selection"], "refs": []}
+    left_out = {**act, "arguments": {**act["arguments"], "selection": selection}}
+    assert acts_disagreement([left_out], "runs/{run}/slot", {**sent, "offer": offer}, "t", "o") is not None
+
+
 def test_a_selection_is_signed_from_the_offer_that_was_shown(tmp_path: Path) -> None:
     with http_face(tmp_path, begin_slots) as asking, served_url(asking) as url:
         run, sign = waiting(asking), Signer(asking, REQUESTER).sign

@@ -80,8 +80,28 @@ def test_a_token_that_does_not_hold_refuses_the_run(world: TestWorld, tokens: di
     assert refused_for(world, asking(2)) == at("user.delegation.token_ref")
 
 
-def test_a_delegation_without_a_token_refuses_the_run(world: TestWorld) -> None:
+WITHOUT_ONE = {
+    "none": {},
+    "by another user": {"tok": token(subject="usr_772")},
+    "for another agent": {"tok": token(agent_id="agt_other")},
+    "that is over": {"tok": token(expires_at=1)},
+    "and two in force": {"one": token(), "two": token(scopes=["orders.read"])},
+}
+
+
+@pytest.mark.parametrize("tokens", WITHOUT_ONE.values(), ids=WITHOUT_ONE)
+def test_a_delegation_without_a_reference_needs_the_one_that_the_directory_lists(
+    world: TestWorld, tokens: dict[str, Any]
+) -> None:
+    issue(world, **tokens)
     assert refused_for(world, asking(13, token_ref=None)) == at("user.delegation.token_ref")
+
+
+def test_a_delegation_without_a_reference_lends_no_more_scopes_than_the_listed_one(world: TestWorld) -> None:
+    issue(world, **{REF: token(scopes=["orders.read"]), "over": token(expires_at=1)})
+    assert refused_for(world, asking(14, token_ref=None)) == at("user.delegation.scopes")
+    issue(world, **{REF: token(), "over": token(expires_at=1)})
+    assert run_in(world, asking(15, token_ref=None)).state == "completed"
 
 
 def test_a_token_lends_no_scope_that_it_does_not_have(world: TestWorld) -> None:

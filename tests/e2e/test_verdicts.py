@@ -73,6 +73,12 @@ def edited(*path: str | int, to: Any) -> Callable[[Body], None]:
 
 
 TEMPLATE = ("decision_layer", "task_templates", 0)
+
+
+def bound(source: str, place: str) -> dict[str, str]:
+    return {"from": source, "pointer": place}
+
+
 RULES = ("policy_layer", "policy_bundles", 0, "policy_dsl", "rules")
 
 
@@ -251,14 +257,20 @@ CASES: dict[str, Case] = {
     # What the Critic refuses.
     "evidence_missing": Case("missing_evidence", "escalated", order="ord_890", reaches=NOTHING),
     "order_unknown_to_all": Case("missing_evidence", "escalated", order="ord_999", reaches=NOTHING),
+    "parameter_of_another_type": Case(
+        "parameter_missing", "rejected", reaches=NOTHING, request=edited("input", "context", "refund_amount", to="2500")
+    ),
     "schema_at_plan": Case(
-        "schema_mismatch", "rejected", reaches=NOTHING, request=edited("input", "context", "refund_amount", to="2500")
+        "schema_mismatch",
+        "rejected",
+        reaches=NOTHING,
+        pack=edited(*TEMPLATE, "steps", 1, "params", "amount_inr", to="2500"),
     ),
     "argument_unresolved": Case(
         "schema_mismatch",
         "rejected",
         reaches=NOTHING,
-        request=edited("input", "context", to=lambda c: {k: v for k, v in c.items() if k != "currency"}),
+        pack=edited(*TEMPLATE, "steps", 2, "params", "currency", to=bound("request", "/input/context/none")),
     ),
     # What the Gateway refuses.
     "schema_at_gateway": Case(

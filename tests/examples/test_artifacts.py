@@ -12,13 +12,13 @@ import pytest
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.function.loading import load_function_adapters
 from contextos.contracts.encoding.codec import parse
-from contextos.contracts.encoding.pointer import resolve_pointer
 from contextos.contracts.envelopes.evidence import RetrievalQuery
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import CapabilityView, LeveledBundle, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.facts import Vocabulary
 from contextos.control.lint.pack import lint_pack
+from contextos.decision.parameters import take_parameters
 from contextos.intelligence.retrieval import GraphKnowledge
 from contextos.store.memory.graph import MemoryGraph
 from contextos.trust.policy.constraints import check_args
@@ -179,9 +179,10 @@ def test_nobody_but_support_sees_the_refund_at_compile(policy: PolicySet) -> Non
     assert seen("warehouse_clerk") == [False, True]
 
 
-def test_every_binding_of_the_template_resolves_in_the_request(pack: ContextPack) -> None:
-    request = file("request.json")
-    (template,) = pack.decision_layer.task_templates
-    pointers = [value["pointer"] for step in template.steps for value in step.params.values()]
-    assert all(resolve_pointer(request, where) for where in pointers)
-    assert len(pointers) == 6
+def test_every_binding_of_the_template_is_a_parameter_that_the_request_gives(pack: ContextPack) -> None:
+    (template,), (intent,) = pack.decision_layer.task_templates, pack.decision_layer.intents
+    values = take_parameters(intent.parameters, file("request.json"))
+    bound = [value for step in template.steps for value in step.params.values()]
+    assert {one["from"] for one in bound} == {"parameter"}
+    assert {one["pointer"].removeprefix("/") for one in bound} == {one.name for one in values.taken}
+    assert len(bound) == 6

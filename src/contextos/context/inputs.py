@@ -62,15 +62,20 @@ class KnowledgeInputs:
 class SurfaceInputs:
     """Every registered tool (capability) and, for each tool id, the policy decision on whether this run can see the
     tool.
+
+    `announced` are decisions by the rules whose facts are known already, about the steps of the template. They say
+    which rules and gates will apply, and hide no tool.
     """
 
     capabilities: Sequence[SurfaceCapability]
     decisions: Mapping[str, PolicyDecision]
+    announced: Sequence[PolicyDecision] = ()
 
     @property
     def decisions_in_order(self) -> tuple[PolicyDecision, ...]:
-        """The policy decisions, sorted by capability id."""
-        return tuple(self.decisions[capability_id] for capability_id in sorted(self.decisions))
+        """The policy decisions, sorted by capability id, and then what is announced."""
+        decided = [self.decisions[capability_id] for capability_id in sorted(self.decisions)]
+        return (*decided, *self.announced)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.envelopes.plan import Binding, Plan
 from contextos.contracts.scope import Capability
 
-_SOURCES: Final = ("request", "pack", "evidence", "step")
+_SOURCES: Final = ("request", "parameter", "pack", "evidence", "step")
 
 
 def binding_of(value: Any) -> Binding | None:

@@ -79,6 +79,7 @@ KINDS: Final[dict[str, Kind]] = {
     "run.pinned": Kind(CONTEXT, True),
     "run.context": Kind(CONTEXT, False),
     "intent.resolved": Kind(DECISION, False),
+    "parameters.taken": Kind(DECISION, False),
     "slot.asked": Kind(CONTEXT, False),
     "slot.answered": Kind(CONTEXT, True),
     "slot.selected": Kind(CONTEXT, True),

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from contextos.contracts.controls import NO_RUN_CONTROLS, RunControls
 from contextos.contracts.encoding.jcs import same_json
-from contextos.contracts.encoding.pointer import MISSING
+from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.envelopes.identity import IdentityClaim, Principal, Principals
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack
-from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep
+from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep, TakenParameter
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest, RunContext
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
@@ -83,6 +83,9 @@ class Fact:
 def _same(one: Any, other: Any) -> bool:
     return one is not MISSING and other is not MISSING and same_json(one, other)
 
+
+PARAMETERS: Final = "/parameters/"
+"""Before the name of a parameter, where a place in the request can stand. No request has such a field."""
 
 SESSION_LIMIT: Final = "max_session_duration_ms"
 """The name of the limit that a `SessionWindow` enforces."""
@@ -185,7 +188,7 @@ class RunScope:
     `facts` are the values below each root name that policy knows from compile on. `controls` are those that policy
     decisions raised so far. `session` is the time limit of the run, or None for a run that was recorded before it had
     one. `unbound` has the evidence of the graph that the run cannot have, because the request does not name the entity
-    at which it begins: by its name, the place where it would.
+    at which it begins: by its name, the place where it would. `parameters` are those of the intent that were taken.
     """
 
     received: ReceivedRequest
@@ -197,6 +200,19 @@ class RunScope:
     session: SessionWindow | None = None
     controls: RunControls = NO_RUN_CONTROLS
     unbound: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, TakenParameter] = field(default_factory=dict)
+
+    @property
+    def parameter_values(self) -> dict[str, Any]:
+        """Return the values of the parameters by name, as bindings read them."""
+        return {name: one.value for name, one in self.parameters.items()}
+
+    def stated_at(self, place: str) -> Any:
+        """Return what the request states at a place, or `MISSING`: a pointer into it, or `/parameters/<name>`."""
+        name = place.removeprefix(PARAMETERS)
+        if name != place:
+            return self.parameters[name].value if name in self.parameters else MISSING
+        return resolve_pointer(self.received.fields, place)
 
     @property
     def observes(self) -> bool:

@@ -24,6 +24,7 @@ END_OF: Final[dict[FailureCode, End]] = {
     "argument_out_of_bounds": "rejected",
     "idempotency_conflict": "rejected",
     "unknown_intent": "rejected",
+    "parameter_missing": "rejected",
     "unpinned_ref": "rejected",
     "unknown_ref": "rejected",
     "identity_refused": "refused",

@@ -17,7 +17,7 @@ from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import IdentityClaim, Principals
-from contextos.contracts.envelopes.plan import Plan, Subject, TaskTemplate
+from contextos.contracts.envelopes.plan import Intent, Plan, Subject, TaskTemplate
 from contextos.contracts.envelopes.run import BudgetInForce, InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import CEID
@@ -69,6 +69,11 @@ class AdmittedRun:
             if plan and plan.template_id == f"{template.template_id}@{template.version}":
                 return template
         return self.templates[0]
+
+    @property
+    def intent(self) -> Intent:
+        """Return the intent of the run."""
+        return self.loaded.intents[self.scope.received.request.input.intent]
 
     def pack_json(self, plan: Plan) -> dict[str, Any]:
         """Return the pack as the JSON object that a plan's bindings read, or an empty object if no binding reads it."""

@@ -218,6 +218,7 @@ def _sources(admitted: AdmittedRun, attempt: Attempt) -> dict[str, Any]:
     outputs = {name: result.output for name, result in attempt.execution.results.items() if result.output is not None}
     return {
         "request": admitted.scope.received.fields,
+        "parameter": admitted.scope.parameter_values,
         "evidence": executor.evidence_view(attempt.execution.evidence),
         "step": outputs,
     }

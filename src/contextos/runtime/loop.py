@@ -36,6 +36,7 @@ from contextos.runtime.attempts.planning import propose
 from contextos.runtime.conclusion import Attempt, conclude, consolidate, decide_outcome, earlier_outcomes
 from contextos.runtime.environment import RunEnvironment, describe_deployment, look_for_cancel, with_recorded_deployment
 from contextos.runtime.inputs.attachments import fetch_attachments
+from contextos.runtime.inputs.intent_parameters import take_known, take_stated
 from contextos.runtime.inputs.slot_steps import fill_slots
 from contextos.runtime.redaction import redacted_items
 from contextos.runtime.reopening import as_reopened, find_reopening, is_asked_again, with_limits_of
@@ -64,7 +65,11 @@ async def invoke_agent(request: InvokeRequest, fingerprint: str, environment: Ru
         return await conclude(request, admitted.scope, outcome, environment)
     admitted = replace(admitted, items=attached)
     admitted = await fill_slots(request, admitted, admitted.templates[0], 0, environment)  # 5
-    admitted = admitted if admitted.not_chosen else await retrieve_evidence(admitted, environment)  # 6
+    informed = admitted if admitted.not_chosen else await retrieve_evidence(admitted, environment)  # 6
+    if isinstance(informed, Failure):
+        outcome = RunOutcome(scoring.end_of((informed,)), (informed,))
+        return await conclude(request, admitted.scope, outcome, environment)
+    admitted = informed
     attempt: Attempt | None = None
     of_agent = admitted.templates[0].chosen_by == "agent"
     while True:
@@ -73,7 +78,9 @@ async def invoke_agent(request: InvokeRequest, fingerprint: str, environment: Ru
         if is_asked_again(attempt.failures, attempt.revision, environment.journal):
             now = await admit(request, environment, f"again/{attempt.revision}", admitted.scope)
             if not isinstance(now, Failure):
-                admitted = await retrieve_evidence(replace(now, items=attached), environment)
+                now = await retrieve_evidence(replace(now, items=attached), environment)
+            if not isinstance(now, Failure):
+                admitted = now
                 continue
             attempt = replace(attempt, failures=(now,))
         outcome = decide_outcome(admitted, attempt, environment.journal)
@@ -153,12 +160,22 @@ async def admit(
     )
 
 
-async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun:
-    """Step 6: read evidence at the pinned snapshot of the graph, within the limits, and accepted memory."""
-    pack = admitted.loaded.pack
+async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | Failure:
+    """Step 6: read evidence at the pinned snapshot of the graph, within the limits, and accepted memory.
+
+    The parameters of the intent are taken from the request before, and from the evidence after it.
+    """
+    stated = take_stated(admitted, environment)
+    if isinstance(stated, Failure):
+        return stated
+    admitted, pack = stated, stated.loaded.pack
     retrieval = pack.intelligence_refs.retrieval
     from_pack = any(seed.binding.source == "pack" for seed in retrieval.seeds)
-    sources = {"request": admitted.scope.received.fields, "pack": pack.to_json() if from_pack else {}}
+    sources = {
+        "request": admitted.scope.received.fields,
+        "parameter": admitted.scope.parameter_values,
+        "pack": pack.to_json() if from_pack else {},
+    }
     bound = {number: found for number, one in enumerate(retrieval.seeds) if (found := bound_ceids((one,), sources))}
     seeds = tuple(seed for found in bound.values() for seed in found)
     # Evidence with several paths needs the seeds of all: with one missing, the others do not answer for it.
@@ -195,7 +212,8 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
 
     recalled = await environment.journal.record("memory.recalled", "", {"subjects": subjects, "limit": limit}, recall)
     memory = tuple(EvidenceItem.model_validate(item) for item in recalled)
-    return replace(admitted, query=query, items=(*admitted.items, *items), memory=memory)
+    informed = replace(admitted, query=query, items=(*admitted.items, *items), memory=memory)
+    return take_known(informed, environment)
 
 
 async def decision_loop(
@@ -240,7 +258,7 @@ async def _attempt(
     if isinstance(compiled, Failure):
         return await score_attempt(admitted, controls, None, NOTHING_DONE, (compiled,), revision, environment)
     facts = facts_by_name(admitted.items, admitted.scope)
-    plan = await propose(admitted, template, compiled, facts, revision, environment)  # 9
+    plan = await propose(admitted, template, compiled, surface.gates, facts, revision, environment)  # 9
     if isinstance(plan, Failure):
         return await score_attempt(admitted, controls, None, NOTHING_DONE, (plan,), revision, environment)
     known = tuple(facts.values())

@@ -37,6 +37,7 @@ TABLE: Final[dict[str, dict[str, str]]] = {
             "run.resumed",
             "run.pinned",
             "intent.resolved",
+            "parameters.taken",
             "identity.resolved",
             "slot.selected",
             "slot.pinned",

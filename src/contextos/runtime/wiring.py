@@ -17,10 +17,10 @@ from contextos.action.gateway.guarded_call import GuardContext
 from contextos.action.gateway.tool_gateway import Gateway
 from contextos.action.quarantine import has_drifted, incident
 from contextos.action.registry import Registry
-from contextos.contracts.bindings import binding_of
+from contextos.contracts.bindings import binding_of, resolve_binding
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.encoding.pointer import last_name, resolve_pointer
+from contextos.contracts.encoding.pointer import last_name
 from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
@@ -163,8 +163,8 @@ def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, F
     abouts: dict[str, dict[str, Any]] = {}
     for path in retrieval.evidence:
         binding = retrieval.seeds[path.seed].binding
-        if binding.source == "request":
-            value = resolve_pointer(scope.received.fields, binding.pointer)
+        if binding.source in ("request", "parameter"):
+            value = resolve_binding(binding, {"request": scope.received.fields, "parameter": scope.parameter_values})
             abouts.setdefault(path.name, {})[last_name(binding.pointer)] = value
     return {
         item.name: Fact(

@@ -16,7 +16,7 @@ from contextos.contracts.envelopes.slots import AgentContextSlot
 from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
 from contextos.contracts.model import Model
 
-SEEDS = Path(__file__).resolve().parents[2] / "seeds"
+SEEDS = Path(__file__).resolve().parents[2] / "spec"
 
 EXAMPLES: dict[str, type[Model]] = {
     "run_context": RunContext,

@@ -12,7 +12,8 @@ SPECS = {spec.decision_key: spec for spec in PACK.decision_layer.decision_specs}
 def test_without_adapters_evidence_is_what_retrieval_and_specs_name() -> None:
     found = pack_vocabulary(PACK, SPECS, None)
     assert found.arguments is None
-    assert set(found.evidence or ()) == {"identity_verified", "memory_consent", "order_lookup", "policy.eval"}
+    named = {"identity_verified", "memory_consent", "order_currency", "order_lookup", "order_total", "policy.eval"}
+    assert set(found.evidence or ()) == named
     assert not found.complete
 
 

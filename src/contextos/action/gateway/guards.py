@@ -21,7 +21,7 @@ from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.defaults import without_null_defaults
 from contextos.contracts.encoding.instructions import instructing
 from contextos.contracts.encoding.jcs import content_address, same_json
-from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
+from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.encoding.redacted import redacted_places, without_secret_arguments
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.contracts.envelopes.verdicts import Failure
@@ -93,7 +93,7 @@ async def consistent_with_request(context: GuardContext, call: GuardedCall) -> G
     given = without_null_defaults(call.capability.definition.input_schema, call.args)
     for permission in permissions_of(context.scope, call.capability.capability_id):
         for argument, where in permission.agrees_with.items():
-            stated, final = resolve_pointer(context.scope.received.fields, where), given.get(argument, MISSING)
+            stated, final = context.scope.stated_at(where), given.get(argument, MISSING)
             if final is MISSING:
                 continue
             if stated is MISSING or not same_json(stated, final):

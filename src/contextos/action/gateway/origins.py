@@ -33,6 +33,7 @@ async def traced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refu
         found = dict(sorted({**found, **asked.traced}.items()))
     if not found:
         return call
+    found = {name: _at_most_stated(call, context, name, one) for name, one in found.items()}
     body = TracedArguments(arguments=found)
     if sent := _unvouched(context, call, found):
         digests = digests_of(sent)
@@ -41,6 +42,15 @@ async def traced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refu
         call = replace(call, kept=partial(context.ports.written.keep, key, digests, context.journal.now_us))
     context.journal.derive("arguments.traced", call.key, body.to_json())
     return replace(call, traced=found, saw_untrusted=context.seen.has_untrusted)
+
+
+def _at_most_stated(call: GuardedCall, context: GuardContext, name: str, one: TracedArgument) -> TracedArgument:
+    """What was found of an argument, which is not trusted if a pattern cut it out of the message."""
+    source, _, place = call.step_call.provenance.get(name, "").partition(":/")
+    taken = context.scope.parameters.get(place) if source == "parameter" else None
+    if taken is None or taken.origin != "message" or one.integrity != "trusted":
+        return one
+    return one.model_copy(update={"integrity": "unknown"})
 
 
 async def _compare_answers(context: GuardContext) -> None:

@@ -61,6 +61,10 @@ HOUSE_POLICY: Final[dict[str, Any]] = {
 """A policy of the tenant, signed beside the pack: `contextos pack publish` and `policies activate` put it in force."""
 
 
+DECISION_CATALOG: Final[dict[str, Any]] = {"catalog_id": "decision-catalog.support", "version": "2.1.0"}
+"""The catalog beside the pack, with the decision spec of the pack: a request can name both."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """A workspace that `make_workspace` made: its paths and ids."""
@@ -79,7 +83,7 @@ def make_workspace(path: Path, payments: str = PAYMENTS_MODULE[0], *, witness: s
     from contextos.app import make_keys
     from contextos.contracts.encoding.codec import loads
     from contextos.contracts.encoding.jcs import digest
-    from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
+    from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE, SPECS_TYPE
 
     source = example_folder(EXAMPLE)
     with new_workspace(path) as made:
@@ -95,6 +99,8 @@ def make_workspace(path: Path, payments: str = PAYMENTS_MODULE[0], *, witness: s
         listed = with_new_keys(directory[tenant_id], made / KEYS_FOLDER, (APPROVER, EXAMPLE_OPERATOR_ID))
         write_json(made / DIRECTORY_FILE, {**directory, tenant_id: listed})
         write_json(made / "packs" / "support.json", _sealed(PACK_TYPE, pack, keys))
+        catalog = {**DECISION_CATALOG, "tenant": tenant_id, "decision_specs": pack["decision_layer"]["decision_specs"]}
+        write_json(made / "packs" / "decisions.json", _sealed(SPECS_TYPE, catalog, keys))
         write_json(made / "policies" / "house.json", _sealed(POLICY_TYPE, {**HOUSE_POLICY, "tenant": tenant_id}, keys))
         entry = _payments_entry(made / "shop.py", payments)
         settings = _settings(entry, digest((made / "shop.py").read_bytes()))

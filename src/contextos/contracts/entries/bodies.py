@@ -39,6 +39,7 @@ BODIES: Final[dict[str, Any]] = {
     "run.pinned": recorded.PinnedRun,
     "run.context": RunContext,
     "intent.resolved": derived.ResolvedIntentBody,
+    "parameters.taken": derived.TakenParameters,
     "slot.asked": SlotQuestion,
     "slot.answered": recorded.AnsweredSlot,
     "slot.selected": recorded.SelectedForSlot,

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from contextos.contracts.envelopes.evidence import Classification
 from contextos.contracts.envelopes.identity import Principal
 from contextos.contracts.envelopes.memory import MemoryProposal
+from contextos.contracts.envelopes.plan import TakenParameter
 from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import End, Failure, VerifyVerdict
@@ -22,6 +23,13 @@ class ResolvedIntentBody(Model):
     risk_class: Name
     templates: Seq[Name]
     confidence: Share
+
+
+class TakenParameters(Model):
+    """Body of `parameters.taken`: the values that were taken, and the names of those that nothing has."""
+
+    parameters: Seq[TakenParameter]
+    missing: Seq[Name] = ()
 
 
 class DecidedPolicies(Model):

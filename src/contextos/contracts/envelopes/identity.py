@@ -53,9 +53,11 @@ class UserDelegation(Model):
     scopes: Seq[Name] = ()
     """The scopes that the user delegates; they are compared with those that the directory knows."""
     subject: Name | None = None
-    """The id of the user who delegates."""
+    """The user who delegates: the id, or the subject that the directory has of the user."""
     token_ref: Name | None = None
-    """A reference to the token, such as its hash; one that the directory does not know is not kept."""
+    """A reference to the token, such as its hash; one that the directory does not know is not kept. Absent, the one
+    delegation of the user to the agent that the directory lists.
+    """
 
 
 class UserClaims(Model):
@@ -137,9 +139,11 @@ class KnownUser(Model):
     """A user as the directory knows them. `scopes` are delegated to agents while `delegation_live` is true.
 
     Organisation, teams and projects decide which artifacts the user sees. A user without an organisation sees none.
+    `subject` is the name of the user at the issuer of their delegations, where it differs from `user_id`.
     """
 
     user_id: Name
+    subject: Name | None = None
     role: Name
     roles: Seq[Name] = ()
     scopes: Seq[Name] = ()

@@ -5,27 +5,31 @@ Source: How It Works, steps 1, 3 and 4.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, Strict
+from pydantic import Field, Strict, model_validator
 
 from contextos.contracts.envelopes.policy import ApprovalMode
 from contextos.contracts.envelopes.slots import AgentContextSlot
 from contextos.contracts.ids import CapabilityId, GateId, PlanId
 from contextos.contracts.model import Count, ListOnly, Map, Model, Name, NonEmpty, OpenObject, Seq, Text
 
-BindingSource = Literal["request", "pack", "evidence", "step"]
+BindingSource = Literal["request", "parameter", "pack", "evidence", "step"]
 
 
 class Binding(Model):
-    """A reference to a value: an RFC 6901 pointer into the request, the pack, the evidence or the output of a step.
+    """A reference to a value: an RFC 6901 pointer into the request, the parameters of the intent, the pack, the
+    evidence or the output of a step.
 
-    For `evidence` the first token is the name of the evidence and the second is `value`, `subject` or `evidence_ref`.
-    For `step` the first token is the step id, and the rest points into the output of the step.
+    For `parameter` the pointer is the name of the parameter, such as `/order_id`. For `evidence` the first token is the
+    name of the evidence and the second is `value`, `subject` or `evidence_ref`. For `step` the first token is the step
+    id, and the rest points into the output of the step.
     """
 
     source: BindingSource = Field(alias="from")
-    """Where the value comes from: the request, the pack, evidence, or the output of an earlier step."""
+    """Where the value comes from: the request, a parameter of the intent, the pack, evidence, or the output of an
+    earlier step.
+    """
     pointer: str = Field(pattern=r"^(/([^/~]|~[01])*)+$", max_length=512)
     """A JSON Pointer (RFC 6901) to the value, such as `/input/context/order_id`."""
 
@@ -39,6 +43,58 @@ class Subject(Model):
     """The type of the entity, such as `customer`; absent, the bound value is a whole CEID such as `customer:cus_77`."""
     binding: Binding
     """Where the id of the entity comes from."""
+
+
+class ParameterSource(Model):
+    """One place where a parameter can come from: exactly one of the three fields."""
+
+    context: Name | None = None
+    """The name of a member of `input.context`, which the caller states."""
+    message: str | None = Field(default=None, min_length=1, max_length=512)
+    """An RE2 pattern that is looked for in `input.message`. Its group, or without one the whole match, is the value;
+    two places with different values are none.
+    """
+    evidence: Name | None = None
+    """The name of evidence that the pack retrieves from the graph, such as the total of an order."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if sum(one is not None for one in (self.context, self.message, self.evidence)) != 1:
+            raise ValueError("a source of a parameter is one of `context`, `message` and `evidence`")
+        return self
+
+
+class IntentParameter(Model):
+    """A value that a run of an intent needs, and in order where it comes from. The first source that has a value
+    counts; if none has, the request ends with the name of the parameter.
+
+    What the caller states and what the user wrote is asserted, whatever it says of itself, and never trusted.
+    """
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")
+    """The name of the parameter; bindings read it as `{"from": "parameter", "pointer": "/<name>"}`."""
+    type: Literal["string", "integer", "number", "boolean"]
+    """The type of the value; a value of another type ends the request."""
+    description: Text = ""
+    """What the value is, for people who have to give it."""
+    sources: Annotated[
+        tuple[ParameterSource, ...], Strict(False), Field(alias="from", max_length=8), ListOnly(at_least=1)
+    ]
+    """Where the value comes from, the first place first; from 1 to 8."""
+
+
+class TakenParameter(Model):
+    """The value of one parameter of an intent, and where it was taken from.
+
+    `place` is a pointer into the request, or the reference of the evidence. `asserted` is what the caller states or the
+    user wrote; only a fact of the graph can be `trusted`.
+    """
+
+    name: Name
+    value: Any
+    origin: Literal["context", "message", "evidence"]
+    place: Name
+    integrity: Literal["asserted", "trusted", "untrusted"]
 
 
 class Intent(Model):
@@ -60,6 +116,10 @@ class Intent(Model):
     """The locales for which a request is accepted; by default every locale."""
     eligible_task_templates: NonEmpty[Name]
     """The ids of the task templates that a run can plan with, at least one; each is in the pack or a pinned catalog."""
+    parameters: Annotated[tuple[IntentParameter, ...], Strict(False), Field(max_length=32), ListOnly()] = ()
+    """The values that a run needs from the request or the graph, at most 32; by default none. With them a rule whose
+    facts are known already is announced when the context is compiled.
+    """
 
 
 class PlanStep(Model):

@@ -28,6 +28,7 @@ FailureCode = Literal[
     "output_disagrees",
     "effect_uncertain",
     "unknown_intent",
+    "parameter_missing",
     "unpinned_ref",
     "unknown_ref",
     "identity_refused",

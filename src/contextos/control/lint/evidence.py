@@ -72,7 +72,7 @@ def _about(merged: MergedArtifacts, edges: BindingTargets, name: str) -> set[str
         for path in retrieval.evidence
         if path.name == name
         and path.seed < len(retrieval.seeds)
-        and retrieval.seeds[path.seed].binding.source == "request"
+        and retrieval.seeds[path.seed].binding.source in ("request", "parameter")
     ]
     abouts += [
         set(one.input_schema.get("required", ())) for one in (edges.declared or {}).values() if name in one.produces

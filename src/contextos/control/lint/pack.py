@@ -14,20 +14,21 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, get_args
 
-import re2  # type: ignore[import-untyped]
-
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
+from contextos.contracts.encoding.safe_patterns import safe_pattern
 from contextos.contracts.envelopes.pack import ContextPack, Permission
 from contextos.contracts.envelopes.plan import MemoryTemplate
 from contextos.contracts.envelopes.policy import ArgConstraint, Then
 from contextos.contracts.envelopes.run import BUCKETS
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.facts import nearest_name
+from contextos.contracts.scope import PARAMETERS
 from contextos.control.artifacts import MergedArtifacts, merge
 from contextos.control.lint.egress import lint_egress
 from contextos.control.lint.evidence import lint_evidence
 from contextos.control.lint.graph import REQUEST_PLACE, BindingTargets, PointerPath, binding_targets, request_has
+from contextos.control.lint.parameters import lint_parameters
 from contextos.control.lint.templates import lint_templates
 from contextos.errors import Problem
 
@@ -36,7 +37,6 @@ TIERS: Final[tuple[str, ...]] = get_args(MemoryTemplate.model_fields["tier_targe
 OUTCOMES: Final = frozenset({"approved", "denied", "escalated"})
 """The outcomes that a decision can have."""
 MAX_LINT_PROBLEMS: Final = 100
-_MAX_PATTERN_BYTES: Final = 1 << 20
 
 
 def lint_pack(pack: ContextPack, definitions: Mapping[str, AdapterDefinition] | None) -> tuple[Problem, ...]:
@@ -61,6 +61,7 @@ def _lint(
     found = chain(
         _clashes(merged),
         _intents(merged),
+        lint_parameters(merged),
         _retrieval(pack),
         _evidence(pack, edges),
         _budget(pack),
@@ -103,10 +104,13 @@ def _retrieval(pack: ContextPack) -> Iterator[Problem]:
         here: PointerPath = (*at, "seeds", index)
         if seed.type is not None and seed.type not in refs.identity_layer.ceid_namespaces:
             yield _unknown((*here, "type"), "CEID namespace", seed.type, "add it to `identity_layer.ceid_namespaces`")
-        if seed.binding.source not in ("request", "pack"):
+        if seed.binding.source not in ("request", "parameter", "pack"):
             detail = f"a seed cannot be bound to `{seed.binding.source}`, which does not exist before retrieval"
             yield Problem(
-                pointer((*here, "binding", "from")), "too_early", detail, "bind it to the request or the pack"
+                pointer((*here, "binding", "from")),
+                "too_early",
+                detail,
+                "bind it to the request, a parameter or the pack",
             )
         elif seed.binding.source == "request" and not request_has(seed.binding.pointer):
             yield _unknown((*here, "binding", "pointer"), REQUEST_PLACE, seed.binding.pointer, "correct the pointer")
@@ -253,7 +257,7 @@ def _limits(names: Collection[str], edges: BindingTargets, at: PointerPath, tool
 def _agreements(permission: Permission, edges: BindingTargets, at: PointerPath, capability: str) -> Iterator[Problem]:
     yield from _arguments(permission.agrees_with, edges, (*at, "agrees_with"), capability)
     for argument, place in permission.agrees_with.items():
-        if not request_has(place):
+        if not place.startswith(PARAMETERS) and not request_has(place):
             yield _unknown((*at, "agrees_with", argument), REQUEST_PLACE, place, "correct the pointer")
 
 
@@ -264,21 +268,11 @@ def _constraint(constraint: ArgConstraint, at: PointerPath) -> Iterator[Problem]
         )
     if constraint.min is not None and constraint.max is not None and constraint.min > constraint.max:
         yield Problem(pointer(at), "empty_range", "`min` is greater than `max`", "swap them")
-    if constraint.pattern is not None and not _is_re2(constraint.pattern):
+    if constraint.pattern is not None and safe_pattern(constraint.pattern) is None:
         remedy = "use RE2 syntax without look-around"
         yield Problem(
             pointer((*at, "pattern")), "pattern_refused", "the pattern is not valid RE2, or is too large", remedy
         )
-
-
-def _is_re2(pattern: str) -> bool:
-    options = re2.Options()
-    options.log_errors, options.max_mem = False, _MAX_PATTERN_BYTES
-    try:
-        re2.compile(pattern, options)
-    except (re2.error, UnicodeEncodeError):
-        return False
-    return True
 
 
 def _rules(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:

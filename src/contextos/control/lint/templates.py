@@ -23,7 +23,7 @@ from contextos.control.lint.graph import (
 )
 from contextos.errors import Problem
 
-SOURCES: Final = ("request", "pack", "evidence", "step")
+SOURCES: Final = ("request", "parameter", "pack", "evidence", "step")
 EVIDENCE_PARTS: Final = ("value", "subject", "evidence_ref")
 
 
@@ -196,6 +196,9 @@ class _TemplateLint:
         first, *rest = [token.replace("~1", "/").replace("~0", "~") for token in place.split("/")[1:]]
         if source == "request" and not request_has(place):
             yield _unknown(at, REQUEST_PLACE, place, "correct the pointer")
+        elif source == "parameter" and not self._declares(first, rest):
+            remedy = f"declare it in `parameters` of `{self.template.intent}`"
+            yield _unknown(at, "parameter of the intent", place.removeprefix("/"), remedy)
         elif source == "pack" and resolve_pointer(self.merged.pack.to_json(), place) is MISSING:
             yield _unknown(at, "field of the pack", place, "correct the pointer")
         elif source == "evidence":
@@ -206,6 +209,11 @@ class _TemplateLint:
                 yield Problem(pointer(at), "evidence_part", f"`{place}` names no part of the evidence", remedy)
         elif source == "step":
             yield from self._from_step(first, rest, at, steps)
+
+    def _declares(self, name: str, rest: list[str]) -> bool:
+        """Whether the intent of the template has this parameter, or is not known yet."""
+        intent = self.merged.intents.get(self.template.intent)
+        return intent is None or (not rest and any(one.name == name for one in intent.parameters))
 
     def _from_step(self, name: str, rest: list[str], at: PointerPath, steps: frozenset[str]) -> Iterator[Problem]:
         if name not in steps:

@@ -171,6 +171,10 @@ _CUSTOM: Final[dict[str, _Value]] = {
     "run.reopened": _picked("by", "reason", "limit", "to"),
     "run.pinned": _picked("pack_ref", "failure"),
     "intent.resolved": _picked("intent_id", "version"),
+    "parameters.taken": lambda body: {
+        "parameters": [{"name": one["name"], "origin": one["origin"]} for one in body["parameters"]],
+        "missing": body["missing"],
+    },
     "slot.asked": lambda body: {"slot_id": body["slot"]["slotId"], "principal_id": body["actor"]["principal_id"]},
     "slot.answered": _picked(),
     "slot.selected": _picked("refused", "code"),

@@ -75,13 +75,20 @@ def _arguments(
 
 
 def _planned(before: Sequence[ReadEntry], step: str, name: str) -> FactValue | None:
-    """The argument of a planned call that was never sent, if the plan takes it from the request."""
+    """The argument of a planned call that was never sent, if the plan takes it from the request or a parameter."""
     revision, _, step_id = step.partition("/")
     for entry in before:
         if entry.kind != "plan.proposed" or entry.key != revision:
             continue
         params: Mapping[str, Any] = next((one["params"] for one in entry.body["steps"] if one["id"] == step_id), {})
         source = params.get(name)
+        if isinstance(source, Mapping) and source.get("from") == "parameter":
+            taken = (
+                ({found["name"]: found["value"] for found in one.body["parameters"]}, one.seq)
+                for one in before
+                if one.kind == "parameters.taken"
+            )
+            return _first(taken, source["pointer"].lstrip("/"))
         if isinstance(source, Mapping) and source.get("from") == "request":
             path = ".".join(source["pointer"].lstrip("/").split("/"))
             received = ((one.body["request"], one.seq) for one in before if one.kind == "run.received")

@@ -25,6 +25,7 @@ from contextos.decision.executor import Execution
 from contextos.decision.observing import observe_plan
 from contextos.errors import InvalidInput
 from contextos.runtime.admission import AdmittedRun, within_token_budget
+from contextos.runtime.attempts.announcing import announce_steps
 from contextos.runtime.checkpoints import checkpoint
 from contextos.runtime.conclusion import Attempt, waiting_record
 from contextos.runtime.environment import RunEnvironment
@@ -39,12 +40,13 @@ NOTHING_DONE = Execution({}, (), None)
 @dataclass(frozen=True, slots=True)
 class Surface:
     """What a plan can be made from: the policy decision about each tool, the controls that these raised, and the
-    compiled context, or why there is none.
+    compiled context, or why there is none. `gates` are those that are announced for steps of the template, by step id.
     """
 
     decisions: Mapping[str, PolicyDecision]
     controls: RunControls
     compiled: dict[str, Any] | Failure
+    gates: Mapping[str, Sequence[str]]
 
     @property
     def tools(self) -> frozenset[str]:
@@ -76,6 +78,7 @@ def compile_surface(
     decisions = decide_exposure(admitted.scope, policy, admitted.surface)  # 7
     journal.derive("policy.decided", f"compile/{revision}", {"decisions": [d.to_json() for d in decisions.values()]})
     controls = admitted.scope.controls.with_compiled(decisions)
+    announced = announce_steps(admitted, template)
     specs = [
         admitted.scope.pinned.specs[p.decision_id]
         for p in template.decision_checkpoints
@@ -95,14 +98,14 @@ def compile_surface(
                 required_evidence={name for spec in specs for name in spec.required_evidence},
                 required_digests=admitted.needed,
             ),
-            surface=SurfaceInputs(admitted.surface, decisions),
+            surface=SurfaceInputs(admitted.surface, decisions, tuple(announced.values())),
             estimator=environment.artifacts.estimator,
         )
     )
     compiled = within_token_budget(admitted.scope.run.run_budget, compiled, environment)
     if not isinstance(compiled, Failure):
         journal.derive("context.compiled", str(revision), compiled)
-    return Surface(decisions, controls, compiled)
+    return Surface(decisions, controls, compiled, {name: one.gates for name, one in announced.items()})
 
 
 async def try_plan(
@@ -126,6 +129,7 @@ async def try_plan(
     known = {fact.name: fact for fact in facts}
     sources = {
         "request": admitted.scope.received.fields,
+        "parameter": admitted.scope.parameter_values,
         "pack": admitted.pack_json(plan),
         "evidence": executor.evidence_view(known),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,18 +21,20 @@ async def propose(
     admitted: AdmittedRun,
     template: TaskTemplate,
     compiled: Mapping[str, Any],
+    gates: Mapping[str, Sequence[str]],
     evidence: Iterable[str],
     revision: int,
     environment: RunEnvironment,
 ) -> Plan | Failure:
-    """Return the plan that the run's planner proposes, or the failure if its answer is not a valid plan.
+    """Return the plan that the run's planner proposes, or the failure if its answer is not a valid plan. `gates` are
+    those that are announced for steps of the template, by step id.
 
     The template planner's plan is computed again in a replay. The answer of any other planner is recorded, so that a
     replay needs no planner.
     """
     run_id, planner = environment.journal.run_id, environment.deployment.planner_name
     if planner == PLANNER:
-        return propose_plan(run_id, template, compiled, revision)
+        return propose_plan(run_id, template, compiled, gates, revision)
     eligible = (template, *(one for one in admitted.templates if one is not template))
     names = tuple(f"{one.template_id}@{one.version}" for one in eligible)
     request = PlanRequest(run_id, revision, own_copy(dict(compiled)), names, tuple(sorted(evidence)))

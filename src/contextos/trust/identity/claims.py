@@ -207,6 +207,9 @@ def stated_claim_fault(
     A request holds the content of a claim and the hash of its token, and not the token. The same content and key make
     the same token, so the claim is signed again and the hashes are compared.
     """
+    if absent := [name for name in claim.required_when_sealed if getattr(claim, name) is None]:
+        names = ", ".join(f"`{name}`" for name in absent)
+        return f"the claim has no {names}, so nothing proves it; send all that its token says, or leave the claim out"
     body = claim.to_json()
     body.pop("claim_hash")
     signed = f"{_segment({'alg': ALGORITHM, 'kid': claim.kid, 'typ': TOKEN_TYPE})}.{_segment(body)}"

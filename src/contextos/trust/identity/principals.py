@@ -18,15 +18,22 @@ from contextos.contracts.ports.outside import Directory
 async def look_up(directory: Directory, request: InvokeRequest, now_us: int) -> Principals | None:
     """Return the user, the agent and the delegation of a request as they are at `now_us`; None for unknown people.
 
-    A token reference that names no delegation, or an expired one, leaves `delegation` None.
+    A token reference that names no delegation, or an expired one, leaves `delegation` None. A delegation without a
+    reference is the one of this user to this agent that the directory lists; of several in force it is none of them.
     """
     known = await directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
     stated = request.user.delegation
-    if known is None or stated is None or stated.token_ref is None:
+    if known is None or stated is None:
         return known
-    found = await directory.delegation(request.tenant_id, stated.token_ref)
-    in_force = found if found is not None and now_us < found.expires_at * 1_000_000 else None
-    return known.model_copy(update={"delegation": in_force})
+    if stated.token_ref is None:
+        listed = (await directory.held_roles(request.tenant_id)).delegations or ()
+        parties = (known.user.user_id, known.agent.agent_id)
+        found = [one for one in listed if (one.subject, one.agent_id) == parties]
+    else:
+        named = await directory.delegation(request.tenant_id, stated.token_ref)
+        found = [named] if named is not None else []
+    in_force = [one for one in found if now_us < one.expires_at * 1_000_000]
+    return known.model_copy(update={"delegation": in_force[0] if len(in_force) == 1 else None})
 
 
 def identity_differences(request: InvokeRequest, known: Principals) -> tuple[Failure, ...]:
@@ -98,9 +105,9 @@ def _differences(request: InvokeRequest, known: Principals) -> Iterator[tuple[st
 
 def _delegation_differences(stated: UserDelegation, known: Principals) -> Iterator[tuple[str, str]]:
     field, issued = "user.delegation", known.delegation
-    if stated.subject not in (None, known.user.user_id):
+    if stated.subject not in (None, known.user.user_id, known.user.subject):
         yield f"{field}.subject", "the delegation is by another user; a run acts for its own user only"
-    if stated.token_ref is None:
+    if stated.token_ref is None and issued is None:
         yield f"{field}.token_ref", "a delegation rests on a token of the user; send its reference"
     elif issued is None:
         yield f"{field}.token_ref", "no delegation with this reference is in force; ask the user for a new one"

@@ -9,17 +9,12 @@ Source: docs/design/contracts.md, "Policy" (`arg_constraints`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any, Final
-
-import re2  # type: ignore[import-untyped]
+from typing import Any
 
 from contextos.contracts.encoding.pointer import MISSING, pointer
+from contextos.contracts.encoding.safe_patterns import safe_pattern
 from contextos.contracts.envelopes.policy import ArgConstraint
 from contextos.errors import Problem
-
-MAX_PATTERN_BYTES: Final = 1 << 20
-"""Memory limit of one compiled pattern, in bytes; RE2 refuses a larger one."""
 
 
 def check_args(
@@ -60,7 +55,7 @@ def lint_constraint(constraint: ArgConstraint, at: str) -> tuple[Problem, ...]:
         problems.append(Problem(at, "empty_range", "`min` is above `max`", "swap them"))
     if constraint.enum is not None and not constraint.enum:
         problems.append(Problem(f"{at}/enum", "empty_enum", "an empty `enum` refuses every value", "list the values"))
-    if constraint.pattern is not None and _compiled(constraint.pattern) is None:
+    if constraint.pattern is not None and safe_pattern(constraint.pattern) is None:
         detail = "the pattern is not RE2, or too large"
         problems.append(Problem(f"{at}/pattern", "pattern_refused", detail, "use RE2 syntax without look-around"))
     return tuple(problems)
@@ -112,22 +107,11 @@ def _text_violations(constraint: ArgConstraint, value: Any, at: str) -> list[Pro
 
 
 def _matches(pattern: str, value: str) -> bool:
-    compiled = _compiled(pattern)
+    compiled = safe_pattern(pattern)
     try:  # a pattern that lint refuses matches nothing
         return compiled is not None and compiled.fullmatch(value) is not None
     except UnicodeEncodeError:  # a lone surrogate matches nothing
         return False
-
-
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = MAX_PATTERN_BYTES
-    try:
-        return re2.compile(pattern, options)
-    except (re2.error, UnicodeEncodeError):
-        return None
 
 
 def _json_equal(one: Any, other: Any) -> bool:

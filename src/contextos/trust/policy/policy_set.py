@@ -27,7 +27,7 @@ from contextos.contracts.facts import Vocabulary
 from contextos.errors import InvalidArtifact
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.decision_combining import combine, resolve_verdict
-from contextos.trust.policy.rule_evaluation import RuleOutcome
+from contextos.trust.policy.rule_evaluation import RuleOutcome, reads_known_facts
 from contextos.trust.policy.rule_index import PolicyQuestion, RuleIndex
 from contextos.trust.policy.rules import CompiledRule, add_guardrails, compile_rules
 
@@ -124,6 +124,21 @@ class PolicySet:
             InvalidInput: `facts` has an unknown root, or a value that is not JSON.
         """
         return self._decide(PolicyQuestion(self._index, point, facts), capability, granted, decision_id)
+
+    def decide_known(
+        self, facts: Mapping[str, Any], *, capability: CapabilityView, granted: bool, decision_id: str
+    ) -> PolicyDecision:
+        """Decide about a call that is planned, by those rules alone whose facts are all known already.
+
+        It announces which of them match, and the gates that they require. It neither allows nor denies: other rules
+        decide too once the call is made.
+        """
+        outcome, facts_digest = PolicyQuestion(self._index, "execute", facts).evaluate_for(capability)
+        known = RuleOutcome([rule for rule in outcome.matched if reads_known_facts(rule, facts)])
+        verdict = self._verdict(known, "compile", capability, granted)
+        return PolicyDecision.construct_trusted(
+            {**verdict, "policy_decision_id": decision_id, "facts_digest": facts_digest}
+        )
 
     def decide_all(
         self,

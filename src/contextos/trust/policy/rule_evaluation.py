@@ -19,7 +19,7 @@ from datalogic_py import Rule as EngineRule
 from contextos.contracts.encoding.jcs import MAX_INT
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.envelopes.policy import Point
-from contextos.contracts.facts import EXECUTE_ROOTS
+from contextos.contracts.facts import EXECUTE_ROOTS, LATE_ROOTS
 from contextos.trust.policy.conditions import FactPath, analyse_condition
 from contextos.trust.policy.operators import without_presence_tests
 from contextos.trust.policy.rules import CompiledRule
@@ -93,6 +93,14 @@ def _holds(fact: FactPath, segments: Sequence[str], facts: Mapping[str, Any]) ->
         if node is MISSING:
             return not fact.required
     return _TYPE_CHECKS[fact.type](node)
+
+
+def reads_known_facts(rule: CompiledRule, facts: Mapping[str, Any]) -> bool:
+    """Return whether each fact that a rule reads and that is not always there exists already, with a value of its
+    type.
+    """
+    late = (fact for fact in rule.facts if fact.segments[0] in LATE_ROOTS)
+    return all(_holds(FactPath(fact.path, fact.type, True), fact.segments, facts) for fact in late)
 
 
 class RuleGroup:

@@ -40,7 +40,6 @@ def test_a_request_that_agrees_with_the_directory_is_admitted() -> None:
         ("user.user_id", {"user_id": "usr_1"}, {}),
         ("agent.agent_id", {}, {"agent_id": "agt_other"}),
         ("user.delegation.scopes", delegated("orders.read", "admin"), {}),
-        ("user.delegation.token_ref", delegated("orders.read", token_ref=None), {}),
         ("user.delegation.subject", delegated("orders.read", subject="usr_2"), {}),
         ("agent.principal_chain", {}, {"principal_chain": []}),
         (
@@ -137,10 +136,18 @@ def test_the_chain_is_the_user_then_the_agent_by_urn_in_the_tenant() -> None:
 
 
 def test_a_delegation_without_a_token_says_what_it_lacks() -> None:
-    [without] = identity_differences(request(delegated("orders.read", token_ref=None)), KNOWN)
-    [void] = identity_differences(request(delegated("orders.read")), KNOWN.model_copy(update={"delegation": None}))
+    undelegated = KNOWN.model_copy(update={"delegation": None})
+    [without] = identity_differences(request(delegated("orders.read", token_ref=None)), undelegated)
+    [void] = identity_differences(request(delegated("orders.read")), undelegated)
     assert "send its reference" in without.detail
     assert "in force" in void.detail
+
+
+def test_the_subject_that_the_directory_has_of_the_user_names_the_user_and_another_does_not() -> None:
+    named = known({"subject": "u:user:771"})
+    assert identity_differences(request(delegated("orders.read", subject="u:user:771")), named) == ()
+    [other] = identity_differences(request(delegated("orders.read", subject="u:user:772")), named)
+    assert other.facts == ("user.delegation.subject",)
 
 
 def test_a_delegation_that_is_renewed_is_the_same_and_one_of_other_scopes_or_of_nobody_is_not() -> None:

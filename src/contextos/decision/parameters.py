@@ -1,0 +1,153 @@
+"""Take the parameters of an intent from where the catalog says: what the caller states, the message, facts.
+
+Nothing is guessed and no model is asked. Each source is asked in the declared order, and the first that has a value
+counts. A message is read by linear patterns alone. A value from it is asserted, whatever the message says of itself.
+Source: docs/adr/0065-an-intent-declares-its-parameters.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from contextos.contracts.encoding.jcs import MAX_INT
+from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.encoding.safe_patterns import safe_pattern
+from contextos.contracts.entries.derived import TakenParameters
+from contextos.contracts.envelopes.evidence import EvidenceItem
+from contextos.contracts.envelopes.plan import IntentParameter, ParameterSource, TakenParameter
+from contextos.contracts.envelopes.verdicts import Failure
+
+MAX_PLACES: Final = 16
+"""The most places of a message that one pattern looks at; a message with more has no value for it."""
+
+_INTEGER: Final = re.compile(r"-?[0-9]{1,15}")
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,6}")
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterValues:
+    """The parameters that were taken, those that only a fact of the graph can still give, and what is wrong with the
+    others by their name.
+    """
+
+    taken: tuple[TakenParameter, ...]
+    later: tuple[IntentParameter, ...]
+    faults: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of the journal entry `parameters.taken`."""
+        return TakenParameters(parameters=self.taken, missing=tuple(self.faults)).to_json()
+
+    @property
+    def failure(self) -> Failure | None:
+        """The failure that names each parameter without a value, and how to give it; None if all have one."""
+        if not self.faults:
+            return None
+        return Failure(code="parameter_missing", detail="; ".join(self.faults.values()), facts=tuple(self.faults))
+
+
+def take_parameters(
+    declared: Sequence[IntentParameter],
+    request_fields: Mapping[str, Any],
+    facts: Mapping[str, EvidenceItem] | None = None,
+) -> ParameterValues:
+    """Take each declared parameter from the first of its sources that has a value.
+
+    Without `facts`, which are the named evidence of the graph, a parameter whose next source is a fact is left for
+    later. A value of another type, and a message with several values, end the search: no later source is asked.
+    """
+    taken, later, faults = list[TakenParameter](), list[IntentParameter](), dict[str, str]()
+    for one in declared:
+        for source in one.sources:
+            if source.evidence is not None and facts is None:
+                later.append(one)
+                break
+            found = _look(one, source, request_fields, facts or {})
+            if isinstance(found, str):
+                faults[one.name] = f"{found}; {_how_to_give(one)}"
+                break
+            if found is not None:
+                taken.append(found)
+                break
+        else:
+            faults[one.name] = f"nothing says what `{one.name}` is; {_how_to_give(one)}"
+    return ParameterValues(tuple(taken), tuple(later), faults)
+
+
+def _look(
+    one: IntentParameter, source: ParameterSource, request_fields: Mapping[str, Any], facts: Mapping[str, EvidenceItem]
+) -> TakenParameter | str | None:
+    """The parameter as a source has it, why the source has no good value, or None where it has nothing."""
+    asked = request_fields["input"]
+    if source.context is not None:
+        value = asked.get("context", {}).get(source.context)
+        place = pointer(("input", "context", source.context))
+        return _checked(one, value, "context", place, "asserted") if value is not None else None
+    if source.message is not None:
+        words = _words(source.message, asked["message"])
+        if len(words) > 1:
+            return f"the message has several values of `{one.name}`"
+        value = _read(one.type, words[0]) if words else None
+        if words and value is None:
+            return f"`{one.name}` in the message is not of the type `{one.type}`"
+        return _checked(one, value, "message", "/input/message", "asserted") if words else None
+    item = facts.get(source.evidence or "")
+    if item is None or item.value is None:
+        return None
+    return _checked(one, item.value, "evidence", item.evidence_ref, item.integrity)
+
+
+def _checked(one: IntentParameter, value: Any, origin: Any, place: str, integrity: Any) -> TakenParameter | str:
+    if not _FITS[one.type](value):
+        return f"`{one.name}` at `{place}` is not of the type `{one.type}`"
+    return TakenParameter(name=one.name, value=value, origin=origin, place=place, integrity=integrity)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -MAX_INT <= value <= MAX_INT
+
+
+_FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "string": lambda value: isinstance(value, str) and bool(value),
+    "integer": _is_integer,
+    "number": lambda value: _is_integer(value) or isinstance(value, float),
+    "boolean": lambda value: isinstance(value, bool),
+}
+
+
+def _words(pattern: str, message: str) -> list[str]:
+    """The different texts that a pattern finds in a message, at most two of them: two are already no value."""
+    compiled = safe_pattern(pattern)
+    if compiled is None:
+        return []
+    try:
+        places = list(islice(compiled.finditer(message), MAX_PLACES + 1))
+    except UnicodeEncodeError:  # a lone surrogate has no UTF-8
+        return []
+    found = [one.group(1 if compiled.groups else 0) for one in places]
+    words = list(dict.fromkeys(one for one in found if one))
+    return words[:2] if len(places) <= MAX_PLACES else ["", " "]
+
+
+def _read(kind: str, text: str) -> Any:
+    """The value of a type that a text writes out, or None."""
+    if kind == "string":
+        return text
+    if kind == "boolean":
+        return {"true": True, "false": False}.get(text)
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if kind == "number" and _DECIMAL.fullmatch(text) else None
+
+
+def _how_to_give(one: IntentParameter) -> str:
+    ways = [f"send `input.context.{source.context}`" for source in one.sources if source.context is not None]
+    if any(source.message is not None for source in one.sources):
+        ways.append("write it once in the message")
+    ways += [f"record the fact `{source.evidence}`" for source in one.sources if source.evidence is not None]
+    about = f" ({one.description})" if one.description else ""
+    return f"{' or '.join(ways)}{about}"

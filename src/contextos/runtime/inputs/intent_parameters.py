@@ -1,0 +1,34 @@
+"""Step 6, before and after retrieval: take the parameters of the intent, and record them before anything uses them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.decision.parameters import ParameterValues, take_parameters
+from contextos.runtime.admission import AdmittedRun
+from contextos.runtime.environment import RunEnvironment
+
+
+def take_stated(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | Failure:
+    """Take the parameters that the request gives. An intent without parameters records nothing."""
+    declared, fields = admitted.intent.parameters, admitted.scope.received.fields
+    return _with_values(admitted, take_parameters(declared, fields), "request", environment) if declared else admitted
+
+
+def take_known(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | Failure:
+    """Take the parameters that were left for a fact of the graph, now that the evidence is there."""
+    left = [one for one in admitted.intent.parameters if one.name not in admitted.scope.parameters]
+    if not left:
+        return admitted
+    facts = {item.name: item for item in admitted.items if item.name is not None}
+    values = take_parameters(left, admitted.scope.received.fields, facts)
+    return _with_values(admitted, values, "evidence", environment)
+
+
+def _with_values(
+    admitted: AdmittedRun, values: ParameterValues, key: str, environment: RunEnvironment
+) -> AdmittedRun | Failure:
+    environment.journal.derive("parameters.taken", key, values.to_json())
+    taken = {**admitted.scope.parameters, **{one.name: one for one in values.taken}}
+    return values.failure or replace(admitted, scope=replace(admitted.scope, parameters=taken))

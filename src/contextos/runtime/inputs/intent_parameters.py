@@ -1,4 +1,8 @@
-"""Step 6, before and after retrieval: take the parameters of the intent, and record them before anything uses them."""
+"""Step 6, before and after retrieval: take the parameters of the intent, and record them before anything uses them.
+
+A session needs none of them to open: its agent chooses the arguments, and one that has to agree with a parameter that
+nothing gave is refused.
+"""
 
 from __future__ import annotations
 
@@ -31,4 +35,6 @@ def _with_values(
 ) -> AdmittedRun | Failure:
     environment.journal.derive("parameters.taken", key, values.to_json())
     taken = {**admitted.scope.parameters, **{one.name: one for one in values.taken}}
-    return values.failure or replace(admitted, scope=replace(admitted.scope, parameters=taken))
+    if values.failure and admitted.templates[0].chosen_by != "agent":
+        return values.failure
+    return replace(admitted, scope=replace(admitted.scope, parameters=taken))

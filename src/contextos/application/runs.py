@@ -12,7 +12,7 @@ from contextos.application.pages import Page, check_limit
 from contextos.application.run_search import EVERY_RUN, RunSearch
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.envelopes.record import DecisionRecord
+from contextos.contracts.envelopes.record import DecisionOutput, DecisionRecord
 from contextos.contracts.envelopes.verdicts import DecisionStatus
 from contextos.contracts.facts import nearest_name
 from contextos.contracts.journal import CONTEXT, DECISION, EFFECT, KINDS, Entry
@@ -20,7 +20,7 @@ from contextos.contracts.ports.storage import Store
 from contextos.errors import Integrity, InvalidInput, NotFound, Problem
 from contextos.operations.deployment import Deployment
 from contextos.queries.checked_run import UNREADABLE, CheckedRun, read_checked
-from contextos.queries.decisions import checked_decision
+from contextos.queries.decisions import checked_decision, decision_output
 from contextos.queries.positions import cursor_of, line_at, newest_cursor
 from contextos.queries.rationales import checked_story
 from contextos.queries.run_events import RunEvent, read_events
@@ -206,6 +206,16 @@ class Runs:
         checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
         story, fault = await checked_story(checked, self._catalog(run.tenant_id))
         return Timeline(tuple(StoryPart(title, tuple(moments)) for title, moments in story.items()), fault)
+
+    async def decision(self, run: Run) -> DecisionOutput:
+        """Return the short form of the run's decision: its outcome, and the evidence and rules that it rests on.
+
+        Raises:
+            Integrity: the run or what it is pinned to does not verify.
+            NotFound: nothing was decided yet, or the record was erased.
+        """
+        checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
+        return await decision_output(checked, self._catalog(run.tenant_id))
 
     async def ledger(self, run: Run, ledger: str | None = None) -> tuple[LedgerEntry, ...]:
         """Return the entries of a run's journal in order; only those of one ledger if it is named.

@@ -68,6 +68,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "approvals reask": (approvals.reask_command, f"contextos approvals reask req_void {_BY}"),
         "runs list": (runs.runs_list_command, "contextos runs list --limit 5"),
         "runs show": (runs.runs_show_command, "contextos runs show req_large"),
+        "runs decision": (runs.runs_decision_command, "contextos runs decision req_large"),
         "why": (why.why_command, "contextos why req_large --tool adp_payments.issue_refund"),
         "runs sessions": (sessions.sessions_command, "contextos runs sessions"),
         "runs resume": (requests.resume_command, "contextos runs resume"),

@@ -24,7 +24,7 @@ from contextos.client.signatures import (
     signed_token,
     stated_answer,
 )
-from contextos.contracts.envelopes.record import DecisionRecord
+from contextos.contracts.envelopes.record import DecisionOutput, DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.statements.acts import SETTLEMENT, acts_disagreement
 from contextos.contracts.statements.settlements import SETTLEMENT_TYP
@@ -160,6 +160,10 @@ class ApiClient:
     async def record(self, name: str) -> DecisionRecord:
         """Return the current decision record of a run. Raises `NotFound` while it has none."""
         return await self._sender.document(DecisionRecord, "GET", f"/runs/{named(name)}/record")
+
+    async def decision(self, name: str) -> DecisionOutput:
+        """Return the short form of the decision of an ended run."""
+        return await self._sender.document(DecisionOutput, "GET", f"/runs/{named(name)}/decision")
 
     async def timeline(self, name: str) -> TimelineDocument:
         """Return the story of a run, with text from outside escaped for display."""

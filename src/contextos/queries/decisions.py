@@ -1,6 +1,8 @@
 """Where the decision of a run stands: the status of its record, or what a person made of it after the end.
 
-Source: docs/adr/0026-an-escalated-run-has-a-way-on.md.
+Also its short form, the decision output.
+
+Source: docs/adr/0026-an-escalated-run-has-a-way-on.md; API Contracts, "Decision output".
 """
 
 from __future__ import annotations
@@ -8,16 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from contextos.contracts.envelopes.record import DecisionOutput
 from contextos.contracts.journal import CONTROL
-from contextos.errors import ChainBroken
+from contextos.contracts.refs import policy_ref
+from contextos.errors import ChainBroken, Integrity, NotFound
 from contextos.queries.checked_run import UNREADABLE
+from contextos.queries.rationales import pinned_artifacts
 from contextos.trust.approvals.acts import read_act
 from contextos.trust.journal.ledger import ASKING_STATES
+from contextos.trust.journal.record import OUTCOME_OF_END
 
 if TYPE_CHECKING:
     from contextos.contracts.envelopes.verdicts import DecisionStatus
     from contextos.contracts.ports.outside import Keys
     from contextos.contracts.ports.storage import Store
+    from contextos.control.catalog import Catalog
     from contextos.queries.checked_run import CheckedRun
     from contextos.queries.run_view import RunView
 
@@ -69,3 +76,30 @@ async def checked_decision(store: Store, run: CheckedRun, keys: Keys) -> tuple[D
         if run.fault is None:
             raise
         return DecisionView(None), run.fault
+
+
+async def decision_output(run: CheckedRun, catalog: Catalog) -> DecisionOutput:
+    """Return the short form of a run's decision: what was decided, and the evidence and the rules that it rests on.
+
+    The evidence is that of the record in its order, and behind it come the rules that matched, each with the bundle
+    that has it. A person's later resolution is in the status of the run and does not change it.
+
+    Raises:
+        Integrity: the run does not verify, or what it is pinned to is missing or altered.
+        NotFound: nothing was decided yet, or the record was erased.
+    """
+    if run.fault is not None:
+        raise Integrity(run.fault)
+    record = run.view().record
+    if record is None or record.get("end") is None:
+        raise NotFound(f"run `{run.run_id}` has not decided; its output is there when it has ended")
+    loaded = await pinned_artifacts(catalog, run.entries)
+    matched = {rule: None for one in record["policy_decisions"] for rule in one["rule_ids"]}
+    bundles = [leveled.bundle for leveled in loaded.bundles] if loaded else []
+    homes = [(bundle.bundle_id, {rule.rule_id for rule in bundle.policy_dsl.rules}) for bundle in bundles]
+    rules = [policy_ref(bundle, rule) for rule in matched for bundle, ids in homes if rule in ids]
+    return DecisionOutput(
+        decision_id=record["decision_key"],
+        outcome=OUTCOME_OF_END[record["end"]],
+        evidence_refs=(*record["evidence_refs"], *rules),
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -115,11 +114,11 @@ def test_what_is_missing_is_named_with_how_to_give_it() -> None:
     )
 
 
-def test_a_long_message_is_read_in_bounded_time() -> None:
+def test_a_long_message_has_no_value_behind_its_last_place() -> None:
     slow = IntentParameter.model_validate({"name": "n", "type": "string", "from": [{"message": "(a)(?:.*b)?"}]})
-    began = time.monotonic()
-    take_parameters([slow], asked("a" * 100_000))
-    assert time.monotonic() - began < 2
+    values = take_parameters([slow], asked("a" * 100_000))
+    assert values.failure is not None
+    assert "several values" in values.failure.detail
 
 
 AMOUNTS = {

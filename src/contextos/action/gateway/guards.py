@@ -222,12 +222,22 @@ async def evidence_frozen(context: GuardContext, call: GuardedCall) -> GuardedCa
         return Refusal("blocked", "missing_evidence", detail)
     if not (of_spec or needed or decision.gates):
         return call
-    # Evidence that rules read took part in the decision, so the approval is bound to it too.
+    # Evidence that rules read, or that an argument was taken from, took part in the decision: the approval is bound to
+    # it too.
     read = {name for name in call.evidence if any(reads_evidence(path, name) for path in context.policy.evidence_paths)}
-    frozen = tuple(call.evidence[name] for name in sorted(read.union(needed)))
+    frozen = tuple(call.evidence[name] for name in sorted(read.union(needed, _argument_evidence(context, call))))
     items = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in frozen]
     context.journal.derive("evidence.frozen", call.key, {"items": items, "snapshot_hash": content_address(items)})
     return replace(call, frozen=frozen)
+
+
+def _argument_evidence(context: GuardContext, call: GuardedCall) -> set[str]:
+    """The names of the evidence that arguments were taken from, by a binding or through a parameter of the intent."""
+    bound = [source.partition(":/")[::2] for source in call.step_call.provenance.values()]
+    names = {place.partition("/")[0] for source, place in bound if source == "evidence"}
+    taken = [context.scope.parameters[place] for source, place in bound if source == "parameter"]
+    refs = {one.place for one in taken if one.origin == "evidence"}
+    return {name for name, fact in call.evidence.items() if name in names or fact.evidence_ref in refs}
 
 
 def question_about(context: GuardContext, call: GuardedCall) -> Action | Refusal | None:

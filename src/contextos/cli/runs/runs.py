@@ -22,6 +22,7 @@ from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
 
 if TYPE_CHECKING:
+    from contextos.contracts.envelopes.record import DecisionOutput
     from contextos.contracts.journal import Entry
     from contextos.queries.checked_run import CheckedRun
     from contextos.queries.decisions import DecisionView
@@ -126,3 +127,21 @@ def _entry(entry: Entry, run: CheckedRun) -> dict[str, Any]:
         "hash": entry.hash,
         "body": body,
     }
+
+
+def runs_decision_command(
+    run: RunArgument, workspace: WorkspaceOption = None, tenant: TenantOption = "", as_json: JsonOption = False
+) -> int:
+    """Show the decision of an ended run: its outcome, and the evidence and rules that it rests on."""
+
+    async def operation(context: CommandContext) -> DecisionOutput:
+        from contextos.queries.checked_run import read_checked
+        from contextos.queries.decisions import decision_output
+
+        found = await read_checked(context.store, context.tenant_id, context.app.keys, await context.run_id(run))
+        return await decision_output(found, context.deployment.catalog(context.tenant_id))
+
+    output = with_read_context(workspace, tenant, operation)
+    lines = [f"{output.decision_id}: {output.outcome}", *(f"  {displayed(ref)}" for ref in output.evidence_refs)]
+    print_result(output.to_json(), lines, as_json=as_json)
+    return 0

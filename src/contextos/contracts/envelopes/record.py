@@ -361,5 +361,8 @@ class DecisionOutput(Model):
     """The short form of a decision (API Contracts, "Decision output")."""
 
     decision_id: Name
+    """The name of the decision spec, or `runtime.admission` without one."""
     outcome: Name
+    """What was decided: `approved`, `denied` or `escalated`."""
     evidence_refs: Seq[EvidenceRef]
+    """The evidence of the record in the order of its use, then the policy rules that matched."""

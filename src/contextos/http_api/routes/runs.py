@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from contextos.contracts.encoding.codec import parse
-from contextos.contracts.envelopes.record import DecisionRecord
+from contextos.contracts.envelopes.record import DecisionOutput, DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import InvalidInput, Problem
 from contextos.http_api.access import RolesHere, RunName, held_roles, readable_run, reads_every_run
@@ -141,6 +141,12 @@ async def get_record(
         return unchanged(tag)
     response.headers["ETag"] = tag
     return record
+
+
+@run_routes.get("/runs/{run}/decision")
+async def get_decision(app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName) -> DecisionOutput:
+    """Read the short form of the decision of an ended run: its outcome, and the evidence and rules that it rests on."""
+    return await app.runs.decision(await readable_run(app, caller, roles, name))
 
 
 @run_routes.get("/runs/{run}/timeline", response_model_exclude_unset=True)

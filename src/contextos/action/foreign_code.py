@@ -1,11 +1,13 @@
 """Foreign code behind the `Adapter` port: whatever an adapter does becomes what the port promises (ADR 0008).
 
 An adapter can be a class of the user's own. It can raise anything, hang, or answer something that is no reply. A fault
-in a write is a `LostReply`, because nobody knows whether it happened; a fault in a read is `Unavailable`.
+in a write is a `LostReply`, because nobody knows whether it happened; a fault in a read is `Unavailable`. A read that
+raises one of `DEFECTS` has failed for good: it is asked once, and no circuit opens by it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
@@ -13,7 +15,7 @@ from typing import Any, Final, NoReturn, Self, cast
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.secret_shapes import without_secrets
-from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
 from contextos.contracts.model import MAX_TEXT_CHARS, final_fields
 from contextos.contracts.ports.concurrency import Concurrency, ForeignExit
 from contextos.contracts.ports.outside import Adapter
@@ -21,6 +23,14 @@ from contextos.errors import ContextOSError, LostReply, Overloaded, Unavailable
 
 GRACE_MS: Final = 1_000
 """How much longer than its own time limit an adapter is waited for, so that its own answer to a timeout comes first."""
+
+DEFECTS: Final = (
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, NotImplementedError),
+    *(RecursionError, TypeError, ValueError),
+)
+"""What code raises that is wrong, and not what it raises where something outside of it does not answer."""
+_OF_ANSWERS: Final = (json.JSONDecodeError, UnicodeError)
+"""Value errors that an answer from outside causes, such as the error page of a proxy."""
 
 ReportFault = Callable[[BaseException, Mapping[str, str]], None]
 """Reports an exception that foreign code raised, with the ids of the tenant, run and tool call, and the capability."""
@@ -51,6 +61,7 @@ class ForeignFaults(AbstractContextManager[Any]):
         self._adapter_id, self._capability, self._context = adapter_id, capability, context
         self._report_fault, self._is_read = report, is_read
         self._passing: frozenset[type[ContextOSError]] = passing
+        self.defect: AdapterReply | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -71,6 +82,11 @@ class ForeignFaults(AbstractContextManager[Any]):
         if issubclass(kind, ForeignExit) and fault.__cause__ is not None:
             fault = fault.__cause__
         self.report(fault)
+        if self._is_read and issubclass(kind, DEFECTS) and not issubclass(kind, _OF_ANSWERS):
+            detail = f"`{self._adapter_id}.{self._capability}` has a defect: it raised `{kind.__name__}`"
+            remedy = "go on without it, and tell its maintainer: the log has the place"
+            self.defect = AdapterReply(error=ToolError(code="tool_defect", message=detail, remedy=remedy))
+            return True
         self.uncertain(f"it raised `{type(fault).__name__}`", fault)
 
     def report(self, fault: BaseException) -> None:
@@ -135,6 +151,8 @@ class ForeignCode:
             answer = await self.concurrency.within(context.timeout_ms + GRACE_MS, call)
             if isinstance(answer, AdapterReply):
                 check_reply(answer)
+        if faults.defect is not None:
+            return faults.defect
         if isinstance(answer, AdapterReply) or (or_none and answer is None):
             return answer
         faults.uncertain(f"it answered a `{type(answer).__name__}`, not a reply")

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 import jsonschema_rs
 
+from contextos.action.broken_rules import broken_rule
 from contextos.action.schema_profile import misfit_default, profile, refuse_unfilled_defaults
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import pointer
@@ -104,13 +105,10 @@ class Registry:
                 remedy = "call it from a session, whose agent sends the secret"
                 detail = "is a secret argument, and this is not the mark of one"
                 return Problem(where, "schema_mismatch", detail, remedy)
-            rule = "/".join(str(part) for part in error.schema_path) or "schema"
-            return Problem(
-                where,
-                "schema_mismatch",
-                f"does not satisfy `{rule}`",
-                f"see the {side} schema of `{capability.capability_id}`",
-            )
+            definition = capability.definition
+            schema = definition.output_schema if side == "output" else definition.input_schema
+            detail = broken_rule(schema, error.schema_path, value, error.instance_path)
+            return Problem(where, "schema_mismatch", detail, f"see the {side} schema of `{capability.capability_id}`")
         return None
 
 

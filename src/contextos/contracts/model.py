@@ -87,6 +87,16 @@ class ListOnly:
         return handler(items)
 
 
+class NotNull:
+    """A pydantic annotation of a field that can be absent (None in memory) and is never `null` on the wire."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        nullable = handler(source)
+        assert nullable["type"] == "nullable", "the annotation is for an optional field"
+        present: CoreSchema = nullable["schema"]
+        return present
+
+
 Seq = Annotated[tuple[ItemT, ...], Strict(False), Field(max_length=MAX_ITEMS), ListOnly()]
 """A list on the wire, a tuple in memory."""
 

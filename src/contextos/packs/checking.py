@@ -52,7 +52,7 @@ from contextos.packs.building import expand_content
 from contextos.packs.deployed import Deployed, lint_deployed, lint_rule_names
 from contextos.packs.expansion import Expansion
 from contextos.trust.policy.policy_set import compile_policy
-from contextos.trust.redact import SECRET_REMEDY, find_secrets
+from contextos.trust.redact import find_unsafe_texts
 from contextos.trust.seal import decode_base64
 
 _KINDS: Final = {"pack_meta": PACK_TYPE, "bundle": POLICY_TYPE, "intents": INTENTS_TYPE, "decision_specs": SPECS_TYPE}
@@ -240,7 +240,7 @@ def artifact_problems(
 ) -> Iterator[Problem]:
     """Yield what is wrong with an artifact, alone or with those beside it and with what a workspace knows."""
 
-    yield from find_secrets(artifact.to_json(), SECRET_REMEDY)
+    yield from find_unsafe_texts(artifact.to_json())
     tools = TenantNames(known.definitions).tools if known else {}
     if isinstance(artifact, PolicyArtifact):
         found = unmatched_rules(artifact.bundle, _names_beside(beside, known))

@@ -129,7 +129,8 @@ def read_answer(slot: AgentContextSlot, answer: bytes | str | Mapping[str, Any])
         detail = f"the answer is for a different slot than `{slot.slot_id}`"
         return PickRefused(code="slot_mismatch", detail=detail, pointer="/slotId")
     if response.resolution_mode != slot.resolution_mode:
-        detail = f"the slot's resolution mode is `{slot.resolution_mode}`"
+        stated = "" if "resolution_mode" in response.model_fields_set else ", and an answer without one is `accumulate`"
+        detail = f"the slot's resolution mode is `{slot.resolution_mode}`{stated}"
         return PickRefused(code="resolution_mode_mismatch", detail=detail, pointer="/resolutionMode")
     return response
 

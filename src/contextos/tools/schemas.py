@@ -145,6 +145,11 @@ class _SchemaReader:
                 node.setdefault("pattern", ONE_FORM[node["format"]])
             node.setdefault("maxLength", self.bounds.max_text_chars)
         elif kind in ("integer", "number"):
+            # A bound further out allows what no call can have.
+            for least in [one for one in ("minimum", "exclusiveMinimum") if node.get(one, 0) < -MAX_COUNT]:
+                del node[least]
+            for most in [one for one in ("maximum", "exclusiveMaximum") if node.get(one, 0) > MAX_COUNT]:
+                del node[most]
             if "minimum" not in node and "exclusiveMinimum" not in node:
                 node["minimum"] = -MAX_COUNT
             if "maximum" not in node and "exclusiveMaximum" not in node:

@@ -116,6 +116,14 @@ def find_secrets(value: JsonValue, remedy: str) -> tuple[Problem, ...]:
     return tuple(replace(one, remedy=remedy) for one in found if one.code == "secret")
 
 
+def find_unsafe_texts(value: JsonValue) -> tuple[Problem, ...]:
+    """Return a problem for each text of a published document that looks like a secret, or has characters that a reader
+    does not see or that steer a terminal. None contains the text.
+    """
+    found = scan_unsafe(value, declared_text=True)
+    return tuple(replace(one, remedy=SECRET_REMEDY) if one.code == "secret" else one for one in found)
+
+
 def scan_unsafe(value: JsonValue, *, declared_text: bool) -> tuple[Problem, ...]:
     """Find secrets and hidden characters in every text of `value`, keys included; return at most 50 problems.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,13 +40,32 @@ def heard(context: CallContext, result: Any, *, lookup: bool = False) -> tuple[A
 
 
 @pytest.mark.parametrize(("context", "error"), [(READ, Unavailable), (WRITE, LostReply)])
-@pytest.mark.parametrize("fault", [SystemExit(0), asyncio.CancelledError(), ValueError("secret")])
+@pytest.mark.parametrize("fault", [SystemExit(0), asyncio.CancelledError(), OSError("secret")])
 def test_a_fault_of_a_write_may_have_happened_and_one_of_a_read_did_not(
     context: CallContext, error: type, fault: BaseException
 ) -> None:
     result, reports = heard(context, fault)
     assert result is error
     assert reports == [{"tenant": "acme", "run": "run_1", "tool_call": "tool_1", "capability": "adp.pay"}]
+
+
+@pytest.mark.parametrize(
+    "fault", [KeyError("secret"), ValueError("secret"), TypeError(), AttributeError(), ZeroDivisionError(), NameError()]
+)
+def test_a_read_whose_code_is_wrong_has_a_defect_and_no_outage(fault: Exception) -> None:
+    """H34. It is reported with its frames, and a write of such a tool may have happened as before."""
+    result, reports = heard(READ, fault)
+    assert result.error.code == "tool_defect"
+    assert result.error.message == f"`adp.pay` has a defect: it raised `{type(fault).__name__}`"
+    assert not result.error.retryable
+    assert len(reports) == 1
+    assert heard(WRITE, fault)[0] is LostReply
+    assert heard(READ, fault, lookup=True)[0] is LostReply
+
+
+@pytest.mark.parametrize("fault", [json.JSONDecodeError("no", "", 0), UnicodeDecodeError("utf-8", b"", 0, 1, "no")])
+def test_an_answer_from_outside_that_cannot_be_read_is_an_outage(fault: Exception) -> None:
+    assert heard(READ, fault)[0] is Unavailable
 
 
 @pytest.mark.parametrize("promise", [Unavailable("adp", "away"), Overloaded("adp", "full"), LostReply("lost")])

@@ -332,3 +332,19 @@ def test_a_pin_that_never_was_is_not_found(three: CuratedArtifacts) -> None:
             await three.pinned("rival", [one])
 
     run(history())
+
+
+def test_an_answer_without_a_resolution_mode_is_one_for_accumulate(three: CuratedArtifacts) -> None:
+    async def history() -> list[Selected | PickRefused]:
+        said = answer(await offered(three, **ASKED), 0)
+        del said["resolutionMode"]
+        null = said | {"resolutionMode": None}
+        override = {"resolutionMode": "override"}
+        return [await picked(three, said), await picked(three, null), await picked(three, said, "2", **override)]
+
+    taken_so, null, override = run(history())
+    assert refs(taken_so) == ["mine"]
+    assert code(null) == "bad_envelope"
+    assert code(override) == "resolution_mode_mismatch"
+    assert isinstance(override, PickRefused)
+    assert override.detail == "the slot's resolution mode is `override`, and an answer without one is `accumulate`"

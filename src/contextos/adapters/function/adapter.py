@@ -3,9 +3,9 @@
 A function is called with the arguments and the `CallContext`. It returns an `AdapterReply` or a plain dict (its output;
 the declared cost is charged). It refuses with `BusinessError`, reports that nothing happened with `Unavailable`, and
 that something may have happened with `LostReply`. Any other exception, a return value that is no reply and a timeout
-are faults in foreign code. A fault in a write is a `LostReply`, because nobody knows whether it happened; a fault in a
-read is `Unavailable`, because a read changes nothing. An exception is also logged, by its class and its frames, also
-one that comes after the timeout.
+are faults in foreign code. A fault in a write is a `LostReply`, because nobody knows whether it happened. A fault in a
+read is `Unavailable`, because a read changes nothing; what only wrong code raises is `tool_defect`, and is not asked
+again. An exception is also logged, by its class and its frames, also one that comes after the timeout.
 
 Sync functions run in a bounded pool of threads. A tenant has at most half of the threads that the others leave free,
 and at least one; at most `queue_limit` of its calls wait. A thread cannot be stopped: after `timeout_ms` it goes on,
@@ -228,6 +228,8 @@ def _reply(returned: Any, caught: _Caught) -> AdapterReply:
     reply: AdapterReply | None = None
     with caught:
         reply = _as_reply(returned if caught.refusal is None else caught.refusal, caught.capability.cost_cents)
+    if caught.defect is not None:
+        return caught.defect
     if reply is None:
         caught.uncertain(f"it answered a `{type(returned).__name__}`, not an object")
     return reply

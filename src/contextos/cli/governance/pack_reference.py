@@ -120,7 +120,7 @@ def _type(field: dict[str, Any]) -> str:
 def _default(field: dict[str, Any], required: bool) -> str:
     if required:
         return ""
-    if field["default"] is None:
+    if field.get("default") is None:
         return "none"
     return "that of its fields" if "$ref" in field else f"`{json.dumps(field['default'])}`"
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from contextos.cli.command_context import JsonOption, read_file
+from contextos.cli.command_context import JsonOption, about, read_file
 from contextos.cli.terminal import USAGE, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput, Problem
@@ -24,6 +24,12 @@ def slots_lint_command(
         list[Path],
         typer.Argument(metavar="PATH...", help="An Open Agent Spec document (JSON or YAML), or a directory of agents."),
     ],
+    imported: Annotated[
+        Path | None,
+        typer.Option(
+            "--imported", metavar="PATH", help="The agents as they were imported: what changed needs a higher version."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Check the context slots of agents and how they are wired."""
@@ -38,6 +44,8 @@ def slots_lint_command(
             found.append((path, Problem("", "no_agent", detail, mend)))
     for agent in agents:
         found += _problems_in(agent)
+    if imported is not None:
+        found += _reimports(agents, imported)
     documents = [
         {
             "file": str(path),
@@ -97,6 +105,37 @@ def _problems_in(path: Path) -> Iterator[tuple[Path, Problem]]:
     elif declared_slots(document).names:
         detail = "the agent declares slots and has no `package.json` to say what it depends on"
         yield path, Problem("", "no_package", detail, "put it beside the document, or beside its directory `cinatra`")
+
+
+def _reimports(agents: list[Path], imported: Path) -> Iterator[tuple[Path, Problem]]:
+    """The problems of importing each agent over the one of its package that was imported before."""
+    from contextos.slots.lint.package import lint_reimport
+
+    earlier = {name: read for path in _documents(imported) if (name := (read := _both(path))[2])}
+    for agent in agents:
+        try:
+            document, package, name = _both(agent)
+        except InvalidInput:  # reported as a fault of the agent itself
+            continue
+        if name in earlier:
+            place = _package(agent) or agent
+            yield from ((place, one) for one in lint_reimport(document, package, *earlier[name][:2]))
+
+
+def _both(path: Path) -> tuple[Any, Any, str]:
+    """The document of an agent, its package, and the name of the package that either states."""
+    from contextos.slots.lint.components import cinatra, text_of
+
+    with about(path):
+        document = _read(path)
+    beside = _package(path)
+    package = None
+    if beside is not None:
+        with about(beside):
+            package = _read(beside)
+    stated = package.get("name") if isinstance(package, dict) else None
+    own = cinatra(document).get("packageName") if isinstance(document, dict) else None
+    return document, package, text_of(stated) or text_of(own)
 
 
 def _package(path: Path) -> Path | None:

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, Strict
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.artifacts import ArtifactRef, Extension, Party, SourceScope, Title
 from contextos.contracts.ids import Form
-from contextos.contracts.model import Count, ListOnly, Model, Name, NonEmpty, Seq, Text
+from contextos.contracts.model import Count, ListOnly, Model, Name, NonEmpty, NotNull, Seq, Text
 from contextos.contracts.refs import EvidenceRef
 
 SelectionMode = Literal["interactive", "autonomous"]
@@ -91,8 +91,8 @@ class AgentContextSlot(Model):
     """With `override` the narrowest scope that has artifacts fills the slot, and with `accumulate` all scopes do."""
     min_items: MinItems = Field(default=0, alias="minItems")
     """The fewest artifacts that a selection can have; fewer refuse it."""
-    max_items: MaxItems | None = Field(default=None, alias="maxItems")
-    """The most artifacts that a selection can have; by default no limit of the slot's own."""
+    max_items: Annotated[MaxItems | None, NotNull()] = Field(default_factory=lambda: None, alias="maxItems")
+    """The most artifacts that a selection can have. A slot without it has no limit of its own."""
     readable_only: bool = Field(default=False, alias="readableOnly")
     """Shown to the person who selects, and not enforced."""
 
@@ -185,10 +185,12 @@ class SelectedRef(Model):
 
 
 class UserResponse(Model):
-    """A person's answer (`userResponse`) to which artifacts fill one slot. It can be empty."""
+    """A person's answer (`userResponse`) to which artifacts fill one slot. It can be empty. An answer without
+    `resolutionMode` is one for `accumulate`.
+    """
 
     slot_id: Name = Field(alias="slotId")
-    resolution_mode: ResolutionMode = Field(alias="resolutionMode")
+    resolution_mode: ResolutionMode = Field(default="accumulate", alias="resolutionMode")
     selected_refs: Annotated[Seq[SelectedRef], Field(max_length=MAX_CANDIDATES)] = Field(alias="selectedRefs")
 
 

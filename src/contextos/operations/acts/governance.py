@@ -20,7 +20,7 @@ from contextos.operations.acts.act import Actor, commit_act
 from contextos.operations.acts.blind_limits import refuse_blind_limits
 from contextos.operations.acts.unmatched_rules import other_versions, refuse_unmatched, version_of
 from contextos.operations.deployment import Deployment
-from contextos.trust.redact import SECRET_REMEDY, find_secrets
+from contextos.trust.redact import find_unsafe_texts
 
 
 async def publish_artifact(
@@ -38,8 +38,8 @@ async def publish_artifact(
         Conflict: another process published at the same moment; publish again.
     """
     catalog = app.catalog(tenant_id)
-    if secrets := find_secrets(catalog.opened(dict(envelope)).to_json(), SECRET_REMEDY):
-        raise InvalidArtifact(*secrets)
+    if unsafe := find_unsafe_texts(catalog.opened(dict(envelope)).to_json()):
+        raise InvalidArtifact(*unsafe)
     ref, proposed = await catalog.publication(dict(envelope))
     if proposed:
         await refuse_unmatched(app, tenant_id, catalog.opened(dict(envelope)))

@@ -14,7 +14,7 @@ from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import Problem
 from contextos.slots.lint.components import Component, DocumentPath, FlowGraph, ValueEdge, graph_of
 from contextos.slots.lint.oas import names_slots
-from contextos.slots.lint.selection_node import BINDINGS, OUTPUTS, SelectionNode
+from contextos.slots.lint.selection_node import BINDINGS, END, OUTPUTS, SelectionNode, steps_doing
 
 
 def consumer_faults(graph: FlowGraph, slot_id: str, selection: SelectionNode) -> Iterator[Problem]:
@@ -61,6 +61,24 @@ def bypasses(graph: FlowGraph, selections: Sequence[SelectionNode]) -> Iterator[
                 yield Problem(pointer(edge.at), "bypass", detail, "feed it from a selection node's `contextRefs`")
 
 
+def pass_throughs(graph: FlowGraph, *, root: bool) -> Iterator[Problem]:
+    """Yield a problem for each edge by which a flow returns as `contextRefs` what it was given: nothing is selected.
+
+    From the start of the `root` the value is followed under every name and through the agent's own flows. A flow that
+    resolves a slot is left out: `selection_flow` says what it returns.
+    """
+    if steps_doing(graph, "resolve"):
+        return
+    into_ends = graph.out_of(graph.start) if graph.start else ()
+    if root:
+        into_ends = [edge for edge, node, _ in _agents_and_ends_fed(graph, into_ends) if node.kind == END]
+    for edge in into_ends:
+        if edge.input == OUTPUTS[0] and edge.target in graph.nodes and graph.nodes[edge.target].kind == END:
+            detail = f"`{OUTPUTS[0]}` of `{edge.target[:64]}` comes from the start of the flow, and nobody selected it"
+            remedy = "return the output of a selection node, or remove the edge"
+            yield Problem(pointer(edge.at), "pass_through", detail, remedy)
+
+
 def inner_bypasses(inside: FlowGraph) -> Iterator[Problem]:
     """Yield a problem for each such node in an inner flow that does not get its context from the flow's start node."""
     for node in inside.nodes.values():
@@ -76,7 +94,7 @@ def inner_bypasses(inside: FlowGraph) -> Iterator[Problem]:
 
 
 def _takes_bindings(node: Component) -> bool:
-    return node.kind not in ("StartNode", "EndNode") and BINDINGS in node.properties("inputs")
+    return node.kind not in ("StartNode", END) and BINDINGS in node.properties("inputs")
 
 
 def _unfed(node: Component, source: str) -> Problem:
@@ -90,7 +108,7 @@ def _no_output(graph: FlowGraph, slot_id: str, selection: SelectionNode) -> Prob
     node = selection.node
     for edge in graph.out_of(node.id):
         target = graph.nodes.get(edge.target)
-        if target is not None and target.kind != "EndNode":
+        if target is not None and target.kind != END:
             detail = (
                 f"slot `{slot_id}`: `{edge.output[:64]}` of `{node.id[:64]}` feeds `{edge.input[:64]}` "
                 f"of `{edge.target[:64]}`"
@@ -126,7 +144,7 @@ def _use_of_bindings(slot_id: str, edge: ValueEdge, consumer: Component) -> Iter
             continue
         inside = graph_of(inner)
         used = [one for one in inside.out_of(inside.start) if one.output == title]
-        ends = {name for name, one in inside.nodes.items() if one.kind == "EndNode"}
+        ends = {name for name, one in inside.nodes.items() if one.kind == END}
         if {one.target for one in used} <= ends:
             detail = f"slot `{slot_id}`: the flow behind `{node.id[:64]}` receives `{title[:64]}` and does not use it"
             yield Problem(pointer(inner.at), "unused_bindings", detail, "connect it to the node that needs it")
@@ -136,8 +154,9 @@ def _use_of_bindings(slot_id: str, edge: ValueEdge, consumer: Component) -> Iter
 def _children(graph: FlowGraph, slot_id: str, edges: Sequence[ValueEdge]) -> Iterator[Problem]:
     """Check that no child agent with its own slots is fed, and at most one child agent."""
     fed: dict[DocumentPath, tuple[ValueEdge, Component, bool]] = {}
-    for edge, agent, own in _agents_fed(graph, edges):
-        fed.setdefault(agent.at, (edge, agent, own))
+    for edge, agent, own in _agents_and_ends_fed(graph, edges):
+        if agent.kind != END:
+            fed.setdefault(agent.at, (edge, agent, own))
     for index, (edge, agent, own) in enumerate(fed.values()):
         if own or index:
             detail = f"slot `{slot_id}`: the selection is passed to the child agent `{agent.id[:64]}`" + (
@@ -146,8 +165,9 @@ def _children(graph: FlowGraph, slot_id: str, edges: Sequence[ValueEdge]) -> Ite
             yield Problem(pointer(edge.at), "fan_out", detail, "let each child agent make its own selection")
 
 
-def _agents_fed(root: FlowGraph, edges: Sequence[ValueEdge]) -> Iterator[tuple[ValueEdge, Component, bool]]:
-    """Yield each child agent that a value reaches: the edge into it, its node or flow, and whether it has own slots.
+def _agents_and_ends_fed(root: FlowGraph, edges: Sequence[ValueEdge]) -> Iterator[tuple[ValueEdge, Component, bool]]:
+    """Yield each child agent that a value reaches: the edge into it, its node or flow, and whether it has own slots;
+    and each end node of the flow itself.
 
     The value is followed under every name: into the agent's own flows, through parallel ones, and out at their ends.
     """
@@ -159,10 +179,13 @@ def _agents_fed(root: FlowGraph, edges: Sequence[ValueEdge]) -> Iterator[tuple[V
         if node is None or (node.at, edge.input) in seen:
             continue
         seen.add((node.at, edge.input))
-        if node.kind == "EndNode" and nodes:
+        if node.kind == END and not nodes:
+            yield edge, node, False
+        elif node.kind == END:
             waiting += [
                 (one, graphs[:-1], nodes[:-1]) for one in graphs[-2].out_of(nodes[-1]) if one.output == edge.input
             ]
+        if node.kind == END:
             continue
         if node.kind in ("AgentNode", "RemoteAgentNode") or _is_foreign(root, node):
             inner = node.inner()

@@ -85,9 +85,10 @@ def slot_of(document: JsonValue, slot_id: str) -> AgentContextSlot:
     for slot, _ in declared.slots:
         if slot.slot_id == slot_id:
             return slot
-    if declared.problems:
-        raise InvalidInput(*declared.problems)
-    listed = ", ".join(f"`{name}`" for name in sorted(declared.names)) or "none"
+    if slot_id in declared.names or (declared.problems and not declared.names):
+        mine = [one for one in declared.problems if one.detail.startswith(_of_slot(slot_id))]
+        raise InvalidInput(*(mine or declared.problems))
+    listed = ", ".join(f"`{name[:64]}`" for name in sorted(declared.names)) or "none"
     detail = f"there is no slot `{slot_id[:64]}`; the agent declares {listed}"
     raise InvalidInput(Problem(pointer(SLOTS), "unknown_slot", detail, "name one of them"))
 
@@ -105,8 +106,10 @@ def _faults(value: JsonValue, at: DocumentPath) -> Iterator[Problem]:
     try:
         AgentContextSlot.model_validate(value).sealed()
     except ValidationError as error:
-        named = (
-            f"slot `{text_of(value.get('slotId'))[:64]}`: " if isinstance(value, dict) and value.get("slotId") else ""
-        )
+        named = _of_slot(text_of(value.get("slotId"))) if isinstance(value, dict) and value.get("slotId") else ""
         for one in problems_of(error, value):
             yield Problem(pointer(at) + one.pointer, one.code, named + one.detail, one.remedy)
+
+
+def _of_slot(slot_id: str) -> str:
+    return f"slot `{slot_id[:64]}`: "

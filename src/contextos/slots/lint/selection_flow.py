@@ -18,10 +18,10 @@ from contextos.errors import Problem
 from contextos.slots.lint.addresses import ADDRESS_REMEDY, address_fault
 from contextos.slots.lint.components import Component, DocumentPath, FlowGraph
 from contextos.slots.lint.names import overwritten, start_faults
-from contextos.slots.lint.selection_node import ANSWER, INPUTS, SelectionNode, asks_person, steps_doing
+from contextos.slots.lint.selection_node import ANSWER, END, INPUTS, SelectionNode, asks_person, steps_doing
 
 KEY: Final = "actKey"
-PAUSE, END = "InputMessageNode", "EndNode"
+PAUSE: Final = "InputMessageNode"
 COPY: Final = "copy the selection agent unchanged"
 STEPS: Final = frozenset(
     {"StartNode", "EndNode", "ToolNode", "ApiNode", "BranchingNode", "InputMessageNode", "OutputMessageNode"}

@@ -24,6 +24,7 @@ BINDINGS: Final = "contextSlotBindings"
 """The input of a consumer that receives the refs."""
 ANSWER: Final = "userResponse"
 """The input of the step that checks a person's answer."""
+END: Final = "EndNode"
 
 # The whole path must match: a path that only begins or ends like it is a different address.
 _ADDRESS: Final = re.compile(r"(?:https?://[^/?#{}]+|\{\{[^{}/?#]+\}\})?/api/context-(resolve|finalize)/?")

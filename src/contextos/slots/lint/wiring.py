@@ -16,8 +16,17 @@ from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.slots import AgentContextSlot
 from contextos.errors import Problem
-from contextos.slots.lint.components import Component, DocumentPath, FlowGraph, cinatra, graph_of, items, root_of
-from contextos.slots.lint.consumers import bypasses, consumer_faults, inner_bypasses
+from contextos.slots.lint.components import (
+    Component,
+    DocumentPath,
+    FlowGraph,
+    all_components,
+    cinatra,
+    graph_of,
+    items,
+    root_of,
+)
+from contextos.slots.lint.consumers import bypasses, consumer_faults, inner_bypasses, pass_throughs
 from contextos.slots.lint.documents import exceeded_size_limit
 from contextos.slots.lint.names import name_faults, overwritten, start_faults
 from contextos.slots.lint.oas import DeclaredSlots, declared_slots, names_slots
@@ -40,7 +49,14 @@ def lint_wiring(document: JsonValue) -> tuple[Problem, ...]:
         detail = "the document is not a component of the Open Agent Spec"
         return (Problem("", "not_an_agent", detail, "use the agent's document"),)
     agents = chain((root,), _children(root))
-    return tuple(islice(chain(name_faults(root), chain.from_iterable(map(_agent, agents))), MAX_WIRING_PROBLEMS))
+    found = chain(name_faults(root), _pass_throughs(root), chain.from_iterable(map(_agent, agents)))
+    return tuple(islice(found, MAX_WIRING_PROBLEMS))
+
+
+def _pass_throughs(root: Component) -> Iterator[Problem]:
+    for one in all_components(root):
+        if items(one.value.get("nodes")):
+            yield from pass_throughs(graph_of(one), root=one.at == root.at)
 
 
 def _children(root: Component) -> Iterator[Component]:

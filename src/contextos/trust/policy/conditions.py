@@ -227,8 +227,15 @@ class _Reader:
         element = element_type(haystack) if isinstance(haystack, list | tuple) else self._static(needle)
         if kind is None or not kind.startswith("array") or element not in SCALARS:
             # An empty text is part of every text, so a fact is never searched for inside a text.
-            detail = "the type of an operand of `in` cannot be derived"
-            self.refuse(at, "type_not_derivable", detail, "use a list, or a fact declared as array in `facts`")
+            detail, remedy = (
+                "the type of an operand of `in` cannot be derived",
+                "use a list, or a fact declared as array",
+            )
+            if isinstance(haystack, list | tuple) and haystack:
+                kinds = sorted({str(literal_type(one)) for one in haystack})
+                detail = f"the values after `in` (an `enum`) have no common type: {', '.join(kinds)}"
+                remedy = "write values of one type; a text such as `no` in quotes"
+            self.refuse(at, "type_not_derivable", detail, remedy)
             return
         self.read(needle, (*at, 0), element)
         if isinstance(haystack, dict):

@@ -123,6 +123,19 @@ def second_selection(name: str) -> tuple[Operation, ...]:
 OBJECT = {"type": "object", "additionalProperties": {}}
 BINDINGS = {"title": "contextSlotBindings", "type": "array", "items": OBJECT, "default": []}
 REFS = BINDINGS | {"title": "contextRefs"}
+HANDS_ON = {
+    "component_type": "Flow",
+    "id": "hands-on",
+    "name": "hands-on",
+    "metadata": {},
+    "start_node": {"$component_ref": "on-start"},
+    "nodes": [
+        {"component_type": "StartNode", "id": "on-start", "name": "on-start", "inputs": [REFS | {"title": "given"}]},
+        {"component_type": "EndNode", "id": "on-end", "name": "on-end", "outputs": [REFS | {"title": "kept"}]},
+    ],
+    "control_flow_connections": [control("on-start", "on-end")],
+    "data_flow_connections": [data("on-start", "given", "on-end", "kept")],
+}
 AROUND = {
     "component_type": "BranchingNode",
     "id": "choose",
@@ -181,6 +194,41 @@ PLANTED = (
         "missing_dependency",
         DEPENDENCY,
         (("put", DEPENDENCIES, {}),),
+    ),
+    Planted(
+        "the version of the selection agent is no range",
+        "not_a_range",
+        DEPENDENCY,
+        (("put", DEPENDENCY, "latest-ish!"),),
+    ),
+    Planted("the version of the selection agent is a tag", "not_a_range", DEPENDENCY, (("put", DEPENDENCY, "latest"),)),
+    Planted("the version of the selection agent is no text", "not_a_range", DEPENDENCY, (("put", DEPENDENCY, 1),)),
+    Planted(
+        "a slot has no number as its limit", "int_type", f"{SLOTS}/0/maxItems", (("put", f"{SLOTS}/0/maxItems", None),)
+    ),
+    Planted(
+        "the refs of the start are returned as a selection",
+        "pass_through",
+        f"{DATA}/7",
+        (("add", DATA, data("start", "contextRefs", "end", "contextRefs")),),
+    ),
+    Planted(
+        "another input of the start is returned as a selection",
+        "pass_through",
+        f"{DATA}/7",
+        (("add", DATA, data("start", "recipient", "end", "contextRefs")),),
+    ),
+    Planted(
+        "the refs of the start are returned through a flow of the agent",
+        "pass_through",
+        f"{DATA}/8",
+        (
+            *another("drafts", "hands_on", subflow=HANDS_ON, inputs=[REFS | {"title": "given"}], outputs=[REFS]),
+            ("put", f"{CONTROL}/2", control("drafts", "hands_on")),
+            ("add", CONTROL, control("hands_on", "end")),
+            ("add", DATA, data("start", "contextRefs", "hands_on", "given")),
+            ("add", DATA, data("hands_on", "kept", "end", "contextRefs")),
+        ),
     ),
     Planted(
         "package and document have different names",

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from contextos.slots.lint.package import lint_package
+from contextos.cli import run_command_line
+from contextos.slots.lint.package import is_version_range, lint_package, lint_reimport
 from contextos.slots.lint.selection_node import SELECTION_AGENT
 from tests.slots import slot
+from tests.unit.slots.lint.planted import EXAMPLE, good
 
 DOCUMENT = {"metadata": {"cinatra": {"packageName": "@acme/agent", "contextSlots": [slot().to_json()]}}}
 DEPENDS = {"name": "@acme/agent", "cinatra": {"agentDependencies": {SELECTION_AGENT: "^1.0.0"}}}
@@ -29,3 +35,63 @@ DEPENDS = {"name": "@acme/agent", "cinatra": {"agentDependencies": {SELECTION_AG
 )
 def test_each_fault_of_a_package_has_its_code(document: Any, package: Any, codes: list[str]) -> None:
     assert [one.code for one in lint_package(document, package)] == codes
+
+
+@pytest.mark.parametrize(
+    "stated", ["^1.0.0", "~1.2", "1", "1.x", "*", ">=1.2 <2 || 3", "1.0.0 - 2.0.0", "=v1.2.3-rc.1+build", ">= 1"]
+)
+def test_the_version_of_the_selection_agent_is_a_range(stated: str) -> None:
+    assert is_version_range(stated)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        *("latest-ish!", "latest", "next", "workspace:*", "npm:other@^1", "file:../x", "^", "^1 ||", "1.2.3.4"),
+        *("01.0.0", "^1.0.0,<2", "^1.0.0\n", "1 " * 200, "\u0661.0.0", "https://example.com/agent.tgz"),
+    ],
+)
+def test_a_tag_an_address_or_a_spelling_mistake_is_no_range(stated: str) -> None:
+    assert not is_version_range(stated)
+    package = {"name": "@acme/agent", "cinatra": {"agentDependencies": {SELECTION_AGENT: stated}}}
+    assert [one.code for one in lint_package(DOCUMENT, package)] == ["not_a_range"]
+
+
+@pytest.mark.parametrize(
+    ("version", "earlier", "raised"),
+    [
+        ("1.1.0", "1.0.9", True),
+        ("1.10.0", "1.9.0", True),
+        ("1.1.0", "1.1.0-rc.1", True),
+        ("1.1.0-rc.10", "1.1.0-rc.9", True),
+        ("1.0.0", None, True),
+        ("1.0.0", "1.0.0", False),
+        ("1.0.0+two", "1.0.0+one", False),
+        ("1.1.0-rc.1", "1.1.0", False),
+        ("0.9.0", "1.0.0", False),
+        ("soon", "1.0.0", False),
+        (None, "1.0.0", False),
+        (2, "1.0.0", False),
+    ],
+)
+def test_what_changed_is_imported_again_only_under_a_higher_version(version: Any, earlier: Any, raised: bool) -> None:
+    found = lint_reimport({"a": 1}, {"version": version}, {"a": 2}, {"version": earlier})
+    assert [one.code for one in found] == ([] if raised else ["version_not_raised"])
+    assert lint_reimport({"a": 1}, {"version": version}, {"a": 1}, {"version": version}) == ()
+
+
+def test_the_command_says_that_a_changed_agent_needs_a_higher_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "moved" / "agent")
+    document, package = copy.deepcopy(good())
+    document["description"] = "writes to other people"
+    place = tmp_path / "moved" / "agent"
+    assert run_command_line(["slots", "lint", str(place), "--imported", str(EXAMPLE)]) == 0
+    (place / "cinatra" / "oas.json").write_text(json.dumps(document), encoding="utf-8")
+    assert run_command_line(["slots", "lint", str(place), "--imported", str(EXAMPLE)]) == 2
+    assert "package.json: version_not_raised" in capsys.readouterr().out
+    (place / "package.json").write_text(json.dumps(package | {"version": "1.1.1"}), encoding="utf-8")
+    assert run_command_line(["slots", "lint", str(place), "--imported", str(EXAMPLE)]) == 0
+    assert run_command_line(["slots", "lint", str(place), "--imported", str(tmp_path / "nothing.json")]) == 2
+    assert "nothing.json" in capsys.readouterr().err

@@ -245,3 +245,26 @@ def test_a_pick_that_is_checked_outside_a_selection_is_found() -> None:
         }
     )
     assert [one.code for one in lint_wiring(beside)] == ["no_pause"]
+
+
+@pytest.mark.requirement("W-LINT")
+def test_refs_that_go_from_start_to_end_are_no_wiring_for_an_agent_without_slots_either() -> None:
+    """Alone, in a child agent, and not where a step makes them."""
+    refs = {"title": "contextRefs", "type": "array"}
+    flow = {
+        "component_type": "Flow",
+        "id": "stub",
+        "start_node": {"$component_ref": "in"},
+        "nodes": [
+            {"component_type": "StartNode", "id": "in", "inputs": [refs]},
+            {"component_type": "EndNode", "id": "out", "outputs": [refs]},
+        ],
+        "control_flow_connections": [control("in", "out")],
+        "data_flow_connections": [data("in", "contextRefs", "out", "contextRefs")],
+    }
+    assert [(one.code, one.pointer) for one in lint_wiring(flow)] == [("pass_through", "/data_flow_connections/0")]
+    document, _ = good()
+    document["$referenced_components"]["stub"] = flow
+    document["nodes"].append({"component_type": "FlowNode", "id": "runs", "subflow": {"$component_ref": "stub"}})
+    assert [one.code for one in lint_wiring(document)] == ["pass_through"]
+    assert lint_wiring(json.loads(SELECTION.read_text("utf-8"))) == ()

@@ -20,6 +20,7 @@ from contextos.app.given import adapters_of
 from contextos.contracts.encoding.codec import MAX_BYTES, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.jcs import digest as digest_of
+from contextos.contracts.ports.outside import Adapter
 from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.files import read_regular_file, replace_file
 from contextos.port_settings.adapters import is_adapter_file
@@ -96,8 +97,9 @@ async def draft_a2a(
     return file, [asdict(row) for row in rows]
 
 
-def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
-    """Check an adapter file, and write its path and digest to the settings. Returns both.
+def publish_adapter_file(workspace: Path, file: Path) -> dict[str, Any]:
+    """Check an adapter file, and write its path and digest to the settings. Returns both, and the seconds of the tools
+    that may be called on an older list (`definition_max_age_s`).
 
     Raises:
         InvalidInput: the file or the settings are not valid, or the settings cannot be edited.
@@ -121,12 +123,17 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
                 detail = f"`{other.path[:200]}` has the id `{own_id}` too"
                 raise InvalidInput(Problem("/definition/adapter_id", "duplicate", detail, "give it another id"))
     _edit_settings(workspace, path, digest)
-    return {"path": path, "digest": digest}
+    return {"path": path, "digest": digest, "definition_max_age_s": ages_of(adapter)}
+
+
+def ages_of(adapter: Adapter) -> dict[str, int]:
+    """Return the seconds of each tool that may be called on an older list of its server."""
+    return dict(getattr(adapter, "definition_max_age_s", {}))
 
 
 async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
     """Return each adapter of the settings: its id, kind, egress and tools, the class of each tool and how it
-    authenticates, and the tools whose definition changed.
+    authenticates, the seconds of those that may be called on an older list, and the tools whose definition changed.
 
     `state` is `matches`, `changed` or `unavailable` where the server is asked, and `not asked` for one that answers a
     user only; `pinned file` for another adapter of a file, and `pinned code` for a function adapter.
@@ -157,6 +164,7 @@ async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
                     "tools": list(auth),
                     "classes": {one.name: one.capability_class for one in definition.capabilities},
                     "auth": auth,
+                    "definition_max_age_s": ages_of(adapter),
                     "state": state,
                     "drifted": sorted(drifted),
                 }

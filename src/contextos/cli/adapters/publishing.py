@@ -4,6 +4,7 @@ quarantine.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,7 +39,7 @@ def publish_adapter_command(
     with about(file):
         published = publish_adapter_file(find_workspace(workspace), file)
     line = f"{displayed(published['path'])} is published with the digest {published['digest']}"
-    print_result(published, [line], as_json=as_json)
+    print_result(published, [line, *_ages(published)], as_json=as_json)
     return 0
 
 
@@ -67,6 +68,7 @@ def list_adapters_command(workspace: WorkspaceOption = None, as_json: JsonOption
             alike = ", ".join(tool for tool in modes if modes[tool] == mode)
             which = "" if len(set(modes.values())) == 1 else f": {alike}"
             lines.append(f"{'':<20}  auth {displayed(mode)}{which}")
+        lines += [f"{'':<20}  {age}" for age in _ages(one)]
         lines += [f"{'':<20}  {tool} changed; nothing is sent to it" for tool in one["drifted"]]
         lines += [
             f"{'':<20}  {held['tool']} is in quarantine for {displayed(held['tenant'])}, {displayed(held['run_id'])}"
@@ -76,6 +78,11 @@ def list_adapters_command(workspace: WorkspaceOption = None, as_json: JsonOption
         lines = ["the workspace has no adapters"]
     print_result({"adapters": found}, lines, as_json=as_json)
     return 1 if any(one["drifted"] or one["quarantined"] for one in found) else 0
+
+
+def _ages(said: Mapping[str, Any]) -> list[str]:
+    ages: Mapping[str, int] = said["definition_max_age_s"]
+    return [f"{tool} is called on a list of tools that is up to {age_s} s old" for tool, age_s in ages.items()]
 
 
 def release_command(
@@ -91,7 +98,7 @@ def release_command(
 ) -> int:
     """End the quarantine of a tool whose definition was found changed.
 
-    The definition is still compared before every call.
+    The definition is compared as before.
     """
     actor = named_actor(by, key)
 

@@ -31,11 +31,14 @@ from benchmarks import outside, refund_pack, sessions
 from benchmarks.bars import folder, is_quick, note, ratio, report_bar
 from benchmarks.deployed import new_folder
 from benchmarks.gateway import Raw, size
+from contextos.adapters.code import SourceCode
+from contextos.adapters.function.loading import LoadedAdapters
 from contextos.adapters.loop_thread import LoopThread
 from contextos.adapters.mcp.adapter import McpAdapter
 from contextos.adapters.mcp.connection import THREAD_NAME, McpSessions
 from contextos.adapters.mcp.definitions import McpConnection, ToolOperation, tool_digest
 from contextos.adapters.mcp.messages import MessageReader
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.operations.deployment import Deployment
 from contextos.operations.gate.gate import Gate
@@ -160,12 +163,15 @@ async def governed_ms(gate: Gate, store: outside.Watched) -> tuple[float, float,
 
 
 async def opened(path: Path, server: MCPServer, age_s: int | None) -> tuple[Deployment, outside.Watched, McpAdapter]:
-    """Return a deployment whose orders are behind the MCP server, its watched store, and the adapter."""
+    """Return a deployment whose orders are behind the MCP server, its watched store, and the adapter. As of every MCP
+    adapter, the code of this one is that of a file.
+    """
     deployment, store = outside.watch(await sessions.opened(path, of_agent=True))
     adapters = dict(deployment.ports.adapters(refund_pack.TENANT))
     adapter = await adapted(server, adapters["adp_orders"].describe(), path, age_s)
     adapters["adp_orders"] = adapter
-    deployment.ports = replace(deployment.ports, adapters=lambda _tenant: adapters)
+    code = SourceCode(LoadedAdapters((adapter,), content_address(adapter.describe().to_json()), made=True))
+    deployment.ports = replace(deployment.ports, adapters=lambda _tenant: adapters, code=code)
     return deployment, store, adapter
 
 

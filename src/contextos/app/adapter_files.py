@@ -20,7 +20,6 @@ from contextos.app.given import adapters_of
 from contextos.contracts.encoding.codec import MAX_BYTES, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.jcs import digest as digest_of
-from contextos.contracts.ports.outside import Adapter
 from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.files import read_regular_file, replace_file
 from contextos.port_settings.adapters import is_adapter_file
@@ -97,9 +96,8 @@ async def draft_a2a(
     return file, [asdict(row) for row in rows]
 
 
-def publish_adapter_file(workspace: Path, file: Path) -> dict[str, Any]:
-    """Check an adapter file, and write its path and digest to the settings. Returns both, and the seconds of the tools
-    that may be called on an older list (`definition_max_age_s`).
+def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
+    """Check an adapter file, and write its path and digest to the settings. Returns both.
 
     Raises:
         InvalidInput: the file or the settings are not valid, or the settings cannot be edited.
@@ -123,12 +121,7 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, Any]:
                 detail = f"`{other.path[:200]}` has the id `{own_id}` too"
                 raise InvalidInput(Problem("/definition/adapter_id", "duplicate", detail, "give it another id"))
     _edit_settings(workspace, path, digest)
-    return {"path": path, "digest": digest, "definition_max_age_s": ages_of(adapter)}
-
-
-def ages_of(adapter: Adapter) -> dict[str, int]:
-    """Return the seconds of each tool that may be called on an older list of its server."""
-    return dict(getattr(adapter, "definition_max_age_s", {}))
+    return {"path": path, "digest": digest}
 
 
 async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
@@ -164,7 +157,7 @@ async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
                     "tools": list(auth),
                     "classes": {one.name: one.capability_class for one in definition.capabilities},
                     "auth": auth,
-                    "definition_max_age_s": ages_of(adapter),
+                    "definition_max_age_s": dict(getattr(adapter, "definition_max_age_s", {})),
                     "state": state,
                     "drifted": sorted(drifted),
                 }

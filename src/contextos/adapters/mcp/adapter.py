@@ -31,8 +31,8 @@ from contextos.adapters.mcp.definitions import (
     Operation,
     ResourceOperation,
     ToolOperation,
+    is_as_published,
     misfit,
-    tool_digest,
 )
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, CapabilityDefinition
@@ -183,7 +183,7 @@ class McpAdapter(ServerAdapter[Operation]):
                         after.callback(session.retire)
                     if isinstance(operation, ToolOperation):
                         known = session.known(self.definition_max_age_s.get(declared.name, 0))
-                        if known is not None and is_as_published(operation, known.tools):
+                        if known is not None and known.fits(operation):
                             age_ms = max(1, int(known.age_s() * 1000))
                         elif is_as_published(
                             operation, await self._open.early.listed(context.tool_call_id, session, trace)
@@ -293,16 +293,6 @@ def _end(thread: LoopThread, sessions: McpSessions) -> None:
     wait({thread.submit(sessions.close())}, timeout=END_TIMEOUT_S)
     thread.close()
     sessions.kill()
-
-
-def is_as_published(operation: ToolOperation, listed: list[dict[str, Any]]) -> bool:
-    """Return whether a server lists the tool of an operation once, with the definition that was published."""
-    name = operation.tool
-    found = [tool for tool in listed if tool.get("name") == name]
-    try:
-        return len(found) == 1 and tool_digest(found[0]) == operation.digest
-    except InvalidInput:
-        return False
 
 
 def _reply(

@@ -34,7 +34,7 @@ from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from contextos.adapters.mcp.definitions import McpConnection
+from contextos.adapters.mcp.definitions import McpConnection, ToolOperation, is_as_published
 from contextos.adapters.mcp.early_lists import EarlyLists
 from contextos.adapters.mcp.messages import UnreadableAnswer, is_success
 from contextos.adapters.mcp.transports import HttpTransport, StdioTransport
@@ -98,12 +98,20 @@ class ResourceAnswer(BaseModel):
 
 class Listing(NamedTuple):
     """The tools that a server listed. `asked_s` is when it was asked, by the monotonic clock and by that of the wall;
-    `changes` is that of the session then.
+    `changes` is that of the session then. `compared` keeps which operations fit it.
     """
 
     asked_s: tuple[float, float]
     changes: int
     tools: list[dict[str, Any]]
+    compared: dict[tuple[str, str], bool]
+
+    def fits(self, operation: ToolOperation) -> bool:
+        """Return whether the tool of an operation is in it as it was published."""
+        key = operation.tool, operation.digest
+        if key not in self.compared:
+            self.compared[key] = is_as_published(operation, self.tools)
+        return self.compared[key]
 
     def age_s(self) -> float:
         """Return the seconds since the server was asked. One of both clocks can stop or be set back."""
@@ -195,7 +203,7 @@ class McpSession:
                 break
             if cursor is None:
                 if self._keeps and (self._newest is None or self._newest.asked_s <= asked_s):
-                    self._newest = Listing(asked_s, changes, tools)
+                    self._newest = Listing(asked_s, changes, tools, {})
                 return tools
             if cursor in seen:
                 raise _not_listed("it sends the same cursor of its list of tools twice")

@@ -22,6 +22,7 @@ from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.tool import Authentication, CapabilityDefinition
 from contextos.contracts.ids import Digest
 from contextos.contracts.model import Map, Model, Name, Seq
+from contextos.errors import InvalidInput
 
 MAX_AGE_S: Final = 300
 PINNED_MEMBERS: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
@@ -139,6 +140,16 @@ def tool_digest(listed: Mapping[str, Any]) -> str:
     places: list[str] = []
     pinned = {name: _exact(listed[name], (name,), places) for name in PINNED_MEMBERS if name in listed}
     return content_address({"integers": places, "tool": pinned} if places else pinned)
+
+
+def is_as_published(operation: ToolOperation, listed: list[dict[str, Any]]) -> bool:
+    """Return whether a server lists the tool of an operation once, with the definition that was published."""
+    name = operation.tool
+    found = [tool for tool in listed if tool.get("name") == name]
+    try:
+        return len(found) == 1 and tool_digest(found[0]) == operation.digest
+    except InvalidInput:
+        return False
 
 
 def _exact(value: Any, path: tuple[str | int, ...], places: list[str]) -> Any:

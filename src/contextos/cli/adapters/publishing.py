@@ -4,7 +4,6 @@ quarantine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,7 +38,7 @@ def publish_adapter_command(
     with about(file):
         published = publish_adapter_file(find_workspace(workspace), file)
     line = f"{displayed(published['path'])} is published with the digest {published['digest']}"
-    print_result(published, [line, *_ages(published)], as_json=as_json)
+    print_result(published, [line], as_json=as_json)
     return 0
 
 
@@ -68,7 +67,10 @@ def list_adapters_command(workspace: WorkspaceOption = None, as_json: JsonOption
             alike = ", ".join(tool for tool in modes if modes[tool] == mode)
             which = "" if len(set(modes.values())) == 1 else f": {alike}"
             lines.append(f"{'':<20}  auth {displayed(mode)}{which}")
-        lines += [f"{'':<20}  {age}" for age in _ages(one)]
+        lines += [
+            f"{'':<20}  {tool} is called on a list of tools that is up to {age_s} s old"
+            for tool, age_s in one["definition_max_age_s"].items()
+        ]
         lines += [f"{'':<20}  {tool} changed; nothing is sent to it" for tool in one["drifted"]]
         lines += [
             f"{'':<20}  {held['tool']} is in quarantine for {displayed(held['tenant'])}, {displayed(held['run_id'])}"
@@ -78,11 +80,6 @@ def list_adapters_command(workspace: WorkspaceOption = None, as_json: JsonOption
         lines = ["the workspace has no adapters"]
     print_result({"adapters": found}, lines, as_json=as_json)
     return 1 if any(one["drifted"] or one["quarantined"] for one in found) else 0
-
-
-def _ages(said: Mapping[str, Any]) -> list[str]:
-    ages: Mapping[str, int] = said["definition_max_age_s"]
-    return [f"{tool} is called on a list of tools that is up to {age_s} s old" for tool, age_s in ages.items()]
 
 
 def release_command(

@@ -19,9 +19,8 @@ from mcp.types import ListToolsResult, Tool
 
 from benchmarks.bars import is_quick, note, report_bar
 from contextos.action.registry import Registry
-from contextos.adapters.mcp.adapter import is_as_published
 from contextos.adapters.mcp.connection import MAX_TOOLS
-from contextos.adapters.mcp.definitions import ToolOperation, tool_digest
+from contextos.adapters.mcp.definitions import ToolOperation, is_as_published, tool_digest
 from contextos.contracts.envelopes.tool import AdapterDefinition
 
 CALLS = 200

@@ -182,12 +182,13 @@ def test_a_governed_agent(tmp_path, capsys):
 
 def test_mcp_calls(tmp_path, capsys):
     asyncio.run(mcp_calls.measure(tmp_path, 1))
-    says(capsys, mcp_calls.LABEL, "plain rows of the same bytes", "gate.call; SDK call, commits, p50")
+    said = "plain rows of the same bytes", "gate.call, both; SDK call, commits, p50"
+    says(capsys, mcp_calls.LABEL, mcp_calls.AGED_LABEL, *said)
 
 
 def test_mcp_face(tmp_path, capsys):
     asyncio.run(mcp_face.measure(tmp_path, sessions=1, calls=2))
-    says(capsys, mcp_face.LABEL, "median of the ratios of each call", "the server itself, p50")
+    says(capsys, mcp_face.LABEL, mcp_face.AGED_LABEL, "median of the ratios of each call", "the server itself, p50")
 
 
 def test_definitions(capsys):

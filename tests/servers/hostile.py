@@ -42,7 +42,7 @@ def tools() -> dict[str, Any]:
     """The list of tools; in the modes of drift it differs after the first time."""
     LISTS["count"] += 1
     later = LISTS["count"] > 1 or os.environ.get("LATER") == "1"
-    if MODE == "flag":
+    if MODE in ("flag", "notifies"):
         # A file says whether the tool is another one now; a line says that somebody asked.
         later = os.path.exists(f"{CALLS}.changed")
         with open(f"{CALLS}.lists", "a", encoding="utf-8") as file:
@@ -53,6 +53,7 @@ def tools() -> dict[str, Any]:
         "description": {"description": SECRET},
         "once": {"description": SECRET},
         "flag": {"description": SECRET},
+        "notifies": {"description": SECRET},
         "schema": {"inputSchema": {**OPEN_OBJECT, "properties": {"text": {"type": "string", "description": SECRET}}}},
         "annotations": {"annotations": {"readOnlyHint": True}},
         "title": {"title": SECRET},
@@ -72,6 +73,8 @@ def tools() -> dict[str, Any]:
         return {"tools": {"say": tool()}}
     if MODE == "structured":
         return {"tools": [tool(outputSchema={"type": "object", "properties": {"n": {"type": "integer"}}})]}
+    if MODE == "notifies":
+        return {"tools": [tool(name, **(changed if later else {})) for name in ("say", "act")]}
     if MODE == "verbatim":
         return {"tools": [tool(), tool("see", outputSchema={"type": "object"})]}
     if MODE in ("thousands", "many"):
@@ -97,8 +100,11 @@ def answer(request: Any) -> None:
     if MODE == "verbatim":
         verbatim(request["id"], request["params"]["arguments"]["text"])
         return
-    if MODE == "exits":
+    if MODE == "exits" or (MODE == "notifies" and said["content"][0]["text"] == "exit"):
         os._exit(3)
+    if MODE == "notifies" and said["content"][0]["text"] == "change":
+        # It says so before it answers.
+        change()
     if MODE in ("hangs", "stubborn"):
         time.sleep(3600)
     if MODE == "gigabytes":
@@ -115,7 +121,7 @@ def answer(request: Any) -> None:
     elif MODE == "wrong_id":
         send({"id": request["id"] + 1000, "result": said})
         os._exit(0)
-    elif MODE == "is_error":
+    elif MODE == "is_error" or (MODE == "notifies" and said["content"][0]["text"] == "error"):
         send({"id": request["id"], "result": {**said, "isError": True}})
     elif MODE == "long_error":
         text = [{"type": "text", "text": "e" * 500_000}]
@@ -151,6 +157,12 @@ def answer(request: Any) -> None:
         send({"id": request["id"], "result": {"content": [{"type": "text", "text": names}]}})
     else:
         send({"id": request["id"], "result": said})
+
+
+def change() -> None:
+    """Change the tool, and say so."""
+    open(f"{CALLS}.changed", "w", encoding="utf-8").close()
+    send({"method": "notifications/tools/list_changed"})
 
 
 def verbatim(asked: int, text: str) -> None:
@@ -206,7 +218,11 @@ def main() -> None:
         elif method == "tools/list":
             if MODE == "lists_never":
                 time.sleep(3600)
-            send({"id": request["id"], "result": tools()})
+            listed = tools()
+            if MODE == "notifies" and os.path.exists(f"{CALLS}.change_while_listing"):
+                os.unlink(f"{CALLS}.change_while_listing")
+                change()
+            send({"id": request["id"], "result": listed})
         elif method == "tools/call":
             answer(request)
         elif method == "resources/read":

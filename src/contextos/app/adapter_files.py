@@ -126,7 +126,7 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
 
 async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
     """Return each adapter of the settings: its id, kind, egress and tools, the class of each tool and how it
-    authenticates, and the tools whose definition changed.
+    authenticates, the seconds of those that may be called on an older list, and the tools whose definition changed.
 
     `state` is `matches`, `changed` or `unavailable` where the server is asked, and `not asked` for one that answers a
     user only; `pinned file` for another adapter of a file, and `pinned code` for a function adapter.
@@ -157,6 +157,7 @@ async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
                     "tools": list(auth),
                     "classes": {one.name: one.capability_class for one in definition.capabilities},
                     "auth": auth,
+                    "definition_max_age_s": dict(getattr(adapter, "definition_max_age_s", {})),
                     "state": state,
                     "drifted": sorted(drifted),
                 }

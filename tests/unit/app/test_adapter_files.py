@@ -13,6 +13,7 @@ import pytest
 
 from contextos.app import make_keys, open_app
 from contextos.app.adapter_files import draft_a2a, draft_mcp, list_adapters, publish_adapter_file
+from contextos.cli.adapters.publishing import list_adapters_command
 from contextos.errors import InvalidInput, InvalidSettings, Unavailable
 from contextos.settings import Settings
 from tests.servers.adapters import drafted, hostile
@@ -30,8 +31,8 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write(workspace: Path, mode: str = "plain", name: str = "lab") -> Path:
-    file = asyncio.run(drafted(hostile("plain", workspace), workspace))
+def write(workspace: Path, mode: str = "plain", name: str = "lab", **stated: Any) -> Path:
+    file = asyncio.run(drafted(hostile("plain", workspace), workspace, **stated))
     file["connection"] = hostile(mode, workspace)
     file["definition"]["adapter_id"] = name
     place = workspace / "adapters" / f"{name}.json"
@@ -110,6 +111,20 @@ def test_the_list_says_whether_each_server_still_lists_what_was_published(
         publish_adapter_file(workspace, place)
     monkeypatch.setenv("LATER", "1")
     assert [one["state"] for one in asyncio.run(list_adapters(workspace))] == ["matches", "changed", "unavailable"]
+
+
+def test_the_list_names_the_tools_that_may_be_called_on_an_older_list(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = write(workspace, reads=["say"])
+    file = json.loads(place.read_text("utf-8"))
+    file["operations"]["say"]["definition_max_age_s"] = 60
+    place.write_text(json.dumps(file), encoding="utf-8")
+    publish_adapter_file(workspace, place)
+    [one] = asyncio.run(list_adapters(workspace))
+    assert (one["state"], one["definition_max_age_s"]) == ("matches", {"say": 60})
+    list_adapters_command(workspace)
+    assert "say is called on a list of tools that is up to 60 s old" in capsys.readouterr().out
 
 
 def test_files_beside_an_adapter_file_are_refused(workspace: Path) -> None:

@@ -243,6 +243,7 @@ class AttemptOutcome:
             },
         }
         ToolResultEnvelope.model_validate(wire)
+        age_ms = reply.definition_age_ms if reply else None
         return {
             "outcome": outcome,
             "envelope": wire,
@@ -250,6 +251,7 @@ class AttemptOutcome:
             "cost_cents": cost,
             "happened": effect and reply is not None and not reply.had_no_effect,
             **({"waited_us": waited_us} if waited_us else {}),
+            **({"definition_age_ms": age_ms} if age_ms is not None else {}),
         }
 
 

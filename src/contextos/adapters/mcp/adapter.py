@@ -1,9 +1,10 @@
 """`McpAdapter`: the `Adapter` port over an MCP server, which is a process or a URL and code of somebody else.
 
 Before every call the server is asked for its tools, and the digest of the one that is called is compared with that of
-the adapter file. If it differs, or the tool is gone, nothing is sent: the call ends with the business error
-`definition_drift`, which says that nothing happened, so a write keeps no key and nobody has to settle it. The Tool
-Gateway then keeps the capability in quarantine, also if the server changes back.
+the adapter file. A read is also sent on a list of its session that is no older than the file allows
+(`definition_max_age_s`), and that nothing made void. If the tool differs, or is gone, nothing is sent: the call ends
+with the business error `definition_drift`, which says that nothing happened, so a write keeps no key and nobody has to
+settle it. The Tool Gateway then keeps the capability in quarantine, also if the server changes back.
 
 Up to the call itself every fault is `Unavailable`. After it, a fault is `LostReply` for a write and `Unavailable` for a
 read. An error that the server reports is a business error. The session lives on a thread of its own.
@@ -30,8 +31,8 @@ from contextos.adapters.mcp.definitions import (
     Operation,
     ResourceOperation,
     ToolOperation,
+    is_as_published,
     misfit,
-    tool_digest,
 )
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, CapabilityDefinition
@@ -67,6 +68,8 @@ class McpAdapter(ServerAdapter[Operation]):
         folder: Path,
     ) -> None:
         super().__init__(definition, operations)
+        ages = {name: one.definition_max_age_s for name, one in operations.items() if isinstance(one, ToolOperation)}
+        self.definition_max_age_s = {name: age_s for name, age_s in ages.items() if age_s is not None}
         self._named, self._folder = connection, folder
         self._thread: LoopThread | None = None
         self._open: McpSessions | None = None
@@ -89,7 +92,7 @@ class McpAdapter(ServerAdapter[Operation]):
             and connection is not None
             and isinstance(self._operations.get(capability), ToolOperation)
         ):
-            thread.soon(connection.expect, tool_call_id)
+            thread.soon(connection.expect, tool_call_id, self.definition_max_age_s.get(capability, 0))
 
     async def lookup(self, capability: str, _idempotency_key: str, _context: CallContext) -> AdapterReply | None:
         """Raise `LostReply`: MCP has no way to ask what an earlier call did."""
@@ -115,7 +118,8 @@ class McpAdapter(ServerAdapter[Operation]):
             from contextos.adapters.mcp.connection import THREAD_NAME, McpSessions, silence_sdk
 
             silence_sdk()
-            self._thread, self._open = LoopThread(THREAD_NAME), McpSessions(self._named, self._folder)
+            keeps = bool(self.definition_max_age_s)
+            self._thread, self._open = LoopThread(THREAD_NAME), McpSessions(self._named, self._folder, keeps=keeps)
         return await asyncio.wrap_future(self._thread.submit(work))
 
     async def _drifted(self) -> frozenset[str]:
@@ -137,9 +141,9 @@ class McpAdapter(ServerAdapter[Operation]):
         over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
         trace = context.headers()
         with ExitStack() as after:
-            session, listed = await self._listed(operation, declared, context, trace, over_at, after)
-            if isinstance(operation, ToolOperation) and not is_as_published(operation, listed):
-                return self._drift(declared.name)
+            session, age_ms = await self._compared(operation, declared, context, trace, over_at, after)
+            if age_ms is None and isinstance(operation, ToolOperation):
+                return self._drift(declared.name).model_copy(update={"definition_age_ms": 0})
             if context.is_late():
                 raise Overloaded(self._definition.adapter_id, "its time was over before it had its turn")
             reply: AdapterReply | None = None
@@ -150,9 +154,12 @@ class McpAdapter(ServerAdapter[Operation]):
                 except TimeoutError:
                     faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
             assert reply is not None, "a fault raises"
-            return reply
+            if reply.output is None:
+                # Perhaps the tool is another one now.
+                session.forget()
+            return reply.model_copy(update={"definition_age_ms": age_ms})
 
-    async def _listed(
+    async def _compared(
         self,
         operation: Operation,
         declared: CapabilityDefinition,
@@ -160,13 +167,14 @@ class McpAdapter(ServerAdapter[Operation]):
         trace: Mapping[str, str],
         over_at: float,
         after: ExitStack,
-    ) -> tuple[McpSession, list[dict[str, Any]]]:
-        """Return the session, and the tools that it lists. Nothing was sent yet: a fault is `Unavailable`, also for a
-        write. `after` retires a session that is for this call alone.
+    ) -> tuple[McpSession, int | None]:
+        """Return the session, and the age in ms of its list in which the tool is as it was published: 0 if the server
+        was asked for this call, None for a tool that differs and for a resource. Nothing was sent yet: a fault is
+        `Unavailable`, also for a write. `after` retires a session that is for this call alone.
         """
         assert self._open is not None, "it is made before anything runs on the thread"
         session: McpSession | None = None
-        listed: list[dict[str, Any]] = []
+        age_ms: int | None = None
         with self._faults(declared.name, context, is_read=True) as faults:
             try:
                 async with asyncio.timeout_at(over_at):
@@ -174,14 +182,20 @@ class McpAdapter(ServerAdapter[Operation]):
                     if context.access_token:
                         after.callback(session.retire)
                     if isinstance(operation, ToolOperation):
-                        listed = await self._open.early.listed(context.tool_call_id, session, trace)
+                        known = session.known(self.definition_max_age_s.get(declared.name, 0))
+                        if known is not None and known.fits(operation):
+                            age_ms = max(1, int(known.age_s() * 1000))
+                        elif is_as_published(
+                            operation, await self._open.early.listed(context.tool_call_id, session, trace)
+                        ):
+                            age_ms = 0
             except TimeoutError:
                 # It does not even list: the next call gets another session, and other calls keep this one.
                 if session is not None:
                     session.retire()
                 faults.uncertain(f"it did not list its tools in {context.timeout_ms} ms")
         assert session is not None, "a fault raises"
-        return session, listed
+        return session, age_ms
 
     async def _send(
         self,
@@ -230,7 +244,7 @@ def mcp_adapter(file: AdapterFile, folder: Path) -> McpAdapter:
         said = file.operations[capability.name]
         kind: type[Operation] = ResourceOperation if "resources" in said else ToolOperation
         operations[capability.name] = parse(kind, said)
-        fault = misfit(operations[capability.name], capability)
+        fault = misfit(operations[capability.name], capability, own_sessions=connection.audience is not None)
         if fault is not None:
             raise InvalidInput(Problem(f"/operations/{capability.name}", "misfit", *fault))
     definition = with_auth(file.definition, dict.fromkeys(operations, connection.auth))
@@ -279,16 +293,6 @@ def _end(thread: LoopThread, sessions: McpSessions) -> None:
     wait({thread.submit(sessions.close())}, timeout=END_TIMEOUT_S)
     thread.close()
     sessions.kill()
-
-
-def is_as_published(operation: ToolOperation, listed: list[dict[str, Any]]) -> bool:
-    """Return whether a server lists the tool of an operation once, with the definition that was published."""
-    name = operation.tool
-    found = [tool for tool in listed if tool.get("name") == name]
-    try:
-        return len(found) == 1 and tool_digest(found[0]) == operation.digest
-    except InvalidInput:
-        return False
 
 
 def _reply(

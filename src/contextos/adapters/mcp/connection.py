@@ -13,9 +13,11 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic, time
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+import anyio
 from mcp import Client, MCPError
 from mcp.client.session import ClientSession
 from mcp.types import (
@@ -32,7 +34,7 @@ from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from contextos.adapters.mcp.definitions import McpConnection
+from contextos.adapters.mcp.definitions import McpConnection, ToolOperation, is_as_published
 from contextos.adapters.mcp.early_lists import EarlyLists
 from contextos.adapters.mcp.messages import UnreadableAnswer, is_success
 from contextos.adapters.mcp.transports import HttpTransport, StdioTransport
@@ -94,11 +96,37 @@ class ResourceAnswer(BaseModel):
     contents: list[dict[str, Any]]
 
 
-class McpSession:
-    """One session with a server, from its handshake to its end. It ends with its transport, or by `end`."""
+class Listing(NamedTuple):
+    """The tools that a server listed. `asked_s` is when it was asked, by the monotonic clock and by that of the wall;
+    `changes` is that of the session then. `compared` keeps which operations fit it.
+    """
 
-    def __init__(self, transport: StdioTransport | HttpTransport) -> None:
+    asked_s: tuple[float, float]
+    changes: int
+    tools: list[dict[str, Any]]
+    compared: dict[tuple[str, str], bool]
+
+    def fits(self, operation: ToolOperation) -> bool:
+        """Return whether the tool of an operation is in it as it was published."""
+        key = operation.tool, operation.digest
+        if key not in self.compared:
+            self.compared[key] = is_as_published(operation, self.tools)
+        return self.compared[key]
+
+    def age_s(self) -> float:
+        """Return the seconds since the server was asked. One of both clocks can stop or be set back."""
+        return max(now_s - asked_s for now_s, asked_s in zip(_now_s(), self.asked_s, strict=True))
+
+
+class McpSession:
+    """One session with a server, from its handshake to its end. It ends with its transport, or by `end`. With `keeps`
+    its newest list is kept for `known`.
+    """
+
+    def __init__(self, transport: StdioTransport | HttpTransport, *, keeps: bool = False) -> None:
         self.transport = transport
+        self._keeps = keeps
+        self._newest: Listing | None = None
         self._opened: asyncio.Future[ClientSession] = asyncio.get_running_loop().create_future()
         self._over, self._asking, self._retired, self._ending = asyncio.Event(), 0, False, False
         self.task = asyncio.create_task(self._serve())
@@ -111,6 +139,24 @@ class McpSession:
     @property
     def is_open(self) -> bool:
         return self.is_usable and self._opened.done()
+
+    @property
+    def changes(self) -> int:
+        """Count what makes an earlier list of tools void, such as a word of the server that it changed."""
+        return self.transport.reader.changes
+
+    def known(self, max_age_s: float) -> Listing | None:
+        """Return the newest list of this session, if the server was asked for it less than `max_age_s` ago, and nothing
+        made it void since.
+        """
+        newest = self._newest
+        if newest is None or newest.changes != self.changes or newest.age_s() >= max_age_s:
+            return None
+        return newest
+
+    def forget(self) -> None:
+        """Let no call use a list that the session has now, or is asking for."""
+        self.transport.reader.changes += 1
 
     async def ask(self, request: Any, kind: type[AnswerT]) -> AnswerT:
         """Send a request in this session and in no other. Raises whatever the SDK raises."""
@@ -138,6 +184,7 @@ class McpSession:
         Raises:
             Unavailable: they are more than `MAX_TOOLS`, or on more than `MAX_PAGES` pages, or a page is none.
         """
+        asked_s, changes = _now_s(), self.changes
         tools, cursor, seen = list[dict[str, Any]](), None, set[str]()
         for _ in range(MAX_PAGES):
             params = PaginatedRequestParams(cursor=cursor, _meta=_meta(trace)) if cursor is not None or trace else None
@@ -155,6 +202,8 @@ class McpSession:
             if len(tools) > MAX_TOOLS:
                 break
             if cursor is None:
+                if self._keeps and (self._newest is None or self._newest.asked_s <= asked_s):
+                    self._newest = Listing(asked_s, changes, tools, {})
                 return tools
             if cursor in seen:
                 raise _not_listed("it sends the same cursor of its list of tools twice")
@@ -202,14 +251,30 @@ class McpSession:
             async with Client(self.transport.open(self._over), client_info=info, cache=None) as client:
                 connecting.reschedule(None)
                 self._opened.set_result(client.session)
-                await self._over.wait()
+                async with anyio.create_task_group() as group:
+                    if self._keeps and isinstance(self.transport, StdioTransport):
+                        group.start_soon(self._listen, client)
+                    await self._over.wait()
+                    group.cancel_scope.cancel()
+
+    async def _listen(self, client: Client) -> None:
+        """Ask a server of 2026-07-28, which says nothing unasked, to say when its list of tools changes. Over HTTP no
+        such stream is opened. One that does not take the request says nothing, and then the age alone counts.
+        """
+        with suppress(Exception):
+            async with client.listen(tools_list_changed=True):
+                # What changed before it took the request, it does not say.
+                self.forget()
+                await anyio.sleep_forever()
 
 
 class McpSessions:
-    """The sessions with one server: one that is used, and those that are ending. Runs on one event loop."""
+    """The sessions with one server: one that is used, and those that are ending. Runs on one event loop. With `keeps`
+    each keeps its newest list of tools.
+    """
 
-    def __init__(self, named: McpConnection, folder: Path) -> None:
-        self._named, self._folder = named, folder
+    def __init__(self, named: McpConnection, folder: Path, *, keeps: bool = False) -> None:
+        self._named, self._folder, self._keeps = named, folder, keeps
         self._current: McpSession | None = None
         self._all: set[McpSession] = set()
         self.early = EarlyLists()
@@ -234,12 +299,12 @@ class McpSessions:
             self._current = self._made("")
         return self._current
 
-    def expect(self, tool_call_id: str) -> None:
-        """Begin the listing for a call that will probably follow. Only in a session that is open: none is made here,
-        and none is shared with a call that has a token of its own.
+    def expect(self, tool_call_id: str, max_age_s: float) -> None:
+        """Begin the listing for a call that will probably follow, unless it can use a list of this age. Only in a
+        session that is open: none is made here, and none is shared with a call that has a token of its own.
         """
         current = self._current
-        if self._named.audience is None and current is not None and current.is_open:
+        if self._named.audience is None and current is not None and current.is_open and not current.known(max_age_s):
             self.early.begin(tool_call_id, current)
 
     async def close(self) -> None:
@@ -259,7 +324,7 @@ class McpSessions:
 
     def _made(self, access_token: str) -> McpSession:
         self._all = {one for one in self._all if not one.task.done()}
-        made = McpSession(self._transport(access_token))
+        made = McpSession(self._transport(access_token), keeps=self._keeps)
         self._all.add(made)
         return made
 
@@ -280,6 +345,10 @@ class McpSessions:
             remedy = "install it, or list `PATH` in `env` of the adapter file"
             raise Unavailable(program[:200], "there is no such program", remedy=remedy)
         return StdioTransport(named.command, given, self._folder)
+
+
+def _now_s() -> tuple[float, float]:
+    return monotonic(), time()
 
 
 def _not_listed(why: str) -> Unavailable:

@@ -22,7 +22,9 @@ from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.tool import Authentication, CapabilityDefinition
 from contextos.contracts.ids import Digest
 from contextos.contracts.model import Map, Model, Name, Seq
+from contextos.errors import InvalidInput
 
+MAX_AGE_S: Final = 300
 PINNED_MEMBERS: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """The members of a listed tool that its digest covers; the rest of a listing, such as icons, no model is shown."""
 
@@ -106,7 +108,9 @@ class ToolOperation(Model):
 
     `output`: `structured` is the structured content as it is, `text` an object with the texts. `key_argument` names the
     argument of the tool that carries the idempotency key; the capability itself has no such argument. `stated_read`
-    records that a person stated that the tool only reads; without it a capability is a write.
+    records that a person stated that the tool only reads; without it a capability is a write. `definition_max_age_s`:
+    a read is sent without asking the server for its tools, where it was asked at most so many seconds ago. Without it
+    the server is asked before each call.
     """
 
     tool: Name
@@ -114,6 +118,7 @@ class ToolOperation(Model):
     output: Literal["structured", "text"]
     key_argument: Name | None = None
     stated_read: bool = False
+    definition_max_age_s: int | None = Field(default=None, ge=1, le=MAX_AGE_S)
 
 
 class ResourceOperation(Model):
@@ -137,6 +142,16 @@ def tool_digest(listed: Mapping[str, Any]) -> str:
     return content_address({"integers": places, "tool": pinned} if places else pinned)
 
 
+def is_as_published(operation: ToolOperation, listed: list[dict[str, Any]]) -> bool:
+    """Return whether a server lists the tool of an operation once, with the definition that was published."""
+    name = operation.tool
+    found = [tool for tool in listed if tool.get("name") == name]
+    try:
+        return len(found) == 1 and tool_digest(found[0]) == operation.digest
+    except InvalidInput:
+        return False
+
+
 def _exact(value: Any, path: tuple[str | int, ...], places: list[str]) -> Any:
     """A value whose large integers are texts; `places` gets their pointers."""
     if isinstance(value, dict):
@@ -149,8 +164,12 @@ def _exact(value: Any, path: tuple[str | int, ...], places: list[str]) -> Any:
     return value
 
 
-def misfit(operation: Operation, capability: CapabilityDefinition) -> tuple[str, str] | None:
-    """Return what a capability declares and its operation does not do, with the remedy; None if they fit."""
+def misfit(
+    operation: Operation, capability: CapabilityDefinition, *, own_sessions: bool = False
+) -> tuple[str, str] | None:
+    """Return what a capability declares and its operation does not do, with the remedy; None if they fit. With
+    `own_sessions` each call has a session of its own.
+    """
     rule, properties = capability.idempotency, capability.input_schema.get("properties", {})
     if rule.strategy == "lookup" or rule.honours_not_after:
         return (
@@ -163,6 +182,9 @@ def misfit(operation: Operation, capability: CapabilityDefinition) -> tuple[str,
         return output_misfit(capability, "contents", "omitted")
     if operation.stated_read != (capability.kind == "read"):
         return "nobody stated that it only reads, or it is no read", "a read has `stated_read` true, and a write false"
+    if operation.definition_max_age_s is not None and (own_sessions or not operation.stated_read):
+        why = "each call with a token of its own" if own_sessions else "each write"
+        return f"the server is asked for its tools before {why}", "remove `definition_max_age_s`"
     sends_key = operation.key_argument is not None
     if sends_key != (rule.strategy == "keyed" and capability.kind == "write"):
         return "nothing sends the key of its strategy, or no key is made", "a keyed write names its `key_argument`"

@@ -1,7 +1,8 @@
 """`EarlyLists`: listings of tools that are begun when a call is expected, so that the call does not wait for them.
 
 A listing is for one call. It is used if it was begun for this call, in the session into which the call is sent, and at
-most `FRESH_S` seconds ago; otherwise the call lists anew. A listing that fails or is not used changes nothing.
+most `FRESH_S` seconds ago, and if the server did not say since that its list changed; otherwise the call lists anew. A
+listing that fails or is not used changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ Listed = list[dict[str, Any]]
 
 
 class ListsTools(Protocol):
-    """A session with a server."""
+    """A session with a server. `changes` counts what makes an earlier list void."""
+
+    @property
+    def changes(self) -> int: ...
 
     async def list_tools(self, trace: Mapping[str, str] = ...) -> Listed: ...
 
@@ -26,6 +30,7 @@ class ListsTools(Protocol):
 class _Begun(NamedTuple):
     at_s: float
     session: ListsTools
+    changes: int
     listing: asyncio.Task[Listed]
 
 
@@ -44,13 +49,14 @@ class EarlyLists:
             self._begun.pop(one).listing.cancel()
         if tool_call_id in self._begun or len(self._begun) >= MAX_EARLY:
             return
-        listing = asyncio.create_task(session.list_tools())
+        changes, listing = session.changes, asyncio.create_task(session.list_tools())
         listing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        self._begun[tool_call_id] = _Begun(now_s, session, listing)
+        self._begun[tool_call_id] = _Begun(now_s, session, changes, listing)
 
     async def listed(self, tool_call_id: str, session: ListsTools, trace: Mapping[str, str]) -> Listed:
         """Return the tools that the server lists, from the listing that was begun for this call if there is one.
-        `trace` are the trace headers of the call; a listing that was begun before has none.
+        `trace` are the trace headers of the call; a listing that was begun before has none. A server that says
+        meanwhile that its list changed is asked once more.
 
         Raises whatever the SDK raises, and `Unavailable` as `McpSession.list_tools`.
         """
@@ -61,7 +67,11 @@ class EarlyLists:
             with suppress(Exception):
                 if loop.time() <= over_at:
                     async with asyncio.timeout_at(over_at):
-                        return await begun.listing
+                        listed = await begun.listing
+                    if session.changes == begun.changes:
+                        return listed
         if begun is not None:
             begun.listing.cancel()
-        return await session.list_tools(trace)
+        changes = session.changes
+        listed = await session.list_tools(trace)
+        return listed if session.changes == changes else await session.list_tools(trace)

@@ -38,6 +38,7 @@ SCANNED_BYTES: Final = 65_536
 """How much of the begin and of the end of a line that cannot be parsed is searched for its id."""
 CUT_SHORT: Final = frozenset({"syntax", "unanswered"})
 """The codes of faults that a read can be free of when it is sent again."""
+LIST_CHANGED: Final = "notifications/tools/list_changed"
 _LIST: Final = "tools/list"
 _EMPTY: Final[Mapping[str, Mapping[str, Any]]] = {
     "tools/call": {"content": [], "resultType": "complete"},
@@ -61,10 +62,12 @@ class UnreadableAnswer(Exception):
 class MessageReader:
     """Reads what one server sends. It gets every message to the server too, so it knows which answers are due.
 
-    With `of`, that reader knows its faults.
+    `changes` counts what makes an earlier list of tools void, such as a word of the server that it changed. With `of`,
+    that reader knows its faults.
     """
 
     def __init__(self, of: MessageReader | None = None) -> None:
+        self.changes = 0
         self._token: str = of._token if of is not None else token_hex(16)
         self._due: dict[str, tuple[int | str, str]] = {}
 
@@ -84,6 +87,7 @@ class MessageReader:
             problem = problem or Problem("", "batch", "the answer is in a batch, which MCP does not have")
         messages = list[JSONRPCMessage]()
         for one in said if isinstance(said, list) else [said]:
+            self.changes += isinstance(one, dict) and one.get("method") == LIST_CHANGED
             due = self._take(one.get("id")) if isinstance(one, dict) and "method" not in one else None
             if due is not None and due[1] == _LIST and problem is not None and (listing := read_listing(raw)):
                 messages.append(self._answer(*due, listing, None))

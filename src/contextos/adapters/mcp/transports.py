@@ -271,6 +271,7 @@ class _Bridge(httpx2.AsyncBaseTransport):
             return httpx2.Response(answer.status, headers=kept, content=answer.body)
         reader.sent(asked)
         messages = [message for event in _events(kind, answer.body) for message in reader.read(event)]
+        self.reader.changes += reader.changes
         return _for_sdk([*messages, *reader.unanswered()], kept)
 
 

@@ -67,6 +67,10 @@ def list_adapters_command(workspace: WorkspaceOption = None, as_json: JsonOption
             alike = ", ".join(tool for tool in modes if modes[tool] == mode)
             which = "" if len(set(modes.values())) == 1 else f": {alike}"
             lines.append(f"{'':<20}  auth {displayed(mode)}{which}")
+        lines += [
+            f"{'':<20}  {tool} is called on a list of tools that is up to {age_s} s old"
+            for tool, age_s in one["definition_max_age_s"].items()
+        ]
         lines += [f"{'':<20}  {tool} changed; nothing is sent to it" for tool in one["drifted"]]
         lines += [
             f"{'':<20}  {held['tool']} is in quarantine for {displayed(held['tenant'])}, {displayed(held['run_id'])}"
@@ -91,7 +95,7 @@ def release_command(
 ) -> int:
     """End the quarantine of a tool whose definition was found changed.
 
-    The definition is still compared before every call.
+    The definition is compared as before.
     """
     actor = named_actor(by, key)
 

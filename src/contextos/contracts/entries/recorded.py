@@ -375,7 +375,8 @@ class ReturnedCall(Model):
     microseconds. `retry_at_us` is when an open circuit admits the next call. `no_record`: the system answered, and
     its answer does not say what the call did: it knows no such call, or refused it when it was sent again. `drifted`:
     nothing was sent, because the tool is not as it was published. `done_before`: nothing was sent, because a run that
-    the store lost in a restore had done it.
+    the store lost in a restore had done it. `definition_age_ms`: how long before the call the server was asked for the
+    list in which its tool was compared with what was published; 0 if it was asked for this call.
     """
 
     outcome: Literal["returned", "not_sent", "unknown"]
@@ -388,6 +389,7 @@ class ReturnedCall(Model):
     no_record: bool = False
     drifted: bool = False
     done_before: bool = False
+    definition_age_ms: Count | None = None
 
 
 class DueRetry(Model):

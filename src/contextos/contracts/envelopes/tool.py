@@ -285,6 +285,8 @@ class AdapterReply(Model):
     effect, unless something else is beside it.
 
     `mutations` names the side effects. `cost_cents` is the cost in US cents; what is declared counts where it is lower.
+    `definition_age_ms` is how old the list of a foreign server was, in which its tool was compared with what was
+    published: 0 if the server was asked for this call.
     """
 
     output: OpenObject | None = None
@@ -292,6 +294,7 @@ class AdapterReply(Model):
     withheld: ToolError | None = None
     mutations: Seq[Name] = ()
     cost_cents: Cents = 0
+    definition_age_ms: Count | None = None
 
     @property
     def had_no_effect(self) -> bool:

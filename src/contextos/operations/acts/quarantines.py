@@ -24,7 +24,7 @@ async def release_capability(
 ) -> Sequence[str]:
     """End the quarantine of a capability, and return the keys of the incidents that keep it there no longer.
 
-    Its definition is still compared before every call, so a tool that is not as it was published comes back.
+    Its definition is compared as before, so a tool that is not as it was published comes back.
 
     Raises:
         NotFound: it is not in quarantine.

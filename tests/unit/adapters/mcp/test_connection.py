@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -150,8 +151,59 @@ def test_a_trace_of_the_embedding_program_reaches_no_server(tmp_path: Path) -> N
     assert "baggage" not in {*with_trace, *without}
 
 
+SAYS_WHEN_IT_CHANGES = """
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+
+server = MCPServer("desk")
+
+
+@server.tool()
+async def say(text: str, context: Context) -> str:
+    if text == "change":
+        server.remove_tool("other")
+        await context.notify_tools_changed()
+    return text
+
+
+@server.tool()
+def other() -> str:
+    return "another tool"
+
+
+server.run()
+"""
+
+
+def test_a_server_that_says_nothing_unasked_is_asked_to_say_when_its_tools_change(tmp_path: Path) -> None:
+    (tmp_path / "desk.py").write_text(SAYS_WHEN_IT_CHANGES, "utf-8")
+    named = McpConnection(kind="mcp", command=(sys.executable, str(tmp_path / "desk.py")))
+
+    async def known(*, keeps: bool) -> list[int | None]:
+        """How many tools the list has that a call may use, before the server changes them and afterwards."""
+        connection = McpSessions(named, tmp_path, keeps=keeps)
+        session = await connection.session()
+        assert len(await session.list_tools()) == 2
+        if keeps:
+            # What it listed before it was asked to say so does not count.
+            for _ in range(2_000):
+                await asyncio.sleep(0 if session.changes else 0.01)
+            assert session.known(60) is None
+            await session.list_tools()
+        before = session.known(60)
+        await session.call_tool("say", {"text": "change"})
+        after = session.known(60)
+        await connection.close()
+        return [len(one.tools) if one else None for one in (before, after)]
+
+    assert asyncio.run(known(keeps=True)) == [2, None]
+    assert asyncio.run(known(keeps=False)) == [None, None]
+
+
 class _Pages(McpSession):
     """A session whose server lists these pages."""
+
+    changes, _keeps = 0, False
 
     def __init__(self, pages: list[Any]) -> None:
         self.asked, self._pages = list[str | None](), iter(pages)

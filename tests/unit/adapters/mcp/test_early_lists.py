@@ -21,7 +21,7 @@ class Session:
     """A session that counts its listings; `fails` is how many of the next ones fail, and `hangs` how many hang."""
 
     def __init__(self, *, fails: int = 0, hangs: int = 0) -> None:
-        self.count, self.fails, self.hangs = 0, fails, hangs
+        self.count, self.fails, self.hangs, self.changes = 0, fails, hangs, 0
 
     async def list_tools(self, trace: Any = None) -> list[dict[str, Any]]:
         self.count += 1
@@ -64,6 +64,20 @@ def test_a_listing_is_used_for_one_attempt() -> None:
         return session.count
 
     assert asyncio.run(twice()) == 2
+
+
+def test_a_listing_is_not_used_after_the_server_said_that_its_list_changed() -> None:
+    async def listed_after_a_change(*, while_it_lists: bool) -> tuple[int, int]:
+        early, session = EarlyLists(), Session()
+        early.begin("tool_1", session)
+        if not while_it_lists:
+            await asyncio.sleep(0)
+        session.changes += 1
+        (tool,) = await early.listed("tool_1", session, {})
+        return tool["number"], session.count
+
+    assert asyncio.run(listed_after_a_change(while_it_lists=False)) == (2, 2)
+    assert asyncio.run(listed_after_a_change(while_it_lists=True)) == (2, 2)
 
 
 def test_a_listing_that_fails_raises_nowhere_and_the_call_lists_anew() -> None:

@@ -97,7 +97,7 @@ class PackPin(Model):
     """A tenant pin: requests that name exactly these refs may be made for these intents in this environment.
 
     `refs` are a context pack and the other artifacts that a request names beside it, sorted. `environment` is the
-    profile of a deployment.
+    one that the deployment serves.
     """
 
     refs: NonEmpty[Name]
@@ -108,10 +108,12 @@ class PackPin(Model):
 class ActiveSet(Model):
     """What is active in a tenant: the policies in force, strongest level first, the tenant pins and the withdrawn refs.
 
-    The stored document is this, sealed by the runtime. `version` is that of the document.
+    The stored document is this, sealed by the runtime. `version` is that of the document. `environment` is the one of
+    the deployment that wrote it, and no deployment of another one uses it; older sets have none.
     """
 
     tenant_id: TenantId
+    environment: Name | None = None
     version: Positive
     policies: Seq[Annotated[tuple[Level, Name], Strict(False)]] = ()
     packs: Seq[PackPin] = ()

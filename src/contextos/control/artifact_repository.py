@@ -24,7 +24,7 @@ from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.journal import CONTROL, Batch, Entry, Write
 from contextos.contracts.ports.storage import Store
 from contextos.control.artifacts import StoredArtifact, read_artifact
-from contextos.errors import ChainBroken, Conflict, Integrity, InvalidInput, SignatureInvalid
+from contextos.errors import ChainBroken, Conflict, Integrity, InvalidInput, OtherEnvironment, SignatureInvalid
 
 MAX_CACHED: Final = 1024
 
@@ -45,7 +45,8 @@ class BoundedCache(OrderedDict[Any, ValueT], Generic[ValueT]):
 
 @dataclass(frozen=True, slots=True)
 class ActiveSeal:
-    """How the runtime seals the active set of a tenant and opens it again, and how it reads an act that it sealed.
+    """How the runtime seals the active set of a tenant and opens it again, how it reads an act that it sealed, and the
+    environment that it serves.
 
     `open` raises `SignatureInvalid`, and `read_act` raises `ChainBroken`. So nobody who can only write the store can
     change what is active, or who published it.
@@ -54,6 +55,7 @@ class ActiveSeal:
     seal: Callable[[bytes], dict[str, Any]]
     open: Callable[[dict[str, Any]], bytes]
     read_act: Callable[[Entry], RecordedAct]
+    environment: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ class ArtifactRepository:
 
         Raises:
             Integrity: the stored set is not the one that this runtime sealed, or not what the last act left.
+            OtherEnvironment: a deployment of another environment wrote it.
         """
         document = await ACTIVE_SETS.one(self._store, ACTIVE_SET_KEY)
         if document is None:
@@ -180,6 +183,7 @@ class ArtifactRepository:
         assert self._active_seal is not None, "a catalog without a seal only loads"
         content = ActiveSet(
             tenant_id=self._tenant,
+            environment=self._active_seal.environment,
             version=expected + 1,
             policies=after.policies,
             packs=after.packs,
@@ -198,6 +202,9 @@ class ArtifactRepository:
             raise Integrity(
                 f"the active set of `{self._tenant}` is another tenant's or another version; restore a backup"
             )
+        served = self._active_seal.environment
+        if content.environment not in (None, served):
+            raise OtherEnvironment(self._tenant, content.environment or "", served)
         return content
 
     async def digest_of(self, ref: str) -> str | None:

@@ -25,6 +25,7 @@ END_OF: Final[dict[FailureCode, End]] = {
     "idempotency_conflict": "rejected",
     "unknown_intent": "rejected",
     "unpinned_ref": "rejected",
+    "other_environment": "rejected",
     "unknown_ref": "rejected",
     "identity_refused": "refused",
     "budget_exhausted": "exhausted",

@@ -37,7 +37,10 @@ RefsArgument = Annotated[
 ]
 IntentOption = Annotated[list[str], typer.Option("--intent", metavar="ID", help="An intent. Repeatable.")]
 EnvironmentOption = Annotated[
-    str, typer.Option("--environment", help="The profile: embedded or service. Default: that of the workspace.")
+    str,
+    typer.Option(
+        "--environment", help="The environment: that of the workspace, also by default; or where an old pin is."
+    ),
 ]
 
 
@@ -165,7 +168,7 @@ def pin_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> None:
-        pin = _pin(refs, intent, environment or context.deployment.config.profile)
+        pin = _pin(refs, intent, environment or context.deployment.config.environment)
         await context.app.configuration.pin(context.tenant_id, pin, expected=expect, by=actor)
 
     return _changed(operation, workspace, tenant, as_json)
@@ -191,7 +194,7 @@ def withdraw_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> None:
-        pin = _pin(refs, intent, environment or context.deployment.config.profile)
+        pin = _pin(refs, intent, environment or context.deployment.config.environment)
         await withdraw_pin(context.deployment, context.tenant_id, pin, expected=expect, by=actor)
 
     return _changed(operation, workspace, tenant, as_json)

@@ -29,6 +29,7 @@ FailureCode = Literal[
     "effect_uncertain",
     "unknown_intent",
     "unpinned_ref",
+    "other_environment",
     "unknown_ref",
     "identity_refused",
     "idempotency_conflict",

@@ -108,12 +108,11 @@ class PackPin(Model):
 class ActiveSet(Model):
     """What is active in a tenant: the policies in force, strongest level first, the tenant pins and the withdrawn refs.
 
-    The stored document is this, sealed by the runtime. `version` is that of the document. `environment` is the one of
-    the deployment that wrote it, and no deployment of another one uses it; older sets have none.
+    The stored document is this, sealed by the runtime. `version` is that of the document. No deployment
+    uses a set with a pin of another environment than its own.
     """
 
     tenant_id: TenantId
-    environment: Name | None = None
     version: Positive
     policies: Seq[Annotated[tuple[Level, Name], Strict(False)]] = ()
     packs: Seq[PackPin] = ()

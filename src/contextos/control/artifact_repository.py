@@ -21,6 +21,7 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.journal import CONTROL, Batch, Entry, Write
 from contextos.contracts.ports.storage import Store
 from contextos.control.artifacts import StoredArtifact, read_artifact
@@ -125,7 +126,7 @@ class ArtifactRepository:
 
         Raises:
             Integrity: the stored set is not the one that this runtime sealed, or not what the last act left.
-            OtherEnvironment: a deployment of another environment wrote it.
+            OtherEnvironment: it has a pin of another environment than this deployment serves.
         """
         document = await ACTIVE_SETS.one(self._store, ACTIVE_SET_KEY)
         if document is None:
@@ -183,7 +184,6 @@ class ArtifactRepository:
         assert self._active_seal is not None, "a catalog without a seal only loads"
         content = ActiveSet(
             tenant_id=self._tenant,
-            environment=self._active_seal.environment,
             version=expected + 1,
             policies=after.policies,
             packs=after.packs,
@@ -203,8 +203,9 @@ class ArtifactRepository:
                 f"the active set of `{self._tenant}` is another tenant's or another version; restore a backup"
             )
         served = self._active_seal.environment
-        if content.environment not in (None, served):
-            raise OtherEnvironment(self._tenant, content.environment or "", served)
+        pinned_for = {pin.environment for pin in content.packs}
+        if others := sorted(pinned_for.intersection(ENVIRONMENTS) - {served}):
+            raise OtherEnvironment(self._tenant, others[0], served)
         return content
 
     async def digest_of(self, ref: str) -> str | None:

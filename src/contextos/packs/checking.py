@@ -231,8 +231,12 @@ def read_unsigned(
         except SignatureInvalid as error:
             raise InvalidArtifact(Problem("/payload", "not_base64", str(error), "send it as it was sealed")) from None
         return read_artifact(str(value["payloadType"]), payload).artifact, None
-    kind = next((_KINDS[field] for field in _KINDS if field in value), PACK_TYPE)
-    return read_artifact(kind, canonical(value)).artifact, None
+    return read_artifact(payload_type_of(value) or PACK_TYPE, canonical(value)).artifact, None
+
+
+def payload_type_of(document: Mapping[str, Any]) -> str | None:
+    """Return the payload type of a bare pack, catalog or policy, by the members that it has, or None if it has none."""
+    return next((_KINDS[field] for field in _KINDS if field in document), None)
 
 
 def artifact_problems(

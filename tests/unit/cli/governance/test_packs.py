@@ -212,4 +212,4 @@ def test_a_pack_that_nobody_signed_is_not_published_and_the_way_is_named(deploye
     for name in (SHORT, "whole.json"):
         said = deployed("pack", "publish", name, *BY)
         assert said.code == 2
-        assert f"`{name}`: it is no artifact in a signed envelope; sign a pack with `contextos pack sign`" in said.err
+        assert f"`{name}`: it is no artifact in a signed envelope; sign it with `contextos pack sign`" in said.err

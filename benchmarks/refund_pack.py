@@ -163,7 +163,7 @@ async def put_in_force(deployment: Deployment, tenant_id: str, envelope: dict[st
     by = Actor(OPERATOR, act_signer(OPERATOR_SEED))
     ref, _ = await publish_artifact(deployment, tenant_id, envelope, by=by)
     await activate_policies(deployment, tenant_id, (), expected=0, by=by)
-    pin = PackPin(refs=(ref,), intents=("support.refund",), environment=deployment.config.profile)
+    pin = PackPin(refs=(ref,), intents=("support.refund",), environment=deployment.config.environment)
     await pin_packs(deployment, tenant_id, pin, expected=1, by=by)
     graph = json.loads((EXAMPLE / "graph.json").read_text("utf-8"))
     await write_facts(deployment, tenant_id, graph["nodes"], graph["edges"], by=by)

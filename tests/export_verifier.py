@@ -522,7 +522,9 @@ def put_in_force(received: Any, said: Any) -> Iterable[tuple[str, str, Any]]:
         yield "policies.activated", "artifacts", lambda _, a: address(a["policies"]) == policies
     if received:
         request = received["request"]
-        wanted = (said["profile"], set(request["context_pack_refs"]))
+        deployment = received["deployment"]
+        environment = deployment.get("environment", deployment["profile"])
+        wanted = (environment, set(request["context_pack_refs"]))
         yield (
             "packs.pinned",
             "artifacts",

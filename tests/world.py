@@ -126,7 +126,7 @@ class TestWorld:
 
     async def pin_pack(self, *refs: str, intents: tuple[str, ...] = (INTENT,), tenant_id: str = TENANT) -> None:
         """Let requests name exactly these refs."""
-        pin = PackPin(refs=refs, intents=intents, environment=self.deployment.config.profile)
+        pin = PackPin(refs=refs, intents=intents, environment=self.deployment.config.environment)
         expected = (await self.deployment.catalog(tenant_id).active()).version
         await pin_packs(self.deployment, tenant_id, pin, expected=expected, by=self.actor())
 
@@ -312,6 +312,7 @@ async def open_world(
     publisher: tuple[str, bytes] = (OPERATOR, OPERATOR_KEY),
     egress: Mapping[str, tuple[str, ...]] | None = None,
     redaction: Mapping[str, tuple[str, ...]] | None = None,
+    environment: str = "dev",
 ) -> TestWorld:
     """Make or reopen the workspace at `path` and open a deployment over it."""
     fresh = not (path / "directory.json").exists()
@@ -355,6 +356,7 @@ async def open_world(
     config = DeploymentConfig(
         limits or RunLimits(),
         __version__,
+        environment=environment,
         unsafe=unsafe,
         egress=egress or {},
         redaction=redaction or {},

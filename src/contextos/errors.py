@@ -28,6 +28,7 @@ command line::
     |   +-- ClockOff            operations.driver; set the clock of this machine              exit 4
     |   +-- CircuitOpen         action.breaker; not sent, because recent calls failed         exit 4
     |   +-- StoreRestored       store; the database was restored and nobody recorded that     exit 3
+    |   +-- OtherEnvironment    control; what is active is of another environment           exit 2
     +-- LostReply               adapters; sent, and the outcome is unknown                    exit 4
     +-- RequestRefused          client; a server refused it for a reason of no other class    exit 2
     +-- UnfitAnswer             client; a server's answer is not what its contract says       exit 4
@@ -268,6 +269,21 @@ class StoreRestored(Unavailable):
     def __init__(self, detail: str) -> None:
         self.dependency, self.retry_after_ms = "store", 30_000
         ContextOSError.__init__(self, detail)
+
+
+class OtherEnvironment(Unavailable):
+    """What is active in the tenant is of another environment than the one that this deployment serves, so nothing was
+    decided by it.
+    """
+
+    code = "other_environment"
+    exit_code = 2
+
+    def __init__(self, tenant_id: str, stored: str, served: str) -> None:
+        self.dependency, self.retry_after_ms = "store", 30_000
+        detail = f"what is active in `{tenant_id}` is of the environment `{stored}`, and this deployment serves"
+        remedy = f'write `environment = "{stored}"` in the settings, or give this deployment a store of its own'
+        ContextOSError.__init__(self, f"{detail} `{served}`; {remedy}, and publish the signed files there")
 
 
 class DestinationGone(ContextOSError):

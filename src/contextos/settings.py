@@ -18,7 +18,7 @@ from contextos.contracts.admission_limits import AdmissionLimits
 from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
 from contextos.contracts.envelopes.policy import LEVELS, Level
-from contextos.contracts.facts import ENVIRONMENTS, name_remedy
+from contextos.contracts.facts import ENVIRONMENTS, PROFILES, name_remedy
 from contextos.contracts.ids import EGRESS
 from contextos.contracts.model import MAX_CENTS, MAX_COUNT
 from contextos.errors import InvalidSettings, Problem
@@ -127,8 +127,9 @@ class Settings:
     can hold a password, so `store` and `witness` are not in the representation.
     `directory` is the file with users, agents and approvers, and `keys` the directory with plain key files, unless they
     are tables that say what is used instead (`port_settings`).
-    `profile` is `embedded` or `service`. `packs` are directories of signed artifacts and of short
-    forms of packs; `contextos apply` publishes them.
+    `profile` is `embedded` or `service`. `environment` is the one that the deployment serves: `dev`, `staging` or
+    `prod`; empty is `dev` of an embedded deployment, and refused of a service. `packs` are directories of signed
+    artifacts and of short forms of packs; `contextos apply` publishes them.
     `policies` are the platform and tenant policies that must be in force, as pairs (level, ref): a start changes none,
     and is refused where the store has others; None accepts those of the store. `adapters` are pinned by digest.
     `unsafe` names the development stand-ins that are allowed. `lease_ttl_s` and `heartbeat_ttl_s` are in seconds.
@@ -154,6 +155,7 @@ class Settings:
     directory: DirectorySetting = "directory.json"
     keys: KeysSetting = "keys"
     profile: str = "embedded"
+    environment: str = ""
     packs: tuple[str, ...] = DEFAULT_PACKS
     policies: tuple[tuple[Level, str], ...] | None = None
     adapters: tuple[AdapterSetting, ...] = ()
@@ -261,10 +263,11 @@ def check_settings(settings: Settings) -> None:
     check_limits(settings.limits)
     _check_driving(settings)
     check_pressure(settings.pressure)
-    if settings.profile not in ENVIRONMENTS:
+    if settings.profile not in PROFILES:
         detail = f"`{settings.profile[:40]}` is no profile"
-        raise invalid_setting("/profile", "bad_setting", detail, f"use one of {', '.join(ENVIRONMENTS)}")
+        raise invalid_setting("/profile", "bad_setting", detail, f"use one of {', '.join(PROFILES)}")
     _check_unsafe(settings)
+    _check_environment(settings)
     _check_browser_logins(settings)
     for where, endpoint in _by_tenant(settings.egress, "/egress", EGRESS_REMEDY):
         if not isinstance(endpoint, str) or not EGRESS.fits(endpoint):
@@ -334,6 +337,19 @@ def _check_driving(settings: Settings) -> None:
             detail = f"`/driving/{name}` counts over all workers, and those of a file do not share their runs"
             remedy = "name a PostgreSQL database in `store`, or leave it out"
             raise invalid_setting(f"/driving/{name}", "bad_setting", detail, remedy)
+
+
+def _check_environment(settings: Settings) -> None:
+    if settings.environment == "" and settings.profile != "service":
+        return
+    if settings.environment == "":
+        detail = "a service names the environment that it serves: rules and pins are for one"
+        raise invalid_setting("/environment", "missing", detail, f"write one of {', '.join(ENVIRONMENTS)}")
+    _text(settings.environment, "/environment")
+    if settings.environment not in ENVIRONMENTS:
+        detail = f"`{settings.environment[:40]}` is not an environment"
+        remedy = name_remedy(settings.environment, ENVIRONMENTS)
+        raise invalid_setting("/environment", "bad_setting", detail, remedy)
 
 
 def _check_unsafe(settings: Settings) -> None:

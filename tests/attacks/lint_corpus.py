@@ -63,7 +63,7 @@ OF_RULES: Final[dict[str, Fault]] = {
         0, equal("request.chanel", "email"), "if/==/0/var", "unknown_fact", "`request.channel`"
     ),
     "a field of the run with a slip": reads(
-        0, equal("run.enviroment", "service"), "if/==/0/var", "unknown_fact", "`run.environment`"
+        0, equal("run.enviroment", "prod"), "if/==/0/var", "unknown_fact", "`run.environment`"
     ),
     "a field of the tenant with a slip": reads(
         0, equal("tenant.tenantid", "x"), "if/==/0/var", "unknown_fact", "`tenant.tenant_id`"
@@ -99,8 +99,8 @@ OF_RULES: Final[dict[str, Fault]] = {
     "evidence at plan": reads(
         2, equal("evidence.identity_verified", True), "if/==/0/var", "unknown_at_point", "execute", point="plan"
     ),
-    "an environment that is none": scoped(0, "environment", "production", "unknown_environment", "service"),
-    "an environment with a slip": scoped(0, "environment", "embeded", "unknown_environment", "`embedded`"),
+    "an environment that is none": scoped(0, "environment", "production", "unknown_environment", "staging"),
+    "an environment with a slip": scoped(0, "environment", "stagin", "unknown_environment", "`staging`"),
     "a point that nobody asks": scoped(0, "point", "model", "point_not_asked", "execute"),
     "a guardrail with a slip": (
         {"/policy_layer/guardrails/must_escalate/-": equal("user.rol", "intern")},

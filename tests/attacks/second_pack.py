@@ -92,7 +92,7 @@ def second_pack() -> dict[str, Any]:
             {"allow": True, "arg_constraints": {"level": {"min": 1, "max": 3}, "text": {"pattern": "team_[a-z_]+"}}},
             capability=notes,
         ),
-        _rule("R_MAIL", {"==": [{"var": "run.environment"}, "embedded"]}, {"allow": True}, environment="embedded"),
+        _rule("R_MAIL", {"==": [{"var": "run.environment"}, "dev"]}, {"allow": True}, environment="dev"),
         _rule(
             "R_GATE_EARLY",
             {"==": [user, "support_agent"]},

@@ -131,7 +131,7 @@ async def shelve(world: TestWorld) -> None:
 
 
 Act = Callable[[Target, Actor], Awaitable[Any]]
-PIN = PackPin(refs=(REF,), intents=(INTENT,), environment="embedded")
+PIN = PackPin(refs=(REF,), intents=(INTENT,), environment="dev")
 
 
 FACT = {

@@ -6,6 +6,7 @@ Source: docs/adr/0021-an-operator-signs-what-is-in-force.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
+from contextos.errors import InvalidArtifact
 from contextos.operations.acts.governance import pin_packs, withdraw_pin
 from contextos.trust.seal import seal
 from tests.attacks.shop import Shop
@@ -53,9 +55,7 @@ def test_a_requester_cannot_choose_a_version_that_is_not_pinned(tmp_path: Path, 
     run(go())
 
 
-@pytest.mark.parametrize(
-    ("intents", "environment"), [(("support.refund",), "service"), (("support.cancel",), "embedded")]
-)
+@pytest.mark.parametrize(("intents", "environment"), [(("support.refund",), "staging"), (("support.cancel",), "dev")])
 def test_a_pin_counts_for_its_intents_in_its_environment(
     tmp_path: Path, stores: str, intents: tuple[str, ...], environment: str
 ) -> None:
@@ -70,7 +70,9 @@ def test_a_pin_counts_for_its_intents_in_its_environment(
         body["pack_meta"]["pack_version"] = "6.0.0"
         ref = await world.publish(seal(PACK_TYPE, canonical(body), world.keys, "pack"))
         pin = PackPin(refs=(ref,), intents=intents, environment=environment)
-        await pin_packs(world.deployment, TENANT, pin, expected=await world.active_version(), by=world.actor())
+        elsewhere = pytest.raises(InvalidArtifact, match="serves `dev`") if environment != "dev" else nullcontext()
+        with elsewhere:
+            await pin_packs(world.deployment, TENANT, pin, expected=await world.active_version(), by=world.actor())
         assert await asked(world, [ref]) == "unpinned_ref"
         await world.aclose()
 
@@ -83,7 +85,7 @@ def test_what_is_pinned_together_is_named_together(tmp_path: Path, stores: str) 
     async def go() -> None:
         world = await world_with_older_packs(tmp_path, stores)
         beside = await world.publish(seal(POLICY_TYPE, canonical(policy_json(tenant=TENANT)), world.keys, "pack"))
-        both = PackPin(refs=(LOOSE, beside), intents=(INTENT,), environment="embedded")
+        both = PackPin(refs=(LOOSE, beside), intents=(INTENT,), environment="dev")
         await pin_packs(world.deployment, TENANT, both, expected=await world.active_version(), by=world.actor())
         assert await asked(world, [LOOSE]) == "unpinned_ref"
         assert await asked(world, [NEW, beside], "req_2") == "unpinned_ref"
@@ -99,7 +101,7 @@ def test_an_approval_under_a_pack_that_lost_its_pin_is_void(tmp_path: Path, stor
         world = await world_with_older_packs(tmp_path, stores)
         waiting = await world.invoke(request(4200, "req_1"))
         await world.answer(waiting.run_id)
-        pin = PackPin(refs=(NEW,), intents=(INTENT,), environment="embedded")
+        pin = PackPin(refs=(NEW,), intents=(INTENT,), environment="dev")
         await withdraw_pin(world.deployment, TENANT, pin, expected=await world.active_version(), by=world.actor())
         await world.deployment.advance(TENANT, waiting.run_id)
         view = await world.deployment.view(TENANT, waiting.run_id)

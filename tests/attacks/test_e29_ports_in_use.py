@@ -116,7 +116,7 @@ def test_keys_that_were_made_from_one_seed_are_unsafe(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dev", [False, True])
 @pytest.mark.parametrize("name", ["directory", "keys", "adapters", "planner"])
 def test_a_service_runs_on_no_unsafe_port(tmp_path: Path, name: str, dev: bool) -> None:
-    settings = workspace(tmp_path / "a", unsafe=(), profile="service")
+    settings = workspace(tmp_path / "a", unsafe=(), profile="service", environment="prod")
     ports = own(settings)
     if name in ports:
         del ports[name]
@@ -157,7 +157,7 @@ def test_what_a_port_declares_switches_nothing_on(tmp_path: Path, name: str) -> 
 
 
 def test_a_service_opens_on_a_database_a_directory_and_keys_of_its_own(tmp_path: Path, database: Database) -> None:
-    settings = workspace(tmp_path / "a", unsafe=(), profile="service", store=database.app)
+    settings = workspace(tmp_path / "a", unsafe=(), profile="service", environment="prod", store=database.app)
     view = asyncio.run(refund(settings, **own(settings)))
     assert (view.state, view.record["lineage"]["unsafe"]) == ("completed", [])
     with contextos.open(settings, **own(settings)) as app:
@@ -178,6 +178,7 @@ def test_a_service_opens_from_its_settings_alone(tmp_path: Path, database: Datab
     (path / "contextos.toml").write_text(
         f'''store = "{database.app}"
 profile = "service"
+environment = "prod"
 
 [keys]
 kind = "pkcs8"
@@ -199,7 +200,7 @@ signers = ["{public_key(keeper).hex()}"]
 
 def test_the_runtime_of_a_service_signs_no_pack(tmp_path: Path, database: Database) -> None:
     """Otherwise a file that somebody puts into `packs/` would get a signature that nobody made."""
-    settings = workspace(tmp_path / "a", unsafe=(), profile="service", store=database.app)
+    settings = workspace(tmp_path / "a", unsafe=(), profile="service", environment="prod", store=database.app)
     short = "name: short.read\nversion: 1.0.0\ntenant: TENANT\nwho: [support_agent]\ntools: [adp_orders.lookup]\n"
     short += "budget: {max_cost_cents: 1}\n"
     file = settings.workspace / "packs" / "short.yaml"

@@ -228,7 +228,7 @@ def test_an_agent_governs_nothing_for_anybody(face: HttpFace, there: dict[str, s
 
 
 def test_of_two_acts_on_one_version_one_is_done(face: HttpFace) -> None:
-    draft = {"refs": [PACK], "intents": ["support.refund"], "environment": "service", "expected": version_of(face)}
+    draft = {"refs": [PACK], "intents": ["support.refund"], "environment": "dev", "expected": version_of(face)}
     body = signed(face, "/v1/pins", draft)
     headers = {"Authorization": f"Bearer {face.token(OPERATOR)}"}
 

@@ -46,7 +46,7 @@ def test_the_first_rule_of_a_list_voids_what_waits(list_of: str, initialised: Sh
 def test_apply_replaces_the_version_before(initialised: Shop) -> None:
     with_version(initialised, stricter)
     applied = initialised.say("apply", *initialised.by).json
-    assert f"withdrew {OLD} for support.refund in embedded" in applied["done"]
+    assert f"withdrew {OLD} for support.refund in dev" in applied["done"]
     assert pinned(initialised) == [NEW]
     assert initialised.say("invoke", str(initialised.request("small"))).code != 0
     assert initialised.say("apply", *initialised.by).json == {"done": [], "unmatched": []}

@@ -193,7 +193,7 @@ def test_a_program_pins_nothing_that_lint_refuses(initialised: Shop) -> None:
         app = await open_unchecked(Settings.read(initialised.path))
         try:
             await app.publish(envelope, by=by)
-            pin = PackPin(refs=(NEW,), intents=(INTENT,), environment="embedded")
+            pin = PackPin(refs=(NEW,), intents=(INTENT,), environment="dev")
             active = await app.artifacts.active(TENANT)
             with pytest.raises(InvalidArtifact, match="max_tool_calls"):
                 await app.configuration.pin(TENANT, pin, expected=active.version, by=by)

@@ -515,7 +515,7 @@ def test_what_governs_a_tenant_is_changed_by_the_client_from_what_was_shown(face
 
         published = client.act("packs", {"envelope": another_pack(face, "7.0.0")}, sign=signer.sign)["ref"]
         intent = client.read("/pins")["items"][0]["intents"][0]
-        pin = {"refs": [published], "intents": [intent], "environment": "embedded"}
+        pin = {"refs": [published], "intents": [intent], "environment": "dev"}
         change("pins", pin)
         change("pins/withdraw", pin)
         change("pins", pin)

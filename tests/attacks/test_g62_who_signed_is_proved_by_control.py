@@ -120,7 +120,7 @@ def test_an_operators_act_by_a_key_that_control_does_not_state_is_found(stores: 
         world = await open_world(tmp_path, stores=stores)
         world.know(OPERATOR, THIEFS_KEY)
         with patch.object(people, "state_person", unstated):
-            pin = PackPin(refs=("ctxpack.support@5.2.0",), intents=(INTENT,), environment="embedded")
+            pin = PackPin(refs=("ctxpack.support@5.2.0",), intents=(INTENT,), environment="dev")
             by = world.actor(OPERATOR, THIEFS_KEY)
             await pin_packs(world.deployment, TENANT, pin, expected=await world.active_version(), by=by)
         with pytest.raises(ChainBroken, match=f"`control` does not state that `{OPERATOR}`"):
@@ -138,7 +138,7 @@ async def answers(world: TestWorld) -> None:
 
 
 async def acts(world: TestWorld) -> None:
-    pin = PackPin(refs=("ctxpack.support@5.2.0",), intents=(INTENT,), environment="embedded")
+    pin = PackPin(refs=("ctxpack.support@5.2.0",), intents=(INTENT,), environment="dev")
     by = world.actor(APPROVER, APPROVER_KEY)
     await pin_packs(world.deployment, TENANT, pin, expected=await world.active_version(), by=by)
 

@@ -31,7 +31,7 @@ def face(tmp_path: Path) -> Iterator[HttpFace]:
 def test_a_program_and_a_worker_say_it_at_their_start(
     tmp_path: Path, database: Database, named: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = workspace(tmp_path / "a", unsafe=(), profile="service", store=database.app)
+    settings = workspace(tmp_path / "a", unsafe=(), profile="service", environment="prod", store=database.app)
     settings = replace(settings, witness=named)
 
     async def go() -> None:

@@ -49,7 +49,7 @@ def free() -> dict[str, Any]:
 def pin_of(document: dict[str, Any]) -> PackPin:
     meta = document["pack_meta"]
     ref = f"{meta['pack_id']}@{meta['pack_version']}"
-    return PackPin(refs=(ref,), intents=("acme.bank",), environment="embedded")
+    return PackPin(refs=(ref,), intents=("acme.bank",), environment="dev")
 
 
 async def pin(app: Any, document: dict[str, Any]) -> None:

@@ -49,7 +49,7 @@ HONEST: Final[dict[str, Any]] = {
     "user": {"user_id": "usr_771", "role": "support_agent"},
     "agent": {"agent_id": "agt_support"},
     "tenant": {"tenant_id": TENANT},
-    "run": {"run_id": "run_0123456789abcdef", "environment": "embedded"},
+    "run": {"run_id": "run_0123456789abcdef", "environment": "dev"},
     "args": {"order_id": "ord_881", "amount_inr": 2500, "currency": "INR"},
     "evidence": {
         "identity_verified": True,

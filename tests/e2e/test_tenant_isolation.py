@@ -98,7 +98,7 @@ def roads(world: TestWorld, name: str) -> dict[str, Callable[[], Awaitable[Any]]
         "read_run": lambda: store.read_run(name),
         "withdraw": lambda: withdraw_artifact(app, OTHER, name, reason="", expected=0, by=world.actor()),
         "activate": lambda: activate_policies(app, OTHER, [("tenant", name)], expected=0, by=world.actor()),
-        "pin": lambda: app.catalog(OTHER).pin([name], {}, intent="support.refund", environment="embedded"),
+        "pin": lambda: app.catalog(OTHER).pin([name], {}, intent="support.refund", environment="dev"),
         "promote": lambda: review_memory(app, OTHER, name, "promote", by=world.actor()),
         "neighbourhood": lambda: graph.neighbourhood([name], at=10**6, hops=3, fan_out=9, limit=9),
         "nodes": lambda: graph.nodes([name], at=10**6),

@@ -75,7 +75,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("profile", ["embedded", "service"])
 def test_without_an_unsafe_line_no_development_substitute_is_allowed(tmp_path: Path, profile: str) -> None:
-    settings = read(tmp_path, f'profile = "{profile}"')
+    settings = read(tmp_path, f'profile = "{profile}"\nenvironment = "prod"')
     with pytest.raises(InvalidSettings, match="a directory file is a development stand-in") as raised:
         asyncio.run(open_app(settings))
     assert raised.value.problems[0].code == "unsafe_not_allowed"
@@ -95,6 +95,11 @@ WRONG = [
     ("lease_ttl_s = 1.5", "/lease_ttl_s"),
     ('profile = "prod"', "/profile"),
     ("profile = 7", "/profile"),
+    ('environment = "production"', "/environment"),
+    ('environment = "embedded"', "/environment"),
+    ("environment = 7", "/environment"),
+    ("environment = []", "/environment"),
+    ('profile = "service"', "/environment"),
     ("store = 7", "/store"),
     ('store = ""', "/store"),
     ('packs = "packs"', "/packs"),

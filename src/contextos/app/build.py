@@ -38,6 +38,7 @@ from contextos.app.given import (
 )
 from contextos.app.telemetry import DeferredTelemetry, telemetry_of
 from contextos.context.estimator import BytesDiv4
+from contextos.contracts.facts import ENVIRONMENTS
 from contextos.engine.admission_controller import AdmissionController
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.engine.run_watch import RunWatch
@@ -176,6 +177,7 @@ def _config(settings: Settings, unsafe: tuple[str, ...], stated: tuple[str, ...]
         limits=settings.limits,
         runtime_version=__version__,
         profile=settings.profile,
+        environment=settings.environment or ENVIRONMENTS[0],
         unsafe=unsafe,
         unsafe_stated_by=stated,
         allow_unsigned="unsafe_unsigned_packs" in unsafe,

@@ -17,7 +17,7 @@ from contextos.contracts.acts import OperatorAct
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.bodies import LISTED_BODIES
-from contextos.contracts.entries.reading import read_body
+from contextos.contracts.entries.reading import environment_of, read_body
 from contextos.contracts.journal import CONTROL, Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
@@ -136,9 +136,10 @@ def _in_force(received: Entry, pinned: Entry) -> Iterator[NeededAct]:
     if received.kind != "run.received":
         raise ChainBroken(received.run, 1, "is not the request of the run")
     if received.body is not None:
-        asked, profile = read_body(received)["request"], body["profile"]
-        does = f"pinned `{body['pack_ref']}` for `{asked['input']['intent']}` in `{profile}`"
-        yield NeededAct(pinned, ACTIVE_SET_KEY, partial(_allows, asked=asked, profile=profile), does)
+        said = read_body(received)
+        asked, environment = said["request"], environment_of(said)
+        does = f"pinned `{body['pack_ref']}` for `{asked['input']['intent']}` in `{environment}`"
+        yield NeededAct(pinned, ACTIVE_SET_KEY, partial(_allows, asked=asked, environment=environment), does)
 
 
 def _publishes(act: OperatorAct, ref: str, digest: str) -> bool:
@@ -150,9 +151,9 @@ def _activates(act: OperatorAct, policies: str) -> bool:
     return act.kind == "policies.activated" and content_address(act.arguments.get("policies")) == policies
 
 
-def _allows(act: OperatorAct, asked: Any, profile: str) -> bool:
+def _allows(act: OperatorAct, asked: Any, environment: str) -> bool:
     said = act.arguments
-    if act.kind != "packs.pinned" or said.get("environment") != profile:
+    if act.kind != "packs.pinned" or said.get("environment") != environment:
         return False
     refs, intents = said.get("refs"), said.get("intents")
     return set(refs or ()) == set(asked["context_pack_refs"]) and asked["input"]["intent"] in (intents or ())

@@ -132,6 +132,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "pack lint": (artifacts.lint_command, "contextos pack lint pack.json"),
         "pack sign": (packs.sign_command, "contextos pack sign pack.json --key keys/user_operator_5.key"),
         "pack publish": (packs.publish_command, f"contextos pack publish policies/house.json {_BY}"),
+        "pack published": (packs.published_command, "contextos pack published"),
         "pack pin": (
             packs.pin_command,
             f"contextos pack pin ctxpack.support@5.2.0 --intent support.refund --expect VERSION {_BY}",

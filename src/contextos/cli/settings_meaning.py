@@ -21,6 +21,8 @@ MEANING: Final = {
     "keys": "the directory of plain key files: `runtime.json` lists the public keys, and each private one is beside it "
     "(needs `unsafe_local_keys`); or a table, see `[keys]` below",
     "profile": "`embedded` or `service`; recorded in every run",
+    "environment": "the environment that the deployment serves: `dev`, `staging` or `prod`; recorded in every run. "
+    "Empty is `dev`, and refused of the profile `service`",
     "packs": "directories of what `contextos apply` publishes: signed artifacts (`*.json`), and short forms of packs "
     "(`*.yaml`), which the runtime signs",
     "policies": "pairs of level (`platform`, `tenant`) and ref: the policies in force above every pack",

@@ -97,7 +97,7 @@ class PackPin(Model):
     """A tenant pin: requests that name exactly these refs may be made for these intents in this environment.
 
     `refs` are a context pack and the other artifacts that a request names beside it, sorted. `environment` is the
-    profile of a deployment.
+    one that the deployment serves.
     """
 
     refs: NonEmpty[Name]
@@ -108,7 +108,8 @@ class PackPin(Model):
 class ActiveSet(Model):
     """What is active in a tenant: the policies in force, strongest level first, the tenant pins and the withdrawn refs.
 
-    The stored document is this, sealed by the runtime. `version` is that of the document.
+    The stored document is this, sealed by the runtime. `version` is that of the document. No deployment
+    uses a set with a pin of another environment than its own.
     """
 
     tenant_id: TenantId

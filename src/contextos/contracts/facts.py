@@ -33,8 +33,14 @@ Supplier = Literal[
 ]
 """Who supplies a fact. What the `caller` supplies is only asserted; every other fact is verified."""
 
-ENVIRONMENTS: Final = ("embedded", "service")
-"""The values of `run.environment`: the profiles of a deployment."""
+ENVIRONMENTS: Final = ("dev", "staging", "prod")
+"""The values of `run.environment`: a deployment serves one of them."""
+
+PROFILES: Final = ("embedded", "service")
+"""The profiles of a deployment."""
+
+PAST_ENVIRONMENTS: Final = (*ENVIRONMENTS, *PROFILES)
+"""What rules of runs can name that were pinned before a deployment had an environment: it was the profile."""
 
 CALLED_POINTS: Final[tuple[Point, ...]] = ("compile", "plan", "execute", "memory", "commit")
 """The points at which the runtime asks policy. Lint refuses a rule for any other point."""

@@ -21,10 +21,11 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.journal import CONTROL, Batch, Entry, Write
 from contextos.contracts.ports.storage import Store
 from contextos.control.artifacts import StoredArtifact, read_artifact
-from contextos.errors import ChainBroken, Conflict, Integrity, InvalidInput, SignatureInvalid
+from contextos.errors import ChainBroken, Conflict, Integrity, InvalidInput, OtherEnvironment, SignatureInvalid
 
 MAX_CACHED: Final = 1024
 
@@ -45,7 +46,8 @@ class BoundedCache(OrderedDict[Any, ValueT], Generic[ValueT]):
 
 @dataclass(frozen=True, slots=True)
 class ActiveSeal:
-    """How the runtime seals the active set of a tenant and opens it again, and how it reads an act that it sealed.
+    """How the runtime seals the active set of a tenant and opens it again, how it reads an act that it sealed, and the
+    environment that it serves.
 
     `open` raises `SignatureInvalid`, and `read_act` raises `ChainBroken`. So nobody who can only write the store can
     change what is active, or who published it.
@@ -54,6 +56,7 @@ class ActiveSeal:
     seal: Callable[[bytes], dict[str, Any]]
     open: Callable[[dict[str, Any]], bytes]
     read_act: Callable[[Entry], RecordedAct]
+    environment: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,7 @@ class ArtifactRepository:
 
         Raises:
             Integrity: the stored set is not the one that this runtime sealed, or not what the last act left.
+            OtherEnvironment: it has a pin of another environment than this deployment serves.
         """
         document = await ACTIVE_SETS.one(self._store, ACTIVE_SET_KEY)
         if document is None:
@@ -198,6 +202,10 @@ class ArtifactRepository:
             raise Integrity(
                 f"the active set of `{self._tenant}` is another tenant's or another version; restore a backup"
             )
+        served = self._active_seal.environment
+        pinned_for = {pin.environment for pin in content.packs}
+        if others := sorted(pinned_for.intersection(ENVIRONMENTS) - {served}):
+            raise OtherEnvironment(self._tenant, others[0], served)
         return content
 
     async def digest_of(self, ref: str) -> str | None:

@@ -7,20 +7,26 @@ from collections.abc import Iterable, Mapping
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.plan import DecisionSpec
 from contextos.contracts.envelopes.tool import AdapterDefinition, capability_id
-from contextos.contracts.facts import Vocabulary
+from contextos.contracts.facts import ENVIRONMENTS, PAST_ENVIRONMENTS, Vocabulary
 
 
 def pack_vocabulary(
-    pack: ContextPack, specs: Mapping[str, DecisionSpec], definitions: Iterable[AdapterDefinition] | None
+    pack: ContextPack,
+    specs: Mapping[str, DecisionSpec],
+    definitions: Iterable[AdapterDefinition] | None,
+    *,
+    past: bool = False,
 ) -> Vocabulary:
     """Return the facts that the rules of `pack` can read.
 
     Without `definitions` the arguments are not known, and evidence can exist that neither retrieval nor a spec names.
+    `past`: they can name an environment as rules did that a run pinned before a deployment had one.
     """
+    environments = PAST_ENVIRONMENTS if past else ENVIRONMENTS
     retrieved = [path.name for path in pack.intelligence_refs.retrieval.evidence]
     if definitions is None:
         required = [name for spec in specs.values() for name in spec.required_evidence]
-        return Vocabulary(evidence=dict.fromkeys([*retrieved, *required]))
+        return Vocabulary(evidence=dict.fromkeys([*retrieved, *required]), environments=environments)
     listed = {f"{one.adapter_id}.{name}" for one in pack.tooling_layer.adapter_registry for name in one.capabilities}
     registered = {
         name: capability
@@ -30,4 +36,5 @@ def pack_vocabulary(
     }
     produced = {name: one.output_schema for one in registered.values() for name in one.produces}
     arguments = {name: one.input_schema for name, one in registered.items()}
-    return Vocabulary(arguments, {**produced, **dict.fromkeys(retrieved)}, complete=True)
+    evidence = {**produced, **dict.fromkeys(retrieved)}
+    return Vocabulary(arguments, evidence, complete=True, environments=environments)

@@ -26,6 +26,7 @@ END_OF: Final[dict[FailureCode, End]] = {
     "unknown_intent": "rejected",
     "parameter_missing": "rejected",
     "unpinned_ref": "rejected",
+    "other_environment": "rejected",
     "unknown_ref": "rejected",
     "identity_refused": "refused",
     "budget_exhausted": "exhausted",

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from contextos.action.foreign_code import ReportFault, ignore_fault
 from contextos.contracts.admission_limits import AdmissionLimits, YieldedTurn
+from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.journal import Entry
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.credentials import Credentials
@@ -113,9 +114,11 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentConfig:
-    """Limits of every run, the version and profile that a run records, and how long leases and heartbeats last.
+    """Limits of every run, the version, profile and environment that a run records, and how long leases and heartbeats
+    last.
 
-    `profile` is `embedded` or `service`. `unsafe` names the development stand-ins in use; every record names them too,
+    `profile` is `embedded` or `service`, and `environment` the only one that this deployment serves.
+    `unsafe` names the development stand-ins in use; every record names them too,
     and in `unsafe_stated_by` the classes of somebody else that say themselves whether they are one.
     `allow_unsigned` accepts packs without a signature. A run is taken over when its lease is older than `lease_ttl_us`,
     or, in `long_running` mode, when its driver sent no heartbeat for `heartbeat_ttl_us` (both in microseconds).
@@ -127,6 +130,7 @@ class DeploymentConfig:
     limits: RunLimits
     runtime_version: str
     profile: str = "embedded"
+    environment: str = ENVIRONMENTS[0]
     unsafe: tuple[str, ...] = ()
     unsafe_stated_by: tuple[str, ...] = ()
     allow_unsigned: bool = False

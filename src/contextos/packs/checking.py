@@ -99,7 +99,7 @@ async def require_lint(
     `envelopes` are the signed artifacts, `declared` the short forms whose expansions are among them, and `policies` the
     (level, ref) of those that come into force if nothing is active yet. Raises `InvalidArtifact`.
     """
-    catalog, environment = deployment.catalog(tenant_id), deployment.config.profile
+    catalog, environment = deployment.catalog(tenant_id), deployment.config.environment
     artifacts = {ref_of(one): one for one in map(catalog.opened, envelopes)}
     active = await catalog.active()
     packs = [one for one in artifacts.values() if isinstance(one, ContextPack)]
@@ -144,7 +144,7 @@ async def require_lint_of_policies(
     problems: list[Problem] = []
     for ref in (one for one in wanted if one not in before):
         problems += _named(ref, artifact_problems(wanted[ref], (), after))
-    for pack, beside in await pinned_packs(deployment, tenant_id, deployment.config.profile):
+    for pack, beside in await pinned_packs(deployment, tenant_id, deployment.config.environment):
         had = set(artifact_problems(pack, beside, known))
         problems += _named(pack.pin, (one for one in artifact_problems(pack, beside, after) if one not in had))
     _refuse(problems)
@@ -178,12 +178,12 @@ async def problems_in_force(deployment: Deployment, tenant_id: str) -> list[tupl
     happen, or not now. Raises as `known_here`.
     """
     listed = await unmatched_in_force(deployment, tenant_id)
-    if packs := await pinned_packs(deployment, tenant_id, deployment.config.profile):
+    if packs := await pinned_packs(deployment, tenant_id, deployment.config.environment):
         known = await known_here(deployment, tenant_id)
         of_packs = [(pack.pin, one) for pack, beside in packs for one in artifact_problems(pack, beside, known)]
         listed += dict.fromkeys(of_packs)
         active = await deployment.catalog(tenant_id).active()
-        listed += _looser_beside(active, [pack for pack, _ in packs], deployment.config.profile)
+        listed += _looser_beside(active, [pack for pack, _ in packs], deployment.config.environment)
     return listed
 
 
@@ -231,8 +231,12 @@ def read_unsigned(
         except SignatureInvalid as error:
             raise InvalidArtifact(Problem("/payload", "not_base64", str(error), "send it as it was sealed")) from None
         return read_artifact(str(value["payloadType"]), payload).artifact, None
-    kind = next((_KINDS[field] for field in _KINDS if field in value), PACK_TYPE)
-    return read_artifact(kind, canonical(value)).artifact, None
+    return read_artifact(payload_type_of(value) or PACK_TYPE, canonical(value)).artifact, None
+
+
+def payload_type_of(document: Mapping[str, Any]) -> str | None:
+    """Return the payload type of a bare pack, catalog or policy, by the members that it has, or None if it has none."""
+    return next((_KINDS[field] for field in _KINDS if field in document), None)
 
 
 def artifact_problems(

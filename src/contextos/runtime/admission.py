@@ -20,6 +20,7 @@ from contextos.contracts.envelopes.identity import IdentityClaim, Principals
 from contextos.contracts.envelopes.plan import Intent, Plan, Subject, TaskTemplate
 from contextos.contracts.envelopes.run import BudgetInForce, InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.ids import CEID
 from contextos.contracts.journal import CONTROL
 from contextos.contracts.scope import (
@@ -118,10 +119,14 @@ async def identify(request: InvokeRequest, environment: RunEnvironment) -> dict[
 
 async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, Any]:
     """Return the exact reference and content digest of everything that the run uses, or the failure, as JSON."""
+    served = environment.deployment.served
     definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-    pinned = await environment.artifacts.catalog.pin(
-        request.context_pack_refs, definitions, intent=request.input.intent, environment=environment.deployment.profile
-    )
+    if request.environment not in (None, served):
+        pinned = _not_served(str(request.environment), served)
+    else:
+        pinned = await environment.artifacts.catalog.pin(
+            request.context_pack_refs, definitions, intent=request.input.intent, environment=served
+        )
     answer = with_code(pinned, environment)
     snapshot = await environment.sources.knowledge.snapshot()
     acts = await environment.ports.store.lines(CONTROL, snapshot)
@@ -134,6 +139,15 @@ async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, 
         "profile": environment.deployment.profile,
         "estimator": environment.artifacts.estimator.name,
     }
+
+
+def _not_served(asked: str, served: str) -> dict[str, Any]:
+    """The failure of a request that names an environment which this deployment does not serve."""
+    remedy = f"name `{served}` or none here"
+    if asked in ENVIRONMENTS:
+        remedy += f", or send the request to the deployment of `{asked}`"
+    detail = f"the request is for the environment `{asked[:80]}`, and this deployment serves `{served}`; {remedy}"
+    return {"failure": {"code": "other_environment", "detail": detail}}
 
 
 def build_scope(
@@ -174,7 +188,7 @@ def build_scope(
     about = {
         "run_id": run.run_id,
         "safety_mode": run.safety_mode,
-        "environment": environment.deployment.profile,
+        "environment": environment.deployment.served,
         "mode": request.mode,
     }
     granted = frozenset(entry.capability_id for entry in shown if entry.granted)

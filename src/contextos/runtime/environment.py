@@ -95,7 +95,8 @@ class DeploymentFacts:
 
     `unsafe` lists the unsafe development settings when the run began, and `unsafe_now` those now; only `unsafe_now` is
     not recorded. `planner_name` is the planner that the run began with. `attachments` is False of a run that was made
-    before attachments were fetched.
+    before attachments were fetched. `environment` is the one that the deployment serves; None of a run that was made
+    before a deployment had one.
     """
 
     limits: RunLimits
@@ -107,6 +108,12 @@ class DeploymentFacts:
     planner_name: str = PLANNER
     attachments: bool = True
     unsafe_stated_by: tuple[str, ...] = ()
+    environment: str | None = None
+
+    @property
+    def served(self) -> str:
+        """Return the environment as pins and rules name it: that of an older run is its profile."""
+        return self.environment or self.profile
 
 
 @dataclass(frozen=True)
@@ -171,6 +178,7 @@ def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:
     return {
         "runtime_version": facts.runtime_version,
         "profile": facts.profile,
+        **({"environment": facts.environment} if facts.environment else {}),
         "semantics": facts.semantics,
         "planner": planner_name(environment.planner),
         "attachments": facts.attachments,
@@ -188,6 +196,7 @@ def with_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str,
     facts = DeploymentFacts(
         runtime_version=recorded["runtime_version"],
         profile=recorded["profile"],
+        environment=recorded.get("environment"),
         semantics=recorded.get("semantics", 1),
         planner_name=recorded.get("planner", PLANNER),
         attachments=recorded.get("attachments", False),

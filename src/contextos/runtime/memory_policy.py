@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from contextos.action.registry import Registry
+from contextos.contracts.entries.reading import environment_of
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.envelopes.memory import MemoryProposal, ReviewRefused
 from contextos.contracts.envelopes.policy import PolicyDecision
@@ -87,13 +88,13 @@ async def promotion_refusal(
         request["context_pack_refs"],
         definitions,
         intent=request["input"]["intent"],
-        environment=received["answer"]["deployment"]["profile"],
+        environment=environment_of(received["answer"]),
     )
     if "failure" in now:
         return _refused(f"the pack of the run cannot be used any more: {now['failure']['detail']}")
     for pins in (pinned["answer"], now):
         loaded = await catalog.load(pins)
-        policy = compile_pinned_policy(loaded, Registry())
+        policy = compile_pinned_policy(loaded, Registry(), past=True)
         if not policy.asked_at("memory"):
             continue
         decision = decide_memory(policy, facts, proposal, "promotion")
@@ -115,7 +116,7 @@ def _facts_of_run(
     about = {
         "run_id": context["run_id"],
         "safety_mode": context["safety_mode"],
-        "environment": received["deployment"]["profile"],
+        "environment": environment_of(received),
         "mode": request.mode,
     }
     return policy_facts(request, received["request"], principals.user.to_json(), principals.agent.to_json(), about)

@@ -65,16 +65,16 @@ MAX_POLICIES: Final = 256
 
 def policy_for_pins(environment: RunEnvironment, loaded: LoadedArtifacts, pins: Mapping[str, str]) -> PolicySet:
     """Return the compiled rules of the pinned policy bundles. They are compiled once for each set of pins."""
-    address = content_address(dict(pins))
-    if address not in environment.artifacts.policies:
-        if len(environment.artifacts.policies) >= MAX_POLICIES:
-            environment.artifacts.policies.clear()
-        environment.artifacts.policies[address] = compile_pinned_policy(loaded, environment.artifacts.registry)
-    return environment.artifacts.policies[address]
+    policies, address = environment.artifacts.policies, content_address(dict(pins))
+    if address not in policies:
+        if len(policies) >= MAX_POLICIES:
+            policies.clear()
+        policies[address] = compile_pinned_policy(loaded, environment.artifacts.registry, past=True)
+    return policies[address]
 
 
-def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry) -> PolicySet:
-    """Compile all policy rules of a pack and of the tenant and platform above it.
+def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry, *, past: bool = False) -> PolicySet:
+    """Compile all policy rules of a pack and of the tenant and platform above it. `past`: they are pinned already.
 
     Raises `InvalidArtifact` if they contradict each other.
     """
@@ -85,7 +85,7 @@ def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry) -> Policy
         gates=loaded.gates,
         must_refuse=guardrails.must_refuse,
         must_escalate=guardrails.must_escalate,
-        vocabulary=pack_vocabulary(loaded.pack, loaded.specs, loaded.definitions),
+        vocabulary=pack_vocabulary(loaded.pack, loaded.specs, loaded.definitions, past=past),
         declared={name: one.definition.approval_mode for name, one in capabilities.items()},
     )
 
@@ -270,6 +270,7 @@ def current_record(
         environment.journal.log(),
         outcome,
         runtime_version=environment.deployment.runtime_version,
+        environment=environment.deployment.environment,
         unsafe=(*environment.deployment.unsafe, *_unsafe_of(scope)),
         unsafe_stated_by=environment.deployment.unsafe_stated_by,
         semantics=scope.pinned.semantics if scope else environment.deployment.semantics,

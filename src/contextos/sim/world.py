@@ -206,7 +206,9 @@ class SimulatedWorld:
     def _set_up_tenant(self) -> None:
         """Publish the pack and fill the graph, before any fault."""
         by, tenant_id = example.operator(), example.EXAMPLE_TENANT
-        pin = PackPin(refs=(example.EXAMPLE_PACK,), intents=(example.INTENT,), environment=self.admin.config.profile)
+        pin = PackPin(
+            refs=(example.EXAMPLE_PACK,), intents=(example.INTENT,), environment=self.admin.config.environment
+        )
         immediately(publish_artifact(self.admin, tenant_id, example.envelope(self.scenario.by_agent), by=by))
         immediately(activate_policies(self.admin, tenant_id, (), expected=0, by=by))
         immediately(pin_packs(self.admin, tenant_id, pin, expected=1, by=by))

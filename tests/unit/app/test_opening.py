@@ -219,7 +219,7 @@ def test_deployments_of_one_process_share_a_toolset_and_none_closes_it_for_the_o
         return gate.call("box.ping", {}, call_id="1").output
 
     with contextos.open(unwitnessed) as app:
-        assert app.initialise("tenant_dev", by=dev)[-1] == "pinned box@1.0.0 for box in embedded"
+        assert app.initialise("tenant_dev", by=dev)[-1] == "pinned box@1.0.0 for box in dev"
         with contextos.open(replace(unwitnessed, store="other.db")) as other:
             other.initialise("tenant_dev", by=dev)
             assert ping(other, "s1") == {"result": True}

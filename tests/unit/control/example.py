@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[3] / "examples" / "support_refund"
 TENANT = "tenant_acme_prod"
 REF = "ctxpack.support@5.2.0"
 INTENT = "support.refund"
-HERE = {"intent": INTENT, "environment": "embedded"}
+HERE = {"intent": INTENT, "environment": "dev"}
 RING = KeyRing.from_seed(b"c" * 32)
 STRANGER = KeyRing.from_seed(b"s" * 32)
 T = TypeVar("T")
@@ -182,6 +182,7 @@ class TenantCatalog:
                 lambda content: seal(ACTIVE_SET_TYPE, content, RING, "active"),
                 lambda envelope: open_sealed(envelope, RING, "active", {ACTIVE_SET_TYPE}),
                 lambda entry: read_act(entry, RING),
+                "dev",
             ),
         } | self.more
         return Catalog(self.store, **settings)
@@ -216,18 +217,18 @@ class TenantCatalog:
 
     def allow(self, *refs: str) -> None:
         """A tenant pin for exactly these refs."""
-        pin = PackPin(refs=tuple(dict.fromkeys(refs)), intents=(INTENT,), environment="embedded")
+        pin = PackPin(refs=tuple(dict.fromkeys(refs)), intents=(INTENT,), environment="dev")
         self.commit(run(self.catalog.pinning(pin, expected=self.version())))
 
     def pin(self, *refs: str) -> dict[str, Any]:
         """What a run with these refs is bound to, where a tenant pin allows them if it can."""
         named = refs or (REF,)
-        if not run(self.catalog.active()).allows(named, INTENT, "embedded"):
+        if not run(self.catalog.active()).allows(named, INTENT, "dev"):
             with suppress(ContextOSError, ValidationError):
                 self.allow(*named)
         return self.asked(*named)
 
-    def asked(self, *refs: str, intent: str = INTENT, environment: str = "embedded") -> dict[str, Any]:
+    def asked(self, *refs: str, intent: str = INTENT, environment: str = "dev") -> dict[str, Any]:
         return run(self.catalog.pin(refs, self.definitions, intent=intent, environment=environment))
 
     def elsewhere(self, *refs: str) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def decided(
         "user": {"user_id": "user_1", "role": role},
         "agent": {"agent_id": "agent_1"},
         "tenant": {"tenant_id": TENANT},
-        "run": {"run_id": "run_1", "environment": "embedded"},
+        "run": {"run_id": "run_1", "environment": "dev"},
         "args": dict(args),
         "provenance": dict.fromkeys(args, "literal"),
         "evidence": dict(evidence),

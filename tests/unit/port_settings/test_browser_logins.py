@@ -86,7 +86,7 @@ def test_a_service_is_reached_over_tls(tmp_path: Path) -> None:
     text = settings_text(URL, origin="http://127.0.0.1:8765")
     assert read(tmp_path, text).browser_logins is not None
     with pytest.raises(InvalidSettings, match="over TLS"):
-        read(tmp_path, f'profile = "service"\n{text}')
+        read(tmp_path, f'profile = "service"\nenvironment = "prod"\n{text}')
 
 
 @pytest.mark.parametrize(

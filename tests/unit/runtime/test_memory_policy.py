@@ -32,7 +32,7 @@ PROPOSAL = MemoryProposal.model_validate(
         "proposed_at_us": 1,
     }
 )
-FACTS = {"request": {"intent": "x"}, "run": {"environment": "embedded"}, "user": {"role": "agent"}}
+FACTS = {"request": {"intent": "x"}, "run": {"environment": "dev"}, "user": {"role": "agent"}}
 
 
 def test_rules_read_the_proposal_and_a_rule_about_calls_does_not_apply() -> None:

@@ -20,6 +20,7 @@ from contextos.cli.command_context import (
 from contextos.cli.terminal import print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
+from contextos.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from contextos.contracts.envelopes.tool import AdapterDefinition
@@ -50,18 +51,21 @@ def expand_command(
 
 
 def diff_command(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A pack: short, whole, or in its envelope.")],
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A pack, short or whole, a policy or a catalog.")],
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="The other one.")],
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show the fields in which two packs differ, after expansion.
+    """Show the fields in which two packs, policies or catalogs differ, after expansion.
 
     Ends with the exit code 1 if they differ.
     """
     from contextos.packs.difference import pack_changes
 
-    old, new = (whole_pack(path, workspace) for path in (before, after))
+    (old_type, old), (new_type, new) = (whole_artifact(path, workspace) for path in (before, after))
+    if old_type != new_type:
+        detail = f"one is of the type `{old_type[:80]}`, and the other of `{new_type[:80]}`"
+        raise InvalidInput(Problem("", "other_kind", detail, "name two packs, policy bundles or catalogs"))
     changes = pack_changes(old, new)
     documents, lines = [], []
     for one in changes:
@@ -93,16 +97,30 @@ def _expanded(path: Path, raw: bytes, definitions: Mapping[str, AdapterDefinitio
 
 def whole_pack(path: Path, workspace: Path | None) -> Any:
     """Return a pack as one JSON document: expanded if it is a short form, and without its envelope."""
+    from contextos.control.artifacts import PACK_TYPE
+
+    payload_type, document = whole_artifact(path, workspace)
+    if payload_type != PACK_TYPE:
+        detail = f"`{path}` is of the type `{payload_type[:80]}` and not a pack"
+        raise InvalidInput(Problem("", "not_a_pack", detail, "name a pack"))
+    return document
+
+
+def whole_artifact(path: Path, workspace: Path | None) -> tuple[str, Any]:
+    """Return the payload type and the JSON of a pack, catalog or policy: a short form is expanded, and an envelope is
+    left off, whose own payload type counts.
+    """
     from contextos.contracts.encoding.codec import loads
+    from contextos.control.artifacts import PACK_TYPE
+    from contextos.packs.checking import payload_type_of
     from contextos.trust.seal import decode_base64
 
     raw = read_file(path)
-    if raw.lstrip()[:1] != b"{":
-        return _expanded(path, raw, workspace_definitions(workspace)).document
-    with about(path):
-        value = loads(raw)
-        if isinstance(value, dict) and "payloadType" in value:
-            value = loads(decode_base64(value.get("payload")))
-    if isinstance(value, dict) and "pack_meta" in value:
-        return value
-    return _expanded(path, raw, workspace_definitions(workspace)).document
+    if raw.lstrip()[:1] == b"{":
+        with about(path):
+            value = loads(raw)
+            if isinstance(value, dict) and "payloadType" in value:
+                return str(value["payloadType"]), loads(decode_base64(value.get("payload")))
+        if isinstance(value, dict) and (payload_type := payload_type_of(value)):
+            return payload_type, value
+    return PACK_TYPE, _expanded(path, raw, workspace_definitions(workspace)).document

@@ -22,13 +22,14 @@ from contextos.cli.command_context import (
     with_unchecked_context,
     write_new_file,
 )
-from contextos.cli.governance.declarations import whole_pack
+from contextos.cli.governance.declarations import whole_artifact
 from contextos.cli.governance.policies import active_set, unmatched_documents, unmatched_lines
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidArtifact, InvalidInput, Problem
 
 if TYPE_CHECKING:
+    from contextos.application.artifacts import CatalogArtifact
     from contextos.cli.governance.policies import InForce
     from contextos.contracts.acts import PackPin
 
@@ -37,7 +38,10 @@ RefsArgument = Annotated[
 ]
 IntentOption = Annotated[list[str], typer.Option("--intent", metavar="ID", help="An intent. Repeatable.")]
 EnvironmentOption = Annotated[
-    str, typer.Option("--environment", help="The profile: embedded or service. Default: that of the workspace.")
+    str,
+    typer.Option(
+        "--environment", help="The environment: that of the workspace, also by default; or where an old pin is."
+    ),
 ]
 
 
@@ -90,7 +94,7 @@ def publish_command(
         with about(file):
             envelope = loads(raw, max_bytes=MAX_FILE_BYTES) if raw.lstrip()[:1] == b"{" else None
             if not isinstance(envelope, dict) or "payloadType" not in envelope:
-                remedy = "sign a pack with `contextos pack sign`"
+                remedy = "sign it with `contextos pack sign`"
                 raise InvalidInput(Problem("", "not_signed", "it is no artifact in a signed envelope", remedy))
             ref, _ = await publish_artifact(context.deployment, context.tenant_id, envelope, by=actor)
             return ref
@@ -101,7 +105,7 @@ def publish_command(
 
 
 def sign_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pack: short, whole, or in its envelope.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pack, short or whole, a policy bundle or a catalog.")],
     key: Annotated[
         Path, typer.Option("--key", metavar="FILE", help="File with the author's private key, as `key new` makes it.")
     ],
@@ -111,22 +115,23 @@ def sign_command(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Sign a pack with the key of its author.
+    """Sign a pack, policy bundle or catalog with the key of its author.
 
     What is signed is the whole pack: a short form is expanded for the tools of the workspace. A deployment publishes it
-    if `runtime.json` lists the public key for the purpose `pack`.
+    if `runtime.json` lists the public key for the purpose `pack`. A file in an envelope is signed again as its kind.
     """
     from contextos.contracts.encoding.jcs import canonical
-    from contextos.control.artifacts import PACK_TYPE, read_artifact
+    from contextos.control.artifacts import read_artifact
     from contextos.packs.checking import artifact_problems
     from contextos.trust.seal import KeyRing, seal
 
-    content = canonical(whole_pack(file, workspace))
+    payload_type, document = whole_artifact(file, workspace)
+    content = canonical(document)
     with about(file):
-        if problems := tuple(artifact_problems(read_artifact(PACK_TYPE, content).artifact)):
+        if problems := tuple(artifact_problems(read_artifact(payload_type, content).artifact)):
             raise InvalidArtifact(*problems)
     ring = KeyRing({"pack": person_key(key)})
-    envelope = seal(PACK_TYPE, content, ring, "pack")
+    envelope = seal(payload_type, content, ring, "pack")
     [kid] = ring.kids("pack")
     if out is None:
         print_result(envelope, [json.dumps(envelope)], as_json=as_json)
@@ -135,6 +140,46 @@ def sign_command(
     print_result(
         {"file": str(out), "kid": kid}, [f"{displayed(str(out))} is written, signed by {kid}"], as_json=as_json
     )
+    return 0
+
+
+def published_command(
+    ref: Annotated[str, typer.Argument(metavar="[REF]", help="A published artifact, to print its JSON.")] = "",
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """List what is published: packs, policy bundles and catalogs. With REF print one of them.
+
+    Who published each is who signed the act; its author signed the content.
+    """
+
+    from contextos.application.pages import MAX_PAGE_ITEMS
+
+    async def operation(context: CommandContext) -> list[CatalogArtifact]:
+        artifacts, cursor = context.app.artifacts, ""
+        found: list[CatalogArtifact] = []
+        if ref:
+            return [await artifacts.get(context.tenant_id, ref)]
+        while True:
+            page = await artifacts.list(context.tenant_id, limit=MAX_PAGE_ITEMS, cursor=cursor)
+            found += page.items
+            if page.cursor is None:
+                return found
+            cursor = page.cursor
+
+    found = with_read_context(workspace, tenant, operation)
+    fields = ("ref", "kind", "digest", "publisher", "withdrawn")
+    documents = [{name: getattr(one, name) for name in fields} for one in found]
+    if ref:
+        content = dict(found[0].document or {})
+        print_result({**documents[0], "document": content}, [json.dumps(content, indent=2)], as_json=as_json)
+        return 0
+    lines: list[str] = [Heading(f"{'kind':<16}  {'publisher':<16}  ref")]
+    for one in found:
+        state = "  withdrawn" if one.withdrawn else ""
+        lines.append(f"{one.kind:<16}  {displayed(one.publisher):<16}  {displayed(one.ref)}{state}")
+    print_result({"artifacts": documents}, lines if found else ["nothing is published"], as_json=as_json)
     return 0
 
 
@@ -165,7 +210,7 @@ def pin_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> None:
-        pin = _pin(refs, intent, environment or context.deployment.config.profile)
+        pin = _pin(refs, intent, environment or context.deployment.config.environment)
         await context.app.configuration.pin(context.tenant_id, pin, expected=expect, by=actor)
 
     return _changed(operation, workspace, tenant, as_json)
@@ -191,7 +236,7 @@ def withdraw_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> None:
-        pin = _pin(refs, intent, environment or context.deployment.config.profile)
+        pin = _pin(refs, intent, environment or context.deployment.config.environment)
         await withdraw_pin(context.deployment, context.tenant_id, pin, expected=expect, by=actor)
 
     return _changed(operation, workspace, tenant, as_json)

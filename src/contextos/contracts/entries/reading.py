@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import orjson
@@ -33,6 +33,14 @@ def read_body(entry: Entry) -> Any:
             f"entry {entry.seq} of `{entry.run}` (`{entry.kind}`) holds no answer; find out which process wrote it"
         )
     return body["answer"]
+
+
+def environment_of(received: Mapping[str, Any]) -> str:
+    """Return the environment in which a run was begun, from the body of its `run.received`, as pins and rules name it.
+    That of a run which states none is its profile.
+    """
+    deployment = received["deployment"]
+    return str(deployment.get("environment") or deployment["profile"])
 
 
 class Said(Protocol):

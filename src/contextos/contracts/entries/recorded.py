@@ -23,11 +23,13 @@ BodyT = TypeVar("BodyT", bound=BaseModel)
 
 class DescribedDeployment(Model):
     """The facts of a deployment that a run records when it begins. Old journals have neither `semantics` nor
-    `planner`. `attachments` is true of runs that fetch the attachments of their request.
+    `planner`, and no `environment`: theirs is the `profile`. `attachments` is true of runs that fetch the attachments
+    of their request.
     """
 
     runtime_version: Name
     profile: Name
+    environment: Name | None = None
     unsafe: Seq[Name]
     unsafe_stated_by: Seq[Name] = ()
     limits: Map[Amount]

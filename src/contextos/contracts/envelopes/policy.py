@@ -38,7 +38,7 @@ class AppliesTo(Model):
     point: Point | None = None
     """The point at which policy is asked; absent, the first one at which every fact of the rule can be known."""
     environment: Name | None = None
-    """The profile of the deployment, `embedded` or `service`; absent, both."""
+    """The environment of the deployment: `dev`, `staging` or `prod`; absent, all."""
 
 
 class ArgConstraint(Model):

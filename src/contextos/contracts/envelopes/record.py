@@ -177,6 +177,8 @@ class Lineage(Model):
     """The snapshot of the graph that the run saw, or `none`."""
     runtime_version: Name | None = None
     """The version of the runtime."""
+    environment: Name | None = None
+    """The environment of the deployment that decided: `dev`, `staging` or `prod`; older records have none."""
     semantics: Count | None = None
     """The number of the rules under which the run was derived."""
     pins: Map[Digest] | None = None

@@ -205,6 +205,10 @@ class InvokeRequest(PackSelection):
     """The agent that acts, compared with the directory."""
     input: InvokeInput
     """What is asked for."""
+    environment: str | None = Field(default=None, min_length=1, max_length=64)
+    """The environment for which the request is meant: `dev`, `staging` or `prod`. A deployment serves one and refuses
+    a request that names another; absent, it is the one that is served.
+    """
     mode: Literal["stream", "batch", "long_running"]
     """How the caller waits for the result; a `long_running` run is driven by an engine and records checkpoints."""
     runtime: RuntimeHints

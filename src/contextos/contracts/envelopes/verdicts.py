@@ -30,6 +30,7 @@ FailureCode = Literal[
     "unknown_intent",
     "parameter_missing",
     "unpinned_ref",
+    "other_environment",
     "unknown_ref",
     "identity_refused",
     "idempotency_conflict",

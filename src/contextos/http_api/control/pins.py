@@ -34,8 +34,8 @@ class PinPage(Model):
 
 
 class PinDraft(Model):
-    """A pin: requests with exactly these refs, for these intents, in this environment (`embedded` or `service`; left
-    out, that of the deployment). `expected` is the `version` of the active set that the actor saw.
+    """A pin: requests with exactly these refs, for these intents, in this environment (left out, that of the
+    deployment, which serves no other). `expected` is the `version` of the active set that the actor saw.
     """
 
     refs: NonEmpty[Name]
@@ -102,6 +102,6 @@ async def _unpin(app: App, tenant_id: str, sent: PinDraft, by: Actor) -> None:
 
 
 def _pin_of(app: App, sent: PinDraft) -> PackPin:
-    environment = sent.environment or app.deployment.config.profile
+    environment = sent.environment or app.deployment.config.environment
     told = {"refs": sorted(set(sent.refs)), "intents": sorted(set(sent.intents)), "environment": environment}
     return parse(PackPin, told)

@@ -75,12 +75,17 @@ async def pin_packs(app: Deployment, tenant_id: str, pin: PackPin, *, expected: 
     """Allow requests that name exactly the refs of `pin`, for its intents in its environment.
 
     Raises:
-        InvalidArtifact: there is no such environment, a limit of a pack would not see the calls of another, or as
-            above; otherwise as above too.
+        InvalidArtifact: this deployment serves another environment, a limit of a pack would not see the calls of
+            another pack, or as above; otherwise as above too.
     """
+    served = app.config.environment
     if pin.environment not in ENVIRONMENTS:
         detail, remedy = f"there is no environment `{pin.environment[:80]}`", name_remedy(pin.environment, ENVIRONMENTS)
         raise InvalidArtifact(Problem("/environment", "unknown_environment", detail, remedy))
+    if pin.environment != served:
+        detail = f"this deployment serves `{served}`, and nothing of it is used in `{pin.environment}`"
+        remedy = f"publish the same signed files in the deployment of `{pin.environment}`, and pin them there"
+        raise InvalidArtifact(Problem("/environment", "other_environment", detail, remedy))
     proposed = await app.catalog(tenant_id).pinning(pin, expected=expected)
     await refuse_blind_limits(app.catalog(tenant_id), pin)
     await commit_act(app.ports, app.config, tenant_id, proposed, by)
@@ -132,7 +137,7 @@ async def initialise_tenant(
         await activate_policies(app, tenant_id, policies, expected=0, by=by)
         done.append(f"put {len(policies)} policies in force")
     for pack in packs if keep else newest_packs(packs):
-        specs, environment = pack.decision_layer.decision_specs, app.config.profile
+        specs, environment = pack.decision_layer.decision_specs, app.config.environment
         beside = [ref_of(one) for one in catalogs if all(spec in specs for spec in one.decision_specs)]
         for refs in ((pack.pin,), *((pack.pin, ref) for ref in beside)):
             active = await catalog.active()
@@ -160,7 +165,7 @@ def unpinned(active: ActiveArtifacts, pack: ContextPack, environment: str, refs:
 async def _withdraw_others(app: Deployment, tenant_id: str, pack: ContextPack, by: Actor) -> list[str]:
     """End what is pinned of other versions of a pack, for its intents in this environment."""
     catalog, done = app.catalog(tenant_id), list[str]()
-    for pin in other_versions(await catalog.active(), pack, app.config.profile):
+    for pin in other_versions(await catalog.active(), pack, app.config.environment):
         await withdraw_pin(app, tenant_id, pin, expected=(await catalog.active()).version, by=by)
         done.append(f"withdrew {', '.join(pin.refs)} for {', '.join(pin.intents)} in {pin.environment}")
     return done

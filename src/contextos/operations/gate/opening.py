@@ -266,7 +266,7 @@ async def _pinned(deployment: Deployment, tenant_id: str, intent: str | None, pa
     pins = [
         pin
         for pin in active.packs
-        if pin.environment == deployment.config.profile and not active.withdrawn.intersection(pin.refs)
+        if pin.environment == deployment.config.environment and not active.withdrawn.intersection(pin.refs)
     ]
     intents = sorted({name for pin in pins for name in pin.intents})
     intent = intent or only("intent", "the tenant has pinned", intents)

@@ -32,7 +32,7 @@ def test_a_retired_pack_has_no_pin_and_gets_none(shop: Any) -> None:
         (["pin", REF, "--intent", "support.nothing"], "unknown_intent"),
         (["pin", "POLICY_X@1.0.0", "--intent", "support.refund"], "not_found"),
         (["withdraw", REF, "--intent", "support.other"], "not_found"),
-        (["withdraw", REF, "--intent", "support.refund", "--environment", "service"], "not_found"),
+        (["withdraw", REF, "--intent", "support.refund", "--environment", "prod"], "not_found"),
         (["retire", "ctxpack.other@1.0.0"], "not_found"),
     ],
 )
@@ -61,7 +61,7 @@ def test_the_short_form_of_a_pack_is_signed_published_and_pinned_once(deployed: 
     assert said.out.splitlines() == [
         "published acme.deploy@1.0.0",
         "put 0 policies in force",
-        "pinned acme.deploy@1.0.0 for acme.deploy in embedded",
+        "pinned acme.deploy@1.0.0 for acme.deploy in dev",
     ]
     assert deployed("apply", *BY).out == "everything is done already\n"
 
@@ -200,10 +200,10 @@ def test_a_pin_for_an_environment_that_does_not_exist_is_refused_and_the_default
 ) -> None:
     assert deployed("apply", *BY).code == 0
     pin = ("acme.deploy@1.0.0", "--intent", "acme.deploy", "--expect", "2", *BY, "--json")
-    said = deployed("pack", "pin", *pin, "--environment", "servce")
+    said = deployed("pack", "pin", *pin, "--environment", "stagin")
     (problem,) = said.json["error"]["problems"]
-    assert (said.code, problem["code"], problem["remedy"]) == (2, "unknown_environment", "did you mean `service`?")
-    assert [one["environment"] for one in deployed("pack", "pin", *pin).json["packs"]] == ["embedded"]
+    assert (said.code, problem["code"], problem["remedy"]) == (2, "unknown_environment", "did you mean `staging`?")
+    assert [one["environment"] for one in deployed("pack", "pin", *pin).json["packs"]] == ["dev"]
 
 
 def test_a_pack_that_nobody_signed_is_not_published_and_the_way_is_named(deployed: Any) -> None:
@@ -212,4 +212,4 @@ def test_a_pack_that_nobody_signed_is_not_published_and_the_way_is_named(deploye
     for name in (SHORT, "whole.json"):
         said = deployed("pack", "publish", name, *BY)
         assert said.code == 2
-        assert f"`{name}`: it is no artifact in a signed envelope; sign a pack with `contextos pack sign`" in said.err
+        assert f"`{name}`: it is no artifact in a signed envelope; sign it with `contextos pack sign`" in said.err

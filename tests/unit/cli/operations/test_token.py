@@ -24,7 +24,7 @@ def test_as_json_it_says_whom_it_names(shop: Any) -> None:
 
 def test_in_a_service_it_says_why_it_makes_none(shop: Any) -> None:
     settings = shop.path / "contextos.toml"
-    settings.write_text(settings.read_text().replace("unsafe =", 'profile = "service"\nunsafe ='))
+    settings.write_text(settings.read_text().replace("unsafe =", 'profile = "service"\nenvironment = "prod"\nunsafe ='))
     said = shop.say("token", "--user", "usr_771")
     assert (said.code, said.out) == (2, "")
     assert "service" in said.err

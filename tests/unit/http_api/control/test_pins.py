@@ -16,7 +16,7 @@ def test_a_pinned_pack_is_used_and_an_unpinned_one_is_not(face: HttpFace) -> Non
     assert (pinned.status_code, pinned.json()["version"]) == (201, version_of(face)), pinned.text
     assert [(one["ref"], one["code"]) for one in pinned.json()["unmatched"]] == [(ref, "beside")]
     listed = face.send("GET", "/v1/pins", by=OPERATOR).json()
-    assert {"refs": [ref], "intents": [intent], "environment": "embedded"} in listed["items"]
+    assert {"refs": [ref], "intents": [intent], "environment": "dev"} in listed["items"]
     compiled = face.send("POST", "/v1/packs/compile", json=request)
     assert compiled.json()["failures"] == [], compiled.text
     draft["expected"] = version_of(face)
@@ -32,7 +32,7 @@ def test_a_pin_counts_for_what_was_signed_and_once(face: HttpFace) -> None:
     for by, changed, status in (
         (LEAD, body, 403),
         (OPERATOR, {**body, "intents": ["support.nothing"]}, 422),
-        (OPERATOR, {**body, "environment": "service"}, 403),
+        (OPERATOR, {**body, "environment": "prod"}, 422),
         (OPERATOR, {**body, "environment": "nowhere"}, 422),
         (OPERATOR, {**body, "refs": ["nothing@1.0.0"]}, 404),
         (OPERATOR, {**body, "expected": body["expected"] + 1}, 422),

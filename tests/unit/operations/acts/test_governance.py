@@ -22,8 +22,8 @@ def test_initialising_again_does_only_what_is_missing(tmp_path: Path) -> None:
         envelopes.append(seal(PACK_TYPE, canonical(body), world.keys, "pack"))
         assert await initialise_tenant(*given, by=world.actor()) == [
             "published ctxpack.support@5.3.0",
-            "pinned ctxpack.support@5.3.0 for support.refund in embedded",
-            "withdrew ctxpack.support@5.2.0 for support.refund in embedded",
+            "pinned ctxpack.support@5.3.0 for support.refund in dev",
+            "withdrew ctxpack.support@5.2.0 for support.refund in dev",
         ]
         assert (await world.deployment.catalog(TENANT).active()).policies == ()
         world.close()

@@ -42,6 +42,6 @@ def test_a_scope_names_points_and_environments_that_exist() -> None:
     def codes(**applies: Any) -> list[str]:
         return [one.code for one in lint_scope(AppliesTo(**applies), Vocabulary(), ("applies_to",))]
 
-    assert codes(point="execute", environment="service") == []
+    assert codes(point="execute", environment="prod") == []
     assert codes(point="model") == ["point_not_asked"]
-    assert codes(environment="prod") == ["unknown_environment"]
+    assert codes(environment="service") == ["unknown_environment"]

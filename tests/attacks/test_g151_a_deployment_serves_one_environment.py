@@ -1,0 +1,132 @@
+"""G151: what is active in one environment is active in no other, and nobody chooses another than the deployment serves.
+
+The attackers: a caller who names the environment whose rules are looser, an operator who pins for another deployment,
+and a deployment of `prod` that is opened over the store of `staging`.
+Source: docs/adr/0067-a-deployment-serves-one-environment.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.contracts.acts import PackPin
+from contextos.contracts.encoding.jcs import canonical
+from contextos.control.artifacts import POLICY_TYPE
+from contextos.errors import InvalidArtifact, OtherEnvironment
+from contextos.operations.acts.governance import pin_packs, withdraw_pin
+from contextos.operations.deployment import Deployment
+from contextos.trust.seal import seal
+from tests.attacks.shop import Shop
+from tests.unit.control.example import policy_json
+from tests.world import INTENT, TENANT, TestWorld, open_world, request, run
+
+REF = "ctxpack.support@5.2.0"
+
+
+async def moved(world: TestWorld, environment: str) -> TestWorld:
+    """The world with a deployment of another environment over the same store."""
+    old = world.deployment
+    world.deployment = Deployment(old.ports, replace(old.config, environment=environment))
+    return world
+
+
+async def refused(world: TestWorld, environment: Any, request_id: str) -> tuple[str, str]:
+    view = await world.invoke({**request(900, request_id), "environment": environment})
+    assert view.record is not None
+    (failure,) = view.record["rationale"]["failures"]
+    return str(failure["code"]), str(failure["detail"])
+
+
+def test_a_caller_does_not_choose_another_environment(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        for number, (asked, says) in enumerate({"prod": "deployment of `prod`", "PROD": "serves `dev`"}.items()):
+            code, detail = await refused(world, asked, f"req_other_{number}")
+            assert (code, says in detail) == ("other_environment", True), detail
+        assert world.refunds() == []
+        for number, same in enumerate(({"environment": "dev"}, {})):
+            view = await world.invoke({**request(900, f"req_{number}"), **same})
+            assert view.record is not None
+            assert view.record["lineage"]["environment"] == "dev"
+        await world.aclose()
+
+    run(go())
+
+
+def test_another_environment_over_the_same_store_decides_nothing(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await moved(await open_world(tmp_path), "prod")
+        with pytest.raises(OtherEnvironment, match="`dev`"):
+            await world.invoke(request(900, "req_1"))
+        with pytest.raises(OtherEnvironment):
+            await world.activate()
+        assert world.refunds() == []
+        await world.aclose()
+
+    run(go())
+
+
+def test_a_run_that_waits_is_driven_by_its_own_environment_only(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        waiting = await world.invoke(request(4200, "req_1"))
+        await world.answer(waiting.run_id)
+        await moved(world, "prod")
+        with pytest.raises(OtherEnvironment):
+            await world.deployment.advance(TENANT, waiting.run_id)
+        assert world.refunds() == []
+        await moved(world, "dev")
+        await world.deployment.advance(TENANT, waiting.run_id)
+        assert len(world.refunds()) == 1
+        await world.aclose()
+
+    run(go())
+
+
+def test_nobody_pins_for_another_deployment_and_an_old_pin_can_end(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        for environment, code in (("staging", "other_environment"), ("embedded", "unknown_environment")):
+            pin = PackPin(refs=(REF,), intents=(INTENT,), environment=environment)
+            with pytest.raises(InvalidArtifact) as raised:
+                await pin_packs(world.deployment, TENANT, pin, expected=await world.active_version(), by=world.actor())
+            assert raised.value.problems[0].code == code
+        pin = PackPin(refs=(REF,), intents=(INTENT,), environment="dev")
+        await withdraw_pin(world.deployment, TENANT, pin, expected=await world.active_version(), by=world.actor())
+        view = await world.invoke(request(900, "req_1"))
+        assert view.record is not None
+        assert view.record["rationale"]["failures"][0]["code"] == "unpinned_ref"
+        await world.aclose()
+
+    run(go())
+
+
+def test_a_rule_of_one_environment_binds_there_and_nowhere_else(tmp_path: Path) -> None:
+    """The same signed files, in two deployments: the rule is for `prod`, and the request names nothing."""
+
+    async def decided(environment: str) -> str:
+        (tmp_path / environment).mkdir()
+        world = await open_world(tmp_path / environment, environment=environment)
+        body = policy_json(tenant=TENANT)
+        (rule,) = body["bundle"]["policy_dsl"]["rules"]
+        rule |= {"applies_to": {"environment": "prod"}, "if": {"==": [{"var": "user.role"}, "support_agent"]}}
+        policy = await world.publish(seal(POLICY_TYPE, canonical(body), world.keys, "pack"))
+        await world.activate(("tenant", policy))
+        view = await world.invoke(request(900, "req_1"))
+        await world.aclose()
+        return str(view.record and view.record["end"])
+
+    assert run(decided("staging")) == "completed"
+    assert run(decided("prod")) != "completed"
+
+
+def test_the_environment_of_a_run_is_in_what_it_exports(initialised: Shop, tmp_path: Path) -> None:
+    initialised.say("invoke", str(initialised.request("small")))
+    out = tmp_path / "runs.jsonl"
+    assert initialised.say("runs", "export", "req_small", "--out", str(out), *initialised.by).code == 0
+    assert '"environment":"dev"' in out.read_text().replace('\\"', '"').replace(" ", "")
+    assert initialised.say("verify", str(out)).code == 0

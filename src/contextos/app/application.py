@@ -30,7 +30,7 @@ from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.run import RuntimeHints
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Stores
-from contextos.contracts.trace import TraceContext
+from contextos.contracts.trace import TraceContext, begun_trace, continued_trace
 from contextos.control.artifacts import MODELS, PACK_TYPE
 from contextos.engine.event_delivery import EventDelivery
 from contextos.engine.failure_tracker import OnFailure
@@ -126,6 +126,17 @@ class App:
     def lacks_witness(self) -> bool:
         """Whether this is a service without a witness: a cut end of its streams is found by nobody."""
         return self.settings.profile == "service" and self.witness_publisher is None
+
+    def trace_of(self, received: TraceContext | None, *, is_workload: bool) -> TraceContext:
+        """Return the trace of the run that a caller over HTTP or MCP asks for. `received` is the one that they name.
+
+        It goes on, unless there is none, or the setting `traces_from` leaves that to workloads; then a trace begins
+        here, with a link to it. Nothing is decided by a trace id.
+        """
+        if received is not None and (is_workload or self.settings.traces_from == "callers"):
+            return continued_trace(received, trusted=is_workload)
+        entropy = self.deployment.ports.entropy
+        return begun_trace(entropy.take(16).hex(), entropy.take(8).hex(), received)
 
     def listed_tenants(self) -> tuple[str, ...] | None:
         """Return the tenants that the directory lists, sorted, or None: the port does not ask for a list."""

@@ -57,6 +57,8 @@ MEANING: Final = {
     "outbox": "where notices of runs are sent, as webhooks and mails; see `[outbox]` below",
     "attachments": "where the files are that a request can name; see `[attachments]` below",
     "browser_logins": "how people log in with a browser; see `[browser_logins]` below",
+    "traces_from": "whose W3C trace a run over HTTP or MCP goes on with: of every caller (`callers`), or of workloads "
+    "only, so that a run of a person begins a trace of its own (`workloads`)",
     "workloads": "the SPIFFE trust domains whose workloads can act over HTTP; see `[workloads]` below",
     "credentials": "who issues the credentials of calls whose auth mode is `exchange`; see `[credentials]` below",
     "telemetry": "what is reported to OpenTelemetry and Prometheus (extra `telemetry`); see `[telemetry]` below",

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Any, Final
@@ -237,7 +238,9 @@ class Telemetry:
     def _is_kept(self, run: EndedRunEntries) -> bool:
         if is_always_kept(run):
             return True
-        return self._sampler.should_sample(None, int(run.trace.trace_id, 16), "").decision is Decision.RECORD_AND_SAMPLE
+        # A caller chooses the trace id, and nobody the id of a run.
+        drawn = int(sha256(run.run_id.encode()).hexdigest()[:32], 16)
+        return self._sampler.should_sample(None, drawn, "").decision is Decision.RECORD_AND_SAMPLE
 
     def _instruments(self, version: str) -> dict[str, Any]:
         meter = self._meters.get_meter(INSTRUMENTATION_SCOPE, version)

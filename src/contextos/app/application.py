@@ -16,6 +16,7 @@ from contextos.app.configuration import Configuration, log_found
 from contextos.app.engines import local_engine, worker_engine
 from contextos.app.logins.bearer import BearerTokens, tokens_bound_to
 from contextos.app.logins.browser_logins import BrowserLogins, browser_logins_of
+from contextos.app.telemetry import DeferredTelemetry
 from contextos.application.approvals import ApprovalQuestions
 from contextos.application.artifacts import PublishedArtifacts
 from contextos.application.cancels import Cancels
@@ -45,6 +46,7 @@ from contextos.operations.acts.governance import initialise_tenant, publish_arti
 from contextos.operations.deployment import Deployment, DrivenRun
 from contextos.operations.gate.gate import Gate
 from contextos.operations.gate.opening import only, open_session
+from contextos.operations.ports import NoTelemetry
 from contextos.operations.witness import WitnessPublisher
 from contextos.queries.run_events import RunEventName
 from contextos.settings import Settings, invalid_setting
@@ -126,6 +128,16 @@ class App:
     def lacks_witness(self) -> bool:
         """Whether this is a service without a witness: a cut end of its streams is found by nobody."""
         return self.settings.profile == "service" and self.witness_publisher is None
+
+    @property
+    def shares_collector(self) -> bool:
+        """Whether one collector gets the traces, events and metrics of several tenants: that of the setting
+        `telemetry`, or what the program brought.
+        """
+        telemetry = self.deployment.ports.telemetry
+        if isinstance(telemetry, DeferredTelemetry):
+            return bool(self.settings.telemetry and self.settings.telemetry.otlp_url)
+        return not isinstance(telemetry, NoTelemetry)
 
     def trace_of(self, received: TraceContext | None, *, is_workload: bool) -> TraceContext:
         """Return the trace of the run that a caller over HTTP or MCP asks for. `received` is the one that they name.

@@ -23,6 +23,8 @@ class Files:
 
     held: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    heard: list[dict[str, str]] = field(default_factory=list)
+    """The headers of these requests, with names in lower case."""
     down: set[str] = field(default_factory=set)
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -30,6 +32,7 @@ class Files:
 
     def answer(self, asked: Asked) -> Answer:
         self.asked.append(asked.path)
+        self.heard.append({name.lower(): value for name, value in asked.headers.items()})
         if asked.path in self.down:
             return 503, b"", {}
         kind, content = self.held.get(asked.path.partition("?")[0], ("text/plain", b"none"))

@@ -32,6 +32,8 @@ class Collector:
     metrics: list[Any] = field(default_factory=list)
     raw: list[bytes] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    resources: list[Any] = field(default_factory=list)
+    """The resources of all three signals."""
     status: int = 200
 
     def answer(self, asked: Asked) -> Answer:
@@ -42,14 +44,17 @@ class Collector:
             return self.status, b"", PROTOBUF
         if asked.path == "/v1/traces":
             traces = ExportTraceServiceRequest.FromString(asked.body)
+            self.resources += [of.resource for of in traces.resource_spans]
             self.spans += [one for of in traces.resource_spans for scope in of.scope_spans for one in scope.spans]
             return 200, ExportTraceServiceResponse().SerializeToString(), PROTOBUF
         if asked.path == "/v1/logs":
             logs = ExportLogsServiceRequest.FromString(asked.body)
+            self.resources += [of.resource for of in logs.resource_logs]
             self.events += [one for of in logs.resource_logs for scope in of.scope_logs for one in scope.log_records]
             return 200, ExportLogsServiceResponse().SerializeToString(), PROTOBUF
         if asked.path == "/v1/metrics":
             metrics = ExportMetricsServiceRequest.FromString(asked.body)
+            self.resources += [of.resource for of in metrics.resource_metrics]
             self.metrics += [
                 one for of in metrics.resource_metrics for scope in of.scope_metrics for one in scope.metrics
             ]
@@ -76,8 +81,8 @@ def _value(value: Any) -> Any:
 
 
 @contextmanager
-def collecting() -> Iterator[Collector]:
+def collecting(collector: Collector | None = None) -> Iterator[Collector]:
     """Serve a collector on a free port."""
-    collector = Collector()
+    collector = collector or Collector()
     with serving(collector.answer) as collector.url:
         yield collector

@@ -53,6 +53,7 @@ UNSAFE_PORTS: Final[Mapping[str, str]] = {
 """The stand-ins that are ports; records name those in use."""
 DEFAULT_PACKS: Final = ("packs",)
 UNSAFE_SETTINGS: Final = (*UNSAFE_PORTS, "unsafe_local_approvals", "unsafe_local_operators", "unsafe_unsigned_packs")
+TRACES_FROM: Final = ("callers", "workloads")
 EGRESS_REMEDY: Final = f'write `<tenant> = ["{EGRESS.example}"]`'
 REDACTION_REMEDY: Final = f"write `<tenant> = [...]` with rules of {', '.join(sorted(REDACTION_TARGETS))}"
 LEASE_TTL_BOUNDS_S: Final = (1, 86_400)
@@ -145,6 +146,7 @@ class Settings:
     keys can. `credentials` names who issues the credentials of calls; None: no adapter can have the auth mode
     `exchange`. `attachments` says where the files of each tenant are that a request can name; None: none can.
     `telemetry` says what is reported to OpenTelemetry; None: nothing is.
+    `traces_from` says whose trace is that of the run: of `callers`, or only of `workloads`.
     `workloads` names the SPIFFE trust domains whose workloads can act over HTTP; None: none can.
     `browser_logins` says how people log in with a browser, at the issuer of the directory; None: nobody does.
     `outbox` says where notices of runs are sent; None: nowhere.
@@ -173,6 +175,7 @@ class Settings:
     credentials: TokenExchangeSetting | None = None
     attachments: AttachmentsSetting | None = None
     telemetry: TelemetrySetting | None = None
+    traces_from: str = TRACES_FROM[0]
     workloads: WorkloadsSetting | None = None
     browser_logins: BrowserLoginsSetting | None = None
     outbox: OutboxSetting | None = None
@@ -266,6 +269,9 @@ def check_settings(settings: Settings) -> None:
     if settings.profile not in PROFILES:
         detail = f"`{settings.profile[:40]}` is no profile"
         raise invalid_setting("/profile", "bad_setting", detail, f"use one of {', '.join(PROFILES)}")
+    if settings.traces_from not in TRACES_FROM:
+        detail = f"`{str(settings.traces_from)[:40]}` does not say whose trace a run goes on with"
+        raise invalid_setting("/traces_from", "bad_setting", detail, f"use one of {', '.join(TRACES_FROM)}")
     _check_unsafe(settings)
     _check_environment(settings)
     _check_browser_logins(settings)

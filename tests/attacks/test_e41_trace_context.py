@@ -1,7 +1,8 @@
-"""Trace headers of callers: the cases of the W3C test suite at the HTTP edge, and who can choose our trace id.
+"""Trace headers of callers: the cases of the W3C test suite at the HTTP edge, and what a caller gains by them.
 
-A workload is a service of the trust domain, and its trace goes on. A person can send whatever headers they like: their
-run begins a trace of its own, and nothing of what they sent reaches a service behind ours.
+The trace of every caller goes on, and nothing is decided by it: who sends the trace id of another tenant reads nothing
+of that tenant, and no share of traces hides a run because of its trace id. Of a person only the ids and the flags go
+on. With `traces_from = "workloads"` a person chooses no trace id of ours at all.
 Source: W3C trace-context repository, `test/test.py` (the names of the cases are its own); W3C Baggage.
 """
 
@@ -233,38 +234,117 @@ def test_baggage_of_a_workload_is_bounded_and_decides_nothing(
         assert named.get("run_id", run) in (run, plain)
 
 
-@pytest.mark.parametrize("place", ["headers", "body", "both"])
-def test_a_person_chooses_no_trace_id_of_ours_and_carries_nothing_through(
-    face: HttpFace, heard: list[Any], place: str
-) -> None:
-    headers = [("traceparent", GOOD), ("tracestate", "evil=1"), ("baggage", "stolen=secret-of-somebody")]
-    stated = {
-        "trace_id": TRACE,
-        "span_id": SPAN,
-        "trace_flags": "01",
-        "tracestate": "evil=1",
-        "baggage": "stolen=secret-of-somebody",
-    }
-    changes = {"trace": stated} if place != "headers" else {}
-    run, trace = sent(face, headers if place != "body" else [], **changes)
-    assert trace["trace_id"] != TRACE
-    assert trace["link"] == {"trace_id": TRACE, "span_id": SPAN}
-    assert not {"tracestate", "baggage"} & trace.keys()
+PERSONS_HEADERS = [("traceparent", GOOD), ("tracestate", "evil=1"), ("baggage", "stolen=secret-of-somebody")]
+PERSONS_BODY = {
+    "trace_id": TRACE,
+    "span_id": SPAN,
+    "trace_flags": "01",
+    "tracestate": "evil=1",
+    "baggage": "stolen=secret-of-somebody",
+}
+
+
+@pytest.fixture
+def workloads_only(face: HttpFace) -> Iterator[None]:
+    """The setting for front doors that are open to anybody."""
+    before = face.app.settings
+    face.app.settings = replace(before, traces_from="workloads")
+    yield
+    face.app.settings = before
+
+
+def nothing_of_it(face: HttpFace, run: str, heard: list[dict[str, str]]) -> None:
+    """Nothing but the ids of what a person sent is on record, or reached a service behind ours."""
     assert heard
     entries = face.call(face.app.stores.tenant(TENANT).read(run))
     assert b"secret-of-somebody" not in b"".join(one.body or b"" for one in entries), "it is not recorded either"
     for one in heard:
-        assert TRACE not in json.dumps(one)
         assert "evil" not in json.dumps(one)
         assert "stolen" not in json.dumps(one)
 
 
-def test_a_person_joins_no_trace_of_another_tenant(face: HttpFace, workload: str) -> None:
+@pytest.mark.parametrize("place", ["headers", "body", "both"])
+def test_the_trace_of_a_person_goes_on_and_carries_nothing_through(
+    face: HttpFace, heard: list[Any], place: str
+) -> None:
+    changes = {"trace": PERSONS_BODY} if place != "headers" else {}
+    run, trace = sent(face, PERSONS_HEADERS if place != "body" else [], **changes)
+    assert trace == {"trace_id": TRACE, "span_id": SPAN, "trace_flags": "01"}
+    nothing_of_it(face, run, heard)
+    for one in heard:
+        parent = parse_traceparent(one["traceparent"])
+        assert parent is not None
+        assert parent.trace_id == TRACE
+        assert parent.parent_id != SPAN
+
+
+@pytest.mark.parametrize("place", ["headers", "body", "both"])
+def test_a_person_chooses_no_trace_id_of_ours_and_carries_nothing_through(
+    face: HttpFace, workloads_only: None, heard: list[Any], place: str
+) -> None:
+    changes = {"trace": PERSONS_BODY} if place != "headers" else {}
+    run, trace = sent(face, PERSONS_HEADERS if place != "body" else [], **changes)
+    assert trace["trace_id"] != TRACE
+    assert trace["link"] == {"trace_id": TRACE, "span_id": SPAN}
+    assert not {"tracestate", "baggage"} & trace.keys()
+    nothing_of_it(face, run, heard)
+    assert all(TRACE not in json.dumps(one) for one in heard)
+
+
+def test_a_person_joins_no_trace_of_another_tenant_where_only_workloads_may(
+    face: HttpFace, workloads_only: None, workload: str
+) -> None:
     _, victim = sent(face, [], workload)
     parent = f"00-{victim['trace_id']}-{victim['span_id']}-01"
     _, trace = sent(face, [("traceparent", parent)])
     assert trace["trace_id"] != victim["trace_id"]
     assert face.token("usr_771", OTHER_TENANT), "the ids of people are the same in both tenants, and so decide nothing"
+
+
+def test_the_trace_of_a_workload_goes_on_where_only_workloads_may(
+    face: HttpFace, workloads_only: None, workload: str
+) -> None:
+    assert sent(face, [("traceparent", GOOD)], workload)[1]["trace_id"] == TRACE
+
+
+@pytest.mark.parametrize("case", RESTARTED)
+def test_what_is_no_trace_of_a_person_begins_a_new_one(face: HttpFace, heard: list[Any], case: str) -> None:
+    _, trace = sent(face, RESTARTED[case])
+    assert trace["trace_id"] != TRACE
+    assert not {"link", "tracestate", "baggage"} & trace.keys()
+
+
+def test_who_sends_the_trace_id_of_a_run_reads_nothing_of_it(face: HttpFace, workload: str) -> None:
+    """The same people are in both tenants. Neither the run, nor its spans, nor a list has anything of the victim's."""
+    victim, theirs = sent(face, [], workload)
+    headers = {"traceparent": f"00-{theirs['trace_id']}-{theirs['span_id']}-01"}
+    run, own = sent(face, list(headers.items()), face.token("usr_771"))
+    assert own["trace_id"] == theirs["trace_id"]
+    assert run != victim
+    for path in (f"/v1/runs/{victim}", f"/v1/runs/{victim}/timeline", f"/v1/runs/{theirs['trace_id']}"):
+        answer = face.send("GET", path, tenant=OTHER_TENANT, headers=headers)
+        assert (answer.status_code, victim in answer.text) == (404, False), path
+    listed = face.send("GET", "/v1/runs", tenant=OTHER_TENANT, headers=headers)
+    assert (listed.status_code, listed.json()["items"]) == (200, [])
+
+
+def test_a_caller_that_does_not_record_its_trace_hides_nothing_of_the_run(face: HttpFace, heard: list[Any]) -> None:
+    plain, _ = sent(face, [("traceparent", GOOD)])
+    run, trace = sent(face, [("traceparent", f"00-{TRACE}-{SPAN}-00")])
+    assert trace["trace_flags"] == "00"
+    views = [face.call(face.app.deployment.view(TENANT, one)) for one in (run, plain)]
+    assert views[0].record is not None
+    assert views[1].record is not None
+    assert views[0].record["outcome"] == views[1].record["outcome"]
+
+
+def test_a_hundred_members_of_a_state_are_dropped_and_the_parent_counts(
+    face: HttpFace, workload: str, heard: list[Any]
+) -> None:
+    _, trace = sent(face, [("traceparent", GOOD), ("tracestate", members(100))], workload)
+    assert trace["trace_id"] == TRACE
+    assert "tracestate" not in trace
+    assert all(len(parse_tracestate(one["tracestate"])) == 1 for one in heard)
 
 
 def test_the_same_request_in_another_trace_is_the_same_run_in_its_first_one(face: HttpFace, workload: str) -> None:

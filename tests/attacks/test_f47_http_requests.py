@@ -151,7 +151,7 @@ def test_script_in_a_request_is_data_in_every_answer(face: HttpFace) -> None:
     body = face.request()
     body["input"]["message"] = "<script>alert(1)</script>\x1b[31m"
     run = face.send("POST", "/v1/runs", json=body).json()["run_id"]
-    for path in ("", "/record", "/timeline", "/ledgers/decision", "/why"):
+    for path in ("", "/record", "/timeline", "/ledgers/decision", "/why", "/spans"):
         answer = face.send("GET", f"/v1/runs/{run}{path}")
         assert answer.headers["content-type"] == "application/json"
         assert answer.headers["content-security-policy"] == (

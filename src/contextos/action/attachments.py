@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from contextos.contracts.envelopes.run import Attachment
@@ -22,15 +23,19 @@ MAX_TEXT_BYTES: Final = 65_536
 _TEXT: Final = re.compile(r"text/[^;]*|application/(?:[^;]*\+)?(?:json|xml|yaml)")
 
 
-async def fetch_attachment(port: Attachments, tenant_id: str, wanted: Attachment) -> dict[str, Any]:
-    """Fetch one attachment and check it. Returns the body of `attachment.fetched`, with the text as it is.
+async def fetch_attachment(
+    port: Attachments, tenant_id: str, wanted: Attachment, trace: Mapping[str, str]
+) -> dict[str, Any]:
+    """Fetch one attachment and check it. Returns the body of `attachment.fetched`, with the text as it is. `trace` has
+    the trace headers that the request for it carries.
 
     Raises:
         Unavailable: it cannot be fetched now.
     """
     is_text = _TEXT.fullmatch(_essence(wanted.media_type)) is not None
     try:
-        file = await port.fetch(tenant_id, wanted.uri, MAX_TEXT_BYTES if is_text else MAX_ATTACHMENT_BYTES)
+        max_bytes = MAX_TEXT_BYTES if is_text else MAX_ATTACHMENT_BYTES
+        file = await port.fetch(tenant_id, wanted.uri, max_bytes, trace)
     except InvalidInput as error:
         first = error.problems[0]
         return failed(wanted, "missing_evidence", f"{first.detail}; {first.remedy}")

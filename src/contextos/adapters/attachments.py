@@ -40,8 +40,8 @@ class HttpAttachments:
         hosts = {place.endpoint for named in self._places.values() for place in named}
         self._internal = frozenset(hosts if internal else ())
 
-    async def fetch(self, tenant_id: str, uri: str, max_bytes: int) -> AttachedFile:
-        """Return the whole file at `uri`, of at most `max_bytes`.
+    async def fetch(self, tenant_id: str, uri: str, max_bytes: int, trace: Mapping[str, str]) -> AttachedFile:
+        """Return the whole file at `uri`, of at most `max_bytes`. `trace` has the trace headers of the request.
 
         Raises:
             InvalidInput: the address is not below a place of the tenant, or the file is not there.
@@ -56,7 +56,8 @@ class HttpAttachments:
             raise _refused("its address is not below a place of this tenant", "add the place to `attachments.places`")
         client = OutboundClient(internal=self._internal, max_response_bytes=max_bytes)
         try:
-            answer = await client.send(OutboundRequest("GET", uri), egress=[to.endpoint], timeout_s=FETCH_TIMEOUT_S)
+            request = OutboundRequest("GET", uri, trace)
+            answer = await client.send(request, egress=[to.endpoint], timeout_s=FETCH_TIMEOUT_S)
         except AnswerTooLarge:
             raise _refused(f"it has more than {max_bytes} bytes", "send a smaller file, or an excerpt") from None
         except LostReply as error:

@@ -16,6 +16,7 @@ from contextos.app.configuration import Configuration, log_found
 from contextos.app.engines import local_engine, worker_engine
 from contextos.app.logins.bearer import BearerTokens, tokens_bound_to
 from contextos.app.logins.browser_logins import BrowserLogins, browser_logins_of
+from contextos.app.telemetry import DeferredTelemetry
 from contextos.application.approvals import ApprovalQuestions
 from contextos.application.artifacts import PublishedArtifacts
 from contextos.application.cancels import Cancels
@@ -30,7 +31,7 @@ from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.run import RuntimeHints
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Stores
-from contextos.contracts.trace import TraceContext
+from contextos.contracts.trace import TraceContext, begun_trace, continued_trace
 from contextos.control.artifacts import MODELS, PACK_TYPE
 from contextos.engine.event_delivery import EventDelivery
 from contextos.engine.failure_tracker import OnFailure
@@ -45,6 +46,7 @@ from contextos.operations.acts.governance import initialise_tenant, publish_arti
 from contextos.operations.deployment import Deployment, DrivenRun
 from contextos.operations.gate.gate import Gate
 from contextos.operations.gate.opening import only, open_session
+from contextos.operations.ports import NoTelemetry
 from contextos.operations.witness import WitnessPublisher
 from contextos.queries.run_events import RunEventName
 from contextos.settings import Settings, invalid_setting
@@ -126,6 +128,27 @@ class App:
     def lacks_witness(self) -> bool:
         """Whether this is a service without a witness: a cut end of its streams is found by nobody."""
         return self.settings.profile == "service" and self.witness_publisher is None
+
+    @property
+    def shares_collector(self) -> bool:
+        """Whether one collector gets the traces, events and metrics of several tenants: that of the setting
+        `telemetry`, or what the program brought.
+        """
+        telemetry = self.deployment.ports.telemetry
+        if isinstance(telemetry, DeferredTelemetry):
+            return bool(self.settings.telemetry and self.settings.telemetry.otlp_url)
+        return not isinstance(telemetry, NoTelemetry)
+
+    def trace_of(self, received: TraceContext | None, *, is_workload: bool) -> TraceContext:
+        """Return the trace of the run that a caller over HTTP or MCP asks for. `received` is the one that they name.
+
+        It goes on, unless there is none, or the setting `traces_from` leaves that to workloads; then a trace begins
+        here, with a link to it. Nothing is decided by a trace id.
+        """
+        if received is not None and (is_workload or self.settings.traces_from == "callers"):
+            return continued_trace(received, trusted=is_workload)
+        entropy = self.deployment.ports.entropy
+        return begun_trace(entropy.take(16).hex(), entropy.take(8).hex(), received)
 
     def listed_tenants(self) -> tuple[str, ...] | None:
         """Return the tenants that the directory lists, sorted, or None: the port does not ask for a list."""

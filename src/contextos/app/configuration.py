@@ -78,11 +78,17 @@ class Configuration:
                 detail = f"there is no folder `{folder}` in the workspace, so nothing of it is published"
                 yield Problem(pointer(("packs", index)), "no_folder", detail, "correct its name, or make it")
         listed = self.listed()
-        for name in ("egress", "redaction"):
-            for tenant_id in getattr(self.settings, name) if listed is not None else ():
+        telemetry = self.settings.telemetry
+        by_tenant = {
+            ("egress",): self.settings.egress,
+            ("redaction",): self.settings.redaction,
+            ("telemetry", "tenants"): telemetry.tenants if telemetry else {},
+        }
+        for place, tenants in by_tenant.items() if listed is not None else ():
+            for tenant_id in tenants:
                 if tenant_id not in (listed or ()):
-                    detail = f"the directory has no tenant `{tenant_id}`, so its list is in force for nobody"
-                    yield Problem(pointer((name, tenant_id)), "no_tenant", detail, "correct its name")
+                    detail = f"the directory has no tenant `{tenant_id}`, so this is in force for nobody"
+                    yield Problem(pointer((*place, tenant_id)), "no_tenant", detail, "correct its name")
 
     async def check(self) -> tuple[Found, ...]:
         """Check everything, and keep what was found for `latest`. Raises `Unavailable`; what was found before stays."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from threading import Lock
@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Final
 from contextos import __version__
 from contextos.adapters.encrypted_keys import read_secret
 from contextos.contracts.journal import Entry
+from contextos.errors import InvalidInput
 from contextos.operations.ports import NoTelemetry
 from contextos.settings import Settings, invalid_setting
+from contextos.telemetry.setting import CollectorSetting, parsed_headers
 
 if TYPE_CHECKING:
-    from contextos.telemetry.exporter import Telemetry
+    from contextos.telemetry.exporter import Exporters, Telemetry
     from contextos.telemetry.setting import TelemetrySetting
+    from contextos.telemetry.tenants import TelemetryOfTenants
 
 _PACKAGES: Final = (
     "opentelemetry.sdk",
@@ -29,11 +32,11 @@ _PACKAGES: Final = (
 class DeferredTelemetry:
     """A `Telemetry` that is made at its first use, or by `start`. Safe to use from several threads."""
 
-    def __init__(self, make: Callable[[], Telemetry]) -> None:
+    def __init__(self, make: Callable[[], Telemetry | TelemetryOfTenants]) -> None:
         self._make, self._lock = make, Lock()
-        self._made: Telemetry | None = None
+        self._made: Telemetry | TelemetryOfTenants | None = None
 
-    def start(self) -> Telemetry:
+    def start(self) -> Telemetry | TelemetryOfTenants:
         """Make it now, if it is not made yet."""
         with self._lock:
             self._made = self._made or self._make()
@@ -67,29 +70,82 @@ def telemetry_of(settings: Settings, *, read_only: bool) -> DeferredTelemetry | 
     named = settings.telemetry
     if named is None:
         return NoTelemetry()
-    for package in _PACKAGES:
+    for package in (*_PACKAGES, *(("httpx",) if any(one.otlp_url for one in named.tenants.values()) else ())):
         if not _is_installed(package):
             detail = f"`{package}` is not installed"
-            raise invalid_setting("/telemetry", "missing_extra", detail, "install `contextos[telemetry]`")
-    token = ""
-    if named.token_file or named.token_env:
-        file = settings.workspace / named.token_file if named.token_file else None
-        token = read_secret(file, named.token_env, "/telemetry").decode("utf-8", "replace")
-    telemetry = DeferredTelemetry(partial(_made, named, token))
+            extra = "contextos[http]" if package == "httpx" else "contextos[telemetry]"
+            raise invalid_setting("/telemetry", "missing_extra", detail, f"install `{extra}`")
+    for_all = _exporters(settings, named, "/telemetry") if named.otlp_url else None
+    own = {
+        tenant: _exporters(settings, one, f"/telemetry/tenants/{tenant}") if one.otlp_url else None
+        for tenant, one in named.tenants.items()
+    }
+    telemetry = DeferredTelemetry(partial(_made, named, for_all, own))
     if not read_only:
         telemetry.start()
     return telemetry
 
 
-def _made(named: TelemetrySetting, token: str) -> Telemetry:
-    from contextos.telemetry.exporter import Telemetry, otlp
+def _exporters(settings: Settings, to: TelemetrySetting | CollectorSetting, at: str) -> Callable[[], Exporters]:
+    """Return what makes the exporters of one collector, with its secrets as they are now. Raises `InvalidSettings`."""
+    named = settings.telemetry
+    assert named is not None, "there is a collector"
+    token = _secret(settings, to.token_file, to.token_env, at)
+    text = _secret(settings, to.headers_file, to.headers_env, at)
+    headers = parsed_headers(text, at) if text else {}
+    if token and "authorization" in headers:
+        raise invalid_setting(at, "bad_setting", "the token and the headers both say who calls", "name one of them")
+    for value in (token, *headers.values()):
+        if not value.isprintable() or not value.isascii():
+            raise invalid_setting(at, "bad_setting", "a secret is not printable ASCII", "correct it")
+    session_of = None
+    if isinstance(to, CollectorSetting):
+        from contextos.adapters.otlp.session import collector_session
 
-    exporters = None
-    if named.otlp_url:
-        exporters = otlp(
-            named.otlp_url, token=token, timeout_s=named.timeout_s, metrics_interval_s=named.metrics_interval_s
+        session_of = partial(collector_session, to.otlp_url, internal=to.internal)
+        try:
+            session_of({}).close()
+        except InvalidInput as refused:
+            first = refused.problems[0]
+            raise invalid_setting(f"{at}/otlp_url", first.code, first.detail, first.remedy) from None
+
+    def made() -> Exporters:
+        from contextos.telemetry.exporter import otlp
+
+        return otlp(
+            to.otlp_url,
+            token=token,
+            headers=headers,
+            timeout_s=named.timeout_s,
+            metrics_interval_s=named.metrics_interval_s,
+            session_of=session_of,
         )
-    return Telemetry(exporters, sample_share=named.sample_share, service_name=named.service_name, version=__version__)
+
+    return made
+
+
+def _secret(settings: Settings, file: str, variable: str, at: str) -> str:
+    if not file and not variable:
+        return ""
+    return read_secret(settings.workspace / file if file else None, variable, at).decode("utf-8", "replace")
+
+
+def _made(
+    named: TelemetrySetting, for_all: Callable[[], Exporters] | None, own: Mapping[str, Callable[[], Exporters] | None]
+) -> Telemetry | TelemetryOfTenants:
+    from contextos.telemetry.exporter import Telemetry
+    from contextos.telemetry.tenants import TelemetryOfTenants
+
+    def made(exporters: Callable[[], Exporters] | None) -> Telemetry:
+        return Telemetry(
+            exporters and exporters(),
+            sample_share=named.sample_share,
+            service_name=named.service_name,
+            version=__version__,
+        )
+
+    of_others = made(for_all)
+    return TelemetryOfTenants(of_others, {tenant: made(one) for tenant, one in own.items()}) if own else of_others
 
 
 def _is_installed(package: str) -> bool:

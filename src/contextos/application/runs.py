@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -228,10 +228,14 @@ class Runs:
         if ledger not in (None, *LEDGERS):
             detail = f"`{str(ledger)[:40]}` is no ledger"
             raise InvalidInput(Problem("/ledger", "unknown_ledger", detail, f"name one of {', '.join(LEDGERS)}"))
+        return tuple(one for one in map(_ledger_entry, await self.entries(run)) if ledger in (None, one.ledger))
+
+    async def entries(self, run: Run) -> Sequence[Entry]:
+        """Return the entries of a run as they are stored, in order. Raises as `ledger`."""
         checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
         if checked.fault is not None:
             raise Integrity(checked.fault)
-        return tuple(one for one in map(_ledger_entry, checked.entries) if ledger in (None, one.ledger))
+        return checked.entries
 
     async def why(self, run: Run, *, tool: str | None = None) -> Explanation:
         """Return why tools were shown or hidden, why people were asked, which facts decided, and who authorised.

@@ -150,7 +150,7 @@ def _ports() -> Iterator[str]:
     )
     from contextos.port_settings.browser_logins import BrowserLoginsSetting
     from contextos.port_settings.workloads import TrustDomainSetting, WorkloadsSetting
-    from contextos.telemetry.setting import TelemetrySetting
+    from contextos.telemetry.setting import CollectorSetting, TelemetrySetting
 
     yield from ("", "## `[directory]`", "", "Beside a plain file; see [Operations](../operations.md#the-directory).")
     yield from _kind(SignedDirectorySetting)
@@ -173,6 +173,7 @@ def _ports() -> Iterator[str]:
     yield from _port_table(AttachmentsSetting)
     yield from ("", "## `[telemetry]`", "", "See [Watch it](../watch.md).", "")
     yield from _port_table(TelemetrySetting)
+    yield from ("", "Each `[telemetry.tenants.<tenant>]`:", "", *_port_table(CollectorSetting))
     yield from ("", "## `[browser_logins]`", "", "See [Identity](../identity.md#browsers).", "")
     yield from _port_table(BrowserLoginsSetting)
     yield from ("", "## `[workloads]`", "", "See [Identity](../identity.md#workloads).", "")
@@ -282,6 +283,8 @@ def _setting(one: Field[Any]) -> tuple[str, str, str]:
 
 
 def _default(one: Field[Any]) -> str:
+    if one.default_factory is not MISSING:
+        return "none"
     return "required" if one.default is MISSING else _toml(one.default)
 
 

@@ -59,6 +59,8 @@ MEANING: Final = {
     "outbox": "where notices of runs are sent, as webhooks and mails; see `[outbox]` below",
     "attachments": "where the files are that a request can name; see `[attachments]` below",
     "browser_logins": "how people log in with a browser; see `[browser_logins]` below",
+    "traces_from": "whose W3C trace a run over HTTP or MCP goes on with: of every caller (`callers`), or of workloads "
+    "only, so that a run of a person begins a trace of its own (`workloads`)",
     "workloads": "the SPIFFE trust domains whose workloads can act over HTTP; see `[workloads]` below",
     "credentials": "who issues the credentials of calls whose auth mode is `exchange`; see `[credentials]` below",
     "telemetry": "what is reported to OpenTelemetry and Prometheus (extra `telemetry`); see `[telemetry]` below",
@@ -201,8 +203,12 @@ PORT_MEANING: Final = {
     ): "the environment variable that holds it; exactly one of the two is given with a `user`",
     ("AttachmentsSetting", "places"): "by tenant, the beginnings of the URLs of its files, each with `/` at its end",
     ("AttachmentsSetting", "internal"): "true: their hosts are at loopback or private addresses",
-    ("TelemetrySetting", "otlp_url"): "the base URL of an OTLP collector over HTTP; `https://`, or `http://` on this "
-    "machine; empty: nothing is sent, and there are only the metrics for Prometheus",
+    (
+        "TelemetrySetting",
+        "otlp_url",
+    ): "the base URL of an OTLP collector over HTTP, for every tenant that `tenants` does "
+    "not list; `https://`, or `http://` on this machine; empty: of these tenants nothing is sent, and there are only "
+    "the metrics for Prometheus",
     ("TelemetrySetting", "service_name"): "`service.name` of all that is sent",
     ("TelemetrySetting", "sample_share"): "the share of traces, from 0 to 1, of runs without a gate, a failure, an "
     "incident and a call that can have an effect; all others are always sent",
@@ -210,6 +216,18 @@ PORT_MEANING: Final = {
     ("TelemetrySetting", "timeout_s"): "seconds after which a sending is given up",
     ("TelemetrySetting", "token_file"): "the file with the bearer token of the collector, read at start",
     ("TelemetrySetting", "token_env"): "the environment variable that holds it; without both no token is sent",
+    ("TelemetrySetting", "headers_file"): "the file with further headers for the collector, `name=value,…` with values "
+    "in percent-encoding, read at start",
+    ("TelemetrySetting", "headers_env"): "the environment variable that holds them",
+    ("TelemetrySetting", "tenants"): "the collectors that are of one tenant each: `[telemetry.tenants.<tenant>]`",
+    ("CollectorSetting", "exporter"): "`otlp`, or `none`: nothing of this tenant is sent, to no collector",
+    ("CollectorSetting", "otlp_url"): "the base URL of the tenant's OTLP collector over HTTP",
+    ("CollectorSetting", "internal"): "a person said that it is at a loopback or private address; on the loopback it "
+    "can be `http://`",
+    ("CollectorSetting", "token_file"): "the file with its bearer token, read at start",
+    ("CollectorSetting", "token_env"): "the environment variable that holds it",
+    ("CollectorSetting", "headers_file"): "the file with further headers, as above",
+    ("CollectorSetting", "headers_env"): "the environment variable that holds them",
     ("RemoteKeySetting", "purpose"): "what the key signs",
     ("RemoteKeySetting", "name"): "its name below the URL",
     ("RemoteKeySetting", "public_key"): "the 32 bytes of its public half, in hex",

@@ -44,6 +44,7 @@ from contextos.http_api.documents import (
     StatedAct,
     StatementDocument,
     TimelineDocument,
+    TraceDocument,
 )
 
 API_TIMEOUT_S: Final = 120
@@ -172,6 +173,10 @@ class ApiClient:
     async def ledger(self, name: str, ledger: LedgerName) -> LedgerDocument:
         """Return a ledger of a run: what it knew (`context`), what it did (`effect`), or what it decided."""
         return await self._sender.document(LedgerDocument, "GET", f"/runs/{named(name)}/ledgers/{named(ledger)}")
+
+    async def spans(self, name: str) -> TraceDocument:
+        """Return the trace of a run: its spans and events. Both are empty until the run has ended."""
+        return await self._sender.document(TraceDocument, "GET", f"/runs/{named(name)}/spans")
 
     async def stream(self, name: str, *, after: str = "") -> AsyncGenerator[StreamedEvent]:
         """Yield the events of a run in order, also those that happened before, until it has ended.

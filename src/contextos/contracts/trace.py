@@ -225,15 +225,20 @@ def begun_trace(trace_id: str, span_id: str, caller: TraceContext | None = None)
     return TraceContext.model_validate(begun | link)
 
 
-def continued_trace(caller: TraceContext) -> TraceContext:
-    """Return the trace of a caller in the trust domain, with only what is well-formed of its tracestate and baggage."""
+def continued_trace(caller: TraceContext, *, trusted: bool) -> TraceContext:
+    """Return the trace of a caller as the run goes on with it: the ids and the flags that level 2 defines.
+
+    Of a caller in the trust domain (`trusted`) what is well-formed of tracestate and baggage goes on too; of every
+    other one nothing does.
+    """
     kept = {
         "trace_id": caller.trace_id,
         "span_id": caller.span_id,
         "trace_flags": f"{int(caller.trace_flags, 16) & (SAMPLED | RANDOM):02x}",
-        "tracestate": format_tracestate(parse_tracestate(caller.tracestate or "")),
-        "baggage": format_baggage(parse_baggage(caller.baggage or "")),
     }
+    if trusted:
+        kept["tracestate"] = format_tracestate(parse_tracestate(caller.tracestate or ""))
+        kept["baggage"] = format_baggage(parse_baggage(caller.baggage or ""))
     return TraceContext.model_validate({name: value for name, value in kept.items() if value})
 
 

@@ -38,6 +38,7 @@ from contextos.http_api.routes.health import health_routes
 from contextos.http_api.routes.published import published_routes
 from contextos.http_api.routes.runs import run_routes
 from contextos.http_api.routes.sessions import session_routes
+from contextos.http_api.routes.spans import span_routes
 from contextos.queries.run_view import RunView
 
 MAX_HEAD_BYTES: Final = 32_768
@@ -81,6 +82,7 @@ def routed_api() -> FastAPI:
         caller_routes,
         passkey_routes,
         run_routes,
+        span_routes,
         event_routes,
         cancel_routes,
         approval_routes,

@@ -182,6 +182,42 @@ class LedgerDocument(Model):
     items: list[LedgerLine]
 
 
+class SpanDocument(Model):
+    """A span of a run. `parent_id` is null without a recorded parent; `is_remote_parent`: it is the caller's. `link` is
+    the trace and the span that led to this one. Times are in Unix microseconds.
+    """
+
+    span_id: str
+    parent_id: str | None
+    is_remote_parent: bool
+    name: str
+    start_us: int
+    end_us: int
+    failed: bool
+    link: tuple[str, str] | None
+    attributes: dict[str, Any]
+
+
+class SpanEventDocument(Model):
+    """An event of a run: what was decided, removed, asked or refused, at a time in Unix microseconds."""
+
+    name: str
+    at_us: int
+    severity: str
+    span_id: str
+    attributes: dict[str, Any]
+
+
+class TraceDocument(Model):
+    """The spans and events of a run, as they are sent to a collector. Both are empty until the run has ended."""
+
+    run_id: str
+    trace_id: str
+    ended: bool
+    spans: list[SpanDocument]
+    events: list[SpanEventDocument]
+
+
 class NamedValue(Model):
     """A name and a value of a question, in clear: nothing is escaped for display."""
 

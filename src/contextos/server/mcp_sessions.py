@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from contextos.contracts.envelopes.tool import CapabilityDefinition
-from contextos.contracts.trace import begun_trace, receive_trace
+from contextos.contracts.trace import receive_trace
 from contextos.errors import InvalidInput, Problem
 from contextos.frameworks.offers import OfferedTool, offers_of
 from contextos.operations.gate.gate import known_tools
@@ -85,7 +85,7 @@ class ServedSessions:
     async def calls(self, client: Client, meta: Mapping[str, Any] | None = None) -> SessionCalls:
         """Return the calls of a client's session; open it if it is not open yet.
 
-        `meta` is the `_meta` of the request. A session begins a trace of its own, with a link to the one that it names.
+        `meta` is the `_meta` of the request that opens the session; the trace that it names is that of the session.
 
         Raises:
             ConflictingRequest: the name belongs to a session of another user, agent, intent or context.
@@ -93,10 +93,11 @@ class ServedSessions:
             Unavailable: the store does not answer.
         """
         if client not in self._open:
-            deployment, entropy = self.app.deployment, self.app.deployment.ports.entropy
             received = receive_trace((name, text) for name, text in (meta or {}).items() if isinstance(text, str))
-            trace = begun_trace(entropy.take(16).hex(), entropy.take(8).hex(), received)
-            gate = await open_session(deployment, self.tenant_id, client.session, trace=trace, **self._stated(client))
+            trace = self.app.trace_of(received, is_workload=False)
+            gate = await open_session(
+                self.app.deployment, self.tenant_id, client.session, trace=trace, **self._stated(client)
+            )
             self._open[client] = await SessionCalls.of(gate, self.link)
             if len(self._open) > MAX_OPEN_SESSIONS:
                 self._open.popitem(last=False)

@@ -13,6 +13,7 @@ Invariants, with the tests that prove them:
   `tests/unit/telemetry/test_spans.py`, `tests/attacks/test_d46_telemetry_tells_no_content.py`
 - No share of traces hides a run with a gate, a failure, an incident or a call that can have an effect.
   `tests/unit/telemetry/test_sampling.py`, `tests/attacks/test_d46_telemetry_tells_no_content.py`
+- Nothing of one tenant is at the collector of another. `tests/attacks/test_g133_telemetry_is_a_tenants.py`
 - Only an edge configures logging, and only the logger `contextos`; the root logger is never touched.
   `tests/unit/telemetry/test_logs.py`
 """

@@ -32,6 +32,7 @@ _READ: Final = frozenset(
         "run.pinned",
         "run.context",
         "intent.resolved",
+        "policy.decided",
         "plan.proposed",
         "tool.dispatching",
         "tool.returned",
@@ -47,9 +48,10 @@ _READ: Final = frozenset(
         "run.ended",
     }
 )
-"""The kinds whose body is parsed. So is the first `policy.decided`, and the final record. Of the others only the time
-counts.
+"""The kinds whose body is parsed. So are the final record, and a compile that had something redacted before it. Of the
+others only the time counts.
 """
+_NOTHING_REDACTED: Final = b'"redactions":[]'
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,17 @@ def ended_run(entries: Sequence[Entry]) -> EndedRunEntries:
     )
 
 
+def ended_parts(entries: Sequence[Entry]) -> Iterator[EndedRunEntries]:
+    """Read each part of a run that ends with `run.ended`, in order; of a run that has not ended there is none.
+
+    Raises:
+        Integrity: the body of its request was erased.
+    """
+    for at, entry in enumerate(entries, 1):
+        if entry.kind == "run.ended":
+            yield ended_run(entries[:at])
+
+
 def identifiers(found: Mapping[str, Any]) -> dict[str, Value]:
     """Return the attributes that can leave: numbers, truth values, and texts with the form of an identifier.
 
@@ -143,10 +156,8 @@ def error_type(code: Any) -> str:
 
 
 def _log(entries: Sequence[Entry]) -> Iterator[Logged]:
-    decided = False
     for entry in entries:
         reads = entry.kind in _READ or (entry.kind, entry.key) == ("record.revised", "final")
-        reads = reads or (entry.kind == "policy.decided" and not decided)
-        decided = decided or entry.kind == "policy.decided"
+        reads = reads or (entry.kind == "context.compiled" and _NOTHING_REDACTED not in (entry.body or b""))
         body = read_body(entry) if reads else None
         yield Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, body, entry.hash)

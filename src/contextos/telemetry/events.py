@@ -5,15 +5,16 @@ Each names the span to which it belongs. They have ids, names, digests and numbe
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from contextos.contracts.encoding.redacted import REDACTION_TARGETS
 from contextos.contracts.entries.reading import void_answers
 from contextos.contracts.journal import Logged
 from contextos.telemetry import genai
 from contextos.telemetry.ended_run import Attributes, EndedRunEntries, error_type, identifiers
-from contextos.telemetry.spans import call_span_id, component_of, span_id
+from contextos.telemetry.spans import ALWAYS, call_span_id, component_of, span_id
 
 Severity = Literal["info", "warn", "error"]
 
@@ -21,6 +22,7 @@ AXES: Final = ("policy", "utility", "latency", "safety", "economics")
 """The axes of a scorecard."""
 
 SEVERITIES: Final[dict[str, Severity]] = {
+    "policy.decided": "info",
     "run.cancel_requested": "warn",
     "run.cancel_unproved": "error",
     "run.reopened": "warn",
@@ -36,6 +38,8 @@ SEVERITIES: Final[dict[str, Severity]] = {
     "run.ended": "warn",
 }
 """The kinds of entries that are events (`contextos.<kind>`), each with its severity."""
+REDACTION_EVENT: Final = "contextos.redaction"
+_REDACTED: Final = frozenset(REDACTION_TARGETS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +63,60 @@ def run_events(run: EndedRunEntries) -> Iterator[Event]:
             for axis in (one for one in AXES if entry.body[one]["status"] != "pass"):
                 found = genai.evaluation(axis, entry.body[axis]["score"], entry.body[axis]["status"])
                 yield Event(genai.EVALUATION_EVENT, entry.at_us, "warn", scored, {**found, **always})
+        elif entry.kind in ("context.compiled", "tool.returned"):
+            if removed := _redaction(entry):
+                attributes = identifiers(always | removed)
+                yield Event(REDACTION_EVENT, entry.at_us, "info", _span_of(run, entry), attributes)
         elif entry.kind == "run.ended" and run.end == "completed":
             continue
         elif (known := SEVERITIES.get(entry.kind)) is not None:
-            severity: Severity = (
-                "error" if entry.kind == "run.ended" and run.end in ("escalated", "exhausted") else known
-            )
+            severity: Severity = known
             attributes = identifiers(always | _told(entry, void))
+            if entry.kind == "run.ended" and run.end in ("escalated", "exhausted"):
+                severity = "error"
+            if attributes.get("contextos.policy.denied") and attributes.get("contextos.policy.point") != "compile":
+                severity = "warn"  # what a compile denies is a tool that is not shown
             yield Event(f"contextos.{entry.kind}", entry.at_us, severity, _span_of(run, entry), attributes)
 
 
 def _span_of(run: EndedRunEntries, entry: Logged) -> str:
-    if entry.kind == "tool.refused" and entry.body is not None:
+    if entry.kind in ("tool.refused", "tool.returned") and entry.body is not None:
         return call_span_id(entry.body["envelope"]["tool_call_id"])
-    return span_id(run, component_of(entry) or "run")
+    component = component_of(entry)
+    # Of the others a component that worked for a short time has no span.
+    return span_id(run, component if component in ALWAYS else "run")
+
+
+def _redaction(entry: Logged) -> dict[str, Any]:
+    """What was removed before it was recorded: how often, of which kinds, and by which rules; never where."""
+    body = entry.body or {}
+    if entry.kind == "tool.returned":
+        envelope = body.get("envelope", {})
+        if not envelope.get("metadata", {}).get("redaction_applied"):
+            return {}
+        return {genai.TOOL_NAME: envelope["capability_id"], genai.TOOL_CALL_ID: envelope["tool_call_id"]}
+    found = body.get("manifests", {}).get("redactions", ())
+    kinds = {kind for one in found for kind in one["kinds"]} & _REDACTED
+    if not kinds:
+        return {}
+    rules = sorted({rule for one in found for rule in one["rules"]})
+    names = {"contextos.redaction.kinds": sorted(kinds), "contextos.redaction.rules": rules}
+    return {"contextos.redaction.places": len(found), **names}
+
+
+def _decisions(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a policy decided about one call, or about every tool at once."""
+    decided = body.get("decisions", (body,))
+    lists = {"rule_ids": "matched_rule_ids", "denying_rule_ids": "denying_rule_ids", "gates": "gates"}
+    return {
+        "contextos.policy.point": decided[0].get("point") if decided else None,
+        "contextos.policy_decision_ids": [one.get("policy_decision_id") for one in decided],
+        "contextos.policy.denied": [one.get("capability_id") for one in decided if not one.get("allowed")],
+        **{
+            f"contextos.policy.{name}": sorted({each for one in decided for each in one.get(field, ())})
+            for name, field in lists.items()
+        },
+    }
 
 
 def _told(entry: Logged, void: Container[int]) -> dict[str, Any]:
@@ -80,6 +124,8 @@ def _told(entry: Logged, void: Container[int]) -> dict[str, Any]:
     body = entry.body
     if body is None:
         return {}
+    if entry.kind == "policy.decided":
+        return _decisions(body)
     if entry.kind == "tool.refused":
         envelope = body["envelope"]
         told = {genai.TOOL_NAME: envelope["capability_id"], genai.TOOL_CALL_ID: envelope["tool_call_id"]}

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Any, Final
@@ -78,15 +79,24 @@ class Exporters:
     metrics_interval_s: int = 60
 
 
-def otlp(url: str, *, token: str = "", timeout_s: int = 5, metrics_interval_s: int = 60) -> Exporters:
+def otlp(
+    url: str,
+    *,
+    token: str = "",
+    headers: Mapping[str, str] | None = None,
+    timeout_s: int = 5,
+    metrics_interval_s: int = 60,
+    session_of: Callable[[Mapping[str, str]], requests.Session] | None = None,
+) -> Exporters:
     """Return exporters that speak OTLP over HTTP to the collector at `url`, to which `/v1/<signal>` is added.
 
-    `token` is sent as a bearer token. No proxy of the environment is used, and no redirect is followed.
+    `token` is sent as a bearer token, beside `headers`. No proxy of the environment is used, and no redirect is
+    followed. `session_of` makes the session of each signal from all of its headers.
     """
-    headers = {"authorization": f"Bearer {token}"} if token else {}
+    headers = {**(headers or {}), **({"authorization": f"Bearer {token}"} if token else {})}
 
     def common(signal: str) -> dict[str, Any]:
-        session = requests.Session()
+        session = requests.Session() if session_of is None else session_of(headers)
         session.trust_env, session.max_redirects = False, 0
         return {
             "endpoint": f"{url.rstrip('/')}/v1/{signal}",
@@ -127,7 +137,8 @@ class Telemetry:
     that of the service.
 
     Runs are read by a thread of their own, many at a time: one alone between two runs costs several times as much.
-    Until then they are kept as stored, because bytes cost the garbage collector nothing.
+    Until then they are kept as stored, because bytes cost the garbage collector nothing. `registry` has what was
+    measured.
     """
 
     def __init__(
@@ -143,8 +154,8 @@ class Telemetry:
         )
         self._scope = InstrumentationScope(INSTRUMENTATION_SCOPE, version)
         self._sampler = TraceIdRatioBased(sample_share)
-        self._registry = CollectorRegistry()
-        readers: list[MetricReader] = [PrometheusMetricReader(scope_info_enabled=False, registry=self._registry)]
+        self.registry = CollectorRegistry()
+        readers: list[MetricReader] = [PrometheusMetricReader(scope_info_enabled=False, registry=self.registry)]
         self._exporters = exporters
         if exporters is not None:
             interval_ms = exporters.metrics_interval_s * 1_000
@@ -178,7 +189,7 @@ class Telemetry:
 
         Waits for nothing: it has the runs that ended a second ago, or before the sending that is going on.
         """
-        return generate_latest(self._registry if tenant_id is None else _OfTenant(self._registry, tenant_id))
+        return generate_latest(self.registry if tenant_id is None else _OfTenant(self.registry, tenant_id))
 
     def flush(self) -> None:
         """Read and export the runs that are queued. Takes at most the time limit of the exporters for each batch."""
@@ -237,7 +248,9 @@ class Telemetry:
     def _is_kept(self, run: EndedRunEntries) -> bool:
         if is_always_kept(run):
             return True
-        return self._sampler.should_sample(None, int(run.trace.trace_id, 16), "").decision is Decision.RECORD_AND_SAMPLE
+        # A caller chooses the trace id, and nobody the id of a run.
+        drawn = int(sha256(run.run_id.encode()).hexdigest()[:32], 16)
+        return self._sampler.should_sample(None, drawn, "").decision is Decision.RECORD_AND_SAMPLE
 
     def _instruments(self, version: str) -> dict[str, Any]:
         meter = self._meters.get_meter(INSTRUMENTATION_SCOPE, version)

@@ -98,7 +98,7 @@ _BY_KEY: Final = {
     ("record.revised", "slot"): "slots.selection",
 }
 """Where the first part of the key says another component than the kind."""
-_ALWAYS: Final = frozenset({"action.tool_gateway", "trust.approvals"})
+ALWAYS: Final = frozenset({"action.tool_gateway", "trust.approvals"})
 """The components that calls and events belong to."""
 _PER_PLAN: Final = frozenset({"trust.policy", "context.compiler", "decision.planner", "decision.critic"})
 """The components that work anew for each plan: they have a span for each revision."""
@@ -233,7 +233,7 @@ def _root(run: EndedRunEntries, *, omitted: int) -> Span:
 
 
 def _has_span(work: _Work) -> bool:
-    return work.component in _ALWAYS or work.end_us - work.start_us >= MIN_COMPONENT_US
+    return work.component in ALWAYS or work.end_us - work.start_us >= MIN_COMPONENT_US
 
 
 def _component(run: EndedRunEntries, plane_id: str, work: _Work) -> Span:

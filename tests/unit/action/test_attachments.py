@@ -19,14 +19,14 @@ class OneFile:
     def __init__(self, media_type: str, content: bytes) -> None:
         self._file = AttachedFile(media_type, content)
 
-    async def fetch(self, _tenant_id: str, _uri: str, _max_bytes: int) -> AttachedFile:
+    async def fetch(self, _tenant_id: str, _uri: str, _max_bytes: int, _trace: Any) -> AttachedFile:
         return self._file
 
 
 def fetched(stated: str, served: str, content: bytes = b"{}") -> dict[str, Any]:
     digest = hashlib.sha256(content).hexdigest()
     wanted = Attachment(artifact_id="art_1", media_type=stated, sha256=digest, uri="https://files.example/a")
-    return asyncio.run(fetch_attachment(OneFile(served, content), "acme", wanted))
+    return asyncio.run(fetch_attachment(OneFile(served, content), "acme", wanted, {}))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.loopback import serving
 def test_a_file_comes_with_the_media_type_that_its_server_states() -> None:
     with serving(lambda _: (200, b"a,b", {"Content-Type": "text/csv"})) as url:
         port = HttpAttachments({"acme": [f"{url}/acme/"]}, internal=True)
-        file = asyncio.run(port.fetch("acme", f"{url}/acme/a.csv?signature=1", 99))
+        file = asyncio.run(port.fetch("acme", f"{url}/acme/a.csv?signature=1", 99, {}))
         assert (file.media_type, file.content) == ("text/csv", b"a,b")
         assert "a,b" not in repr(file)
 
@@ -24,7 +24,7 @@ def test_a_server_that_cannot_answer_now_is_asked_again_later(status: int) -> No
     with serving(lambda _: (status, b"", {})) as url:
         port = HttpAttachments({"acme": [f"{url}/"]}, internal=True)
         with pytest.raises(Unavailable):
-            asyncio.run(port.fetch("acme", f"{url}/a", 99))
+            asyncio.run(port.fetch("acme", f"{url}/a", 99, {}))
 
 
 @pytest.mark.parametrize("status", [204, 206, 301, 403, 404, 410])
@@ -32,7 +32,7 @@ def test_any_other_answer_is_no_file(status: int) -> None:
     with serving(lambda _: (status, b"", {"Location": "/other"})) as url:
         port = HttpAttachments({"acme": [f"{url}/"]}, internal=True)
         with pytest.raises(InvalidInput, match=f"answered {status}"):
-            asyncio.run(port.fetch("acme", f"{url}/a", 99))
+            asyncio.run(port.fetch("acme", f"{url}/a", 99, {}))
 
 
 def test_a_place_at_a_private_address_needs_a_statement() -> None:
@@ -43,7 +43,7 @@ def test_a_place_at_a_private_address_needs_a_statement() -> None:
         name = url.replace("127.0.0.1", "localhost")
         port = HttpAttachments({"acme": [f"{name}/"]})
         with pytest.raises(InvalidInput):
-            asyncio.run(port.fetch("acme", f"{name}/a", 99))
+            asyncio.run(port.fetch("acme", f"{name}/a", 99, {}))
 
 
 @pytest.mark.parametrize("internal", [True, False])

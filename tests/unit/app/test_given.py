@@ -196,7 +196,7 @@ def test_the_places_of_attachments_are_those_of_the_settings(settings: Settings)
     made = attachments_of(replace(settings, attachments=named))
     assert made is not None
     with pytest.raises(InvalidInput, match="not below a place of this tenant"):
-        asyncio.run(made.fetch("other", "https://files.acme.example/acme/a", 99))
+        asyncio.run(made.fetch("other", "https://files.acme.example/acme/a", 99, {}))
 
 
 def test_a_place_that_no_request_can_reach_is_refused(settings: Settings) -> None:

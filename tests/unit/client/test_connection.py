@@ -71,6 +71,8 @@ def test_a_request_that_waits_is_approved_and_its_record_is_read(face: HttpFace,
     assert record.to_json() == face.send("GET", f"/v1/runs/{run}/record").json(), "nothing of it is left out"
     assert requester.timeline(run).fault is None
     assert {one.ledger for one in requester.ledger(run, "effect").items} == {"effect"}
+    assert requester.spans(run).trace_id == record.trace_id
+    assert len(requester.spans(run).spans) > 5
     with pytest.raises(ApprovalRefused) as refused:
         lead.answer(question, "approved", sign=signer(face, LEAD))
     assert refused.value.reason in ("not_waiting", "already_answered")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,13 +73,17 @@ def test_the_least_recently_used_session_is_closed_and_opened_again(
     asyncio.run(inside())
 
 
-def test_a_session_begins_a_trace_and_links_to_the_one_that_its_first_request_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize("traces_from", ["callers", "workloads"])
+def test_the_trace_of_a_session_is_the_one_that_its_first_request_names_or_links_to_it(
+    traces_from: str, tmp_path: Path
+) -> None:
     workspace = refund_workspace(tmp_path / "shop")
     trace_id, span_id = "12345678901234567890123456789012", "1234567890123456"
     named = {"traceparent": f"00-{trace_id}-{span_id}-01", "tracestate": "evil=1", "baggage": "role=operator"}
 
     async def inside() -> None:
         async with contextos.open(workspace) as app:
+            app.settings = replace(app.settings, traces_from=traces_from)
             [tenant] = app.tenants()
             sessions = ServedSessions(app, tenant, AGENT)
             malformed = {"traceparent": 5, "tracestate": ["a"], "progress_token": 1}
@@ -90,8 +95,9 @@ def test_a_session_begins_a_trace_and_links_to_the_one_that_its_first_request_na
                 calls = await sessions.calls(Client(USER, DELEGATION, session), meta)
                 [received] = await app.stores.tenant(tenant).read(calls.gate.run_id, limit=1)
                 trace = read_body(received)["request"]["trace"]
-                assert trace["trace_id"] != trace_id
-                assert trace.get("link") == link
+                goes_on = link is not None and traces_from == "callers"
+                assert (trace["trace_id"] == trace_id) is goes_on
+                assert trace.get("link") == (None if goes_on else link)
                 assert not {"tracestate", "baggage"} & trace.keys()
 
     asyncio.run(inside())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from contextos.contracts.journal import KINDS
 from contextos.telemetry import genai
 from contextos.telemetry.ended_run import ended_run
-from contextos.telemetry.events import AXES, SEVERITIES, run_events
+from contextos.telemetry.events import AXES, REDACTION_EVENT, SEVERITIES, run_events
 from contextos.telemetry.spans import run_spans
 from tests.unit.telemetry import runs
+from tests.world import TestWorld, request
 
 
 @pytest.mark.parametrize("name", ["small", "approved", "denied", "reopened"])
@@ -50,5 +53,41 @@ def test_the_names_are_kinds_of_the_journal_and_axes_of_the_scorecard() -> None:
     assert set(AXES) == runs.ended("small").first("run.scored").keys() - {"verdict"}
 
 
-def test_a_run_that_only_did_its_work_has_no_event() -> None:
-    assert list(run_events(runs.ended("small"))) == []
+def test_a_run_that_only_did_its_work_tells_what_its_policies_decided_and_nothing_else() -> None:
+    run = runs.ended("small")
+    told = list(run_events(run))
+    assert {(one.name, one.severity) for one in told} == {("contextos.policy.decided", "info")}
+    points = [one.attributes["contextos.policy.point"] for one in told]
+    assert points == ["compile", "plan", "execute", "execute", "execute"]
+    decided = told[-1].attributes
+    assert decided["contextos.policy.rule_ids"] == (
+        "R_LOW_VALUE_DELEGATED",
+        "R_REFUND_BY_SUPPORT",
+        "R_REFUND_REQUIRES_IDV",
+    )
+    ids = {one for each in told for one in each.attributes["contextos.policy_decision_ids"]}  # type: ignore[union-attr]
+    assert len(ids) == 9
+    assert not {"contextos.policy.denied", "contextos.policy.gates"} & decided.keys(), "an empty list is left out"
+
+
+def test_a_gate_that_a_policy_asks_for_is_in_its_event() -> None:
+    told = [one.attributes for one in run_events(runs.ended("approved")) if one.name == "contextos.policy.decided"]
+    assert ("GATE_FINANCE_APPROVAL",) in [one.get("contextos.policy.gates") for one in told]
+
+
+def test_the_event_of_a_redaction_has_its_kind_and_never_its_place(tmp_path: Path) -> None:
+    async def drive(world: TestWorld) -> str:
+        body = request(900, "req_1", **{"4111 1111 1111 1111": "card 4111 1111 1111 1111", "note": "ann@acme.example"})
+        return (await world.invoke(body)).run_id
+
+    ended = ended_run(runs.recorded(drive))
+    told = [one for one in run_events(ended) if one.name == REDACTION_EVENT]
+    assert [one.attributes["contextos.redaction.kinds"] for one in told] == [("pan",)]
+    assert told[0].attributes.keys() == {
+        "contextos.run_id",
+        "contextos.tenant_id",
+        "contextos.redaction.places",
+        "contextos.redaction.kinds",
+        "contextos.redaction.rules",
+    }
+    assert "note" not in repr(told)

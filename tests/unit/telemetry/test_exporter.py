@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,13 +82,14 @@ def test_the_share_leaves_out_the_traces_of_other_runs_and_no_metric(monkeypatch
     assert 'contextos_run_duration_seconds_count{contextos_end="completed"' in text
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_which_runs_the_share_keeps_is_what_the_sampler_of_the_sdk_says(
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
+def test_which_runs_the_share_keeps_is_what_the_sampler_of_the_sdk_says_of_the_id_of_the_run(
     share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A caller chooses the trace id, so it decides nothing."""
     monkeypatch.setattr(exporter, "is_always_kept", lambda run: False)
     bound = TraceIdRatioBased.get_bound_for_rate(share)
-    kept = int(runs.ended("small").trace.trace_id[16:], 16) < bound
+    kept = int(hashlib.sha256(runs.ended("small").run_id.encode()).hexdigest()[16:32], 16) < bound
     with collecting() as collector, telemetry(collector.url, sample_share=share) as made:
         made.run_ended(runs.entries("small"))
         made.flush()

@@ -9,7 +9,7 @@ import pytest
 
 from contextos.errors import InvalidSettings
 from contextos.settings import Settings, check_settings
-from contextos.telemetry.setting import TelemetrySetting
+from contextos.telemetry.setting import CollectorSetting, TelemetrySetting
 
 URL = 'otlp_url = "http://127.0.0.1:4318"\n'
 
@@ -79,3 +79,39 @@ def test_a_setting_that_was_built_by_hand_is_held_to_the_same(tmp_path: Path) ->
     for wrong in ("https://collector.example", TelemetrySetting(otlp_url="ftp://x")):
         with pytest.raises(InvalidSettings):
             check_settings(replace(settings, telemetry=wrong))  # type: ignore[arg-type]
+
+
+OWN = "[telemetry.tenants.acme]\n"
+
+
+def test_the_collector_of_a_tenant_is_read(tmp_path: Path) -> None:
+    more = f'{OWN}otlp_url = "https://otlp.acme.example"\ninternal = true\nheaders_env = "ACME_HEADERS"\n'
+    made = read(tmp_path, f"[telemetry]\nsample_share = 0.5\n{more}[telemetry.tenants.other]\nexporter = 'none'\n")
+    assert made is not None
+    assert made.tenants == {
+        "acme": CollectorSetting(otlp_url="https://otlp.acme.example", internal=True, headers_env="ACME_HEADERS"),
+        "other": CollectorSetting(exporter="none"),
+    }
+    assert (made.sends, made.otlp_url) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "pointer"),
+    [
+        ("[telemetry]\ntenants = 1", "/telemetry/tenants"),
+        ("[telemetry.tenants]\nacme = 1", "/telemetry/tenants/acme"),
+        (f"{OWN}url = 'x'", "/telemetry/tenants/acme/url"),
+        (OWN, "/telemetry/tenants/acme/otlp_url"),
+        (f"{OWN}exporter = 'zipkin'", "/telemetry/tenants/acme/exporter"),
+        (f"{OWN}exporter = 'none'\notlp_url = 'https://a.example'", "/telemetry/tenants/acme/otlp_url"),
+        (f"{OWN}otlp_url = 'https://a.example'\ninternal = 1", "/telemetry/tenants/acme/internal"),
+        (f"{OWN}otlp_url = 'https://a.example'\nheaders_env = 'a b'", "/telemetry/tenants/acme/headers_env"),
+        (f"{OWN}otlp_url = 'https://a.example'\nheaders_env = 'A'\nheaders_file = 'a'", "/telemetry/tenants/acme"),
+        ("[telemetry]\nheaders_env = 'A'", "/telemetry/headers_env"),
+        ("[telemetry]\nsample_share = 0.5\n[telemetry.tenants.a]\nexporter = 'none'", "/telemetry/sample_share"),
+    ],
+)
+def test_a_collector_of_a_tenant_that_is_none_is_refused_by_name(tmp_path: Path, text: str, pointer: str) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        read(tmp_path, text)
+    assert refused.value.problems[0].pointer == pointer

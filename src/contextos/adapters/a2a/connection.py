@@ -84,7 +84,8 @@ class AgentConnection:
         http = httpx.AsyncClient(transport=self._bridge, trust_env=False, headers=self._headers)
         config = ClientConfig(streaming=False, polling=True, httpx_client=http)
         self._client = ClientFactory(config).create(AgentCard(supported_interfaces=[interface]))
-        self._context = ClientCallContext(service_parameters=dict(trace))
+        self._trace = dict(trace)
+        self._context = ClientCallContext(service_parameters=self._trace)
 
     async def card(self) -> dict[str, Any]:
         """Return the card of the agent as it wrote it.
@@ -93,7 +94,8 @@ class AgentConnection:
             Unavailable: there is none, or it is no card.
         """
         endpoint = self._named.endpoint()
-        request = OutboundRequest("GET", self._named.card_url, {"accept": "application/json", **self._headers})
+        headers = {"accept": "application/json", **self._trace, **self._headers}
+        request = OutboundRequest("GET", self._named.card_url, headers)
         try:
             answer = await self._bridge.exchange(request)
             card = loads(answer.body) if answer.status == 200 else None

@@ -136,9 +136,9 @@ async def running_engine(app: App, *, drives: bool = True, serves_metrics: bool 
     from contextos.app.outbox import begin_outboxes
 
     telemetry = app.settings.telemetry
-    if telemetry is not None and not telemetry.otlp_url and not serves_metrics:
+    if telemetry is not None and not telemetry.sends and not serves_metrics:
         detail = "this process serves no `/metrics`, so its telemetry would reach nobody"
-        raise InvalidSettings(Problem("/telemetry", "unread", detail, "name `otlp_url`, or leave `[telemetry]` out"))
+        raise InvalidSettings(Problem("/telemetry", "unread", detail, "name a collector, or leave `[telemetry]` out"))
     await note_warnings(app)
     app.engine = app.worker(_report_failure, drives=drives)
     await app.engine.start()

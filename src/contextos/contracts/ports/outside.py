@@ -154,9 +154,9 @@ class AttachedFile:
 class Attachments(Protocol):
     """Fetches the files that requests name. The tool gateway alone asks it, and checks what it returns."""
 
-    async def fetch(self, tenant_id: str, uri: str, max_bytes: int) -> AttachedFile:
+    async def fetch(self, tenant_id: str, uri: str, max_bytes: int, trace: Mapping[str, str]) -> AttachedFile:
         """Return the whole file at `uri`, which has to be at a place that belongs to the tenant. No more than
-        `max_bytes` are read.
+        `max_bytes` are read. `trace` has the W3C trace headers of the request, for a server outside.
 
         Raises:
             InvalidInput: the address is none of the tenant's, or the file is missing or too large. Nothing is fetched

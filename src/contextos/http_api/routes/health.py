@@ -28,12 +28,14 @@ class Readiness(Model):
     """The server is ready. `warnings` is left out where there are none; `no_witness`: this is a service without a
     witness, so a cut end of its journals is not found; `configuration`: something is configured and cannot be in force
     now, which `contextos policies list` and `GET /v1/policies` list. `shared_credentials` are the adapters whose
-    credentials serve every tenant.
+    credentials serve every tenant. `shared_collector`: one collector gets the traces, events and metrics of every
+    tenant that has none of its own.
     """
 
     status: Literal["ready"]
     warnings: Seq[Literal["no_witness", "configuration"]] = ()
     shared_credentials: Seq[str] = ()
+    shared_collector: bool = False
 
 
 @health_routes.get("/health")
@@ -57,4 +59,9 @@ async def get_readiness(app: AppHere, request: Request) -> Readiness:
     warnings: Seq[Literal["no_witness", "configuration"]] = ("no_witness",) if app.lacks_witness else ()
     if app.configuration.latest():
         warnings = (*warnings, "configuration")
-    return Readiness(status="ready", warnings=warnings, shared_credentials=app.shared_credentials)
+    return Readiness(
+        status="ready",
+        warnings=warnings,
+        shared_credentials=app.shared_credentials,
+        shared_collector=app.shares_collector,
+    )

@@ -9,8 +9,9 @@ from contextos.action.attachments import failed, fetch_attachment
 from contextos.contracts.envelopes.evidence import Classification, EvidenceItem, fact_digest
 from contextos.contracts.envelopes.run import Attachment, InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.ids import SHA256
+from contextos.contracts.ids import SHA256, derive
 from contextos.contracts.ports.seams import RecordRequest
+from contextos.contracts.trace import child_headers
 from contextos.runtime.admission import AdmittedRun
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.redaction import cleanse_output
@@ -34,7 +35,10 @@ async def fetch_attachments(
     await environment.journal.commit()
     asked = [
         RecordRequest(
-            "attachment.fetched", str(number), wanted.to_json(), partial(_fetched, wanted, admitted, environment)
+            "attachment.fetched",
+            str(number),
+            wanted.to_json(),
+            partial(_fetched, wanted, _trace(request, admitted, number), admitted, environment),
         )
         for number, wanted in enumerate(request.attachments, 1)
     ]
@@ -48,14 +52,22 @@ async def fetch_attachments(
     return tuple(_evidence(body, at_us, label) for body in fetched if body.get("text") is not None)
 
 
-async def _fetched(wanted: Attachment, admitted: AdmittedRun, environment: RunEnvironment) -> dict[str, Any]:
+def _trace(request: InvokeRequest, admitted: AdmittedRun, number: int) -> dict[str, str]:
+    """The trace headers of one fetch, with a parent id of its own. The server of a file is outside."""
+    span_id = derive("", admitted.scope.run.run_id, "attachment", number)
+    return child_headers(request.trace, span_id, external=True)
+
+
+async def _fetched(
+    wanted: Attachment, trace: dict[str, str], admitted: AdmittedRun, environment: RunEnvironment
+) -> dict[str, Any]:
     port = environment.sources.attachments
     if not SHA256.fits(wanted.sha256, sealed=True):
         return failed(wanted, "unpinned_ref", "it is not pinned by a full SHA-256 digest; send 64 hex digits")
     if port is None:
         remedy = "add the places of its tenant to the setting `attachments`, or send none"
         return failed(wanted, "missing_evidence", f"this deployment fetches no attachments; {remedy}")
-    body = await fetch_attachment(port, admitted.scope.run.tenant_id, wanted)
+    body = await fetch_attachment(port, admitted.scope.run.tenant_id, wanted, trace)
     if body.get("text") is None:
         return body
     text, _, unsafe = cleanse_output(admitted.loaded.pack, environment.ports.keys, body["text"])

@@ -198,11 +198,15 @@ def test_a_variable_that_is_not_set_is_named_and_nothing_is_sent(monkeypatch: py
         assert len(agent.seen) == asked
 
 
-def test_the_trace_of_the_caller_goes_with_the_message() -> None:
-    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+def test_the_trace_of_the_caller_goes_with_the_message_and_with_the_question_for_the_card() -> None:
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "contextos=1"}
     with hostile_skill() as (agent, adapter):
+        begun = len(agent.seen)
         said(adapter, replace(call_context(), headers=lambda: trace))
-    assert agent.seen[-1]["traceparent"] == trace["traceparent"]
+    asked = agent.seen[begun:]
+    assert len(asked) >= 2, "the card, and the message"
+    for one in asked:
+        assert (one["traceparent"], one["tracestate"]) == (trace["traceparent"], "contextos=1")
 
 
 def test_calls_at_the_same_time_and_of_several_loops_get_their_own_answers() -> None:

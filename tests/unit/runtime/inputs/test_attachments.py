@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from contextos.audit.replay import replay
+from contextos.contracts.trace import parse_traceparent, parse_tracestate
 from contextos.errors import Unavailable
 from contextos.runtime.environment import (
     DeploymentFacts,
@@ -17,7 +18,7 @@ from contextos.runtime.environment import (
     with_recorded_deployment,
 )
 from tests.attached_files import NOTE, attaching, bodies, decided
-from tests.world import TENANT, run
+from tests.world import TENANT, request, run
 
 
 def test_a_text_is_untrusted_evidence_and_its_digest_is_on_record(tmp_path: Path) -> None:
@@ -35,6 +36,27 @@ def test_a_text_is_untrusted_evidence_and_its_digest_is_on_record(tmp_path: Path
         assert [one["hash"] for one in listed] == [f"sha256:{note['sha256']}", f"sha256:{scan['sha256']}"]
         run(replay(world.deployment, TENANT, run_id))
         assert sorted(files.asked) == ["/acme/note", "/acme/scan"]
+
+
+def test_each_fetch_is_in_the_trace_of_the_run_and_carries_nothing_else_of_it(tmp_path: Path) -> None:
+    """A server of files is outside: no baggage, and no tracestate but ours, goes there."""
+    trace = {
+        "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+        "span_id": "00f067aa0ba902b7",
+        "trace_flags": "01",
+        "tracestate": "tenant=acme,other=1",
+        "baggage": "secret=word,run_id=run_of_another",
+    }
+    with attaching(tmp_path) as (world, files):
+        named = [files.attach("note", NOTE), files.attach("other", b"more")]
+        run(world.invoke(request(900, "req_1") | {"attachments": named, "trace": trace}))
+    parents = [parse_traceparent(one["traceparent"]) for one in files.heard]
+    assert {one.trace_id for one in parents if one} == {trace["trace_id"]}
+    assert len({one.parent_id for one in parents if one} - {trace["span_id"]}) == 2
+    for one in files.heard:
+        assert "baggage" not in one
+        assert [key for key, _ in parse_tracestate(one["tracestate"])] == ["contextos"]
+        assert not {"acme", "other=1", "secret", "run_of_another"} & set(" ".join(one.values()).split())
 
 
 def test_what_was_fetched_before_a_fault_is_not_fetched_again(tmp_path: Path) -> None:

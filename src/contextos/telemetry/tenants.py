@@ -1,0 +1,73 @@
+"""`TelemetryOfTenants`: each tenant that has a collector of its own has a `Telemetry` of its own, with nothing shared.
+
+A run goes to that of its tenant and to no other, so neither a span, nor an event, nor a metric, nor a count of one
+tenant is at the collector of another, and one that hangs holds up only its own queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.registry import Collector
+
+from contextos.contracts.journal import Entry
+from contextos.telemetry.exporter import Telemetry
+
+
+class TelemetryOfTenants:
+    """The telemetry of a process by tenant. Implements `RunTelemetry`, and is safe to call from several threads.
+
+    `own` has the telemetry of each tenant that has one; `of_others` is that of every other tenant.
+    """
+
+    def __init__(self, of_others: Telemetry, own: Mapping[str, Telemetry]) -> None:
+        self._of_others, self._own = of_others, dict(own)
+
+    def run_ended(self, entries: Sequence[Entry]) -> None:
+        """Take the entries of a run that has just ended; see `Telemetry.run_ended`."""
+        self._of(entries[0].tenant).run_ended(entries)
+
+    def run_replayed(self, tenant_id: str, *, equal: bool) -> None:
+        """Count one replay of a run; see `Telemetry.run_replayed`."""
+        self._of(tenant_id).run_replayed(tenant_id, equal=equal)
+
+    def prometheus_text(self, tenant_id: str | None = None) -> bytes:
+        """Return the metrics of one tenant, or of all, in the text format of Prometheus (UTF-8)."""
+        if tenant_id is not None:
+            return self._of(tenant_id).prometheus_text(tenant_id)
+        return generate_latest(_Together([one.registry for one in self._all()]))
+
+    def flush(self) -> None:
+        """Export what is queued, to every collector at the same time; see `Telemetry.flush`."""
+        self._each(Telemetry.flush)
+
+    def close(self) -> None:
+        """Export what is queued, to every collector at the same time, and end every thread."""
+        self._each(Telemetry.close)
+
+    def _of(self, tenant_id: str) -> Telemetry:
+        return self._own.get(tenant_id, self._of_others)
+
+    def _all(self) -> tuple[Telemetry, ...]:
+        return (self._of_others, *self._own.values())
+
+    def _each(self, act: Callable[[Telemetry], None]) -> None:
+        every = self._all()
+        with ThreadPoolExecutor(len(every), "contextos-telemetry-all") as pool:
+            list(pool.map(act, every))
+
+
+class _Together(Collector):
+    """The metrics of several registries, each name once."""
+
+    def __init__(self, registries: Sequence[CollectorRegistry]) -> None:
+        self._registries = registries
+
+    def collect(self) -> Iterator[Metric]:
+        found: dict[str, Metric] = {}
+        for family in (one for registry in self._registries for one in registry.collect()):
+            known = found.setdefault(family.name, Metric(family.name, family.documentation, family.type, family.unit))
+            known.samples += family.samples
+        yield from found.values()

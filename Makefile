@@ -76,8 +76,8 @@ lock: .venv/installed
 	$(LOCK:pyproject.toml=--group build) --upgrade --constraint requirements/dev.txt --output-file requirements/build.txt
 	$(LOCK) --upgrade --extra agentspec --group agentspec --output-file requirements/agentspec.txt
 	$(LOCK) --upgrade --group agentdojo --constraint requirements/runtime.txt --output-file requirements/agentdojo.txt
-	printf 'mcp-server-git\nmcp-server-fetch\n' | $(LOCK:pyproject.toml=-) --upgrade --output-file requirements/mcp-servers.txt
-	printf 'mcp-server-sqlite\nmcp<2\n' | $(LOCK:pyproject.toml=-) --upgrade --output-file requirements/mcp-server-sqlite.txt
+	printf '%s\n' mcp-server-git mcp-server-fetch mcp-server-time excel-mcp-server duckduckgo-mcp-server | $(LOCK:pyproject.toml=-) --upgrade --output-file requirements/mcp-servers.txt
+	printf '%s\n' mcp-server-sqlite mcp-server-calculator cli-mcp-server mcp-server-duckdb 'mcp<2' | $(LOCK:pyproject.toml=-) --upgrade --output-file requirements/mcp-server-sqlite.txt
 
 clean:
 	rm -rf .venv .venv-agentspec .venv-agentdojo .venv-mcp-servers .venv-mcp-server-sqlite site dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -104,7 +104,8 @@ clean:
 
 # Servers that nobody here wrote, for tests: each set of PyPI in an environment of its own. Those of npm: `tests/npm.py`.
 mcp-servers: .venv/installed .venv-mcp-servers/locked .venv-mcp-server-sqlite/locked
-	$(BIN)/python -m pytest -q tests/e2e/test_stock_mcp_servers.py
+	$(BIN)/python -m pytest -q tests/e2e/test_stock_mcp_servers.py tests/e2e/test_public_mcp_servers.py
+	PYTHONPATH=. $(BIN)/python -m benchmarks.mcp_tools
 
 # The conformance suite of MCP, from npm, against our server and our client.
 mcp-conformance: .venv/installed

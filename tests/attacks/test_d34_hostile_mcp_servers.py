@@ -14,7 +14,7 @@ import pytest
 from contextos.action.registry import Registry
 from contextos.adapters.foreign.adapter_file import read_adapter_file
 from contextos.adapters.foreign.drafting import DraftRow
-from contextos.adapters.foreign.texts import MAX_PATTERN_BYTES
+from contextos.adapters.foreign.texts import MAX_DRAFT_PATTERN_BYTES
 from contextos.adapters.mcp.adapter import McpAdapter, listed_tools
 from contextos.adapters.mcp.connection import MAX_TOOLS
 from contextos.adapters.mcp.definitions import McpConnection
@@ -253,7 +253,7 @@ def test_patterns_that_take_megabytes_to_compile_are_left_out_and_the_others_sta
     plain = [tool(f"plain_{count}", {"pattern": rf"^[a-z]{{1,{count}}}$"}) for count in range(1, 20)]
     taken = {one.tool: one.why for one in rows_of([*large, *names, *plain]) if one.capability}
     assert not [name for name in taken if name.startswith("large")]
-    assert len([name for name in taken if name.startswith("name")]) <= MAX_PATTERN_BYTES >> 20
+    assert len([name for name in taken if name.startswith("name")]) <= MAX_DRAFT_PATTERN_BYTES >> 20
     assert len([name for name in taken if name.startswith("plain")]) == 19
 
 

@@ -18,7 +18,7 @@ from contextos.action.schema_profile import MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, wi
 from contextos.adapters.foreign.keywords import NOTHING, Inconvertible, Keywords, Side
 from contextos.adapters.foreign.parts import all_below
 from contextos.adapters.foreign.schema_document import SchemaDocument
-from contextos.adapters.foreign.texts import TOO_MANY, Patterns
+from contextos.adapters.foreign.texts import MANY_PATTERNS, Patterns
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput
 
@@ -114,7 +114,7 @@ class Schemas:
         parts = [one for whole in (schema, *schema.get("$defs", {}).values()) for one, _ in all_below(whole)]
         patterns = [name for one in parts for name in (*one.get("patternProperties", ()), one.get("pattern")) if name]
         if not self._patterns.take(patterns, 1 + sum("default" in one for one in parts)):
-            raise Inconvertible(TOO_MANY)
+            raise Inconvertible(MANY_PATTERNS)
 
     def _made_size(self, name: str) -> int:
         made = self._definitions[name]

@@ -21,11 +21,11 @@ SIZES: Final = (1 << 9, 1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22)
 """Sizes of compiled patterns, in bytes: a pattern counts as the first that it fits into, and the last is the most."""
 SMALL: Final = 1 << 15
 """What a small pattern has at most."""
-MAX_PATTERN_BYTES: Final = 1 << 24
+MAX_DRAFT_PATTERN_BYTES: Final = 1 << 24
 """The most that the small patterns of one draft have in all, and the others, with each as often as it is compiled."""
 NOT_LINEAR: Final = "a pattern cannot be checked in linear time"
-TOO_LARGE: Final = f"a pattern has more than {SIZES[-1]} bytes when it is compiled"
-TOO_MANY: Final = f"the patterns of the draft have more than {MAX_PATTERN_BYTES} bytes in all when they are compiled"
+LARGE_PATTERN: Final = f"a pattern has more than {SIZES[-1]} bytes when it is compiled"
+MANY_PATTERNS: Final = f"compiled, the patterns of the draft have more than {MAX_DRAFT_PATTERN_BYTES} bytes in all"
 
 _COUNT: Final = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
 _TRIED_PER_CHAR: Final = 1_024
@@ -46,11 +46,11 @@ def plain_text(text: Any, max_chars: int) -> str:
 
 
 class Patterns:
-    """What the patterns of one draft have taken so far of `MAX_PATTERN_BYTES`."""
+    """What the patterns of one draft have taken so far of `MAX_DRAFT_PATTERN_BYTES`."""
 
     def __init__(self) -> None:
         # Of the small ones and of the others: a few that are large cost the small ones nothing.
-        self._left = {False: MAX_PATTERN_BYTES, True: MAX_PATTERN_BYTES}
+        self._left = {False: MAX_DRAFT_PATTERN_BYTES, True: MAX_DRAFT_PATTERN_BYTES}
         self._known: dict[str, int | str] = {}
 
     def fault(self, pattern: Any) -> str | None:
@@ -105,19 +105,19 @@ class Patterns:
 
     def _tried(self, pattern: str) -> int | str:
         if self._left[False] <= 0:
-            return TOO_MANY
+            return MANY_PATTERNS
         # Without its counts a pattern is small, so what is none is found at little cost.
         if not _is_pattern(pattern):
             self._left[False] -= min(len(pattern) * _TRIED_PER_CHAR, SIZES[-1])
             return NOT_LINEAR
         for size in SIZES:
             if size > self._left[size > SMALL]:
-                return TOO_MANY
+                return MANY_PATTERNS
             if _compiles(pattern, size):
                 self._left[size > SMALL] -= size
                 return size
         self._left[True] -= SIZES[-1]
-        return TOO_LARGE
+        return LARGE_PATTERN
 
 
 def _is_pattern(pattern: str) -> bool:

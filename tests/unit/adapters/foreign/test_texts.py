@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from contextos.adapters.foreign.texts import (
-    MAX_PATTERN_BYTES,
+    LARGE_PATTERN,
+    MANY_PATTERNS,
+    MAX_DRAFT_PATTERN_BYTES,
     NOT_LINEAR,
     SIZES,
-    TOO_LARGE,
-    TOO_MANY,
     Patterns,
     plain_text,
 )
@@ -75,18 +75,18 @@ def test_what_only_backtracking_can_check_is_not_said(pattern: object) -> None:
 def test_a_pattern_of_names_is_taken_and_one_that_is_huge_is_not() -> None:
     patterns = Patterns()
     assert patterns.fault(r"^[\p{L} .'-]{1,50}$") is None
-    assert patterns.fault(r"^\p{L}{1,189}$") == TOO_LARGE
+    assert patterns.fault(r"^\p{L}{1,189}$") == LARGE_PATTERN
     assert patterns.fault(r"(a)\1") == NOT_LINEAR
 
 
 def test_the_patterns_of_a_draft_are_bounded_in_all() -> None:
     patterns = Patterns()
     said = [patterns.fault(rf"^\p{{L}}{{1,{count}}}$") for count in range(189, 89, -1)]
-    assert said.count(TOO_LARGE) <= MAX_PATTERN_BYTES // SIZES[-1]
-    assert said[-1] == TOO_MANY
+    assert said.count(LARGE_PATTERN) <= MAX_DRAFT_PATTERN_BYTES // SIZES[-1]
+    assert said[-1] == MANY_PATTERNS
     # A small one still has room; as often as it is compiled, it counts again.
     assert patterns.fault("^a$") is None
-    assert not patterns.take(["^a$"], MAX_PATTERN_BYTES // SIZES[0])
+    assert not patterns.take(["^a$"], MAX_DRAFT_PATTERN_BYTES // SIZES[0])
 
 
 def test_a_thousand_patterns_of_a_large_server_are_taken() -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from contextos.action.registry import Registry
 from contextos.adapters.foreign.adapter_file import read_adapter_file
+from contextos.adapters.foreign.drafting import DraftRow
+from contextos.adapters.foreign.texts import MAX_DRAFT_PATTERN_BYTES
 from contextos.adapters.mcp.adapter import McpAdapter, listed_tools
 from contextos.adapters.mcp.connection import MAX_TOOLS
 from contextos.adapters.mcp.definitions import McpConnection
@@ -242,6 +244,38 @@ def test_odd_tools_of_a_server_cost_the_others_nothing(tmp_path: Path) -> None:
     # The server lists them later, after the one that is called was published.
     with against("odd_tools", tmp_path) as adapter:
         assert said(adapter).output == {"texts": ["a"], "omitted": 0}
+
+
+def test_patterns_that_take_megabytes_to_compile_are_left_out_and_the_others_stay() -> None:
+    """Each took 8 MB and a third of a second, several times over: a hundred of them half a minute and 730 MB."""
+    large = [tool(f"large_{count}", {"pattern": rf"^\p{{L}}{{1,{count}}}$"}) for count in range(189, 89, -1)]
+    names = [tool(f"name_{count}", {"pattern": rf"^\p{{L}}{{1,{count}}}$"}) for count in range(50, 30, -1)]
+    plain = [tool(f"plain_{count}", {"pattern": rf"^[a-z]{{1,{count}}}$"}) for count in range(1, 20)]
+    taken = {one.tool: one.why for one in rows_of([*large, *names, *plain]) if one.capability}
+    assert not [name for name in taken if name.startswith("large")]
+    assert len([name for name in taken if name.startswith("name")]) <= MAX_DRAFT_PATTERN_BYTES >> 20
+    assert len([name for name in taken if name.startswith("plain")]) == 19
+
+
+def test_one_pattern_under_many_defaults_is_bounded_too() -> None:
+    """A default is checked with a validator of its own, which has all definitions of the schema."""
+    field = {"type": "string", "default": "a"}
+    defined = {"N": {"type": "string", "pattern": r"^\p{L}{1,50}$"}}
+    properties = {"n": {"$ref": "#/$defs/N"}, **{f"p{number}": field for number in range(500)}}
+    many = {"name": "many", "inputSchema": {"type": "object", "properties": properties, "$defs": defined}}
+    left, kept = rows_of([many, tool("plain", {"pattern": "^[a-z]+$"})])
+    assert (left.capability, kept.capability) == ("", "plain")
+    assert "the patterns of the draft" in left.why
+
+
+def tool(name: str, argument: dict[str, Any]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"a": {"type": "string", **argument}}, "required": ["a"]}
+    return {"name": name, "inputSchema": schema}
+
+
+def rows_of(listed: list[dict[str, Any]]) -> list[DraftRow]:
+    connection = McpConnection(kind="mcp", command=("server",))
+    return draft_adapter("adp_mcp", connection, listed, Stated(local=True))[1]
 
 
 def test_an_object_inside_a_choice_is_closed_too() -> None:

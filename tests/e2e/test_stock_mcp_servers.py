@@ -8,9 +8,10 @@ import asyncio
 import json
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -42,11 +43,19 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def published(workspace: Path, name: str, command: list[str], reads: list[str], **more: Any) -> Adapter:
-    """The adapter of a server, after its draft was published as it is."""
+def published(
+    workspace: Path,
+    name: str,
+    command: list[str],
+    reads: list[str],
+    *,
+    connection: Mapping[str, Any] = MappingProxyType({}),
+    **more: Any,
+) -> Adapter:
+    """The adapter of a server, after its draft was published as it is. `connection` has what is not only a command."""
     stated = {"reads": reads, "resources": [], "egress": [], "local": True, **more}
-    connection = {"kind": "mcp", "command": command, "env": ["PATH"]}
-    file, rows = asyncio.run(draft_mcp(workspace, name, connection, **stated))
+    reached = {"kind": "mcp", "command": command, "env": ["PATH"], **connection}
+    file, rows = asyncio.run(draft_mcp(workspace, name, reached, **stated))
     assert {row["kind"] for row in rows if row["tool"] not in reads} <= {"write", ""}
     place = workspace / "adapters" / f"{name}.json"
     place.write_text(json.dumps(file), encoding="utf-8")
@@ -89,11 +98,11 @@ def session(adapter: Any, permissions: dict[str, Any], *, egress: tuple[str, ...
         adapter.close()
 
 
-def approved(app: Any, gate: Any, tool: str, args: dict[str, Any]) -> Any:
+def approved(app: Any, gate: Any, tool: str, args: dict[str, Any], *, call_id: str = "write") -> Any:
     """Call a write, see it wait, and call it again after a person approved exactly that."""
-    assert isinstance(gate.call(tool, args, call_id="write"), Waiting)
+    assert isinstance(gate.call(tool, args, call_id=call_id), Waiting)
     app.call(Person("olga").answer, app, gate.view())
-    return gate.call(tool, args, call_id="write")
+    return gate.call(tool, args, call_id=call_id)
 
 
 def refused_as_drift(workspace: Path, adapter: Any, tool: str, args: dict[str, Any], **more: Any) -> None:

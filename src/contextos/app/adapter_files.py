@@ -38,8 +38,10 @@ async def draft_mcp(
     resources: Sequence[str],
     egress: Sequence[str],
     local: bool,
+    only: Sequence[str] = (),
 ) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """Ask an MCP server for its tools. Return the draft of its adapter file and a row for each tool.
+    """Ask an MCP server for its tools. Return the draft of its adapter file and a row for each tool, or for `only`
+    these.
 
     Raises:
         InvalidInput: the connection is not one, what was stated does not fit, or no tool can be used.
@@ -53,7 +55,7 @@ async def draft_mcp(
     named = parse(McpConnection, dict(connection))
     named.check()
     listed = await listed_tools(named, workspace)
-    file, rows = draft_adapter(name, named, listed, Stated(reads, resources, egress, local))
+    file, rows = draft_adapter(name, named, listed, Stated(reads, resources, egress, local, only))
     # What cannot be written as JSON cannot be reviewed either.
     canonical(file)
     return file, [asdict(row) for row in rows]

@@ -53,9 +53,13 @@ def in_2020_12(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(depends, dict):
         del made["dependencies"]
         lists = {name: one for name, one in depends.items() if isinstance(one, list)}
-        made["dependentRequired"] = {**lists, **_object(made.get("dependentRequired"))}
+        required = _object(made.get("dependentRequired"))
+        both = {name: [*lists[name], *one] for name, one in required.items() if name in lists and isinstance(one, list)}
+        made["dependentRequired"] = {**lists, **required, **both}
         below = {name: one for name, one in depends.items() if name not in lists}
-        made["dependentSchemas"] = {**below, **_object(made.get("dependentSchemas"))}
+        schemas = _object(made.get("dependentSchemas"))
+        twice = {name: {"allOf": [below[name], one]} for name, one in schemas.items() if name in below}
+        made["dependentSchemas"] = {**below, **schemas, **twice}
     return made
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from contextos.action.registry import Registry
 from contextos.adapters.foreign.adapter_file import ADAPTER_FILE_FORMAT, refuse_hidden
+from contextos.adapters.foreign.texts import Patterns
 from contextos.contracts.encoding.codec import MAX_BYTES, parse
 from contextos.contracts.encoding.display_escape import hidden_character
 from contextos.contracts.encoding.jcs import canonical
@@ -52,20 +53,21 @@ class DraftRow:
 
 @dataclass(slots=True)
 class FileDraft:
-    """A draft in the making. `external`: calls leave the machine."""
+    """A draft in the making. `external`: calls leave the machine. `patterns` are those of all its schemas."""
 
     external: bool
     capabilities: dict[str, dict[str, Any]] = field(default_factory=dict)
     operations: dict[str, dict[str, Any]] = field(default_factory=dict)
     rows: list[DraftRow] = field(default_factory=list)
     size: int = 0
+    patterns: Patterns = field(default_factory=Patterns)
 
     def add(self, tool: str, declared: dict[str, Any], operation: dict[str, Any], why: str) -> None:
         """Add the capability of a tool, or leave it out where the file would be more than what a file holds."""
         name = declared["name"]
         size = len(canonical([name, declared, operation]))
         if self.size + size > MAX_BYTES // 2 or len(self.capabilities) >= MAX_KEYS:
-            self.leave_out(tool, "an adapter file holds no more; make one of the tools that are needed")
+            self.leave_out(tool, "an adapter file holds no more; draft those that are needed with `--only`")
             return
         self.size += size
         self.capabilities[name], self.operations[name] = declared, operation

@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 from contextos.action.schema_profile import FORMATS
+from contextos.adapters.foreign import parts as in_parts
 from contextos.adapters.foreign.dialects import ANNOTATIONS, in_2020_12
 from contextos.adapters.foreign.parts import IN_PLACE_LISTS, always_required, in_place, properties_of
 from contextos.adapters.foreign.schema_document import SchemaDocument
-from contextos.adapters.foreign.texts import is_linear, plain_text, written_out
+from contextos.adapters.foreign.texts import NOT_LINEAR, Patterns, plain_text
 from contextos.contracts.encoding.jcs import MAX_INT
 from contextos.contracts.encoding.pointer import MISSING
 
@@ -29,6 +30,9 @@ Side = Literal["closed", "open", "output"]
 
 Refer = Callable[[str, Side], dict[str, Any]]
 """(reference, side) -> the schema that is used in its place."""
+
+LookUp = Callable[[str], Any]
+Note = Callable[[str], None]
 
 NOTHING: Final[Mapping[str, Any]] = {"not": {}}
 """The schema that refuses every value."""
@@ -63,7 +67,7 @@ _CONSTRAINTS: Final = frozenset(
     )
 )
 _UPPER_COUNTS: Final = frozenset({"maxContains", "maxItems", "maxLength", "maxProperties"})
-_NOT_CONVERTED: Final = ("$dynamicRef", "$id", "$recursiveRef")
+_NOT_CONVERTED: Final = ("$dynamicRef", "$recursiveRef")
 _NO_CHECK: Final = frozenset({"binary", "password"})
 """Formats that say nothing of a value."""
 _TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
@@ -76,14 +80,12 @@ class Inconvertible(Exception):
 class Keywords:
     """Converts the schemas of one document.
 
-    `refer` takes the place of references, `look_up` finds the schema of one, and `note` takes each reason why a part
-    was not converted.
+    `refer` takes the place of references, `look_up` finds the schema of one, `note` takes each reason why a part was
+    not converted, and `patterns` are those of the draft.
     """
 
-    def __init__(
-        self, refer: Refer, look_up: Callable[[str], Any], note: Callable[[str], None], document: SchemaDocument
-    ) -> None:
-        self._refer, self._look_up, self._note = refer, look_up, note
+    def __init__(self, refer: Refer, look_up: LookUp, note: Note, document: SchemaDocument, patterns: Patterns) -> None:
+        self._refer, self._look_up, self._note, self._patterns = refer, look_up, note, patterns
         self._is_3_0, self._sends_null = document.is_3_0, document.sends_null
         self._exact = 0
 
@@ -105,8 +107,10 @@ class Keywords:
         for keyword in _NOT_CONVERTED:
             if keyword in schema:
                 raise Inconvertible(f"`{keyword}` is not supported")
+        if not self._is_3_0 and (base := in_parts.base_of(schema)):
+            raise Inconvertible(f"references below `{base}` are not supported")
         schema = in_2020_12(schema)
-        for keyword in sorted(schema.keys() - _CONSTRAINTS - ANNOTATIONS - {"$ref"}):
+        for keyword in sorted(schema.keys() - _CONSTRAINTS - ANNOTATIONS - {"$id", "$ref"}):
             if not keyword.startswith("x-"):
                 self._note(f"`{plain_text(keyword, 40)}` is not checked")
         reference = schema.get("$ref")
@@ -116,7 +120,7 @@ class Keywords:
             referred = self._refer(reference, side)
             # In version 3.0 nothing beside a reference counts.
             return referred if self._is_3_0 else referred | self._default(schema, side)
-        inner: Side = side if side == "output" or _is_alternative(schema) else "open"
+        inner: Side = side if side == "output" or in_parts.is_alternative(schema) else "open"
         made: dict[str, Any] = {}
         self._type(schema, side, made)
         ahead = self._values(schema, side, made)
@@ -203,6 +207,7 @@ class Keywords:
         for keyword in [one for one in made.keys() & _SIMPLE if _is_number(made[one]) and abs(made[one]) > MAX_INT]:
             # Nothing that JSON carries has so many parts.
             del made[keyword]
+            self._refuse_turned()
             if keyword not in _UPPER_COUNTS and side != "output":
                 raise Inconvertible(f"`{keyword}` is beyond what JSON carries")
         if "required" in made and not isinstance(made["required"], list):
@@ -224,6 +229,8 @@ class Keywords:
                     made[keyword] = bound
                 elif (bound > 0) != (sign > 0):
                     raise Inconvertible(f"`{keyword}` is beyond what JSON carries")
+                elif self._exact:
+                    self._refuse_turned()
                 elif side != "output":
                     # No number that JSON carries is between both; one that it carries again is far beyond.
                     plain = "maximum" if sign > 0 else "minimum"
@@ -240,6 +247,7 @@ class Keywords:
                 raise Inconvertible("`enum` is no list")
             values = [one for one in stated if not (_is_number(one) and abs(one) > MAX_INT)]
             if len(values) < len(stated):
+                self._refuse_turned()
                 self._note("a number beyond 2^53-1 in `enum` cannot be sent")
             if "enum" in schema and "const" in schema:
                 only = schema["const"]
@@ -248,14 +256,20 @@ class Keywords:
             made["enum"] = [*values, None] if nullable else values
         if "pattern" not in schema:
             return []
-        said = written_out(schema["pattern"])
+        said = self._patterns.written_out(schema["pattern"])
         if said is not None:
             made["pattern"], ahead = said
             return ahead
+        why = self._patterns.fault(schema["pattern"]) or NOT_LINEAR
         if side != "output" or self._exact:
-            raise Inconvertible("a pattern cannot be checked in linear time")
-        self._note("a pattern cannot be checked in linear time")
+            raise Inconvertible(why)
+        self._note(why)
         return []
+
+    def _refuse_turned(self) -> None:
+        """Refuse a number that is cut where others turn the schema round: cut, it would make the whole accept more."""
+        if self._exact:
+            raise Inconvertible("a number beyond 2^53-1 below `not` or `if` is not supported")
 
     def _inside(self, schema: Mapping[str, Any], side: Side, made: dict[str, Any]) -> None:
         """Convert what is below: properties and items, which are values of their own."""
@@ -281,8 +295,8 @@ class Keywords:
             raise Inconvertible("`properties` is no object")
         patterns = schema.get("patternProperties")
         if isinstance(patterns, dict):
-            if not all(map(is_linear, patterns)):
-                raise Inconvertible("a pattern cannot be checked in linear time")
+            if fault := next(filter(None, map(self._patterns.fault, patterns)), None):
+                raise Inconvertible(fault)
             made["patternProperties"] = {name: self.converted(one, side) for name, one in patterns.items()}
         for keyword in ("contains", "items", "propertyNames", "unevaluatedItems"):
             if keyword in schema:
@@ -353,13 +367,3 @@ def _is_number(value: Any) -> bool:
 def _constrains(schema: Mapping[str, Any]) -> bool:
     """Whether something beside a `$ref` is more than an annotation."""
     return not _CONSTRAINTS.isdisjoint(schema)
-
-
-def _is_alternative(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema is nothing but its branches, so that each of them is closed on its own."""
-    lists = [keyword for keyword in IN_PLACE_LISTS if keyword in schema]
-    if not schema.keys().isdisjoint(("$ref", "dependentSchemas", "if", "patternProperties", "properties", "required")):
-        return False
-    if lists == ["allOf"]:
-        return isinstance(schema["allOf"], list) and len(schema["allOf"]) == 1
-    return len(lists) == 1

@@ -1,4 +1,6 @@
-"""The parts of a schema that are about the same value as the whole, and the properties that they name."""
+"""The parts of a schema: those that are about the same value as the whole, the properties that they name, and all
+that is below it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,21 @@ from typing import Any, Final
 
 IN_PLACE_LISTS: Final = ("allOf", "anyOf", "oneOf")
 _CONDITIONAL: Final = ("if", "then", "else")
+_IN_MAPS: Final = ("dependencies", "dependentSchemas", "patternProperties", "properties")
+_IN_LISTS: Final = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
+_SINGLE: Final = (
+    "additionalItems",
+    "additionalProperties",
+    "contains",
+    "else",
+    "if",
+    "items",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
 
 
 def in_place(schema: Any, look_up: Callable[[str], Any]) -> Iterator[Mapping[str, Any]]:
@@ -44,3 +61,44 @@ def always_required(parts: Iterable[Mapping[str, Any]]) -> set[str]:
     conditions = {id(part[keyword]) for part in parts for keyword in _CONDITIONAL if keyword in part}
     lists = [part.get("required") for part in parts if id(part) not in conditions]
     return {str(name) for names in lists if isinstance(names, list) for name in names}
+
+
+def all_below(schema: Any) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield a schema and all below it, each with its depth."""
+    waiting = [(schema, 1)]
+    while waiting:
+        one, depth = waiting.pop()
+        if isinstance(one, dict):
+            yield one, depth
+            waiting += [(part, depth + 1) for part in _parts(one)]
+
+
+def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:
+    for keyword in _SINGLE:
+        if keyword in schema:
+            yield schema[keyword]
+    for keyword in _IN_LISTS:
+        if isinstance(schema.get(keyword), list):
+            yield from schema[keyword]
+    for keyword in _IN_MAPS:
+        if isinstance(schema.get(keyword), dict):
+            yield from schema[keyword].values()
+
+
+def is_alternative(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema is nothing but its branches, so that each of them is closed on its own."""
+    lists = [keyword for keyword in IN_PLACE_LISTS if keyword in schema]
+    if not schema.keys().isdisjoint(("$ref", "dependentSchemas", "if", "patternProperties", "properties", "required")):
+        return False
+    if lists == ["allOf"]:
+        return isinstance(schema["allOf"], list) and len(schema["allOf"]) == 1
+    return len(lists) == 1
+
+
+def base_of(schema: Mapping[str, Any]) -> str | None:
+    """Return the keyword that changes what the references below a schema lead to (`id` is that of draft 4), or None. A
+    fragment names a place only.
+    """
+    named = [one for one in ("$id", "id") if isinstance(schema.get(one), str) and not schema[one].startswith("#")]
+    refers = named and any(isinstance(one.get("$ref"), str) for one, _ in all_below(schema))
+    return named[0] if refers else None

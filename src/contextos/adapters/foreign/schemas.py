@@ -7,7 +7,7 @@ a schema is followed for as many references as fit. What is deeper is refused in
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
@@ -16,7 +16,9 @@ import jsonschema_rs
 
 from contextos.action.schema_profile import MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, without_unused_defaults
 from contextos.adapters.foreign.keywords import NOTHING, Inconvertible, Keywords, Side
+from contextos.adapters.foreign.parts import all_below
 from contextos.adapters.foreign.schema_document import SchemaDocument
+from contextos.adapters.foreign.texts import MANY_PATTERNS, Patterns
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput
 
@@ -51,8 +53,9 @@ class MadeSchema:
 class Schemas:
     """Makes the schemas of the capabilities of one document. What several of them refer to is converted once."""
 
-    def __init__(self, document: SchemaDocument) -> None:
-        self._document = document
+    def __init__(self, document: SchemaDocument, patterns: Patterns | None = None) -> None:
+        """`patterns` are those of the draft, where it has several documents."""
+        self._document, self._patterns = document, patterns or Patterns()
         self._names: dict[str, str] = {}
         self._definitions: dict[str, _Definition] = {}
         self._heights: dict[str, int] = {}
@@ -79,6 +82,7 @@ class Schemas:
             if not self._fits(root, names):
                 continue
             notes = set(whole.notes)
+            self._take_patterns(schema)
             try:
                 if side != "output":
                     schema, unused = without_unused_defaults(schema)
@@ -101,6 +105,17 @@ class Schemas:
         depths = [depth, *(1 + self._definitions[name].depth for name in names)]
         return own + sizes <= MAX_SUBSCHEMAS and max(depths) <= MAX_SCHEMA_DEPTH
 
+    def _take_patterns(self, schema: Mapping[str, Any]) -> None:
+        """Count the patterns of a schema, which its check compiles, and compiles again for each default.
+
+        Raises:
+            Inconvertible: the draft has no more room for them.
+        """
+        parts = [one for whole in (schema, *schema.get("$defs", {}).values()) for one, _ in all_below(whole)]
+        patterns = [name for one in parts for name in (*one.get("patternProperties", ()), one.get("pattern")) if name]
+        if not self._patterns.take(patterns, 1 + sum("default" in one for one in parts)):
+            raise Inconvertible(MANY_PATTERNS)
+
     def _made_size(self, name: str) -> int:
         made = self._definitions[name]
         if not made.size:
@@ -116,7 +131,7 @@ class Schemas:
             raise Inconvertible(error.problems[0].detail) from None
 
     def keywords(self, refer: Callable[[str, Side], dict[str, Any]], note: Callable[[str], None]) -> Keywords:
-        return Keywords(refer, self.look_up, note, self._document)
+        return Keywords(refer, self.look_up, note, self._document, self._patterns)
 
     def name(self, reference: str) -> str:
         """Return the name of a reference under `$defs`: its own last word, made plain and unique."""
@@ -227,45 +242,13 @@ class _Whole:
         return names
 
 
-_IN_MAPS: Final = ("dependencies", "dependentSchemas", "patternProperties", "properties")
-_IN_LISTS: Final = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
-_SINGLE: Final = (
-    "additionalItems",
-    "additionalProperties",
-    "contains",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-)
-
-
-def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:
-    for keyword in _SINGLE:
-        if keyword in schema:
-            yield schema[keyword]
-    for keyword in _IN_LISTS:
-        if isinstance(schema.get(keyword), list):
-            yield from schema[keyword]
-    for keyword in _IN_MAPS:
-        if isinstance(schema.get(keyword), dict):
-            yield from schema[keyword].values()
-
-
 def _counted(schema: Any) -> tuple[int, list[str], int]:
     """Return the number of subschemas of a schema, its references, each as often as it is there, and its depth."""
-    number, references, deepest, waiting = 0, [], 0, [(schema, 1)]
-    while waiting:
-        one, depth = waiting.pop()
-        if isinstance(one, dict):
-            number, deepest = number + 1, max(deepest, depth)
-            if isinstance(one.get("$ref"), str):
-                references.append(one["$ref"])
-            waiting += [(part, depth + 1) for part in _parts(one)]
+    number, references, deepest = 0, [], 0
+    for one, depth in all_below(schema):
+        number, deepest = number + 1, max(deepest, depth)
+        if isinstance(one.get("$ref"), str):
+            references.append(one["$ref"])
     return number, references, deepest
 
 

@@ -1,13 +1,15 @@
 """Texts and regular expressions of foreign documents, made such that they can be shown and checked.
 
-A pattern is checked in time proportional to the text. Look-aheads at its begin are patterns of their own: `^(?!A)B` is
-`^B`, and not `^A`.
+A pattern is checked in time proportional to the text. All patterns of a draft together are bounded, since to compile a
+short one can take a second and ten megabytes (`^\\p{L}{1,189}$`). Look-aheads at the begin of a pattern are patterns of
+their own: `^(?!A)B` is `^B`, and not `^A`.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,8 +17,21 @@ import jsonschema_rs
 
 from contextos.contracts.encoding.display_escape import BIDI, BLANK, INVISIBLE, TAGS
 
-_HIDDEN: Final = re.compile(rf"[\x00-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]+")
+SIZES: Final = (1 << 9, 1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22)
+"""Sizes of compiled patterns, in bytes: a pattern counts as the first that it fits into, and the last is the most."""
+SMALL: Final = 1 << 15
+"""What a small pattern has at most."""
+MAX_DRAFT_PATTERN_BYTES: Final = 1 << 24
+"""The most that the small patterns of one draft have in all, and the others, with each as often as it is compiled."""
+NOT_LINEAR: Final = "a pattern cannot be checked in linear time"
+LARGE_PATTERN: Final = f"a pattern has more than {SIZES[-1]} bytes when it is compiled"
+MANY_PATTERNS: Final = f"compiled, the patterns of the draft have more than {MAX_DRAFT_PATTERN_BYTES} bytes in all"
+
+_COUNT: Final = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
+_TRIED_PER_CHAR: Final = 1_024
+"""What a pattern counts, for each of its characters, that does not compile whatever its size."""
 _REPEATED: Final = frozenset("?*+{")
+_HIDDEN: Final = re.compile(rf"[\x00-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]+")
 
 
 def plain_text(text: Any, max_chars: int) -> str:
@@ -30,44 +45,94 @@ def plain_text(text: Any, max_chars: int) -> str:
     return " ".join(seen.split())[:max_chars].rstrip()
 
 
+class Patterns:
+    """What the patterns of one draft have taken so far of `MAX_DRAFT_PATTERN_BYTES`."""
+
+    def __init__(self) -> None:
+        # Of the small ones and of the others: a few that are large cost the small ones nothing.
+        self._left = {False: MAX_DRAFT_PATTERN_BYTES, True: MAX_DRAFT_PATTERN_BYTES}
+        self._known: dict[str, int | str] = {}
+
+    def fault(self, pattern: Any) -> str | None:
+        """Return why a pattern cannot be checked, or None."""
+        found = self._measured(pattern)
+        return found if isinstance(found, str) else None
+
+    def written_out(self, pattern: Any) -> tuple[str, list[dict[str, Any]]] | None:
+        """Return a pattern without the look-aheads at its begin, and for each of these a schema that says the same;
+        None where the pattern cannot be said so in linear time.
+
+        >>> Patterns().written_out("^(?!x)[a-z]+$")
+        ('^[a-z]+$', [{'not': {'type': 'string', 'pattern': '^(?:x)'}}])
+        """
+        if not isinstance(pattern, str):
+            return None
+        if self.fault(pattern) is None:
+            return pattern, []
+        if not pattern.startswith("^"):
+            return None
+        rest, parts = pattern[1:], list[dict[str, Any]]()
+        while rest.startswith(("(?!", "(?=")):
+            end, _ = _scanned(rest)
+            if end is None or rest[end : end + 1] in _REPEATED:
+                return None
+            ahead = {"type": "string", "pattern": f"^(?:{rest[3 : end - 1]})"}
+            if self.fault(ahead["pattern"]) is not None:
+                return None
+            parts.append({"not": ahead} if rest[2] == "!" else {"pattern": ahead["pattern"]})
+            rest = rest[end:]
+        _, has_choice = _scanned(f"({rest})")
+        # `^` binds closer than `|`, so the look-aheads would be those of the first alternative alone.
+        return (f"^{rest}", parts) if parts and not has_choice and self.fault(f"^{rest}") is None else None
+
+    def take(self, patterns: Iterable[str], times: int) -> bool:
+        """Count patterns that are compiled `times` times more, if so much is left. Returns whether it is."""
+        sizes = [size for size in map(self._measured, patterns) if isinstance(size, int)]
+        used = {kind: times * sum(size for size in sizes if (size > SMALL) is kind) for kind in (False, True)}
+        left = {kind: self._left[kind] - used[kind] for kind in used}
+        if min(left.values()) < 0:
+            return False
+        self._left = left
+        return True
+
+    def _measured(self, pattern: Any) -> int | str:
+        """The size of a pattern, or why it has none."""
+        if not isinstance(pattern, str):
+            return NOT_LINEAR
+        if pattern not in self._known:
+            self._known[pattern] = self._tried(pattern)
+        return self._known[pattern]
+
+    def _tried(self, pattern: str) -> int | str:
+        if self._left[False] <= 0:
+            return MANY_PATTERNS
+        # Without its counts a pattern is small, so what is none is found at little cost.
+        if not _is_pattern(pattern):
+            self._left[False] -= min(len(pattern) * _TRIED_PER_CHAR, SIZES[-1])
+            return NOT_LINEAR
+        for size in SIZES:
+            if size > self._left[size > SMALL]:
+                return MANY_PATTERNS
+            if _compiles(pattern, size):
+                self._left[size > SMALL] -= size
+                return size
+        self._left[True] -= SIZES[-1]
+        return LARGE_PATTERN
+
+
+def _is_pattern(pattern: str) -> bool:
+    return _compiles(_COUNT.sub("", pattern), SIZES[-1])
+
+
 @lru_cache(4096)
-def is_linear(pattern: Any) -> bool:
-    """Return whether a regular expression can be checked in time proportional to the text."""
+def _compiles(pattern: str, size: int) -> bool:
+    """Whether a pattern is one of the engine, with at most this many bytes."""
+    options = jsonschema_rs.RegexOptions(size_limit=size)
     try:
-        jsonschema_rs.Draft202012Validator(
-            {"type": "string", "pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions()
-        )
+        jsonschema_rs.Draft202012Validator({"type": "string", "pattern": pattern}, pattern_options=options)
     except (ValueError, TypeError):
         return False
-    return isinstance(pattern, str)
-
-
-def written_out(pattern: Any) -> tuple[str, list[dict[str, Any]]] | None:
-    """Return a pattern without the look-aheads at its begin, and for each of these a schema that says the same; None
-    where the pattern cannot be said so in linear time.
-
-    >>> written_out("^(?!x)[a-z]+$")
-    ('^[a-z]+$', [{'not': {'type': 'string', 'pattern': '^(?:x)'}}])
-    """
-    if not isinstance(pattern, str):
-        return None
-    if is_linear(pattern):
-        return pattern, []
-    if not pattern.startswith("^"):
-        return None
-    rest, parts = pattern[1:], list[dict[str, Any]]()
-    while rest.startswith(("(?!", "(?=")):
-        end, _ = _scanned(rest)
-        if end is None or rest[end : end + 1] in _REPEATED:
-            return None
-        ahead = {"type": "string", "pattern": f"^(?:{rest[3 : end - 1]})"}
-        if not is_linear(ahead["pattern"]):
-            return None
-        parts.append({"not": ahead} if rest[2] == "!" else {"pattern": ahead["pattern"]})
-        rest = rest[end:]
-    _, has_choice = _scanned(f"({rest})")
-    # `^` binds closer than `|`, so the look-aheads would be those of the first alternative alone.
-    return (f"^{rest}", parts) if not has_choice and is_linear(f"^{rest}") else None
+    return True
 
 
 def _scanned(text: str) -> tuple[int | None, bool]:

@@ -13,19 +13,21 @@ from contextos.adapters.foreign.keywords import Inconvertible
 from contextos.adapters.foreign.parts import always_required, in_place, properties_of
 from contextos.adapters.foreign.schema_document import SchemaDocument
 from contextos.adapters.foreign.schemas import Convert, MadeSchema, Schemas
+from contextos.adapters.foreign.texts import Patterns
 from contextos.errors import InvalidInput, Problem
 
 _ABOUT_THE_ROOT: Final = ("$id", "$schema", "id")
 """Keywords of a root that say nothing of a value."""
 
 
-def tool_arguments(schema: Any) -> MadeSchema:
+def tool_arguments(schema: Any, patterns: Patterns | None = None) -> MadeSchema:
     """Return the schema of the arguments of a tool: a closed object that accepts nothing that `schema` refuses.
+    `patterns` are those of the draft.
 
     Raises:
         InvalidInput: it cannot be said so; the detail says why.
     """
-    root, schemas = _read(schema)
+    root, schemas = _read(schema, patterns)
     if not root:
         raise _unusable("its schema says nothing of the arguments")
     extra: list[str] = []
@@ -44,13 +46,14 @@ def tool_arguments(schema: Any) -> MadeSchema:
     return MadeSchema(made.schema, (*extra, *made.notes))
 
 
-def tool_answer(schema: Any) -> MadeSchema:
-    """Return the schema of the answer of a tool: an object that refuses nothing that `schema` accepts.
+def tool_answer(schema: Any, patterns: Patterns | None = None) -> MadeSchema:
+    """Return the schema of the answer of a tool: an object that refuses nothing that `schema` accepts. `patterns` are
+    those of the draft.
 
     Raises:
         InvalidInput: it cannot be said so; the detail says why.
     """
-    root, schemas = _read(schema)
+    root, schemas = _read(schema, patterns)
 
     def build(convert: Convert) -> dict[str, Any]:
         made = convert(root, "output")
@@ -66,11 +69,11 @@ def tool_answer(schema: Any) -> MadeSchema:
         raise _unusable(str(error)) from None
 
 
-def _read(schema: Any) -> tuple[dict[str, Any], Schemas]:
+def _read(schema: Any, patterns: Patterns | None) -> tuple[dict[str, Any], Schemas]:
     if not isinstance(schema, dict):
         raise _unusable("a schema is no object")
     root = {name: one for name, one in schema.items() if name not in _ABOUT_THE_ROOT}
-    return root, Schemas(SchemaDocument(schema))
+    return root, Schemas(SchemaDocument(schema), patterns)
 
 
 def _closed(made: dict[str, Any], parts: list[Mapping[str, Any]], notes: list[str]) -> dict[str, Any]:

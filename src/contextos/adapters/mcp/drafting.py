@@ -20,6 +20,7 @@ from contextos.adapters.foreign.drafting import (
     plain_name,
     require_listed,
 )
+from contextos.adapters.foreign.texts import Patterns
 from contextos.adapters.foreign.tool_schemas import tool_answer, tool_arguments
 from contextos.adapters.mcp.definitions import McpConnection, ToolOperation, tool_digest
 from contextos.adapters.mcp.listings import UNREADABLE_TOOL
@@ -55,30 +56,35 @@ RESOURCE_OUTPUT: Final[Mapping[str, Any]] = {
 class Stated:
     """What the person who drafts states: the tools that only read, the resources to offer, and what it reaches.
 
-    `local` says that the server reaches nothing outside of this machine.
+    `local` says that the server reaches nothing outside of this machine; `only` names the tools to draft, or none for
+    all.
     """
 
     reads: Collection[str] = ()
     resources: Sequence[str] = ()
     egress: Sequence[str] = ()
     local: bool = False
+    only: Collection[str] = ()
 
 
 def draft_adapter(
     name: str, connection: McpConnection, listed: Sequence[Mapping[str, Any]], stated: Stated
 ) -> tuple[dict[str, Any], list[DraftRow]]:
-    """Return the adapter file of a server as an object, and a row for each tool that it lists.
+    """Return the adapter file of a server as an object, and a row for each of its tools, or of those that are chosen.
 
     Raises:
         InvalidInput: a tool that was stated to read is not listed, or no tool can be a capability.
     """
     names = [_name(tool) for tool in listed]
     require_listed(stated.reads, names, "tool")
+    require_listed(stated.only, names, "tool")
     endpoint = [connection.endpoint()] if connection.is_remote else []
     egress = {*endpoint, *stated.egress}
     draft = FileDraft(external=bool(egress) or not stated.local)
     capabilities = capability_names({one: plain_name(one) for one in names}, name)
     for tool, named in zip(listed, names, strict=True):
+        if stated.only and named not in stated.only:
+            continue
         capability = capabilities[named] if names.count(named) == 1 and named else ""
         _add_tool(draft, tool, named, capability, reads=named in stated.reads)
     if stated.resources:
@@ -110,8 +116,8 @@ def _add_tool(draft: FileDraft, tool: Mapping[str, Any], name: str, capability: 
         if _takes_headers(tool.get("inputSchema")):
             detail = f"it takes arguments in headers (`{_IN_A_HEADER}`), which proxies read and log"
             raise InvalidInput(Problem("", "in_headers", detail, "take them in the body"))
-        arguments = tool_arguments(tool.get("inputSchema"))
-        output, output_schema, notes = _output_of(tool)
+        arguments = tool_arguments(tool.get("inputSchema"), draft.patterns)
+        output, output_schema, notes = _output_of(tool, draft.patterns)
         why = "; ".join([why, *[*arguments.notes, *notes][:MAX_NOTES]])
         declared = drafted_capability(
             capability,
@@ -166,13 +172,13 @@ def _add_resources(draft: FileDraft, uris: Sequence[str]) -> None:
     draft.add("(resources)", declared, {"resources": True}, "stated: those that are listed")
 
 
-def _output_of(tool: Mapping[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
+def _output_of(tool: Mapping[str, Any], patterns: Patterns) -> tuple[str, dict[str, Any], list[str]]:
     """Return the form of the output, its schema, which is the server's own where it says one, and notes about it."""
     stated = tool.get("outputSchema")
     if stated is None:
         return "text", dict(TEXT_OUTPUT), []
     try:
-        made = tool_answer(stated)
+        made = tool_answer(stated, patterns)
     except InvalidInput as refused:
         why = f"its answers are texts, since the schema of them cannot be used: {refused.problems[0].detail}"
         return "text", dict(TEXT_OUTPUT), [why]

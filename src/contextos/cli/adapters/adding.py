@@ -53,6 +53,7 @@ def add_mcp_command(
     egress: EgressOption = [],  # noqa: B006
     local: LocalServerOption = False,
     internal: InternalOption = False,
+    only: Annotated[list[str], typer.Option("--only", metavar="TOOL", help="Draft this tool only. Repeatable.")] = [],  # noqa: B006
     out: OutOption = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
@@ -67,7 +68,8 @@ def add_mcp_command(
 
     root = find_workspace(workspace)
     said = mcp_connection(command or (), env, url, token_env, internal=internal)
-    drafted = asyncio.run(draft_mcp(root, name, said, reads=read, resources=resource, egress=egress, local=local))
+    drafting = draft_mcp(root, name, said, reads=read, resources=resource, egress=egress, local=local, only=only)
+    drafted = asyncio.run(drafting)
     return write_draft(root, out or Path("adapters") / f"{name}.json", *drafted, as_json=as_json)
 
 

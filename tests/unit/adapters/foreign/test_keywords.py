@@ -8,12 +8,13 @@ import pytest
 
 from contextos.adapters.foreign.keywords import NOTHING, Keywords, Side
 from contextos.adapters.foreign.schema_document import SchemaDocument
+from contextos.adapters.foreign.texts import Patterns
 from contextos.contracts.encoding.jcs import MAX_INT
 
 
 def converted(schema: Any, side: Side = "closed") -> tuple[dict[str, Any], list[str]]:
     notes = list[str]()
-    keywords = Keywords(lambda *_: {}, lambda _: {}, notes.append, SchemaDocument({}))
+    keywords = Keywords(lambda *_: {}, lambda _: {}, notes.append, SchemaDocument({}), Patterns())
     return keywords.converted(schema, side), notes
 
 
@@ -25,6 +26,11 @@ def converted(schema: Any, side: Side = "closed") -> tuple[dict[str, Any], list[
         {"type": "integer", "format": "int32"},
         {"$ref": "#"},
         {"properties": {"a": {"$dynamicRef": "#a"}}},
+        {"maximum": 10**22},
+        {"minItems": 2**64},
+        {"maxLength": 2**64},
+        {"enum": ["a", 1e21]},
+        {"const": 1e21},
     ],
 )
 @pytest.mark.parametrize("keyword", ["if", "not"])
@@ -33,6 +39,15 @@ def test_a_condition_that_cannot_be_said_exactly_refuses_all_arguments(keyword: 
     assert made == NOTHING
     assert notes
     assert converted({"type": "string", keyword: turned}, "output")[0] == {}
+
+
+def test_a_base_below_the_root_counts_only_for_references() -> None:
+    for named in ({"id": "urn:a"}, {"$id": "urn:a"}, {"$id": "#/properties/a"}, {"id": "#a", "items": {"$ref": "#/b"}}):
+        assert converted({"type": "array", **named})[1] == []
+    for keyword in ("id", "$id"):
+        made, notes = converted({keyword: "urn:a", "items": {"$ref": "#/b"}})
+        assert made == NOTHING
+        assert notes == [f"references below `{keyword}` are not supported"]
 
 
 def test_objects_below_a_condition_stay_open() -> None:

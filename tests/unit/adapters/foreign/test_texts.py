@@ -1,10 +1,18 @@
-"""Texts and patterns of documents."""
+"""Texts and patterns of documents: what is checked in linear time, and how much all of a draft can be."""
 
 from __future__ import annotations
 
 import pytest
 
-from contextos.adapters.foreign.texts import is_linear, plain_text, written_out
+from contextos.adapters.foreign.texts import (
+    LARGE_PATTERN,
+    MANY_PATTERNS,
+    MAX_DRAFT_PATTERN_BYTES,
+    NOT_LINEAR,
+    SIZES,
+    Patterns,
+    plain_text,
+)
 from tests.openapi_documents import accepts
 
 
@@ -33,7 +41,7 @@ def test_a_long_text_is_cut() -> None:
     ("pattern", "linear"), [("^[a-z]+$", True), ("(?=a)", False), (r"(a)\1", False), ("(", False), (5, False)]
 )
 def test_only_patterns_that_are_checked_in_linear_time_count(pattern: object, linear: bool) -> None:
-    assert is_linear(pattern) is linear
+    assert (Patterns().fault(pattern) is None) is linear
 
 
 @pytest.mark.parametrize(
@@ -48,7 +56,7 @@ def test_only_patterns_that_are_checked_in_linear_time_count(pattern: object, li
     ],
 )
 def test_look_aheads_at_the_begin_are_patterns_of_their_own(pattern: str, good: list[str], bad: list[str]) -> None:
-    said = written_out(pattern)
+    said = Patterns().written_out(pattern)
     assert said is not None
     schema = {"type": "string", "pattern": said[0], "allOf": [{}, *said[1]]}
     for text in good:
@@ -61,4 +69,35 @@ def test_look_aheads_at_the_begin_are_patterns_of_their_own(pattern: str, good: 
     "pattern", ["^(?!a)b|c", "^(?!a)*b", "^a(?!b)", "^(?!(?=a)b)c", "(?!a)b", "^(?!a", r"^(?!(a)\1)b", 5]
 )
 def test_what_only_backtracking_can_check_is_not_said(pattern: object) -> None:
-    assert written_out(pattern) is None
+    assert Patterns().written_out(pattern) is None
+
+
+def test_a_pattern_of_names_is_taken_and_one_that_is_huge_is_not() -> None:
+    patterns = Patterns()
+    assert patterns.fault(r"^[\p{L} .'-]{1,50}$") is None
+    assert patterns.fault(r"^\p{L}{1,189}$") == LARGE_PATTERN
+    assert patterns.fault(r"(a)\1") == NOT_LINEAR
+
+
+def test_the_patterns_of_a_draft_are_bounded_in_all() -> None:
+    patterns = Patterns()
+    said = [patterns.fault(rf"^\p{{L}}{{1,{count}}}$") for count in range(189, 89, -1)]
+    assert said.count(LARGE_PATTERN) <= MAX_DRAFT_PATTERN_BYTES // SIZES[-1]
+    assert said[-1] == MANY_PATTERNS
+    # A small one still has room; as often as it is compiled, it counts again.
+    assert patterns.fault("^a$") is None
+    assert not patterns.take(["^a$"], MAX_DRAFT_PATTERN_BYTES // SIZES[0])
+
+
+def test_a_thousand_patterns_of_a_large_server_are_taken() -> None:
+    patterns = Patterns()
+    ids = [rf"^{one}-[0-9a-f]{{8}}-[0-9a-f]{{4}}$" for one in range(1000)]
+    assert [one for one in map(patterns.fault, ids) if one] == []
+    assert patterns.take(ids, 2)
+
+
+def test_what_is_no_pattern_leaves_room_for_the_others() -> None:
+    patterns = Patterns()
+    for count in range(100):
+        assert patterns.fault(rf"^(?=.{{8,{count + 8}}}$)[a-z]+$") == NOT_LINEAR
+    assert patterns.fault("^[a-z]+$") is None

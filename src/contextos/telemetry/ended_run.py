@@ -33,6 +33,7 @@ _READ: Final = frozenset(
         "run.context",
         "intent.resolved",
         "plan.proposed",
+        "attachment.fetched",
         "tool.dispatching",
         "tool.returned",
         "tool.refused",

@@ -43,6 +43,7 @@ GUARDS: Final[tuple[Guard, ...]] = (
     guards.within_budget,
     history.not_denied_before,
     guards.idempotency_check,
+    guards.consented,
     guards.evidence_frozen,
     guards.approved,
     guards.still_not_quarantined,
@@ -58,6 +59,7 @@ OBSERVED: Final[tuple[Guard, ...]] = (
     history.history_known,
     guards.policy_allows,
     origins.destinations_trusted,
+    guards.consented,
     guards.evidence_frozen,
     guards.approved,
 )

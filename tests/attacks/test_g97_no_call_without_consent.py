@@ -1,4 +1,4 @@
-"""A call to which the person concerned has to agree is not made without their consent, in spite of what a caller says."""
+"""A call to which the person concerned has to agree is not made without their consent, whatever a caller says."""
 
 from __future__ import annotations
 

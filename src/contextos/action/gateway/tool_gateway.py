@@ -106,10 +106,14 @@ class Gateway:
     def sent_together(self, steps: Sequence[PlanStep]) -> int:
         """Return how many of these reads, counted from the first, can be sent at the same time.
 
-        Together they must fit the budget, and no policy rule may read evidence that one of them produces.
+        Together they must fit the budget, and no policy rule may read evidence that one of them produces. A read that
+        a history fact counts is sent alone: the next one is decided when it is counted.
         """
         spent, produced = self.context.ports.spent(), set[str]()
+        counted = {tool for fact in self.context.policy.history.values() for tool in fact.counted()}
         for count, step in enumerate(steps):
+            if step.tool in counted:
+                return max(count, 1)
             definition = self.context.scope.tools.capabilities[step.tool].definition
             read = any(reads_evidence(path, name) for path in self.context.policy.evidence_paths for name in produced)
             if read or exceeded_limit(self.context.scope.run.run_budget, spent, definition):

@@ -36,7 +36,7 @@ def lint_history(
             for tool, counted in fact.counted().items():
                 own = tool == fact.capability
                 if declared.get(tool) == "read_only":
-                    detail = f"`{tool}` only reads, and a history counts effects and reads that leave the machine"
+                    detail = f"`{tool}` has no effects and is not declared `network`, so a history counts nothing of it"
                     where = pointer((*at, "capability") if own else (*at, "also", tool))
                     yield Problem(
                         where,

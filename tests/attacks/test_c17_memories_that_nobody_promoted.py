@@ -69,11 +69,14 @@ async def insert(owner: DatabaseOwner, collection: str, key: str, body: Any) -> 
 
 
 async def recalled(world: TestWorld) -> list[Any]:
-    """What a further run about this customer recalls."""
+    """What a further run about this customer recalls; its record refers to it."""
     view = await world.invoke(request(700, "req_honest", order_id="ord_883"))
     entries = await world.stores.tenant(TENANT).read(view.run_id)
     [answer] = [orjson.loads(one.body or b"")["answer"] for one in entries if one.kind == "memory.recalled"]
-    return [item["evidence_ref"] for item in answer]
+    refs = [item["evidence_ref"] for item in answer]
+    assert view.record is not None
+    assert [one for one in view.record["evidence_refs"] if one.startswith("memory:")] == refs
+    return refs
 
 
 async def refused(world: TestWorld) -> tuple[str, str]:

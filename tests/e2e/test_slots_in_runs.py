@@ -145,6 +145,9 @@ def test_the_slots_of_a_template_are_pinned_and_compiled_as_data_tagged_by_scope
     manifest = [ref for ref in text.split('"') if ref.startswith("artifact:")]
     assert {"artifact:of_team", "artifact:of_all"} <= {ref.split("#")[0] for ref in manifest}
     assert not any(ref.startswith("artifact:of_legal") for ref in manifest)
+    assert view.record is not None
+    cited = [ref.split("#")[0] for ref in view.record["evidence_refs"] if ref.startswith("artifact:")]
+    assert cited == ["artifact:of_team", "artifact:of_all"]
     blocks = [block for block in blocks_of(compiled) if block["provenance"]["origin"].startswith("slot:")]
     assert [block["provenance"]["origin"] for block in blocks] == ["slot:team", "slot:organization"]
     assert {block["provenance"]["instruction_treatment"] for block in blocks} == {"data_only"}

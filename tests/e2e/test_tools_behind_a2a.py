@@ -62,9 +62,7 @@ def test_a_refund_is_approved_and_paid_once_and_its_run_replays(strategy: str, t
 
 
 @pytest.mark.parametrize("asks", ["lookup", "issue_refund"])
-def test_a_task_that_asks_for_input_is_an_error_of_a_read_and_leaves_a_write_to_a_person(
-    asks: str, tmp_path: Path
-) -> None:
+def test_a_task_that_asks_for_input_pauses_a_read_and_leaves_a_write_to_a_person(asks: str, tmp_path: Path) -> None:
     """The agent paid before it asked. Nobody answers it, and nothing is paid twice."""
 
     async def whole(world: TestWorld) -> None:
@@ -82,6 +80,7 @@ def test_a_task_that_asks_for_input_is_an_error_of_a_read_and_leaves_a_write_to_
         answers = [read_body(one) or {} for one in entries if one.kind == "tool.returned"]
         errors = [one["envelope"]["error"]["code"] for one in answers if one["envelope"]["error"]]
         assert errors == ["input_required" if asks == "lookup" else "effect_uncertain"]
+        assert {one["envelope"]["status"] for one in answers if one["envelope"]["error"]} == {"paused"}
         assert (await replay(world.deployment, TENANT, view.run_id)).compared == len(entries)
         await verify_tenant(world.stores.tenant(TENANT), TENANT, world.keys)
 

@@ -13,6 +13,8 @@ from contextos.application.run_search import EVERY_RUN, RunSearch
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.record import DecisionOutput, DecisionRecord
+from contextos.contracts.envelopes.run import BudgetInForce
+from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import DecisionStatus
 from contextos.contracts.facts import nearest_name
 from contextos.contracts.journal import CONTEXT, DECISION, EFFECT, KINDS, Entry
@@ -27,6 +29,7 @@ from contextos.queries.run_events import RunEvent, read_events
 from contextos.queries.run_index import newest_runs, waiting_runs
 from contextos.queries.run_list import blocked_by
 from contextos.queries.run_names import run_named
+from contextos.queries.run_now import run_budget
 from contextos.queries.run_view import ERASED, RunView
 from contextos.queries.sessions import MAX_RUNS_READ
 from contextos.queries.stream.folding import Position, StreamEvent
@@ -53,7 +56,8 @@ class Run:
     the run `blocked_by` has; None if it waits for nothing. `status` is where the decision is (`DecisionStatus`), and
     `decided_by` and `reason` name the person who resolved or closed it. `began_at_us` is Unix time in microseconds.
     `user_id` is the user for whom the agent `agent_id` acts, as the request states them. These, `request_id`, `intent`,
-    `status` and `record` are None where they were erased; `record` also before the first one.
+    `status` and `record` are None where they were erased; `record` also before the first one. `paused` is the result of
+    the call that waits for an approval or a settlement, or None.
     `fault` says what about the run does not verify; None if all of it does.
     """
 
@@ -73,6 +77,7 @@ class Run:
     reason: str | None
     record: DecisionRecord | None
     fault: str | None
+    paused: ToolResultEnvelope | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +222,16 @@ class Runs:
         checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
         return await decision_output(checked, self._catalog(run.tenant_id))
 
+    async def budget(self, run: Run) -> BudgetInForce | None:
+        """Return the limits of a run in force, and what it has used so far (`atomic_usage`).
+
+        None before it has a context, and where nobody can say it because entries were erased or altered.
+        Raises `NotFound`.
+        """
+        checked = await self._checked(self._ports.stores.tenant(run.tenant_id), run.tenant_id, run.run_id)
+        found = checked.told(lambda: run_budget(checked.entries), None)
+        return None if found is None else BudgetInForce.model_validate(found)
+
     async def ledger(self, run: Run, ledger: str | None = None) -> tuple[LedgerEntry, ...]:
         """Return the entries of a run's journal in order; only those of one ledger if it is named.
 
@@ -329,7 +344,13 @@ class Runs:
             reason=decision.reason,
             record=run.told(lambda: _record(view), None),
             fault=fault,
+            paused=run.told(lambda: _paused(view), None),
         )
+
+
+def _paused(view: RunView) -> ToolResultEnvelope | None:
+    result = (view.waiting or {}).get("result")
+    return None if result is None else ToolResultEnvelope.model_validate(result)
 
 
 def _ledger_entry(entry: Entry) -> LedgerEntry:

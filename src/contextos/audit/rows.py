@@ -209,7 +209,9 @@ class _Rows:
                 kept[entry.key] = body["kept"]
             elif entry.kind == "history.read" and entry.key.startswith("dispatch/"):
                 ends[entry.key.removeprefix("dispatch/")] = body
-            elif entry.kind == "tool.dispatching" and (key := body["envelope"]["idempotency_key"]):
+            elif entry.kind == "tool.dispatching" and (key := body["envelope"]["idempotency_key"]) is None:
+                self._counted(entry, body, ends, body["envelope"]["tool_call_id"])
+            elif entry.kind == "tool.dispatching":
                 place = operation_key(body["envelope"]["capability_id"], key)
                 call = entry.key.rpartition("/")[0]
                 if digest := kept.get(call):
@@ -218,13 +220,20 @@ class _Rows:
                 if not self._is_erased(entry.key.rpartition("/")[0]):
                     self._sent.setdefault(place, entry.seq)
                     self._claimed[place] = free.get(entry.key.rpartition("/")[0], -1) + 1
-                counted = ends.pop(entry.key.rpartition("/")[0], None)
-                for bucket, end in (counted["buckets"] if counted else {}).items():
-                    before = BucketEnd(**end)
-                    at_us = max(counted["at_us"] if counted else 0, before.at_us)
-                    numbers = counted_numbers(body["envelope"]["args"])
-                    effect = CountedEffect(place, at_us, numbers, before.number + 1, before)
-                    self._expect(COUNTED_EFFECTS, counted_key(bucket, effect), entry.seq, effect)
+                self._counted(entry, body, ends, key)
+
+    def _counted(self, entry: Entry, body: Mapping[str, Any], ends: dict[str, dict[str, Any]], key: str) -> None:
+        """Expect what the dispatch of a call counts in each bucket that its last history read. A read that is counted
+        has no idempotency key, and `key` is the id of its call.
+        """
+        counted = ends.pop(entry.key.rpartition("/")[0], None)
+        place = operation_key(body["envelope"]["capability_id"], key)
+        for bucket, end in (counted["buckets"] if counted else {}).items():
+            before = BucketEnd(**end)
+            at_us = max(counted["at_us"] if counted else 0, before.at_us)
+            numbers = counted_numbers(body["envelope"]["args"])
+            effect = CountedEffect(place, at_us, numbers, before.number + 1, before)
+            self._expect(COUNTED_EFFECTS, counted_key(bucket, effect), entry.seq, effect)
 
 
 async def verify_tenant_rows(store: Store, tenant_id: str, upto: int, keys: Keys) -> None:

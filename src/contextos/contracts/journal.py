@@ -17,12 +17,15 @@ import orjson
 from contextos.contracts.model import final_fields
 
 ENTRY_FORMAT: Final = 1
-SEMANTICS: Final = 7
+SEMANTICS: Final = 8
 """The rules under which new runs are made. Every run pins its number, and a runtime refuses a number it does not know.
-
-Nothing is released, so no older number is known.
 """
-KNOWN_SEMANTICS: Final = (SEMANTICS,)
+FULL_ENVELOPES: Final = 8
+"""The first number under which a run records the envelopes in full: those of calls with all metadata and the rules of
+tenant and platform, also of calls that were refused; records with what was recalled, attached and chosen, and with a
+confidence that is computed.
+"""
+KNOWN_SEMANTICS: Final = (SEMANTICS, 7)
 
 INDEX: Final = "index"
 CONTROL: Final = "control"

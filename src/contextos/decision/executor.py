@@ -27,6 +27,8 @@ LOOP_LIMIT: Final = 3
 """The third identical (capability, arguments) step within one plan revision trips the loop guard."""
 
 _REFUSALS: Final[frozenset[str]] = frozenset(get_args(FailureCode))
+_OF_TOOL: Final = ("error", "paused")
+"""What a tool states of itself; a write of unknown outcome is settled before it has a result here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +198,10 @@ def _failed(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
         return Failure(code=of_answer, detail=result.withheld.detail, step_id=step.id, capability_id=step.tool)
     error = result.error
     assert error is not None, "a result that is not good says why"
-    if result.status == "error" and step.approval_mode == "read_only":
+    if result.status in _OF_TOOL and step.approval_mode == "read_only":
         return None
     # What an adapter calls its error is the adapter's own: it cannot speak for the gateway.
-    of_gateway = result.status != "error" and error.code in _REFUSALS
+    of_gateway = result.status not in _OF_TOOL and error.code in _REFUSALS
     code: Any = error.code if of_gateway else "tool_failed"
     lacking: Any = {"facts": error.facts} if of_gateway and error.facts else {}
     return Failure(code=code, detail=error.message, step_id=step.id, capability_id=step.tool, **lacking)

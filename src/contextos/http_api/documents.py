@@ -14,7 +14,8 @@ from pydantic import BaseModel, Field, RootModel
 from contextos.contracts.encoding.jcs import canonical, same_json
 from contextos.contracts.entries.derived import ApprovalBinding, AskedEvidence
 from contextos.contracts.envelopes.record import DecisionRecord
-from contextos.contracts.envelopes.tool import Withheld
+from contextos.contracts.envelopes.run import BudgetInForce
+from contextos.contracts.envelopes.tool import ToolResultEnvelope, Withheld
 from contextos.contracts.model import Model, OpenObject
 from contextos.contracts.statements.questions import CONTENT, question_disagreement
 from contextos.errors import UnfitAnswer
@@ -100,13 +101,17 @@ class RunSummary(Model):
 
 
 class RunDocument(RunSummary):
-    """One run with its current record."""
+    """One run with its current record, its limits with what it has used so far (`atomic_usage`), and the `paused`
+    result of the call that waits, if one does.
+    """
 
     record: DecisionRecord | None
+    run_budget: BudgetInForce | None
+    paused: ToolResultEnvelope | None
 
     @classmethod
-    def of_run(cls, run: Run) -> Self:
-        return cls(**_summary(run), record=run.record)
+    def of_run(cls, run: Run, budget: BudgetInForce | None = None) -> Self:
+        return cls(**_summary(run), record=run.record, run_budget=budget, paused=run.paused)
 
 
 class RunListDocument(Model):

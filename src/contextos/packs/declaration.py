@@ -194,6 +194,8 @@ class PermissionDeclaration(Model):
     """By the name of evidence, which arguments of the call that produced it count, each with the argument here that it
     has to equal.
     """
+    consent: Name | None = None
+    """The evidence that has to be `true` about the arguments of every call, as the consent of the person concerned."""
     without_sum: Text = ""
     """Why no sum limits the money that the tool moves; lint asks for a sum where nothing is said."""
 

@@ -283,6 +283,7 @@ class _Expander:
             "arg_constraints": stated(told, "arg_constraints"),
             "agrees_with": agreed or default({}),
             "evidence_args": stated(told, "evidence_args"),
+            **({"consent": stated(told, "consent")} if told.consent else {}),
             **({"without_sum": stated(told, "without_sum")} if told.without_sum else {}),
         }
 

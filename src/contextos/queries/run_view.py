@@ -9,6 +9,7 @@ from typing import Any, Final
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.journal import Entry
+from contextos.queries.run_now import paused_result
 from contextos.runtime import state_machine
 from contextos.trust.journal.ledger import ASKING_STATES
 
@@ -30,7 +31,8 @@ class RunView:
 
     `waiting` is None, or states in `for` what the run waits for: `approval`, `slot`, `settlement`, `agent` if the agent
     of a session has to say what comes next, or `engine` if a process has to drive it, for the first time or on from an
-    answer. `wake_at_us` is Unix time in microseconds, or None.
+    answer. For an approval or a settlement, `result` is the `paused` result of the call that waits. `wake_at_us` is
+    Unix time in microseconds, or None.
     """
 
     tenant_id: str
@@ -122,6 +124,7 @@ def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
                     name: body[name]
                     for name in ("approval_id", "gate_id", "required_role", "deadline_us", "shown", "binding_digest")
                 },
+                **({"result": paused} if (paused := paused_result(entries, body)) else {}),
             }
         if entry.kind == "slot.asked":
             return {"for": "slot", "slot_id": body["slot"]["slotId"], "principal_id": body["actor"]["principal_id"]}
@@ -130,6 +133,7 @@ def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
                 "for": "settlement",
                 "capability_id": body["envelope"]["capability_id"],
                 "tool_call_id": body["envelope"]["tool_call_id"],
+                "result": body["envelope"],
             }
     return None
 

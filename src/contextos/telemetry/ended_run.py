@@ -34,6 +34,7 @@ _READ: Final = frozenset(
         "intent.resolved",
         "policy.decided",
         "plan.proposed",
+        "attachment.fetched",
         "tool.dispatching",
         "tool.returned",
         "tool.refused",

@@ -188,6 +188,7 @@ def _root(run: EndedRunEntries, *, omitted: int) -> Span:
     record, ended, session_id = run.record, run.first("run.ended"), run.first("run.context").get("session_id")
     spent = record.get("budget_usage", {})
     calls = [one.body["envelope"] for one in run.of("tool.dispatching")]
+    attached = [one for one in run.of("attachment.fetched") if "failure" not in one.body]
     decisions = run.first("policy.decided").get("decisions", ())
     found = {
         **attributes,
@@ -209,6 +210,7 @@ def _root(run: EndedRunEntries, *, omitted: int) -> Span:
         "contextos.status": record.get("status"),
         "contextos.tokens": spent.get("tokens"),
         "contextos.cost_usd_cents": spent.get("cost_usd_cents"),
+        "contextos.attachment_hashes": [one.body["evidence_ref"].rpartition("#")[2] for one in attached],
         "contextos.spans_omitted": omitted or None,
     }
     failed = run.end in ("refused", "escalated", "exhausted")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from contextos.contracts.entries.reading import read_body
@@ -10,7 +12,9 @@ from contextos.contracts.journal import KINDS
 from contextos.telemetry import genai, spans
 from contextos.telemetry.ended_run import ended_run
 from contextos.telemetry.spans import COMPONENTS, OF_THE_RUN, Span, call_span_id, run_spans
+from tests.attached_files import NOTE, attaching, decided
 from tests.unit.telemetry import runs
+from tests.world import TENANT, run
 
 NAMES = ("small", "approved", "denied", "reopened")
 
@@ -51,6 +55,17 @@ def test_a_call_lies_below_its_component_and_that_below_its_plane() -> None:
         assert (component.name, plane.name) == ("action.tool_gateway", "action")
         assert found[plane.parent_id or ""].name == "invoke_agent agt_support"
         assert call.span_id == call_span_id(str(call.attributes[genai.TOOL_CALL_ID]))
+
+
+def test_the_span_of_the_run_has_the_digests_of_its_attachments(tmp_path: Path) -> None:
+    with attaching(tmp_path) as (world, files):
+        note, scan = files.attach("note", NOTE), files.attach("scan", b"%PDF-1.7", "application/pdf")
+        _, run_id = run(decided(world, note, scan))
+        root = run_spans(ended_run(run(world.stores.tenant(TENANT).read(run_id))))[0]
+        told = root.attributes["contextos.attachment_hashes"]
+        assert isinstance(told, tuple)
+        assert sorted(told) == sorted(f"sha256:{one['sha256']}" for one in (note, scan))
+    assert "contextos.attachment_hashes" not in run_spans(runs.ended("small"))[0].attributes
 
 
 def test_the_span_of_the_run_has_the_ids_of_its_record() -> None:

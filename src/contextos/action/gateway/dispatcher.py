@@ -140,8 +140,8 @@ class Dispatcher:
         elif delivery.writes:
             self.journal.stage(*delivery.checks)
         elif delivery.attempt == 1:
-            # A read that a person approved, because it carries something to a destination.
-            self.journal.stage(*call.redemption)
+            # A read that a person approved, because it carries something to a destination, or that a limit counts.
+            self.journal.stage(*call.redemption, *(() if delivery.on_tape else call.counts()))
         delivery.expect(self.ports)
 
     async def _recover(self, delivery: Delivery) -> None:

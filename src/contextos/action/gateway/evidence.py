@@ -16,6 +16,11 @@ def permissions_of(scope: RunScope, capability_id: str) -> list[Permission]:
     return [one for one in listed if (one.adapter_id, one.capability) == (adapter, capability)]
 
 
+def consents_to(scope: RunScope, capability_id: str) -> frozenset[str]:
+    """Return the names of the evidence that has to say `true`, as the consent to a call of this capability."""
+    return frozenset(one.consent for one in permissions_of(scope, capability_id) if one.consent is not None)
+
+
 def evidence_about(scope: RunScope, call: StepCall) -> dict[str, Fact]:
     """Return the newest evidence of each name that is about the arguments of this call. Other evidence counts for
     nothing: no requirement is met by it, and no rule reads it.

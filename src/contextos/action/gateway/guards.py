@@ -13,7 +13,7 @@ from contextos.action.budget import exceeded_limit
 from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency
 from contextos.action.gateway.deciding import bounds_on_call, decide_call, decides_otherwise
-from contextos.action.gateway.evidence import permissions_of, reads_evidence
+from contextos.action.gateway.evidence import consents_to, permissions_of, reads_evidence
 from contextos.action.gateway.guarded_call import UNUSABLE, GuardContext, GuardedCall, Refusal
 from contextos.action.quarantine import is_quarantined, quarantine_detail
 from contextos.contracts.controls import required_of
@@ -205,6 +205,19 @@ async def _look_up(
     )
 
 
+async def consented(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+    """Refuse a call to which the person concerned has not agreed: the evidence that the pack names as their consent is
+    missing, is about other arguments, or is not `true`.
+    """
+    for name in sorted(consents_to(context.scope, call.capability.capability_id)):
+        given = call.evidence.get(name)
+        if given is None or given.value is not True:
+            lacks = "is missing about these arguments" if given is None else "does not say `true`"
+            detail = f"the consent {context.scope.lacking([name])} {lacks}"
+            return Refusal("blocked", "consent_missing", detail, decision=call.decision, facts=(name,))
+    return call
+
+
 async def evidence_frozen(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
     """Refuse a call if evidence that policy requires is missing, from `network` on also what its decision spec
     requires; fix the evidence in use.
@@ -215,7 +228,9 @@ async def evidence_frozen(context: GuardContext, call: GuardedCall) -> GuardedCa
     if of_spec and call.step_call.spec_key is None:
         return Refusal("blocked", "violates_decision_spec", "the call is bound to no decision spec")
     required = required_of(definition, decision.requires)
-    needed = sorted({*required, *(call.step_call.required_evidence if of_spec else ())})
+    # An approval is bound to the consent too: one that is withdrawn meanwhile voids it.
+    consents = consents_to(context.scope, call.capability.capability_id)
+    needed = sorted({*required, *consents, *(call.step_call.required_evidence if of_spec else ())})
     unresolved = [name for name in needed if name not in call.evidence]
     if unresolved:
         detail = "required evidence about these arguments does not resolve: " + context.scope.lacking(unresolved)

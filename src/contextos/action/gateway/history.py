@@ -35,7 +35,7 @@ from contextos.contracts.entries.reading import void_answers
 from contextos.contracts.envelopes.policy import HistoryFact
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.facts import property_type
-from contextos.contracts.journal import Write
+from contextos.contracts.journal import FULL_ENVELOPES, Write
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import RunScope
 
@@ -164,9 +164,11 @@ async def history_known(context: GuardContext, call: GuardedCall) -> GuardedCall
     """Read what earlier effects of this capability add up to, where a bundle declares a fact about it."""
     if not _buckets(context, call):
         return call
-    if call.capability.definition.kind == "read":
+    counts_reads = call.capability.leaves and context.scope.pinned.semantics >= FULL_ENVELOPES
+    if call.capability.definition.kind == "read" and not counts_reads:
         name = call.capability.capability_id
-        return Refusal("blocked", "policy_eval_error", f"a history fact counts effects of `{name}`, which has none")
+        detail = f"a history fact counts calls of `{name}`, which has no effects and stays on this machine"
+        return Refusal("blocked", "policy_eval_error", detail)
     for name, fact in context.policy.history.items():
         tool = fact.counted().get(call.capability.capability_id)
         if tool is not None and tool.of is not None:
@@ -204,6 +206,9 @@ def _buckets(context: GuardContext, call: GuardedCall) -> dict[str, str]:
 
 
 def _operation_of(context: GuardContext, call: GuardedCall) -> str:
+    if call.capability.definition.kind == "read":
+        # It claims no operation: each call of it counts, and none is ever released.
+        return call.tool_call_id
     rule = call.capability.definition.idempotency
     return idempotency.key_for_call(context.scope, rule, call.capability.capability_id, call.step_call)
 

@@ -26,6 +26,7 @@ from contextos.contracts.envelopes.tool import (
     ToolStatus,
     Withheld,
 )
+from contextos.contracts.ids import derive
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.refs import tool_ref
@@ -89,7 +90,8 @@ def validate_reply(
         if unsafe:
             message = f"the adapter's error cannot be kept: {unsafe[0].detail}"
             return CheckedReply("failed", error=ToolError(code="unsafe_output", message=message), redacted=applied)
-        return CheckedReply("error", error=ToolError.model_validate(kept), redacted=applied)
+        stated: ToolStatus = "paused" if reply.paused and not writes else "error"
+        return CheckedReply(stated, error=ToolError.model_validate(kept), redacted=applied)
     output, (withheld, pointer, applied) = _checked_output(registry, cleanse, capability, args, reply)
     if withheld is None or writes:
         # No answer is a reason to say that a write was not made.
@@ -234,6 +236,7 @@ class AttemptOutcome:
             "metadata": {
                 "redaction_applied": bool(checked.redacted) or changed != said,
                 "retries": self.retries,
+                "tool_transcript_id": derive("tool_tx_", envelope.tool_call_id, "transcript", self.retries + 1),
                 "cost_cents": cost if reply else 0,
                 **(
                     {"approver": approval.approver, "approval_evidence_snapshot_hash": approval.evidence_snapshot_hash}

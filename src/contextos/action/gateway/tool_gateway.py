@@ -8,6 +8,7 @@ Source: docs/design/architecture.md, step 11; API Contracts, "ToolResultEnvelope
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from contextos.action.budget import exceeded_limit, overrun_limit, with_dispatch
@@ -22,9 +23,10 @@ from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.tool import Citation, ToolCallEnvelope, ToolError, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
+from contextos.contracts.journal import FULL_ENVELOPES
 from contextos.contracts.model import final_fields
 from contextos.contracts.refs import policy_ref, tool_ref
-from contextos.contracts.scope import StepCall
+from contextos.contracts.scope import Capability, StepCall
 
 GUARDS: Final[tuple[Guard, ...]] = (
     guards.not_cancelled,
@@ -41,6 +43,7 @@ GUARDS: Final[tuple[Guard, ...]] = (
     guards.within_budget,
     history.not_denied_before,
     guards.idempotency_check,
+    guards.consented,
     guards.evidence_frozen,
     guards.approved,
     guards.still_not_quarantined,
@@ -56,6 +59,7 @@ OBSERVED: Final[tuple[Guard, ...]] = (
     history.history_known,
     guards.policy_allows,
     origins.destinations_trusted,
+    guards.consented,
     guards.evidence_frozen,
     guards.approved,
 )
@@ -102,10 +106,14 @@ class Gateway:
     def sent_together(self, steps: Sequence[PlanStep]) -> int:
         """Return how many of these reads, counted from the first, can be sent at the same time.
 
-        Together they must fit the budget, and no policy rule may read evidence that one of them produces.
+        Together they must fit the budget, and no policy rule may read evidence that one of them produces. A read that
+        a history fact counts is sent alone: the next one is decided when it is counted.
         """
         spent, produced = self.context.ports.spent(), set[str]()
+        counted = {tool for fact in self.context.policy.history.values() for tool in fact.counted()}
         for count, step in enumerate(steps):
+            if step.tool in counted:
+                return max(count, 1)
             definition = self.context.scope.tools.capabilities[step.tool].definition
             read = any(reads_evidence(path, name) for path in self.context.policy.evidence_paths for name in produced)
             if read or exceeded_limit(self.context.scope.run.run_budget, spent, definition):
@@ -131,7 +139,8 @@ class Gateway:
             observes = guard in observed
             passed = await (observe(self.context, guarded, guard) if observes else guard(self.context, guarded))
             if isinstance(passed, Refusal):
-                return self._refused(call, call_id, key, _id_of(passed.decision or guarded.decision), passed)
+                stopped = replace(guarded, decision=passed.decision or guarded.decision)
+                return self._refused(call, call_id, key, _id_of(stopped.decision), passed, self.envelope(stopped))
             guarded = passed
         return ClearedCall(
             envelope=self.envelope(guarded),
@@ -152,15 +161,18 @@ class Gateway:
 
     def _refused_after(self, call: StepCall, cleared: ClearedCall, refusal: Refusal) -> ToolResultEnvelope:
         envelope = cleared.envelope
-        return self._refused(call, envelope.tool_call_id, cleared.key, envelope.policy_decision_id, refusal)
+        return self._refused(call, envelope.tool_call_id, cleared.key, envelope.policy_decision_id, refusal, envelope)
 
     def envelope(self, guarded: GuardedCall) -> ToolCallEnvelope:
-        """Build the envelope of a call: the object that is recorded and sent."""
+        """Build the envelope of a call: the object that is recorded and sent, or that is recorded with its refusal.
+
+        A call that was refused before policy decided has no decision, and the declared mode as its effective one.
+        """
         scope, decision = self.context.scope, guarded.decision
-        assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
         definition = guarded.capability.definition
         refs = [fact.evidence_ref for fact in guarded.frozen]
-        refs += [policy_ref(bundle, rule) for bundle, rule in self._rules(decision)]
+        refs += [policy_ref(bundle, rule) for bundle, rule in self._rules(decision)] if decision else []
+        effective = decision.effective_approval_mode if decision else None
         return ToolCallEnvelope.construct_trusted(
             {
                 "envelope_version": "contextos.tool_call.v1",
@@ -172,27 +184,54 @@ class Gateway:
                 "args": dict(guarded.args),
                 "principal_chain": scope.identity.chain,
                 "approval_mode_requested": guarded.step_call.step.approval_mode,
-                "approval_mode_effective": decision.effective_approval_mode,
+                "approval_mode_effective": effective or definition.approval_mode,
                 "approval_mode_highest": definition.approval_mode,
-                "policy_decision_id": decision.policy_decision_id,
+                "policy_decision_id": _id_of(decision),
                 "evidence_refs": tuple(refs),
                 # A read that a person approved is asked about under a key, and claims nothing.
                 "idempotency_key": guarded.idempotency_key if definition.kind == "write" else None,
                 "auth_ref": f"claim_hash:{scope.identity.claim.claim_hash}",
-                "metadata": {"definition_digest": guarded.capability.definition_digest, "gates": list(decision.gates)},
+                "metadata": self._metadata(guarded.capability, decision.gates if decision else ()),
             }
         )
 
-    def _rules(self, decision: PolicyDecision) -> list[tuple[str, str]]:
-        home = {
-            rule.rule_id: bundle.bundle_id
-            for bundle in self.context.scope.pinned.pack.policy_layer.policy_bundles
-            for rule in bundle.policy_dsl.rules
+    def _metadata(self, capability: Capability, gates: Sequence[str]) -> dict[str, Any]:
+        """What a call envelope says beside the call: which definition its tool has, and which gates ask about it.
+
+        `arg_schema_ref` names the input schema of the definition that `definition_digest` pins.
+        """
+        metadata = {"definition_digest": capability.definition_digest, "gates": list(gates)}
+        if not self._in_full:
+            return metadata
+        adapter = capability.adapter
+        return {
+            **metadata,
+            "arg_schema_ref": f"schema://{capability.capability_id}.v{adapter.version}",
+            "protocol": adapter.type,
+            "version": adapter.version,
+            **({"requires_approval_gate": gates[0]} if gates else {}),
         }
+
+    @property
+    def _in_full(self) -> bool:
+        return self.context.scope.pinned.semantics >= FULL_ENVELOPES
+
+    def _rules(self, decision: PolicyDecision) -> list[tuple[str, str]]:
+        """The rules that matched, of platform, tenant and pack, each with its bundle. In runs of 7: of the pack."""
+        home = self.context.policy.homes
+        if not self._in_full:
+            bundles = self.context.scope.pinned.pack.policy_layer.policy_bundles
+            home = {rule.rule_id: bundle.bundle_id for bundle in bundles for rule in bundle.policy_dsl.rules}
         return [(home[rule], rule) for rule in decision.matched_rule_ids if rule in home]
 
     def _refused(
-        self, call: StepCall, tool_call_id: str, key: str, decision_id: str | None, refusal: Refusal
+        self,
+        call: StepCall,
+        tool_call_id: str,
+        key: str,
+        decision_id: str | None,
+        refusal: Refusal,
+        envelope: ToolCallEnvelope | None = None,
     ) -> ToolResultEnvelope:
         made_by = refusal.made_by
         result = ToolResultEnvelope(
@@ -216,7 +255,8 @@ class Gateway:
             metadata={"idempotent_replayed": True, "made_by": dict(made_by)} if made_by else {},
             **({"withheld": refusal.withheld} if refusal.withheld else {}),
         )
-        self.context.journal.derive("tool.refused", key, {"envelope": result.to_json()})
+        stopped = {"call": envelope.to_json()} if envelope is not None and self._in_full else {}
+        self.context.journal.derive("tool.refused", key, {"envelope": result.to_json(), **stopped})
         return result
 
 

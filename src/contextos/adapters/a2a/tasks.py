@@ -6,7 +6,7 @@
 | `completed` | done | done |
 | `failed`, `rejected` | the error that the agent states | the same |
 | `canceled` | unknown: nobody here cancelled it, and it can have acted before | an error |
-| `input_required`, `auth_required` | unknown: it can have acted, and can go on | an error |
+| `input_required`, `auth_required` | unknown: it can have acted, and can go on | paused: nobody gives it that |
 
 An answer that is a message and no task is done. Any other state is no answer.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.adapters.a2a.definitions import SkillOperation
-from contextos.adapters.foreign.replies import stated_error
+from contextos.adapters.foreign.replies import paused_task, stated_error
 from contextos.contracts.envelopes.tool import AdapterReply, CapabilityDefinition
 from contextos.errors import LostReply, Problem
 
@@ -102,7 +102,8 @@ def reply_of(
         raise BadAnswer("the agent answered with a task in an unknown state")
     if declared.kind == "write":
         raise LostReply(f"`{declared.name}` may have happened: {why}; look before it is sent again")
-    return stated_error(answer.state, why, declared)
+    ended = answer.state == "canceled"
+    return (stated_error if ended else paused_task)(answer.state, why, declared)
 
 
 def _output(answer: AgentAnswer, operation: SkillOperation, redact: Callable[[Any], Any]) -> dict[str, Any] | None:

@@ -31,6 +31,11 @@ def stated_error(code: str, text: str, declared: CapabilityDefinition) -> Adapte
     return AdapterReply(error=ToolError(code=code, message=said), cost_cents=declared.cost_cents)
 
 
+def paused_task(code: str, text: str, declared: CapabilityDefinition) -> AdapterReply:
+    """Return the reply of a read whose server waits for something before it goes on. The text is ours."""
+    return stated_error(code, text, declared).model_copy(update={"paused": True})
+
+
 def definition_drift(capability_id: str, kind: str) -> AdapterReply:
     """Return the business error of a call that was not sent, because the definition is not the published one; log it.
 

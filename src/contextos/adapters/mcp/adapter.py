@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from contextos.action.secret_redactor import SecretRedactor
 from contextos.adapters.foreign.adapter_file import with_auth
-from contextos.adapters.foreign.replies import stated_error, unreadable_answer
+from contextos.adapters.foreign.replies import paused_task, stated_error, unreadable_answer
 from contextos.adapters.foreign.server_adapter import ServerAdapter
 from contextos.adapters.loop_thread import LoopThread
 from contextos.adapters.mcp.definitions import (
@@ -309,7 +309,7 @@ def _reply(
             # A task goes on after this answer, and a tool can ask for input after its effect.
             known = answer.result_type if answer.result_type in UNFINISHED else "of another kind"
             raise LostReply(f"`{declared.name}` may have happened: its answer is `{known}`")
-        return stated_error("input_required", "the tool asks for input, which nobody gives it", declared)
+        return paused_task("input_required", "the tool asks for input, which nobody gives it", declared)
     if answer.is_error:
         return stated_error("tool_error", "\n".join(texts), declared)
     if operation.output == "text":

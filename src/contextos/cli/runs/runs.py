@@ -88,6 +88,7 @@ def runs_show_command(
     from contextos.queries.rationales import checked_story
     from contextos.queries.run_list import blocked_by
     from contextos.queries.run_names import no_such_run
+    from contextos.queries.run_now import run_budget
     from contextos.queries.timeline import story_document
 
     async def operation(context: CommandContext) -> tuple[CheckedRun, Story, DecisionView, str | None, str | None]:
@@ -104,6 +105,7 @@ def runs_show_command(
     view = found.view()
     entries = [_entry(one, found) for one in found.entries]
     body = {**document_of(view), "decision": decision_document(decision), "fault": fault, "blocked_by": blocking}
+    body |= {"run_budget": found.told(lambda: run_budget(found.entries), None)}
     body |= {"story": story_document(story), "entries": entries}
     body.pop("exit_code")
     said = [_BLOCKED.format(blocking)] if blocking else [decision_line(decision)] if decision.by else []

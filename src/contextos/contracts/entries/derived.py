@@ -94,9 +94,14 @@ class AnsweredCall(Model):
 
 
 class RefusedCall(Model):
-    """Body of `tool.refused`: why the tool gateway refused a call. Nothing was sent."""
+    """Body of `tool.refused`: why the tool gateway refused a call. Nothing was sent.
+
+    `call` is the call as it would have been sent, as far as the guards had decided about it. It is absent for a tool
+    that is not registered, for a call that was dispatched before, and in runs of semantics below 8.
+    """
 
     envelope: ToolResultEnvelope
+    call: ToolCallEnvelope | None = None
 
 
 class ScheduledRetry(Model):

@@ -196,6 +196,9 @@ class Permission(Model):
     Evidence counts for a call only if every argument of the call that produced it is the same here, under the same
     name. `evidence_args` says otherwise for one name of evidence: which of those arguments count, and the argument here
     that each must equal. An empty object says that the evidence is about no argument.
+
+    `consent` names the evidence that says whether the person concerned agrees to such a call. Unless it is `true` about
+    the arguments of a call, the call is blocked as `consent_missing`.
     """
 
     permission_id: Name
@@ -216,6 +219,8 @@ class Permission(Model):
     """By the name of evidence, which arguments of the call that produced it count, each with the argument here that it
     has to equal.
     """
+    consent: Name | None = None
+    """The evidence that has to be `true` about the arguments of every call, as the consent of the person concerned."""
     without_sum: Text = ""
     """Why no sum limits the money that the tool moves, for readers; lint asks for a sum where nothing is said."""
 

@@ -128,7 +128,8 @@ class HistoryFact(Model):
 
     It counts the effects of the last `window_s` seconds `over` the same user, agent or tenant, or over the same value
     of the argument `subject` (for example an order). Effects that were dispatched and may have happened count. `also`
-    names every other capability with the same effect.
+    names every other capability with the same effect. Each call of a read that leaves the machine counts too, once
+    however often it is attempted: so a rule bounds the rate of such calls.
     """
 
     capability: CapabilityId

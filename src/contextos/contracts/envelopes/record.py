@@ -285,7 +285,9 @@ class DecisionRecord(Model):
     controls_active: RuntimeControls
     """The controls that applied."""
     confidence: Share | None = None
-    """A share from 0 to 1; this runtime derives its decisions and always writes 1."""
+    """How sure the outcome is, from 0 to 1: the lowest of the confidence with which the intent was resolved and, unless
+    a rule or a person ended the run, of the scores for policy, utility and safety.
+    """
     rationale: Rationale | None = None
     """How the decision came about."""
     budget_usage: BudgetUsage

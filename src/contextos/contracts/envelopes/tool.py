@@ -282,7 +282,8 @@ class ToolError(Model):
 class AdapterReply(Model):
     """The answer of an adapter: an output, or a business error, or why its output is withheld: the call was done, and
     what was answered cannot be taken. `withheld.pointer` is the place in the answer. An error says that a write had no
-    effect, unless something else is beside it.
+    effect, unless something else is beside it. `paused`: the error is that the other system waits for something, such
+    as input, before it goes on with this read.
 
     `mutations` names the side effects. `cost_cents` is the cost in US cents; what is declared counts where it is lower.
     `definition_age_ms` is how old the list of a foreign server was, in which its tool was compared with what was
@@ -295,6 +296,7 @@ class AdapterReply(Model):
     mutations: Seq[Name] = ()
     cost_cents: Cents = 0
     definition_age_ms: Count | None = None
+    paused: bool = False
 
     @property
     def had_no_effect(self) -> bool:
@@ -363,7 +365,10 @@ class ToolCallEnvelope(Model):
     auth_ref: AuthRef | None = None
     """The hash of the identity claim for the call; no credential is written."""
     metadata: OpenObject = {}
-    """An open object, with the digest of the tool's definition and the gates of the call."""
+    """An open object: `definition_digest` pins the tool's definition and `arg_schema_ref` names its input schema,
+    `protocol` and `version` are the type and version of its adapter, `gates` ask about the call, and
+    `requires_approval_gate` is the gate that does.
+    """
 
     required_when_sealed: ClassVar[tuple[str, ...]] = ("policy_decision_id", "auth_ref")
 
@@ -452,7 +457,9 @@ class ToolResultEnvelope(Model):
     latency_ms: Amount
     """The duration of the call in milliseconds, without waiting for the run's next turn."""
     metadata: OpenObject = {}
-    """An open object, with the cost, the retries and the approver of the call where it has them."""
+    """An open object, with the cost, the retries and the approver of the call where it has them. `tool_transcript_id`
+    names the answer in the journal from which a replay reads this result.
+    """
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
         """Yield a fault for a status that contradicts `mutations` or `error` (API Contracts, "ToolResultEnvelope

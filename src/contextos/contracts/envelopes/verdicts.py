@@ -12,6 +12,7 @@ from contextos.contracts.model import Model, Name, Seq, Text
 
 FailureCode = Literal[
     "missing_evidence",
+    "consent_missing",
     "approval_mode_mismatch",
     "violates_decision_spec",
     "tool_not_in_manifest",

@@ -236,11 +236,13 @@ class Memory(Protocol):
 class Policy(Protocol):
     """Decides what is allowed, as a pure function of the facts. `evidence_paths` are the evidence fields its rules
     read, `history` the history facts by name, `above` the rules above the pack, `prohibiting` the tools that a rule
-    prohibits, by its id. `reads_origins`: a rule reads where an argument was found.
+    prohibits, by its id. `reads_origins`: a rule reads where an argument was found. `homes` is the bundle of each rule
+    of any level, by the rule's id.
     """
 
     evidence_paths: frozenset[str]
     reads_origins: bool
+    homes: Mapping[str, str]
     history: Mapping[str, HistoryFact]
     above: RulesAbove
     prohibiting: Mapping[str, Sequence[str]]

@@ -17,11 +17,14 @@ from contextos.errors import Problem
 
 
 def lint_evidence(merged: MergedArtifacts, edges: BindingTargets) -> Iterator[Problem]:
-    """Yield a problem for each unknown name in `evidence_args`, and for each step that has not the arguments that its
-    required evidence is about.
+    """Yield a problem for each unknown name in `evidence_args` and `consent`, and for each step that has not the
+    arguments that its required evidence is about.
     """
     for index, permission in enumerate(merged.pack.tooling_layer.permissions):
         yield from _stated(permission, edges, ("tooling_layer", "permissions", index, "evidence_args"))
+        consent, at = permission.consent, ("tooling_layer", "permissions", index, "consent")
+        if consent is not None and edges.produces is not None and consent not in edges.available_evidence:
+            yield _no_evidence(at, consent)
     for template in merged.templates.values():
         before = steps_before(template)
         for step in template.steps:
@@ -34,29 +37,31 @@ def _stated(permission: Permission, edges: BindingTargets, at: PointerPath) -> I
     for name, names in permission.evidence_args.items():
         here = pointer((*at, name))
         if edges.produces is not None and name not in edges.available_evidence:
-            detail = f"there is no evidence `{name}`"
-            yield Problem(here, "unknown_edge", detail, "name evidence that is retrieved or produced")
+            yield _no_evidence((*at, name), name)
         for argument in names.values() if known is not None else ():
             if argument not in (known or ()):
                 detail = f"there is no argument of `{tool}` `{argument}`"
                 yield Problem(here, "unknown_edge", detail, "name a property of its input schema")
 
 
+def _no_evidence(at: PointerPath, name: str) -> Problem:
+    detail = f"there is no evidence `{name}`"
+    return Problem(pointer(at), "unknown_edge", detail, "name evidence that is retrieved or produced")
+
+
 def _required(
     merged: MergedArtifacts, edges: BindingTargets, template: TaskTemplate, step: PlanStep, before: set[str]
 ) -> Iterator[Problem]:
     known = edges.properties(step.tool)
-    if known is None or step.approval_mode == "read_only":
+    if known is None:
         return
     adapter, _, capability = step.tool.partition(".")
-    stated = {
-        name
-        for one in merged.pack.tooling_layer.permissions
-        if (one.adapter_id, one.capability) == (adapter, capability)
-        for name in one.evidence_args
-    }
-    keys = governing_keys(template, before)
+    listed = merged.pack.tooling_layer.permissions
+    permissions = [one for one in listed if (one.adapter_id, one.capability) == (adapter, capability)]
+    stated = {name for one in permissions for name in one.evidence_args}
+    keys = () if step.approval_mode == "read_only" else governing_keys(template, before)
     required = {name for key in keys if key in edges.specs for name in edges.specs[key].required_evidence}
+    required |= {one.consent for one in permissions if one.consent is not None}
     for name in sorted(required - stated):
         for argument in sorted(_about(merged, edges, name) - known.keys()):
             detail = f"evidence `{name}` is about `{argument}`, and `{step.tool}` has no such argument"

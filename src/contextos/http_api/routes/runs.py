@@ -114,8 +114,9 @@ async def get_runs(
 
 @run_routes.get("/runs/{run}", response_model_exclude_unset=True)
 async def get_run(app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName) -> RunDocument:
-    """Read one run with its current record."""
-    return RunDocument.of_run(await readable_run(app, caller, roles, name))
+    """Read one run with its current record, and with what it has used of its limits so far."""
+    run = await readable_run(app, caller, roles, name)
+    return RunDocument.of_run(run, await app.runs.budget(run))
 
 
 @run_routes.get(

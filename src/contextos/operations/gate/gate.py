@@ -68,6 +68,7 @@ NO_TOOLS: Final = "this user can use none of its tools through this agent; finis
 REMEDIES: Final[Mapping[FailureCode | Literal["session_ended", "erased"], str]] = {
     "tool_not_in_manifest": "use a tool of the session",
     "unknown_intent": "open a session of an intent that the tenant has",
+    "consent_missing": "ask the person concerned for their consent, and record it where the pack reads it",
     "parameter_missing": "open a new session whose request has the value",
     "unpinned_ref": "an operator pins it; then open a new session",
     "unknown_ref": "finish the session and open a new one; what it was admitted with changed or was withdrawn",

@@ -213,7 +213,7 @@ async def _call(
     if result.status in ("ok", "completed"):
         progress.results[step.id] = result
         return _answered(asked, "done", key, failures, environment)
-    of_tool = result.status == "error" or any(failure.code in OF_TOOL for failure in failures)
+    of_tool = result.status in ("error", "paused") or any(failure.code in OF_TOOL for failure in failures)
     return _answered(asked, "failed" if of_tool else "refused", key, failures, environment)
 
 

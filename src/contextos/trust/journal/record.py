@@ -17,8 +17,9 @@ from contextos.contracts.entries.reading import void_answers
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure, RecordStatus
 from contextos.contracts.ids import derive
-from contextos.contracts.journal import CONTEXT, DECISION, EFFECT, KINDS, Logged
+from contextos.contracts.journal import CONTEXT, DECISION, EFFECT, FULL_ENVELOPES, KINDS, Logged
 from contextos.contracts.model import final_fields
+from contextos.contracts.refs import artifact_ref
 from contextos.contracts.scope import PinnedInputs, RunIdentity, RunScope
 from contextos.trust.journal.effects import effects_of
 from contextos.trust.journal.usage import Usage, usage
@@ -120,11 +121,11 @@ def build_record(
         "inputs_refs": _inputs(request),
         "outputs": dict(outcome.outputs),
         "effects": [one for one in effects_of(run_id, log) if decision is None or one["step_id"] in decision.steps],
-        "evidence_refs": _evidence(log),
+        "evidence_refs": _evidence(log, in_full=semantics >= FULL_ENVELOPES),
         "policy_decisions": _policy(log),
         "approvals": approvals,
         "controls_active": _controls(pinned, log),
-        "confidence": 1,
+        "confidence": _confidence(log, outcome) if semantics >= FULL_ENVELOPES else 1,
         "rationale": {
             "strategy": outcome.strategy,
             "alternatives_considered": list(outcome.alternatives),
@@ -198,8 +199,24 @@ def _inputs(request: InvokeRequest) -> dict[str, str]:
     return {"request": request.request_id} | ({"session": request.session_id} if request.session_id else {})
 
 
-def _evidence(log: Sequence[Logged]) -> list[str]:
-    """References in the order of their use; that of an answer is the order in which the calls were dispatched."""
+def _confidence(log: Sequence[Logged], outcome: RunOutcome) -> float | int:
+    """How sure the outcome is, from 0 to 1: the lowest of the numbers that it rests on.
+
+    They are the confidence with which the intent was resolved and, unless a rule or a person ended the run, the scores
+    that judge the result: policy, utility and safety. Without any of them it is 1: the runtime itself refused.
+    Latency and economics say what the run used, and nothing of the result.
+    """
+    found = [entry.body["confidence"] for entry in log if entry.kind == "intent.resolved"]
+    if outcome.scorecard and outcome.end in ("completed", "escalated", "exhausted"):
+        found += [outcome.scorecard[axis]["score"] for axis in ("policy", "utility", "safety")]
+    return min(found, default=1)
+
+
+def _evidence(log: Sequence[Logged], *, in_full: bool) -> list[str]:
+    """References in the order of their use; that of an answer is the order in which the calls were dispatched.
+
+    `in_full`: also the memories in the compiled contexts, and the attachments and artifacts that the run got.
+    """
     answered = {
         entry.key: [citation["evidence_ref"] for citation in entry.body["envelope"]["citations"]]
         for entry in log
@@ -207,13 +224,25 @@ def _evidence(log: Sequence[Logged]) -> list[str]:
     }
     refs: dict[str, None] = {}
     for entry in log:
-        if entry.kind == "evidence.frozen":
+        if in_full and (given := _given(entry)):
+            refs.update((ref, None) for ref in given)
+        elif entry.kind == "evidence.frozen":
             refs.update((item["evidence_ref"], None) for item in entry.body["items"])
         elif entry.kind == "checkpoint.checked":
             refs.update((ref, None) for ref in entry.body["satisfied"].values())
         elif entry.kind == "tool.dispatching":
             refs.update((ref, None) for ref in answered.get(entry.key, ()))
     return list(refs)
+
+
+def _given(entry: Logged) -> list[str]:
+    """The references to what an entry gives to a run beside the facts of the graph and the answers of tools."""
+    if entry.kind == "attachment.fetched":
+        return [entry.body["evidence_ref"]] if "failure" not in entry.body else []
+    if entry.kind == "slot.pinned":
+        chosen = [one["ref"] for one in entry.body.get("pinned", ())]
+        return [artifact_ref(one["artifactId"], one["representationRevisionId"]) for one in chosen]
+    return list(entry.body["context_ledger"]["memory_refs"]) if entry.kind == "context.compiled" else []
 
 
 def _policy(log: Sequence[Logged]) -> list[dict[str, Any]]:

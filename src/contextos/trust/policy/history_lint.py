@@ -36,9 +36,14 @@ def lint_history(
             for tool, counted in fact.counted().items():
                 own = tool == fact.capability
                 if declared.get(tool) == "read_only":
-                    detail = f"`{tool}` has no effects, and a history counts effects"
+                    detail = f"`{tool}` has no effects and is not declared `network`, so a history counts nothing of it"
                     where = pointer((*at, "capability") if own else (*at, "also", tool))
-                    yield Problem(where, "history_of_a_read", detail, "name a capability that writes")
+                    yield Problem(
+                        where,
+                        "history_of_a_read",
+                        detail,
+                        "name a capability that writes, or a read that is declared `network`",
+                    )
                 if fact.also and (tool, f"history.{name}") not in read:
                     detail = f"no rule about `{tool}` reads `history.{name}`, so its calls are counted and not limited"
                     remedy = f"write the rule for `{tool}` too, with this id in `applies_to`"

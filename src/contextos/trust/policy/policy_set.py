@@ -69,7 +69,7 @@ class PolicySet:
 
     `evidence_paths` holds the dotted paths below `evidence` that any rule reads. `reads_origins`: a rule reads where an
     argument was found. `history` the declared history facts, `above` the rules that bind also a pack that observes,
-    `prohibiting` the tools that an enforced rule prohibits, by its id.
+    `prohibiting` the tools that an enforced rule prohibits, by its id. `homes` is the bundle of each rule, by its id.
     """
 
     def __init__(
@@ -80,6 +80,9 @@ class PolicySet:
     ) -> None:
         self.history = history
         self.rules = {rule.rule_id: rule for rule in rules}
+        self.homes: Mapping[str, str] = {
+            rule.rule_id: rule.order[1] for rule in self.rules.values() if rule.allow is not None
+        }
         self.bundle_ids = tuple(bundle_ids)
         self._index = RuleIndex(self.rules.values())
         self._verdicts: dict[tuple[Any, ...], dict[str, Any]] = {}

@@ -38,3 +38,12 @@ def test_a_step_without_an_argument_that_its_evidence_is_about_is_found_unless_t
 def test_a_name_that_does_not_exist_is_found() -> None:
     assert found({STATED: {"order_lokup": {}}}) == [(f"{STATED}/order_lokup", "unknown_edge")]
     assert found({STATED: {"policy.eval": {"order_id": "oder_id"}}}) == [(f"{STATED}/policy.eval", "unknown_edge")]
+
+
+def test_a_consent_that_no_evidence_can_give_is_found_and_one_about_other_arguments() -> None:
+    consent = "/tooling_layer/permissions/2/consent"
+    assert found({consent: "memory_consent"}) == []
+    assert found({consent: "consent_of_nobody"}) == [(consent, "unknown_edge")]
+    schema = {"type": "object", "properties": {"customer": {"type": "string"}}, "required": ["customer"]}
+    needed = found({consent: "order_lookup"}, input_schema=schema)
+    assert set(needed) == {("/tooling_layer/permissions", "evidence_unbound")}

@@ -1,0 +1,76 @@
+"""What the envelopes of a run say at this moment, computed from its journal: a call that waits, and what was used.
+
+Source: API Contracts, "ToolResultEnvelope statuses"; Reference Architecture, "RunBudget".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from contextos.contracts.entries.reading import read_body
+from contextos.contracts.journal import Entry, Logged
+from contextos.trust.journal.usage import usage
+
+
+def paused_result(entries: Sequence[Entry], asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the `ToolResultEnvelope` of a call that waits for an approval; `asked` is the body of its question.
+
+    Nothing was sent, so it has neither output nor effects. None where the run's context was erased.
+    """
+    bound = asked["binding"]
+    context = next((read_body(one) for one in entries if one.kind == "run.context"), None)
+    if context is None:
+        return None
+    return {
+        "envelope_version": "contextos.tool_result.v1",
+        "tool_call_id": bound["tool_call_id"],
+        "run_id": bound["run_id"],
+        "trace_id": context["trace_id"],
+        "session_id": context.get("session_id"),
+        "capability_id": bound["capability_id"],
+        "status": "paused",
+        "output": None,
+        "error": None,
+        "artifacts": [],
+        "citations": [],
+        "mutations": [],
+        "risk_tags": [asked["approval_mode_effective"]],
+        "policy_decision_id": bound["policy_decision_id"],
+        "latency_ms": 0,
+        "metadata": {
+            "waits_for": "approval",
+            "approval_id": asked["approval_id"],
+            "requires_approval_gate": asked["gate_id"],
+            "deadline_us": asked["deadline_us"],
+        },
+    }
+
+
+def run_budget(entries: Sequence[Entry]) -> dict[str, Any] | None:
+    """Return the `BudgetInForce` of a run, with what it has used up to its last entry as `atomic_usage`.
+
+    A limit that an operator raised is the raised one. `latency_ms` is without waiting. None before the run has a
+    context, and where entries that say what was used were erased.
+    """
+    log = [Logged(one.seq, one.kind, one.key, one.at_us, one.by, read_body(one), one.hash) for one in entries]
+    if any(one.body is None for one in log):
+        return None
+    budget: dict[str, Any] | None = None
+    for entry in log:
+        if entry.kind == "run.context":
+            budget = dict(entry.body["run_budget"])
+        elif entry.kind == "run.reopened" and budget is not None and entry.body.get("limit"):
+            budget[entry.body["limit"]] = entry.body["to"]
+    if budget is None:
+        return None
+    used = usage(log)
+    return {
+        **budget,
+        "atomic_usage": {
+            "tokens": used.tokens,
+            "tool_calls": used.tool_calls,
+            "latency_ms": used.wall_clock_us / 1_000,
+            "cost_cents": used.cost_cents,
+        },
+    }

@@ -186,9 +186,8 @@ NOTHING = {"adp_orders": 0, "adp_policy": 0, "adp_payments": 0}
 
 CASES: dict[str, Case] = {
     # Who and what: admission.
-    # A pack is pinned for intents, so another intent has no pack.
     "unknown_intent": Case(
-        "unpinned_ref", "rejected", request=edited("input", "intent", to="support.gift"), reaches=NOTHING
+        "unknown_intent", "rejected", request=edited("input", "intent", to="support.gift"), reaches=NOTHING
     ),
     "unknown_channel": Case(
         "unknown_intent", "rejected", request=edited("input", to=lambda i: {**i, "channel": "fax"}), reaches=NOTHING

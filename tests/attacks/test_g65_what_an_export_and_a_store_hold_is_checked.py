@@ -393,6 +393,7 @@ def test_another_verifier_uses_nothing_of_this_software() -> None:
         "hashlib",
         "json",
         "math",
+        "pathlib",
         "re",
         "collections",
         "itertools",

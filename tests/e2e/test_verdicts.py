@@ -233,6 +233,12 @@ CASES: dict[str, Case] = {
         reaches=NOTHING,
         request=edited("user", "delegation", "scopes", to=["orders.read"]),
     ),
+    "platform_scope_missing": Case(
+        "platform_scope_missing",
+        "refused",
+        reaches=NOTHING,
+        directory=edited("agents", 0, "platform_scopes", to=["tools:read"]),
+    ),
     "no_permission": Case(
         "tool_not_in_manifest",
         "rejected",

@@ -28,6 +28,7 @@ END_OF: Final[dict[FailureCode, End]] = {
     "unpinned_ref": "rejected",
     "unknown_ref": "rejected",
     "identity_refused": "refused",
+    "platform_scope_missing": "refused",
     "budget_exhausted": "exhausted",
 }
 """The end of a run by failure code. Any other code escalates to a person."""

@@ -32,6 +32,7 @@ FailureCode = Literal[
     "unpinned_ref",
     "unknown_ref",
     "identity_refused",
+    "platform_scope_missing",
     "idempotency_conflict",
     "argument_out_of_bounds",
     "untrusted_destination",

@@ -361,5 +361,8 @@ class DecisionOutput(Model):
     """The short form of a decision (API Contracts, "Decision output")."""
 
     decision_id: Name
+    """The key of the decision spec."""
     outcome: Name
+    """The outcome, one that the decision spec allows."""
     evidence_refs: Seq[EvidenceRef]
+    """References to the evidence in the order of its use."""

@@ -1,4 +1,4 @@
-"""A verifier of exports, written from docs/reference/export.md alone: it uses nothing of this software.
+"""A verifier of exports, written from docs/reference/export.md and the kinds' table alone: it uses no other code.
 
 `verified` returns what an export holds, or raises `Refused`. `keys` are raw public keys by purpose (`export`, `head`,
 `act`, `pack`), and `persons` those of people in hex, by id. It does not know the contracts of bodies and artifacts nor
@@ -14,11 +14,13 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+KINDS_PAGE = Path(__file__).parents[1] / "docs" / "reference" / "journal-kinds.md"
 MANIFEST = "application/vnd.contextos.export-manifest+json"
 ORDER = ("entry", "control", "artifact", "definition")
 ENTRY = {"run": str, "seq": int, "kind": str, "key": str, "at_us": int, "by": str, "hash": str}
@@ -45,6 +47,8 @@ NEXT = {
 }
 """The kinds of answers, and of what says next whether one counted."""
 RECORDED = {"request_digest", "answer"}
+LEDGER_ROW = r"^\| `([a-z._]+)` \| (context|effect|decision) \|"
+LEDGER_OF = dict(re.findall(LEDGER_ROW, KINDS_PAGE.read_text("utf-8"), re.M))
 
 Keys = Mapping[str, Sequence[bytes]]
 Persons = Mapping[str, Collection[str]]
@@ -233,9 +237,17 @@ def kept(tenant: str, entries: Sequence[dict[str, Any]]) -> None:
     """What the entries of a run keep."""
     sent: dict[str, Any] = {}
     at_us, head = 0, genesis(tenant, entries[0]["run"])
+    ledgers: dict[str, list[str]] = {"context": [], "effect": [], "decision": []}
+    recorded = False
     try:
         for one in entries:
             said = one["said"]
+            if one["kind"] == "record.revised":
+                recorded = True
+                need(not said or indexed(said, ledgers), "a record that does not index its ledgers")
+            need(recorded or one["kind"] != "run.ended", "an end without a record")
+            if one["kind"] in LEDGER_OF:
+                ledgers[LEDGER_OF[one["kind"]]].append(one["hash"])
             need(one["at_us"] >= at_us, "time goes back")
             need(author(one), "another author")
             if one["kind"] == "tool.dispatching":
@@ -259,6 +271,14 @@ def kept(tenant: str, entries: Sequence[dict[str, Any]]) -> None:
             head = head if one["kind"] == "run.resumed" else one["hash"]
     except (LookupError, TypeError, AttributeError) as error:
         raise Refused(f"a body of another form: {error!r}") from None
+
+
+def indexed(record: dict[str, Any], ledgers: dict[str, list[str]]) -> bool:
+    """Whether a record names the three ledgers as the entries before it make them."""
+    there = {name: {"entries": len(hashes), "head": address(hashes)} for name, hashes in ledgers.items()}
+    stated = record["lineage"]["ledgers"] or {}
+    admitted = bool(record.get("agent_identity"))
+    return all(stated.get(name) == one for name, one in there.items()) and bool(ledgers["decision"] or not admitted)
 
 
 def author(one: dict[str, Any]) -> bool:

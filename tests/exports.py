@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from contextos.operations import operator
 from contextos.operations.acts.ended_runs import reopen_run
 from contextos.trust.approvals.acts import sign_act
 from contextos.trust.approvals.assertion import sign_approval
+from contextos.trust.journal.record import LedgerHeads
 from contextos.trust.journal.signed_heads import head_payload
 from contextos.trust.seal import KeyRing, kid_of, pae
 from tests.world import (
@@ -232,14 +234,22 @@ class Attacker:
         return signed_file(file.tenant, file.rows(), self.ring)
 
     def _linked(self, file: Opened, entries: list[dict[str, Any]]) -> None:
-        """The entries in a chain that fits, with the questions in it bound to the entries before them."""
-        before, rebound = "", dict[str, dict[str, Any]]()
+        """The entries in a chain that fits, with the questions in it bound to the entries before them, and records that
+        index the ledgers as they are now.
+        """
+        before, rebound, ledgers = "", dict[str, dict[str, Any]](), LedgerHeads()
         last: Entry | None = None
         for one in entries:
             if last is None:
                 before = genesis(file.tenant, one["run"])
             self._rebind(one, before, rebound)
+            if one["kind"] == "record.revised" and isinstance((one.get("body") or {}).get("lineage"), dict):
+                record = {name: value for name, value in one["body"].items() if name != "record_hash"}
+                record["lineage"] = record["lineage"] | {"ledgers": ledgers.as_json()}
+                one["body"] = record | {"record_hash": content_address(record)}
             last = linked(file.tenant, one, last)
+            with suppress(KeyError):
+                ledgers.add(last)
             one["hash"] = last.hash
             before = before if one["kind"] == "run.resumed" else last.hash
 

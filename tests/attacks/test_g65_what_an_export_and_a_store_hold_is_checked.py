@@ -26,9 +26,10 @@ from contextos.audit.exported import read_export, replay_export
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.journal import Batch, Draft, Entry, body_digest, genesis, header_hash, link
+from contextos.contracts.journal import KINDS, Batch, Draft, Entry, body_digest, genesis, header_hash, link
 from contextos.errors import ChainBroken, ContextOSError, Integrity, SignatureInvalid
 from contextos.trust.journal.chain import verify_chain
+from contextos.trust.journal.record import LedgerHeads
 from contextos.trust.journal.signed_heads import head_payload, index_lines, signed_head
 from contextos.trust.seal import KeyRing, kid_of, pae
 from tests import export_verifier
@@ -103,6 +104,40 @@ def a_member_more(entries: list[Entry]) -> None:
     entries[-1] = entries[-1]._replace(body=canonical(orjson.loads(entries[-1].body or b"") | {"more": 1}))
 
 
+def without(*kinds: str) -> Change:
+    """Cut every entry of these kinds or ledgers; the record is as it was."""
+
+    def change(entries: list[Entry]) -> None:
+        kept = [one for one in entries if not {one.kind, KINDS[one.kind].ledger}.intersection(kinds)]
+        entries[:] = kept
+
+    return change
+
+
+def record_without(ledger: str) -> Change:
+    """Cut a ledger, and its name out of each record."""
+
+    def change(entries: list[Entry]) -> None:
+        for place, one in enumerate(entries):
+            if one.kind == "record.revised":
+                body = orjson.loads(one.body or b"")
+                del body["lineage"]["ledgers"][ledger]
+                entries[place] = one._replace(body=canonical(body))
+        entries[:] = [one for one in entries if KINDS[one.kind].ledger != ledger or one.kind == "record.revised"]
+
+    return change
+
+
+def undecided(entries: list[Entry]) -> None:
+    """Cut the decision ledger but for the record, which says that it is empty."""
+    entries[:] = [one for one in entries if one.kind == "record.revised" or KINDS[one.kind].ledger != "decision"]
+    entries[:] = relinked(entries)
+    first = next(place for place, one in enumerate(entries) if one.kind == "record.revised")
+    body = orjson.loads(entries[first].body or b"")
+    body["lineage"]["ledgers"] = LedgerHeads(entries[:first]).as_json()
+    entries[first] = entries[first]._replace(body=canonical(body))
+
+
 SPOILED: dict[str, tuple[Change, str]] = {
     "a time that goes back": (later, "is earlier than the entry before it"),
     "a decision by a person": (by_somebody("policy.decided"), "is by `user_x`"),
@@ -115,6 +150,12 @@ SPOILED: dict[str, tuple[Change, str]] = {
     "an answer of another tool": (answer_of_another("capability_id"), "another `capability_id`"),
     "an entry of no kind": (of_no_kind, "no kind"),
     "a body with a member more": (a_member_more, "more"),
+    "a run without its effect ledger": (without("effect"), "names another effect ledger"),
+    "a run without its context ledger": (without("context"), "names another context ledger"),
+    "a run without its decision ledger": (without("decision"), "ends a run that has no record"),
+    "a record without the effect ledger": (record_without("effect"), "is a record without the effect ledger"),
+    "a record without the context ledger": (record_without("context"), "is a record without the context ledger"),
+    "a record of an empty decision ledger": (undecided, "whose decision ledger is missing"),
 }
 
 
@@ -352,6 +393,7 @@ def test_another_verifier_uses_nothing_of_this_software() -> None:
         "hashlib",
         "json",
         "math",
+        "pathlib",
         "re",
         "collections",
         "itertools",

@@ -83,6 +83,12 @@ def test_the_schemas_that_the_specification_names_are_published() -> None:
         "decision-record.v1",
         "replay-packet.v1",
         "context-slot.v1",
+        # Documents beside those that the specification lists.
+        "plan.v1",
+        "decision-output.v1",
+        "intent-catalog.v1",
+        "decision-catalog.v1",
+        "policy-bundle.v1",
     }
 
 

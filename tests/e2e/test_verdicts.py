@@ -186,9 +186,8 @@ NOTHING = {"adp_orders": 0, "adp_policy": 0, "adp_payments": 0}
 
 CASES: dict[str, Case] = {
     # Who and what: admission.
-    # A pack is pinned for intents, so another intent has no pack.
     "unknown_intent": Case(
-        "unpinned_ref", "rejected", request=edited("input", "intent", to="support.gift"), reaches=NOTHING
+        "unknown_intent", "rejected", request=edited("input", "intent", to="support.gift"), reaches=NOTHING
     ),
     "unknown_channel": Case(
         "unknown_intent", "rejected", request=edited("input", to=lambda i: {**i, "channel": "fax"}), reaches=NOTHING
@@ -233,6 +232,12 @@ CASES: dict[str, Case] = {
         "rejected",
         reaches=NOTHING,
         request=edited("user", "delegation", "scopes", to=["orders.read"]),
+    ),
+    "platform_scope_missing": Case(
+        "platform_scope_missing",
+        "refused",
+        reaches=NOTHING,
+        directory=edited("agents", 0, "platform_scopes", to=["tools:read"]),
     ),
     "no_permission": Case(
         "tool_not_in_manifest",

@@ -23,9 +23,10 @@ import orjson
 
 from contextos.audit import export, exported
 from contextos.audit.export_lines import entry_line, head_line
-from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import Draft, Entry, genesis, link
 from contextos.trust.approvals.assertion import sign_approval
+from contextos.trust.journal.record import LedgerHeads
 from contextos.trust.journal.signed_heads import signed_head
 from contextos.trust.seal import KeyRing, kid_of
 from tests.world import TENANT, TestWorld, open_world, public_key, request
@@ -73,11 +74,17 @@ async def sessions(world: TestWorld) -> dict[str, str]:
 
 
 def linked(entries: Sequence[Entry]) -> list[Entry]:
-    """Entries in a chain that fits."""
-    head, made = genesis(entries[0].tenant, entries[0].run), list[Entry]()
+    """Entries in a chain that fits, with records that index their ledgers as they are."""
+    head, made, ledgers = genesis(entries[0].tenant, entries[0].run), list[Entry](), LedgerHeads()
     for seq, one in enumerate(entries, start=1):
-        draft = Draft(one.kind, one.key, one.at_us, one.by, one.body or b"", one.salt or b"")
+        body = one.body or b""
+        if one.kind == "record.revised":
+            record = {name: value for name, value in orjson.loads(body).items() if name != "record_hash"}
+            record["lineage"] |= {"ledgers": ledgers.as_json()}
+            body = canonical(record | {"record_hash": content_address(record)})
+        draft = Draft(one.kind, one.key, one.at_us, one.by, body, one.salt or b"")
         made.append(link(one.tenant, one.run, seq, head, draft))
+        ledgers.add(made[-1])
         head = made[-1].hash
     return made
 

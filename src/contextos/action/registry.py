@@ -125,13 +125,15 @@ def surface(
     capabilities: Mapping[str, Capability],
     roles: frozenset[str],
     scopes: frozenset[str],
+    platform: frozenset[str],
     *,
     acts_for_user: bool,
     asked_for: Collection[str] | None = None,
 ) -> tuple[SurfaceCapability, ...]:
     """Return every tool, each marked as granted, or as withheld with the reason, for these roles and scopes.
 
-    `asked_for` are the only tools that the request asks for; None: all.
+    `platform` are the platform scopes of the agent. `asked_for` are the only tools that the request asks for; None:
+    all.
 
     A tool is granted if the pack lists and permits it, does not prohibit it, and nothing else withholds it
     (`withheld_from`).
@@ -156,7 +158,7 @@ def surface(
         elif not permissions or not all(p.allow for p in permissions):
             withheld = "no_permission"
         else:
-            withheld = withheld_from(capability, scopes, acts_for_user=acts_for_user, asked_for=asked_for)
+            withheld = withheld_from(capability, scopes, platform, acts_for_user=acts_for_user, asked_for=asked_for)
         constraints: dict[str, Any] = {}
         for permission in permissions:
             for argument, bound in permission.arg_constraints.items():

@@ -22,13 +22,14 @@ from contextos.application.artifacts import PublishedArtifacts
 from contextos.application.cancels import Cancels
 from contextos.application.facts import Facts
 from contextos.application.passkeys import Passkeys
+from contextos.application.request_streams import Driven, RequestStream, open_request_stream
 from contextos.application.runs import Runs
 from contextos.application.settlements import Settlements
 from contextos.application.subscriptions import Handler, Subscriber
-from contextos.contracts.encoding.codec import loads
+from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
-from contextos.contracts.envelopes.run import RuntimeHints
+from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Stores
 from contextos.contracts.trace import TraceContext, begun_trace, continued_trace
@@ -39,7 +40,7 @@ from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.engine.local import LocalEngine
 from contextos.engine.resume import PATIENCE_S, drive_due_runs
 from contextos.engine.run_watch import RunWatch
-from contextos.errors import InvalidArtifact, InvalidSettings, Problem
+from contextos.errors import InvalidArtifact, InvalidInput, InvalidSettings, Problem
 from contextos.files import read_regular_file
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import initialise_tenant, publish_artifact
@@ -69,7 +70,7 @@ class App:
     keys of the runtime. `stores` is the storage of all tenants. `owned` are adapters that `close` closes. `delivery`
     calls the handlers of `on`; `contextos.open` stops it. `shared_credentials` are the ids of the adapters whose
     credentials serve every tenant, as the settings say. `configuration` finds what cannot be in force. `watch`
-    tells readers of streams what happens to runs.
+    tells readers of streams what happens to runs, and `driving` has the streamed requests that are being driven.
     """
 
     settings: Settings
@@ -83,6 +84,7 @@ class App:
     owned: tuple[Any, ...] = ()
     delivery: EventDelivery = field(default_factory=EventDelivery)
     shared_credentials: tuple[str, ...] = ()
+    driving: set[Driven] = field(default_factory=set)
     configuration: Configuration = field(init=False)
 
     def __post_init__(self) -> None:
@@ -123,6 +125,18 @@ class App:
             hints=hints,
             trace=trace,
         )
+
+    async def stream(self, request: bytes | str | Mapping[str, Any]) -> RequestStream:
+        """Send a request of the mode `stream`, and return the events of its run, which is driven meanwhile.
+
+        Raises as `Deployment.invoke`, and `InvalidInput` for another mode.
+        """
+        sent = request if isinstance(request, bytes | str) else canonical(dict(request))
+        invoked = parse(InvokeRequest, sent)
+        if invoked.mode != "stream":
+            remedy = "write `stream`, or send it with `deployment.invoke`"
+            raise InvalidInput(Problem("/mode", "not_a_stream", f"the mode is `{invoked.mode}`", remedy))
+        return await open_request_stream(self.deployment, self.watch, invoked.tenant_id, sent, self.driving)
 
     @property
     def lacks_witness(self) -> bool:

@@ -17,7 +17,7 @@ from contextos.contracts.envelopes.run import BudgetInForce
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import DecisionStatus
 from contextos.contracts.facts import nearest_name
-from contextos.contracts.journal import CONTEXT, DECISION, EFFECT, KINDS, Entry
+from contextos.contracts.journal import KINDS, LEDGERS, Entry
 from contextos.contracts.ports.storage import Store
 from contextos.errors import Integrity, InvalidInput, NotFound, Problem
 from contextos.operations.deployment import Deployment
@@ -44,7 +44,6 @@ EVENT_POLL_US: Final = 250_000
 """How long who waits for events pauses before looking again, in microseconds."""
 
 STATES: Final = frozenset({*TABLE, *ENDS, ERASED, UNREADABLE} - {START})
-LEDGERS: Final = (CONTEXT, EFFECT, DECISION)
 _ENDED: Final = ENDS | {ERASED}
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from contextos.audit.export_acts import acts_of, listings_of
 from contextos.audit.export_lines import artifact_line, definition_line, entry_line, head_line, sealed_line
-from contextos.audit.history import verify_history
+from contextos.audit.history import verify_history, verify_ledgers
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.catalog import ARTIFACTS
 from contextos.contracts.encoding.jcs import canonical, digest
@@ -165,6 +165,7 @@ async def _file_of(app: Deployment, tenant_id: str, run_id: str) -> _File:
     await refuse_unerased(store, entries, keys)
     verify_chain(tenant_id, run_id, entries)
     verify_history(run_id, entries)
+    verify_ledgers(run_id, entries)
     verify_indexed(run_id, entries, lines)
     verify_heads(tenant_id, run_id, entries, heads, keys)
     await require_signers(store, entries, keys)

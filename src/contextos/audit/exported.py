@@ -27,7 +27,7 @@ from contextos.audit.export_lines import (
     read_head_line,
     sealed_line,
 )
-from contextos.audit.history import verify_history
+from contextos.audit.history import verify_history, verify_ledgers
 from contextos.audit.replay import NO_PORTS, NO_SOURCES, ReplayResult, replay_tape
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.acts import OperatorAct, RecordedAct
@@ -224,6 +224,7 @@ def _read_runs(lines: _Lines, tenant_id: str, keys: Keys) -> dict[str, tuple[Ent
         if streams and last.run <= max(streams):
             raise ChainBroken(last.run, 1, "is out of place: each run is there once, and sorted")
         verify_history(last.run, entries)
+        verify_ledgers(last.run, entries)
         streams[last.run] = tuple(entries)
     return streams
 

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from contextos.contracts.entries.bodies import body_fault
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.journal import Entry, genesis
+from contextos.contracts.journal import DECISION, LEDGERS, Entry, genesis
 from contextos.contracts.statements.questions import question_disagreement
 from contextos.errors import ChainBroken
+from contextos.trust.journal.record import LedgerHeads
 
 _RUNTIME: Final = "runtime"
 """The author of what the loop of a run writes."""
@@ -56,6 +57,42 @@ def verify_history(run_id: str, entries: Sequence[Entry]) -> None:
             if fault := question_disagreement(body):
                 raise ChainBroken(run_id, entry.seq, f"is a question that nobody can sign: {fault}")
         head = head if entry.kind == "run.resumed" else entry.hash
+
+
+def verify_ledgers(run_id: str, entries: Sequence[Entry]) -> None:
+    """Check that each record of a run indexes its three ledgers as they are, for the entries that `verify_history`
+    checked. A replay needs no such check: it builds the record again and compares all of it.
+
+    Raises:
+        ChainBroken: a record leaves out a ledger or names another one than the entries before it make, an admitted run
+            has no decision ledger, or a run ended without a record.
+    """
+    ledgers, recorded = LedgerHeads(), False
+    for entry in entries:
+        if entry.kind == "record.revised":
+            recorded = True
+            body = read_body(entry)
+            if body and (fault := _ledger_fault(body, ledgers)):
+                raise ChainBroken(run_id, entry.seq, fault)
+        if entry.kind == "run.ended" and not recorded:
+            raise ChainBroken(run_id, entry.seq, "ends a run that has no record of its ledgers")
+        ledgers.add(entry)
+
+
+def _ledger_fault(record: Any, ledgers: LedgerHeads) -> str | None:
+    """Why a record does not index the three ledgers of the entries before it, or None.
+
+    A run that was admitted has entries in its context and in its decision ledger; it can have had no effect.
+    """
+    stated, there = (record.get("lineage") or {}).get("ledgers") or {}, ledgers.as_json()
+    if missing := [name for name in LEDGERS if name not in stated]:
+        return f"is a record without the {missing[0]} ledger of its run"
+    if other := [name for name in LEDGERS if stated[name] != there[name]]:
+        entries = stated[other[0]]["entries"], there[other[0]]["entries"]
+        return f"names another {other[0]} ledger ({entries[0]} entries) than the run has before it ({entries[1]})"
+    if record.get("agent_identity") and not there[DECISION]["entries"]:
+        return "is the record of an admitted run whose decision ledger is missing"
+    return None
 
 
 def _may_write(entry: Entry, body: Any) -> bool:

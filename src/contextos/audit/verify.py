@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from contextos.audit.acts import verify_acts
 from contextos.audit.checkpoint import CHECKPOINT_VERSION, Checkpoint, OpenRun, require_stored, utc
-from contextos.audit.history import verify_history
+from contextos.audit.history import verify_history, verify_ledgers
 from contextos.audit.rows import verify_run_rows, verify_tenant_rows
 from contextos.audit.selections import verify_selections
 from contextos.contracts.documents.runs import LEASES
@@ -330,6 +330,7 @@ async def _verified_run(
     await refuse_unerased(store, entries, keys)
     head = verify_chain(tenant_id, run_id, entries)
     verify_history(run_id, entries)
+    verify_ledgers(run_id, entries)
     verify_indexed(run_id, entries, lines)
     verify_heads(tenant_id, run_id, entries, heads, keys)
     await require_signers(store, entries, keys)

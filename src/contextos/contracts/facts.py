@@ -105,7 +105,7 @@ FACTS: Final[tuple[DeclaredFact, ...]] = (
         _ALWAYS,
         "agent_id:string agent_urn:string workload_identity:string role:string owner:string lifecycle:string "
         "ceiling:string",
-        "scopes:array<string> max_cost_cents:number",
+        "scopes:array<string> platform_scopes:array<string> max_cost_cents:number",
     ),
     *_facts("tenant", "request", _ALWAYS, "tenant_id:string"),
     *_facts("run", "run", _ALWAYS, "run_id:string safety_mode:string mode:string"),

@@ -62,6 +62,7 @@ over by the store's clock."""
 
 Ledger = str
 CONTEXT, EFFECT, DECISION, NONE = "context", "effect", "decision", "none"
+LEDGERS: Final = (CONTEXT, EFFECT, DECISION)
 
 
 class Kind(NamedTuple):

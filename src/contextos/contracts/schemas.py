@@ -21,8 +21,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core import core_schema
 
 from contextos.contracts.envelopes.compiled import CompiledContext
-from contextos.contracts.envelopes.pack import ContextPack
-from contextos.contracts.envelopes.record import DecisionRecord, ReplayPacket
+from contextos.contracts.envelopes.pack import ContextPack, DecisionCatalog, IntentCatalog, PolicyArtifact
+from contextos.contracts.envelopes.plan import Plan
+from contextos.contracts.envelopes.record import DecisionOutput, DecisionRecord, ReplayPacket
 from contextos.contracts.envelopes.run import InvokeRequest, RunContext
 from contextos.contracts.envelopes.slots import AgentContextSlot
 from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
@@ -38,7 +39,12 @@ PUBLISHED: Final[dict[str, tuple[str, tuple[type[Model], ...]]]] = {
     "compiled-context.v1": ("CompiledContext", (CompiledContext,)),
     "tool-envelope.v1": ("ToolEnvelope", (ToolCallEnvelope, ToolResultEnvelope)),
     "decision-record.v1": ("DecisionRecord", (DecisionRecord,)),
+    "decision-output.v1": ("DecisionOutput", (DecisionOutput,)),
     "replay-packet.v1": ("ReplayPacket", (ReplayPacket,)),
+    "plan.v1": ("Plan", (Plan,)),
+    "intent-catalog.v1": ("IntentCatalog", (IntentCatalog,)),
+    "decision-catalog.v1": ("DecisionCatalog", (DecisionCatalog,)),
+    "policy-bundle.v1": ("PolicyBundle", (PolicyArtifact,)),
     "context-slot.v1": ("AgentContextSlot", (AgentContextSlot,)),
 }
 """From a name to its title and models; with several models a value is exactly one of them."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from contextos.contracts.controls import NO_RUN_CONTROLS, RunControls
 from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
-from contextos.contracts.envelopes.identity import IdentityClaim, Principal, Principals
+from contextos.contracts.envelopes.identity import IdentityClaim, PlatformScope, Principal, Principals
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack
 from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep, TakenParameter
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, PolicyDecision
@@ -163,15 +163,29 @@ class ToolAccess:
     surfaced: frozenset[str]
 
 
+def platform_scopes_of(adapter: AdapterDefinition, tool: CapabilityDefinition) -> tuple[PlatformScope, ...]:
+    """Return the platform scopes that an agent needs to call a tool of an adapter."""
+    needed: PlatformScope = "tools:read" if tool.kind == "read" else "tools:write"
+    return (needed, "a2a:send") if adapter.type == "a2a" else (needed,)
+
+
 def withheld_from(
-    capability: Capability, scopes: frozenset[str], *, acts_for_user: bool, asked_for: Collection[str] | None
+    capability: Capability,
+    scopes: frozenset[str],
+    platform: frozenset[str],
+    *,
+    acts_for_user: bool,
+    asked_for: Collection[str] | None,
 ) -> str | None:
     """Return why a run with these scopes cannot have a tool, apart from what its pack says; None if it can.
 
+    `platform` are the platform scopes of its agent.
     A call that acts for a user, by its declared mode or with a token issued for them, needs their delegation
     (`acts_for_user`).
     `asked_for` are the only tools that the request asks for; None: all.
     """
+    if not platform.issuperset(platform_scopes_of(capability.adapter, capability.definition)):
+        return "platform_scope_missing"
     if not scopes.issuperset(capability.definition.required_scopes):
         return "scope_missing"
     if capability.definition.acts_for_user and not acts_for_user:
@@ -227,6 +241,7 @@ class RunScope:
         withheld = withheld_from(
             capability,
             self.identity.scopes,
+            self.identity.principals.agent.platform,
             acts_for_user=request.user.delegation is not None,
             asked_for=request.runtime.tools,
         )
@@ -235,6 +250,18 @@ class RunScope:
             modes.append(APPROVAL_MODES.index(request.runtime.safety_mode))
         above = APPROVAL_MODES.index(definition.approval_mode) > min(modes)
         return withheld or ("above_safety_mode" if above else None)
+
+    def platform_scope_missing(self, capability_id: str) -> str | None:
+        """Return which platform scope the agent lacks for a tool and where to give it, or None if it lacks none."""
+        capability, agent = self.tools.capabilities.get(capability_id), self.identity.principals.agent
+        if capability is None:
+            return None
+        needed = platform_scopes_of(capability.adapter, capability.definition)
+        lacks = [one for one in needed if one not in agent.platform]
+        if not lacks:
+            return None
+        place = f"`platform_scopes` of the agent `{agent.agent_id}` in the directory"
+        return f"`{capability_id}` needs the platform scope `{lacks[0]}`, which is not in {place}; add it there"
 
     def lacking(self, evidence: Iterable[str]) -> str:
         """Return these names of evidence, or paths below `evidence`, for a message; each for which the request names no

@@ -23,7 +23,7 @@ from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, Policy
 from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplate
 from contextos.contracts.envelopes.policy import Level, LeveledBundle
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.contracts.facts import name_remedy, nearest_name
+from contextos.contracts.facts import name_remedy
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import ADAPTER, PINS_OF_ADAPTERS, RUNTIME
 from contextos.control.artifact_repository import (
@@ -35,7 +35,14 @@ from contextos.control.artifact_repository import (
 )
 from contextos.control.artifacts import ARTIFACT_KINDS, GovernedArtifact, StoredArtifact, merge, tenant_of
 from contextos.control.lint.pack import lint_pack
-from contextos.control.pinning import PinsRefused, ResolvedPins, check_ref_form, resolve_pins
+from contextos.control.pinning import (
+    NOTHING_ACTIVE,
+    PinsRefused,
+    ResolvedPins,
+    check_ref_form,
+    not_allowed,
+    resolve_pins,
+)
 from contextos.errors import Integrity, InvalidArtifact, NotFound, Problem
 
 ACTIVE_POLICIES: Final = "active_policies"
@@ -218,9 +225,12 @@ class Catalog:
         the sorted publishers of the refs and active policies.
         """
         active = await self.repository.active()
-        if refused := _not_allowed(refs, active, intent, environment):
-            found = await self._found(refs, active) if active.version else None
-            return _failure(found if isinstance(found, PinsRefused) else refused)
+        if not active.allows(refs, intent, environment):
+            found = await self._found(refs, active) if active.version else NOTHING_ACTIVE
+            if not isinstance(found, PinsRefused):
+                artifacts = [found[ref].artifact for ref in refs]
+                found = not_allowed(refs, artifacts, active.intents(refs, environment), intent, environment)
+            return _failure(found)
         key = (tuple(refs), active.version)
         pinned, used = self._pinned.get(key, (None, ()))
         if pinned is None or not all(self._same(definitions.get(one.adapter_id), one) for one in used):
@@ -396,20 +406,6 @@ def _without(pins: Sequence[PackPin], gone: PackPin) -> tuple[PackPin, ...]:
         if intents:
             left.append(pin.model_copy(update={"intents": intents}))
     return tuple(left)
-
-
-def _not_allowed(refs: Sequence[str], active: ActiveArtifacts, intent: str, environment: str) -> PinsRefused | None:
-    """Why no tenant pin allows these refs, or None."""
-    if active.allows(refs, intent, environment):
-        return None
-    if not active.version:
-        detail = "nothing is active in this tenant, so nothing can run; run `contextos apply`"
-        return PinsRefused("unpinned_ref", detail)
-    named = ", ".join(f"`{ref[:200]}`" for ref in refs)
-    near = nearest_name(intent[:200], active.intents(refs, environment))
-    remedy = f"did you mean `{near}`?" if near else "see `contextos pack list`"
-    detail = f"{named} is not pinned for the intent `{intent[:80]}` in `{environment}`; {remedy}"
-    return PinsRefused("unpinned_ref", detail)
 
 
 def _failure(refused: PinsRefused) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from typing import Any, Final, Literal
 from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.contracts.facts import nearest_name
 from contextos.contracts.ids import PIN
-from contextos.control.artifacts import StoredArtifact, merge
+from contextos.control.artifacts import GovernedArtifact, StoredArtifact, merge
 from contextos.control.lint.pack import lint_merged
 
 _BOUND: Final = re.compile(r">=([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
@@ -27,8 +28,13 @@ _VERSION: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})(?:[.+a-z
 class PinsRefused:
     """Why the references of a request (packs, catalogs) cannot be resolved to one exact set of artifacts."""
 
-    code: Literal["unpinned_ref", "unknown_ref"]
+    code: Literal["unpinned_ref", "unknown_ref", "unknown_intent"]
     detail: str
+
+
+NOTHING_ACTIVE: Final = PinsRefused(
+    "unpinned_ref", "nothing is active in this tenant, so nothing can run; run `contextos apply`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,22 @@ def check_ref_form(refs: Sequence[str]) -> PinsRefused | None:
         if not PIN.fits(ref):
             return PinsRefused("unpinned_ref", f"`{ref[:200]}` is not an exact ref; use the form `{PIN.example}`")
     return None
+
+
+def not_allowed(
+    refs: Sequence[str], artifacts: Sequence[GovernedArtifact], pinned: Sequence[str], intent: str, environment: str
+) -> PinsRefused:
+    """Return why no tenant pin allows `refs` for `intent`: `unknown_intent` if they are pinned in `environment` (for
+    the intents `pinned`) and define no such intent, else `unpinned_ref`. `artifacts` are those of `refs`.
+    """
+    named, near = ", ".join(f"`{ref[:200]}`" for ref in refs), nearest_name(intent[:200], pinned)
+    pack = next((one for one in artifacts if isinstance(one, ContextPack)), None)
+    if pinned and pack and intent not in merge(pack, [one for one in artifacts if one is not pack]).intents:
+        remedy = f"did you mean `{near}`?" if near else f"name one of {', '.join(f'`{one}`' for one in pinned[:8])}"
+        return PinsRefused("unknown_intent", f"{named} defines no intent `{intent[:80]}`; {remedy}")
+    remedy = f"did you mean `{near}`?" if near else "see `contextos pack list`"
+    detail = f"{named} is not pinned for the intent `{intent[:80]}` in `{environment}`; {remedy}"
+    return PinsRefused("unpinned_ref", detail)
 
 
 def resolve_pins(

@@ -160,6 +160,9 @@ def in_manifest(proposal: Proposal) -> Sequence[Failure]:
         if hidden and exposed is not None and not exposed.allowed:
             failures.append(_denial(step, exposed, f"`{step.tool}` is hidden from this run"))
             continue
+        if not hidden and (missing := proposal.scope.platform_scope_missing(step.tool)):
+            failures.append(_failure("platform_scope_missing", step, missing))
+            continue
         code: FailureCode = "policy_denied" if hidden else "tool_not_in_manifest"
         reason = "is hidden from this run by policy" if hidden else "is not in the tool manifest"
         failures.append(_failure(code, step, f"`{step.tool}` {reason}"))

@@ -30,6 +30,7 @@ END_OF: Final[dict[FailureCode, End]] = {
     "unknown_ref": "rejected",
     "identity_refused": "refused",
     "consent_missing": "refused",
+    "platform_scope_missing": "refused",
     "budget_exhausted": "exhausted",
 }
 """The end of a run by failure code. Any other code escalates to a person."""

@@ -39,7 +39,6 @@ from contextos.http_api.routes.published import published_routes
 from contextos.http_api.routes.runs import run_routes
 from contextos.http_api.routes.sessions import session_routes
 from contextos.http_api.routes.spans import span_routes
-from contextos.queries.run_view import RunView
 
 MAX_HEAD_BYTES: Final = 32_768
 """The most bytes of the address and the headers of a request."""
@@ -68,7 +67,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.stopping = asyncio.Event()
     api.state.work = Work(api.state.stopping, app.stores)
     api.state.child_places = child_places()
-    api.state.driven = set[asyncio.Future[RunView]]()
+    api.state.driven = app.driving
     return api
 
 

@@ -12,6 +12,7 @@ from contextos.contracts.envelopes.pack import ApprovalGate
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, PolicyBundle
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
 from contextos.contracts.model import Count, Model, Name
+from contextos.contracts.scope import platform_scopes_of
 from contextos.control.artifacts import MergedArtifacts
 from contextos.control.lint.graph import PointerPath
 from contextos.control.pinning import unmet_requirement
@@ -132,8 +133,10 @@ class _DeployedLint:
                     yield Problem(
                         at, "above_ceiling", detail, "raise `safety_ceiling` or the `risk_class` of an intent"
                     )
-                if self.agents is not None and not any(_can_call(one, tool) for one in self.agents):
-                    detail = f"no active agent of the tenant has the ceiling and the scopes for `{name}`"
+                if self.agents is not None and not any(
+                    _can_call(one, self.definitions[entry.adapter_id], tool) for one in self.agents
+                ):
+                    detail = f"no active agent of the tenant has the ceiling, scopes and platform scopes for `{name}`"
                     yield Problem(at, "no_agent", detail, "raise one in the directory, or drop the tool")
                 if self.held.requesters is not None and not self._has_user(entry.adapter_id, short, tool):
                     detail = f"no user with a permitted role has the scopes for `{name}`"
@@ -221,5 +224,7 @@ class _DeployedLint:
                 yield Problem(pointer(at), "nobody_holds", detail, "give somebody the role in the directory")
 
 
-def _can_call(agent: KnownAgent, tool: CapabilityDefinition) -> bool:
-    return _MODES(agent.ceiling) >= _MODES(tool.approval_mode) and {*tool.required_scopes} <= {*agent.scopes}
+def _can_call(agent: KnownAgent, adapter: AdapterDefinition, tool: CapabilityDefinition) -> bool:
+    is_high_enough = _MODES(agent.ceiling) >= _MODES(tool.approval_mode)
+    needed = {*platform_scopes_of(adapter, tool)}
+    return is_high_enough and {*tool.required_scopes} <= {*agent.scopes} and needed <= agent.platform

@@ -109,7 +109,7 @@ async def identify(request: InvokeRequest, environment: RunEnvironment) -> dict[
         session_id=request.session_id,
         agent_urn=known.agent.agent_urn,
         chain=principal_chain(request, known),
-        scopes=scopes_in_force(request, known),
+        scopes=scopes_in_force(request, known) | known.agent.platform,
         now_us=environment.ports.clock.now_us(),
         ttl_s=environment.deployment.limits.claim_ttl_s,
     )
@@ -180,6 +180,7 @@ def build_scope(
         capabilities,
         roles,
         scopes,
+        principals.agent.platform,
         acts_for_user=request.user.delegation is not None,
         asked_for=request.runtime.tools,
     )

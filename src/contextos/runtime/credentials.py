@@ -20,7 +20,7 @@ from contextos.contracts.envelopes.tool import AUTH_REF, CallContext
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode
 from contextos.contracts.ids import derive
 from contextos.contracts.ports.credentials import Credential, CredentialRequest
-from contextos.contracts.scope import Action, Capability, RunScope
+from contextos.contracts.scope import Action, Capability, RunScope, platform_scopes_of
 from contextos.contracts.trace import child_headers
 from contextos.errors import InvalidInput, Unavailable
 from contextos.runtime.code_pins import pinned_quarantine_key
@@ -102,7 +102,8 @@ def claim_token(environment: RunEnvironment, scope: RunScope, capability: Capabi
         session_id=scope.run.session_id,
         agent_urn=scope.identity.principals.agent.agent_urn,
         chain=scope.identity.chain,
-        scopes=scope.identity.scopes & frozenset(capability.definition.required_scopes),
+        scopes=(scope.identity.scopes & frozenset(capability.definition.required_scopes))
+        | frozenset(platform_scopes_of(capability.adapter, capability.definition)),
         now_us=environment.ports.clock.now_us(),
         ttl_s=environment.deployment.limits.claim_ttl_s,
         jti=tool_call_id,

@@ -25,10 +25,11 @@ def shown(
     scopes: frozenset[str] = SCOPES,
     live: Any = None,
     acts_for_user: bool = True,
+    platform: frozenset[str] = frozenset({"tools:read", "tools:write"}),
 ) -> dict[str, Any]:
     """Why each capability that is not granted is withheld."""
     capabilities = Registry().register(tuple((live or adapters()).values()))
-    found = surface(pack(changes), capabilities, roles, scopes, acts_for_user=acts_for_user)
+    found = surface(pack(changes), capabilities, roles, scopes, platform, acts_for_user=acts_for_user)
     assert [one.capability_id for one in found] == sorted(ALL), "every capability is listed"
     return {one.capability_id: one.withheld for one in found if not one.granted}
 
@@ -79,4 +80,10 @@ def test_a_capability_is_withheld_from_who_lacks_one_of_its_scopes(scopes: froze
 
 def test_a_write_on_behalf_of_a_user_needs_their_delegation() -> None:
     assert shown({}, acts_for_user=False) == {REFUND: "delegation_missing"}
+
+
+def test_a_capability_is_withheld_from_an_agent_without_its_platform_scope() -> None:
+    assert shown({}, platform=frozenset({"tools:read"})) == {REFUND: "platform_scope_missing"}
+    assert set(shown({}, platform=frozenset()).values()) == {"platform_scope_missing"}
+    assert len(shown({}, platform=frozenset({"a2a:send"}))) == len(ALL)
     assert shown({}) == {}

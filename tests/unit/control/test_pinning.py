@@ -9,7 +9,7 @@ import pytest
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.control.artifacts import INTENTS_TYPE, SPECS_TYPE
+from contextos.control.artifacts import INTENTS_TYPE, PACK_TYPE, SPECS_TYPE
 from contextos.errors import InvalidArtifact, Problem
 from tests.unit.control.example import (
     HERE,
@@ -91,6 +91,28 @@ def test_a_ref_that_is_no_exact_pin_is_refused(control: TenantCatalog, ref: str)
     code, detail = refused(control, ref)
     assert code == "unpinned_ref"
     assert len(detail) < 400
+
+
+def test_an_intent_is_unknown_where_the_pinned_refs_do_not_define_it(control: TenantCatalog) -> None:
+    wider, other = pack_json(), pack_json()
+    layer = wider["decision_layer"]
+    template = layer["task_templates"][0] | {"template_id": "task_gift", "intent": "support.gift"}
+    intent = layer["intents"][0] | {"intent_id": "support.gift", "eligible_task_templates": ["task_gift"]}
+    layer["task_templates"].append(template), layer["intents"].append(intent)
+    wider["pack_meta"]["pack_version"], other["pack_meta"]["pack_version"] = "6.0.0", "7.0.0"
+    control.publish(sealed(PACK_TYPE, wider)), control.publish(sealed(PACK_TYPE, other))
+    control.pin("ctxpack.support@6.0.0")
+
+    def code(ref: str, intent: str) -> str:
+        return str(control.asked(ref, intent=intent)["failure"]["code"])
+
+    assert code("ctxpack.support@6.0.0", "support.nothing") == "unknown_intent"
+    assert code("ctxpack.support@6.0.0", "support.gift") == "unpinned_ref", "defined, and pinned for another one"
+    assert code("ctxpack.support@7.0.0", "support.nothing") == "unpinned_ref", "the refs come first"
+    assert code("ctxpack.support@9.0.0", "support.nothing") == "unknown_ref"
+    detail = control.asked("ctxpack.support@6.0.0", intent="support.refnud")["failure"]["detail"]
+    assert detail.endswith("did you mean `support.refund`?")
+    assert len(control.asked("ctxpack.support@6.0.0", intent="x" * 5_000)["failure"]["detail"]) < 400
 
 
 def test_a_ref_that_is_not_published_here_is_unknown(control: TenantCatalog) -> None:

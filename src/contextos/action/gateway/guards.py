@@ -46,6 +46,8 @@ async def surfaced(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
         return call
     if name in context.scope.tools.granted:
         return Refusal("blocked", "policy_denied", f"policy does not expose `{name}` to this run")
+    if missing := context.scope.platform_scope_missing(name):
+        return Refusal("rejected", "platform_scope_missing", missing)
     return Refusal("rejected", "tool_not_in_manifest", f"`{name}` is not in the tool manifest of this run")
 
 

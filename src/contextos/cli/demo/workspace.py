@@ -159,6 +159,6 @@ def _requests(path: Path, template: dict[str, Any]) -> dict[str, dict[str, Any]]
             "message": f"Refund order {order_id} for INR {amount}.",
             "context": {**template["input"]["context"], "order_id": order_id, "refund_amount": amount},
         }
-        made[name] = {**template, "request_id": request_id, "input": asked}
+        made[name] = {**template, "request_id": request_id, "input": asked, "mode": "batch"}
         write_json(path / "requests" / f"{name}.json", made[name])
     return made

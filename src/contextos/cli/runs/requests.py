@@ -19,7 +19,7 @@ from contextos.cli.command_context import (
     with_read_context,
 )
 from contextos.cli.layout import chopped
-from contextos.cli.terminal import DEFECT, REFUSED, print_result
+from contextos.cli.terminal import DEFECT, REFUSED, print_note, print_result
 from contextos.contracts.encoding.display_escape import an, displayed, displayed_json
 from contextos.errors import ContextOSError, InvalidInput, Problem
 
@@ -31,11 +31,24 @@ RequestFile = Annotated[Path, typer.Argument(metavar="FILE", help="An invokeAgen
 def invoke_command(
     file: RequestFile, workspace: WorkspaceOption = None, tenant: TenantOption = "", as_json: JsonOption = False
 ) -> int:
-    """Run a request until it is decided or waits for a person."""
+    """Run a request until it is decided or waits for a person.
+
+    The events of a request of the mode `stream` are printed on stderr as they happen.
+    """
     raw = read_file(file)
 
     async def operation(context: CommandContext) -> Any:
-        return await context.deployment.invoke(_of_tenant(raw, tenant))
+        from contextos.contracts.encoding.codec import parse
+        from contextos.contracts.envelopes.run import InvokeRequest
+
+        sent = _of_tenant(raw, tenant)
+        if parse(InvokeRequest, sent).mode != "stream":
+            return await context.deployment.invoke(sent)
+        stream = await context.app.stream(sent)
+        async for event in stream.follow():
+            named = (event.members.get(name) for name in ("stepName", "toolCallName", "name"))
+            print_note(" ".join([event.type, *(displayed(one) for one in named if one)]))
+        return await stream.outcome()
 
     view = with_context(workspace, None, operation)
     print_result(document_of(view), outcome_lines(view), as_json=as_json)

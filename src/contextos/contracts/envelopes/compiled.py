@@ -283,8 +283,8 @@ class SurfaceCapability(Model):
     """One registered tool (capability) as this tenant, user and agent see it now: an input of the compiler.
 
     `granted` is true if the pack lists the tool and permits it to the caller's roles and scopes. Otherwise `withheld`
-    is the reason: `not_in_pack`, `no_permission`, `prohibited` or `scope_missing`. `constraints` come from the
-    permission.
+    is the reason: `not_in_pack`, `no_permission`, `prohibited`, `scope_missing` or `platform_scope_missing`.
+    `constraints` come from the permission.
     """
 
     capability_id: CapabilityId

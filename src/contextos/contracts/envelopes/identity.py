@@ -166,8 +166,19 @@ class DirectoryLimits(Model):
     max_session_duration_ms: Positive | None = None
 
 
+PlatformScope = Literal["tools:read", "tools:write", "a2a:send"]
+"""What an agent is allowed to do at all: call tools that read, tools that write, and agents over A2A."""
+
+DEFAULT_PLATFORM_SCOPES: Final[frozenset[PlatformScope]] = frozenset({"tools:read", "tools:write"})
+"""The platform scopes of an agent whose entry in the directory states none."""
+
+
 class KnownAgent(DirectoryLimits):
-    """An agent as the directory knows it. `ceiling` is the highest approval mode that it is allowed to use."""
+    """An agent as the directory knows it. `ceiling` is the highest approval mode that it is allowed to use.
+
+    `platform_scopes` are all that it is allowed to do with tools, whatever `scopes` a user delegates to it. Absent,
+    they are `DEFAULT_PLATFORM_SCOPES`; an empty list allows nothing.
+    """
 
     agent_id: Name
     agent_urn: AgentUrn
@@ -177,6 +188,12 @@ class KnownAgent(DirectoryLimits):
     lifecycle: Lifecycle
     ceiling: ApprovalMode
     scopes: Seq[Name] = ()
+    platform_scopes: Seq[PlatformScope] | None = None
+
+    @property
+    def platform(self) -> frozenset[PlatformScope]:
+        """Return the platform scopes that the agent has."""
+        return DEFAULT_PLATFORM_SCOPES if self.platform_scopes is None else frozenset(self.platform_scopes)
 
 
 class KnownDelegation(Model):

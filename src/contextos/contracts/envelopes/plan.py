@@ -161,12 +161,19 @@ class Plan(Model):
     """A typed plan. The Planner proposes it and cannot execute it. `revision` counts replans from 0."""
 
     plan_id: PlanId
+    """The id of the plan."""
     intent: Name
+    """The id of the intent that the plan serves."""
     steps: Steps
+    """The proposed calls in order, 1 to 64."""
     decision_checkpoints: Seq[DecisionCheckpoint] = ()
+    """Where the evidence of a decision is checked."""
     revision: Count | None = None
+    """The number of replans before this plan, from 0."""
     planner: Name | None = None
+    """The planner, by name and version."""
     template_id: Name | None = None
+    """The task template of the plan as `<id>@<version>`, if it has one."""
 
 
 class ProposedPlan(Model):

@@ -210,7 +210,9 @@ class InvokeRequest(PackSelection):
     a request that names another; absent, it is the one that is served.
     """
     mode: Literal["stream", "batch", "long_running"]
-    """How the caller waits for the result; a `long_running` run is driven by an engine and records checkpoints."""
+    """How the caller waits for the result: `stream` is answered by the events of the run, `batch` by its outcome, and a
+    `long_running` run is stored, driven by an engine, and records checkpoints.
+    """
     runtime: RuntimeHints
     """Limits that the caller requests; they lower those in force and raise none."""
     attachments: AttachmentList = ()

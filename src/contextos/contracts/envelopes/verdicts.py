@@ -34,6 +34,7 @@ FailureCode = Literal[
     "other_environment",
     "unknown_ref",
     "identity_refused",
+    "platform_scope_missing",
     "idempotency_conflict",
     "argument_out_of_bounds",
     "untrusted_destination",

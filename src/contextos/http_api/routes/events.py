@@ -15,13 +15,13 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
 from contextos.app import App
+from contextos.application.request_streams import RequestStream, open_request_stream
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import ContextOSError
 from contextos.http_api.access import RolesHere, RunName, held_roles, readable_run
@@ -29,8 +29,7 @@ from contextos.http_api.callers import AppHere, CallerHere, sender_of
 from contextos.http_api.documents import EVENT_STREAM, RequestOutcome
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.rates import Places, client_address
-from contextos.queries.run_view import RunView
-from contextos.queries.stream.folding import BEFORE_ALL, StreamEvent
+from contextos.queries.stream.folding import StreamEvent
 from contextos.telemetry.logs import error_fields
 from contextos.trust.identity.callers import Caller
 
@@ -113,13 +112,18 @@ async def get_events(
     return StreamingResponse(_written(_live(reader, opened.follow())), 200, UNBUFFERED, EVENT_STREAM)
 
 
-def wants_events(request: Request) -> bool:
-    """Return whether a client accepts a stream of events as the answer to its request."""
-    accepted = [one.strip().split(";") for one in ",".join(request.headers.getlist("accept")).split(",")]
-    return any(
-        media_type.strip().lower() == EVENT_STREAM and "q=0" not in [one.replace(" ", "") for one in parameters]
-        for media_type, *parameters in accepted
-    )
+def wants_events(request: Request, mode: str) -> bool:
+    """Return whether a request of `mode` is answered with a stream of events: where its client names this media type,
+    and in the mode `stream` also where the client accepts every one.
+    """
+    stated = ",".join(request.headers.getlist("accept")) or "*/*"
+    accepted: dict[str, bool] = {}
+    for media_type, *parameters in (one.split(";") for one in stated.split(",")):
+        weight = next((one for one in (part.replace(" ", "") for part in parameters) if one.startswith("q=")), "q=1")
+        accepted[media_type.strip().lower()] = weight.rstrip("0.") != "q="
+    if EVENT_STREAM in accepted or mode != "stream":
+        return accepted.get(EVENT_STREAM, False)
+    return accepted.get("text/*", accepted.get("*/*", False))
 
 
 async def stream_request(reader: Reader, fields: dict[str, Any], invoked: InvokeRequest) -> Response:
@@ -129,54 +133,19 @@ async def stream_request(reader: Reader, fields: dict[str, Any], invoked: Invoke
     A client that goes away ends its stream alone. As long as nothing was stored, raises as `Deployment.invoke`.
     """
     reader.places.check(invoked.tenant_id, reader.address)
-    app, driving = reader.app, reader.request.app.state.driven
-    tenant_id, named = invoked.tenant_id, asyncio.Queue[str]()
-    driven = asyncio.ensure_future(app.deployment.invoke(fields, named=named.put_nowait))
-    driving.add(driven)
-    driven.add_done_callback(partial(_was_driven, driving))
-    answered = asyncio.Event()
+    app, tenant_id = reader.app, invoked.tenant_id
+    stream = await open_request_stream(app.deployment, app.watch, tenant_id, fields, reader.request.app.state.driven)
+    events = stream.follow()
     if invoked.mode == "long_running":
-        run_id = (await asyncio.shield(driven)).run_id
-        app.engine.submit(tenant_id, run_id)
-    else:
-        driven.add_done_callback(lambda _: answered.set())
-        run_id = await _stored(app, tenant_id, named, driven)
-    live = _live(reader, _until_driven(app.watch.follow(tenant_id, run_id, 0, BEFORE_ALL), driven), answered)
-    stream = _answer(app, tenant_id, live, driven)
-    return StreamingResponse(stream, 201, {**UNBUFFERED, "Location": f"/v1/runs/{run_id}"}, EVENT_STREAM)
-
-
-async def _stored(app: App, tenant_id: str, named: asyncio.Queue[str], driven: asyncio.Future[RunView]) -> str:
-    """Return the id of the run of a request once it has an entry, or was driven."""
-
-    async def first_event() -> str:
-        run_id = await named.get()
-        async with aclosing(app.watch.follow(tenant_id, run_id, 0, BEFORE_ALL)) as events:
-            await anext(events, None)
-        return run_id
-
-    begun = asyncio.ensure_future(first_event())
-    both: tuple[asyncio.Future[Any], ...] = (driven, begun)
-    try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        return driven.result().run_id if driven.done() else begun.result()
-    finally:
-        begun.cancel()
-        await asyncio.wait({begun})
-
-
-async def _until_driven(
-    events: AsyncGenerator[StreamEvent], driven: asyncio.Future[RunView]
-) -> AsyncGenerator[StreamEvent]:
-    """Yield events, and end once the run was driven: its end is in the journal a little before its answer is there."""
-    async with aclosing(events):
-        async for event in events:
-            yield event
-    await asyncio.wait({driven})
+        await stream.outcome()
+        app.engine.submit(tenant_id, stream.run_id)
+        events = (await app.runs.open_stream(tenant_id, stream.run_id)).follow()
+    answer = _answer(app, tenant_id, stream, _live(reader, events))
+    return StreamingResponse(answer, 201, {**UNBUFFERED, "Location": f"/v1/runs/{stream.run_id}"}, EVENT_STREAM)
 
 
 async def _answer(
-    app: App, tenant_id: str, live: AsyncGenerator[StreamEvent | None], driven: asyncio.Future[RunView]
+    app: App, tenant_id: str, stream: RequestStream, live: AsyncGenerator[StreamEvent | None]
 ) -> AsyncGenerator[str]:
     """Yield the live events of a request as text, then those that are left, and the answer."""
     last = ""
@@ -184,14 +153,14 @@ async def _answer(
         async for event in live:
             last = event.id if event else last
             yield _text_of(event)
-    if not driven.done():
+    if not stream.is_driven:
         # The server stops, or the time of the stream is over.
         return
     try:
-        run_id = driven.result().run_id
-        async for event in (await app.runs.open_stream(tenant_id, run_id, after=last)).so_far():
+        await stream.outcome()
+        async for event in (await app.runs.open_stream(tenant_id, stream.run_id, after=last)).so_far():
             yield _text_of(event)
-        outcome = RequestOutcome.of_view(await app.deployment.view(tenant_id, run_id))
+        outcome = RequestOutcome.of_view(await app.deployment.view(tenant_id, stream.run_id))
     except ContextOSError as fault:
         # Without the last event the client knows that this is no answer.
         _LOG.warning("a streamed request failed", extra=error_fields(fault))
@@ -207,23 +176,21 @@ async def _written(live: AsyncGenerator[StreamEvent | None]) -> AsyncGenerator[s
             yield _text_of(event)
 
 
-async def _live(
-    reader: Reader, events: AsyncGenerator[StreamEvent], *stops: asyncio.Event
-) -> AsyncGenerator[StreamEvent | None]:
-    """Yield events until they end, one of `stops` is set, the server stops, `MAX_STREAM_S` are over, or the reader is
-    not who they were; None where none came for long. Closes `events`.
+async def _live(reader: Reader, events: AsyncGenerator[StreamEvent]) -> AsyncGenerator[StreamEvent | None]:
+    """Yield events until they end, the server stops, `MAX_STREAM_S` are over, or the reader is not who they were; None
+    where none came for long. Closes `events`.
     """
     loop = asyncio.get_running_loop()
     over_at = loop.time() + min(reader.left_s, MAX_STREAM_S)
     ask_at = loop.time() + KEEP_ALIVE_S
-    stopped = [asyncio.ensure_future(one.wait()) for one in (*stops, reader.request.app.state.stopping)]
+    stopped = asyncio.ensure_future(reader.request.app.state.stopping.wait())
     following = asyncio.ensure_future(anext(events, None))
     async with aclosing(events):
         try:
             with reader.places.place(reader.caller.tenant_id, reader.address):
-                while loop.time() < over_at and not any(one.done() for one in stopped):
+                while loop.time() < over_at and not stopped.done():
                     pause_s = max(0.0, min(KEEP_ALIVE_S, over_at - loop.time()))
-                    await asyncio.wait({*stopped, following}, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({stopped, following}, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
                     if loop.time() >= ask_at:
                         if not await reader.is_still():
                             return
@@ -240,16 +207,9 @@ async def _live(
             _LOG.warning("a stream ended early", extra=error_fields(error))
             return
         finally:
-            for one in (*stopped, following):
+            for one in (stopped, following):
                 one.cancel()
             await asyncio.wait({following})
-
-
-def _was_driven(driving: set[asyncio.Future[RunView]], driven: asyncio.Future[RunView]) -> None:
-    driving.discard(driven)
-    if not driven.cancelled():
-        # The client can have gone away, so that nobody else looks at the error.
-        driven.exception()
 
 
 def _text_of(event: StreamEvent | None) -> str:

@@ -60,15 +60,16 @@ async def post_run(
 ) -> Response:
     """Send a request. It is driven until it ends or waits; a `long_running` one is stored, and an engine drives it.
 
-    The same request again is the same run and gets the same answer. With `Accept: text/event-stream` the answer is a
-    stream of the events of the run, and the last event is the answer.
+    The same request again is the same run and gets the same answer. In the mode `stream`, and in every mode with
+    `Accept: text/event-stream`, it is a stream of the events of the run, whose last event is the answer. A client that
+    accepts `application/json` alone gets the answer alone.
     """
     fields = await tokens.request(caller, named_request(await read_object(request), idempotency_key))
     begun = trace_of(app, caller, request.headers.items())
     invoked = parse(InvokeRequest, {"trace": begun.to_json(), **fields})
     traced = trace_of(app, caller, request.headers.items(), invoked.trace) if "trace" in fields else begun
     fields = {**fields, "trace": traced.to_json()}
-    if wants_events(request):
+    if wants_events(request, invoked.mode):
         reader = Reader(app, request, caller, await held_roles(app, caller))
         return await stream_request(reader, fields, invoked)
     view = await app.deployment.invoke(fields)

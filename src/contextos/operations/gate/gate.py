@@ -88,6 +88,7 @@ REMEDIES: Final[Mapping[FailureCode | Literal["session_ended", "erased"], str]] 
     "approval_denied": "a person said no; do not ask again",
     "approval_timeout": "the session is over; an operator can reopen it to ask again",
     "approval_void": "something changed since the question was asked; read again, then ask under a new call id",
+    "platform_scope_missing": "an operator adds it to the agent in the directory; then open a new session",
     "identity_refused": "the user has to sign in or delegate again",
     "budget_exhausted": "the session is over; an operator can reopen it with more",
     "must_escalate": "the session is over; a person decides",

@@ -101,6 +101,7 @@ _HIDDEN: Final = {
     "not_in_pack": "the pack does not list it",
     "no_permission": "the pack permits it to no role of the user and the agent",
     "scope_missing": "the delegation of the user has not the scope that it needs",
+    "platform_scope_missing": "the agent has not the platform scope that it needs (`platform_scopes` in the directory)",
     "prohibited": "the pack prohibits it",
     "policy_denied": "policy denied it when the context was compiled",
     "above_safety_mode": "its approval mode is above the highest one of this run",

@@ -7,9 +7,10 @@ Source: API Contracts, "DecisionRecord"; Reference Architecture, "The three ledg
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import content_address
@@ -17,7 +18,7 @@ from contextos.contracts.entries.reading import void_answers
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure, RecordStatus
 from contextos.contracts.ids import derive
-from contextos.contracts.journal import CONTEXT, DECISION, EFFECT, FULL_ENVELOPES, KINDS, Logged
+from contextos.contracts.journal import FULL_ENVELOPES, KINDS, LEDGERS, Entry, Logged
 from contextos.contracts.model import final_fields
 from contextos.contracts.refs import artifact_ref
 from contextos.contracts.scope import PinnedInputs, RunIdentity, RunScope
@@ -74,6 +75,36 @@ class RunOutcome:
     alternatives: tuple[str, ...] = ()
     scorecard: Mapping[str, Any] | None = None
     decision: Decision | None = None
+
+
+class LedgerHeads:
+    """The three ledgers of a run so far: for each the number of its entries and a digest over their hashes.
+
+    Source: Reference Architecture, "The three ledgers".
+    """
+
+    def __init__(self, entries: Iterable[Logged | Entry] = ()) -> None:
+        self._ledgers = {name: (0, sha256(b"[")) for name in LEDGERS}
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: Logged | Entry) -> None:
+        """Add the next entry of the run."""
+        home = KINDS[entry.kind].ledger
+        if home in self._ledgers:
+            number, hashed = self._ledgers[home]
+            hashed.update(b'%b"%b"' % (b"," if number else b"", entry.hash.encode()))
+            self._ledgers[home] = number + 1, hashed
+
+    def as_json(self) -> dict[str, dict[str, Any]]:
+        """Return the ledgers as a record names them. A head is the content address of the list of hashes."""
+        return {name: {"entries": number, "head": _closed(hashed)} for name, (number, hashed) in self._ledgers.items()}
+
+
+def _closed(hashed: Any) -> str:
+    whole = hashed.copy()
+    whole.update(b"]")
+    return f"sha256:{whole.hexdigest()}"
 
 
 def rfc3339(at_us: int) -> str:
@@ -139,7 +170,7 @@ def build_record(
             **({"environment": environment} if environment else {}),
             "semantics": semantics,
             "pins": dict(pinned.pins) if pinned else {},
-            "ledgers": _ledgers(log),
+            "ledgers": LedgerHeads(log).as_json(),
             "unsafe": sorted({*unsafe, *_unsafe_assertions(approvals)}),
             **({"unsafe_stated_by": list(unsafe_stated_by)} if unsafe_stated_by else {}),
             "asserted": _asserted(log),
@@ -305,16 +336,6 @@ def _controls(pinned: PinnedInputs | None, log: Sequence[Logged]) -> dict[str, l
 
 def _asserted(log: Sequence[Logged]) -> list[str]:
     return sorted({path for one in _decisions(log) for path in one["asserted"]})
-
-
-def _ledgers(log: Sequence[Logged]) -> dict[str, dict[str, Any]]:
-    """Return for each ledger the number of its entries and a digest of their hashes."""
-    ledgers: dict[str, list[Any]] = {CONTEXT: [], EFFECT: [], DECISION: []}
-    for entry in log:
-        home = KINDS[entry.kind].ledger
-        if home in ledgers:
-            ledgers[home].append(entry.hash)
-    return {name: {"entries": len(hashes), "head": content_address(hashes)} for name, hashes in ledgers.items()}
 
 
 def _hashes(log: Sequence[Logged]) -> dict[str, str]:

@@ -43,6 +43,30 @@ def test_a_request_id_with_another_body_is_refused(shop) -> None:
     assert said.json["error"]["code"] == "conflicting_request"
 
 
+def test_a_request_of_the_mode_stream_prints_its_events_and_then_its_answer(shop) -> None:
+    path = shop.path / "stream.json"
+    request = json.loads(Path(shop.request("small")).read_text())
+    path.write_text(json.dumps(request | {"request_id": "req_stream", "mode": "stream"}))
+    said = shop.say("invoke", str(path), "--json")
+    assert (said.code, said.json["state"]) == (0, "completed")
+    told = said.err.splitlines()
+    assert (told[0], told[-1]) == ("RUN_STARTED", "RUN_FINISHED")
+    assert "TOOL_CALL_START adp_orders.lookup" in told
+    path.write_text(json.dumps(request | {"request_id": "req_batch"}))
+    assert shop.say("invoke", str(path), "--json").err == ""
+
+
+def test_an_unknown_intent_is_named_as_such_with_the_nearest_one(shop) -> None:
+    path = shop.path / "typo.json"
+    request = json.loads(Path(shop.request("small")).read_text()) | {"request_id": "req_typo"}
+    request["input"]["intent"] = "support.refnud"
+    path.write_text(json.dumps(request))
+    said = shop.say("invoke", str(path))
+    assert said.code == 1
+    assert "unknown_intent: " in said.out
+    assert "did you mean `support.refund`?" in said.out
+
+
 def test_a_large_refund_waits_is_approved_with_a_key_and_pays_once(shop) -> None:
     waiting = shop.say("invoke", shop.request("next"), "--json")
     assert waiting.code == 5

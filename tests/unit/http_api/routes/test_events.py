@@ -169,12 +169,28 @@ def test_a_name_that_was_used_for_another_request_streams_nothing_of_that_run(fa
 
 
 @pytest.mark.parametrize(
-    ("accept", "streams"),
-    [("text/event-stream;q=0, */*", False), ("*/*", False), ("application/json, Text/Event-Stream", True)],
+    ("mode", "accept", "streams"),
+    [
+        ("batch", "text/event-stream;q=0, */*", False),
+        ("batch", "*/*", False),
+        ("batch", "application/json, Text/Event-Stream", True),
+        ("long_running", "*/*", False),
+        ("stream", "*/*", True),
+        ("stream", "", True),
+        ("stream", "text/*;q=0.5, application/json", True),
+        ("stream", "application/json", False),
+        ("stream", "text/event-stream;q=0.0, */*", False),
+        ("stream", "*/*;q=0", False),
+    ],
 )
-def test_a_stream_is_sent_to_those_who_ask_for_it(face: HttpFace, accept: str, streams: bool) -> None:
-    answer = face.send("POST", "/v1/runs", json=face.request(), headers={"Accept": accept})
+def test_a_stream_is_sent_in_the_mode_stream_and_to_those_who_ask_for_it(
+    face: HttpFace, mode: str, accept: str, streams: bool
+) -> None:
+    body = face.request(mode=mode)
+    answer = face.send("POST", "/v1/runs", json=body, headers={"Accept": accept})
     assert answer.headers["content-type"].startswith("text/event-stream") is streams
+    if streams:
+        assert '"name": "contextos.outcome"' in answer.text.strip().splitlines()[-1]
 
 
 def test_a_client_that_goes_away_stops_its_stream_and_not_its_run(face: HttpFace, url: str) -> None:

@@ -32,6 +32,16 @@ def test_the_same_request_is_the_same_run_and_another_body_is_refused(face: Http
     assert part["detail"].startswith("`/input/message` was `")
 
 
+def test_an_unknown_intent_is_named_as_such(face: HttpFace) -> None:
+    body = face.request()
+    body["input"]["intent"] = "support.refnud"
+    sent = face.send("POST", "/v1/runs", json=body)
+    assert (sent.status_code, sent.json()["state"]) == (201, "rejected")
+    (failure,) = sent.json()["record"]["rationale"]["failures"]
+    assert failure["code"] == "unknown_intent"
+    assert failure["detail"].endswith("did you mean `support.refund`?")
+
+
 def test_the_idempotency_key_names_a_request_that_has_no_id(face: HttpFace) -> None:
     body = face.request()
     key = body.pop("request_id")

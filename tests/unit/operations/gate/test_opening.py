@@ -39,7 +39,7 @@ def test_a_misspelt_intent_is_answered_with_the_nearest_one(tmp_path: Path) -> N
         view = await world.deployment.invoke(body)
         assert view.record is not None
         (failure,) = view.record["rationale"]["failures"]
-        assert failure["code"] == "unpinned_ref"
+        assert failure["code"] == "unknown_intent"
         assert failure["detail"].endswith("did you mean `support.refund`?")
 
     in_world(tmp_path, play)

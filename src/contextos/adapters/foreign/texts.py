@@ -1,7 +1,7 @@
 """Texts and regular expressions of foreign documents, made such that they can be shown and checked.
 
-A pattern is checked in time proportional to the text. Look-aheads at its begin are patterns of their own: `^(?!A)B` is
-`^B`, and not `^A`.
+A pattern is checked in time proportional to the text. Look-aheads at its begin, or after plain letters there, are
+patterns of their own: `^/(?!A)B` is `^/B`, and not `^/A`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from contextos.contracts.encoding.display_escape import BIDI, BLANK, INVISIBLE, 
 
 _HIDDEN: Final = re.compile(rf"[\x00-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]+")
 _REPEATED: Final = frozenset("?*+{")
+_LITERAL_BEGIN: Final = re.compile(r"\^(?:\\[/.-]|[A-Za-z0-9/_-])*(?=\(|$)")
+"""The begin of a pattern whose look-aheads come after letters that are there as they are written."""
 
 
 def plain_text(text: Any, max_chars: int) -> str:
@@ -53,21 +55,22 @@ def written_out(pattern: Any) -> tuple[str, list[dict[str, Any]]] | None:
         return None
     if is_linear(pattern):
         return pattern, []
-    if not pattern.startswith("^"):
+    begin = _LITERAL_BEGIN.match(pattern)
+    if begin is None:
         return None
-    rest, parts = pattern[1:], list[dict[str, Any]]()
+    before, rest, parts = begin[0], pattern[begin.end() :], list[dict[str, Any]]()
     while rest.startswith(("(?!", "(?=")):
         end, _ = _scanned(rest)
         if end is None or rest[end : end + 1] in _REPEATED:
             return None
-        ahead = {"type": "string", "pattern": f"^(?:{rest[3 : end - 1]})"}
+        ahead = {"type": "string", "pattern": f"{before}(?:{rest[3 : end - 1]})"}
         if not is_linear(ahead["pattern"]):
             return None
         parts.append({"not": ahead} if rest[2] == "!" else {"pattern": ahead["pattern"]})
         rest = rest[end:]
     _, has_choice = _scanned(f"({rest})")
     # `^` binds closer than `|`, so the look-aheads would be those of the first alternative alone.
-    return (f"^{rest}", parts) if not has_choice and is_linear(f"^{rest}") else None
+    return (f"{before}{rest}", parts) if not has_choice and is_linear(f"{before}{rest}") else None
 
 
 def _scanned(text: str) -> tuple[int | None, bool]:

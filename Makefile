@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What the image of `Containerfile` has besides the runtime.
 SERVICE := service postgres http mcp a2a telemetry
 
-.PHONY: demo test test-slow agentspec mcp-servers mcp-tools mcp-conformance check simulate bench bench-agentdojo bench-disguises docs soak lock clean
+.PHONY: demo test test-slow agentspec mcp-servers mcp-tools mcp-conformance openapi-documents check simulate bench bench-agentdojo bench-disguises docs soak lock clean
 
 demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
@@ -114,6 +114,10 @@ mcp-tools: .venv/installed .venv-mcp-servers/locked .venv-mcp-server-sqlite/lock
 # The conformance suite of MCP, from npm, against our server and our client.
 mcp-conformance: .venv/installed
 	$(BIN)/python -m pytest -q tests/conformance
+
+# OpenAPI documents that nobody here wrote, pinned by digest: how much of each becomes capabilities, and why not the rest.
+openapi-documents: .venv/installed
+	$(BIN)/python -m pytest -q -n0 tests/e2e/test_public_openapi.py
 
 .venv/installed: .venv/locked pyproject.toml
 	$(PIP) install --no-deps --no-build-isolation -e .

@@ -292,3 +292,100 @@ def test_a_file_cannot_send_elsewhere_than_its_definition_says(tmp_path: Path) -
 def test_a_server_that_is_not_there_got_nothing(tmp_path: Path) -> None:
     adapter = _adapter("http://127.0.0.1:9", "s3cret-token", "bearer", tmp_path)
     assert isinstance(asyncio.run(_called(adapter)), Unavailable)
+
+
+UPLOAD = {
+    "requestBody": {
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"f": {"type": "string", "format": "binary"}, "n": {"type": "string"}},
+                    "additionalProperties": True,
+                }
+            }
+        }
+    }
+}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *(
+            {"f": {"base64": "YQ==", "filename": name}}
+            for name in (
+                "a\r\nX-Evil: 1",
+                "a\n",
+                "a\x00",
+                'a"; name="admin',
+                "..",
+                "../../etc/passwd",
+                "C:\\a",
+                "a%22; x=1",
+                "",
+                "a\x85b",
+                "a\u2028b",
+                "x" * 256,
+            )
+        ),
+        *(
+            {name: "a"}
+            for name in (
+                'n"; filename="x.sh',
+                "n\r\nContent-Type: text/html",
+                "n\r\n\r\n--b",
+                "a\\",
+                "\x7f",
+                "",
+                "x" * 300,
+            )
+        ),
+        {"f": {"base64": "YQ==", "filename": "a", "type": "text/html\r\nX: 1"}},
+        {"f": {"base64": "YQ==", "filename": ["a"]}},
+    ],
+)
+def test_no_name_of_a_file_or_a_field_writes_a_header_of_a_part(form: dict[str, Any]) -> None:
+    """Models and documents choose both. Nothing is escaped, because readers differ in what they take back."""
+    paths = {"/up": {"post": {"operationId": "send", "responses": OK, **UPLOAD}}}
+    seen: list[Asked] = []
+
+    def answer(asked: Asked) -> Answer:
+        seen.append(asked)
+        return 200, b"{}", {}
+
+    with serving(answer) as url:
+        reply = asyncio.run(sent_form(paths, url, form))
+    assert reply.error is not None
+    assert reply.error.code == "unsendable_argument"
+    assert not seen
+
+
+async def sent_form(paths: dict[str, Any], url: str, form: dict[str, Any]) -> AdapterReply:
+    file = json.loads(json.dumps(draft_openapi("adp_x", document(paths), server=url, internal=True).to_json()))
+    definition = AdapterDefinition.model_validate(file["definition"])
+    adapter = openapi_adapter(file["connection"], definition, file["operations"], Path())
+    context = CallContext("tenant", "run", "tool", "ik_1", 0, 5_000, egress=definition.egress)
+    return await adapter.call("send", {"body": form}, context)
+
+
+@pytest.mark.parametrize("media", ["image/png\r\nX-Evil: 1", "image", "a b/c", "image/png\n", "é/x"])
+def test_no_media_type_of_an_adapter_file_writes_a_header(media: str) -> None:
+    paths = {"/up": {"post": {"operationId": "send", "responses": OK, **UPLOAD}}}
+    file = json.loads(json.dumps(draft_openapi("adp_x", document(paths)).to_json()))
+    for edit in ({"fields": {"f": {"media_type": media, "is_file": True}}}, {"media_type": media}):
+        edited = json.loads(json.dumps(file))
+        edited["operations"]["send"]["body"] |= edit
+        with pytest.raises(InvalidInput):
+            openapi_adapter(
+                edited["connection"], AdapterDefinition.model_validate(file["definition"]), edited["operations"], Path()
+            )
+
+
+def test_a_form_whose_references_grow_is_refused_in_little_time() -> None:
+    leaf = {"S12": {"type": "object", "properties": {"f": {"type": "string", "format": "binary"}}}}
+    content = {"multipart/form-data": {"schema": {"$ref": "#/components/schemas/S0"}}}
+    paths = {"/up": {"post": {"operationId": "send", "requestBody": {"content": content}, "responses": OK}}}
+    (one,) = Operations(OpenApiDocument(document(paths, REFS | leaf))).read()
+    assert not isinstance(one, ReadOperation)
+    assert "larger than the profile" in one.reason

@@ -146,9 +146,13 @@ def refuse_unfilled_defaults(schema: Mapping[str, Any], name: str) -> None:
         InvalidArtifact: `name` says which tool.
     """
     for unfilled in (one for one in _defaults(schema) if not one.is_filled_in):
-        detail = f"`{name}` has a default at `{pointer(unfilled.path)[:200]}` that nothing can fill in before the call"
-        remedy = "state a default at the property itself, and let a required member tell alternatives apart"
-        raise InvalidArtifact(Problem("", "bad_default", detail, remedy))
+        _refuse_unfilled(unfilled, f"`{name}`")
+
+
+def _refuse_unfilled(unfilled: _Default, name: str) -> NoReturn:
+    detail = f"{name} has a default at `{pointer(unfilled.path)[:200]}` that nothing can fill in before the call"
+    remedy = "state a default at the property itself, and let a required member tell alternatives apart"
+    raise InvalidArtifact(Problem("", "bad_default", detail, remedy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,38 +164,47 @@ class _Default:
     owner: Any
     name: str
     is_filled_in: bool
+    is_void: bool
+    """Nothing can use it, because its property is required."""
 
 
 def _defaults(schema: Mapping[str, Any]) -> Iterator[_Default]:
     """Every default, once for each property that it is for."""
-    seen: set[tuple[int, int, str, bool, bool]] = set()
+    seen: set[tuple[int, int, str, bool, bool, bool]] = set()
+    apart: dict[int, bool] = {}
     # A node, its path, the object schema and name of its property, whether it is the property itself, and whether
     # values there are filled in: not where alternatives are not apart, because a value that lacks it could be another
-    # alternative here and this one at the server.
-    stack: list[tuple[Any, _Path, Any, str, bool, bool]] = [(schema, (), None, "", False, True)]
+    # alternative here and this one at the server. The last says whether the property is required.
+    stack: list[tuple[Any, _Path, Any, str, bool, bool, bool]] = [(schema, (), None, "", False, True, False)]
     while stack:
-        node, path, owner, name, named, reached = stack.pop()
-        key = id(node), id(owner), name, named, reached
+        node, path, owner, name, named, reached, void = stack.pop()
+        key = id(node), id(owner), name, named, reached, void
         if not isinstance(node, dict) or key in seen:
             continue
         seen.add(key)
         if "default" in node:
-            yield _Default(path, node, owner if reached else None, name, named and reached)
+            yield _Default(path, node, owner if reached else None, name, named and reached, void)
         if isinstance(node.get("$ref"), str):
-            stack.append((_referred(schema, node), path, owner, name, named, reached))
+            stack.append((_referred(schema, node), path, owner, name, named, reached, void))
         for steps, child in _children(node):
             if (keyword := steps[0]) == "$defs":
                 continue
             below = reached and keyword in _FILLED
             if keyword in ("anyOf", "oneOf"):
-                below = below and _apart(schema, node[keyword])
+                if below and id(node[keyword]) not in apart:
+                    apart[id(node[keyword])] = _apart(schema, node[keyword])
+                below = below and apart[id(node[keyword])]
             of = (node, str(steps[1]), True) if keyword == "properties" else (owner, name, named and keyword == "allOf")
-            stack.append((child, (*path, *steps), *of, below))
+            has_it = steps[1] in node.get("required", ()) if keyword == "properties" else void
+            stack.append((child, (*path, *steps), *of, below, has_it))
 
 
 def _apart(schema: Mapping[str, Any], alternatives: Any) -> bool:
     """Whether no value fits two alternatives of which one has defaults."""
-    shapes = [(shape_of(schema, one), _has_default(schema, one)) for one in alternatives]
+    with_default = [_has_default(schema, one) for one in alternatives]
+    if not any(with_default):
+        return True
+    shapes = [(shape_of(schema, one), has) for one, has in zip(alternatives, with_default, strict=True)]
     return all(
         one.apart(other) or not (in_one or in_other) for (one, in_one), (other, in_other) in combinations(shapes, 2)
     )
@@ -226,16 +239,16 @@ def without_unused_defaults(schema: Mapping[str, Any]) -> tuple[dict[str, Any], 
         InvalidArtifact: the default is not that of a property, so nothing can be required in its place.
     """
     made = own_copy(schema)
-    defaults = [*_defaults(made)]
-    unfilled = {id(one.node) for one in defaults if not one.is_filled_in}
-    unfilled -= {id(one.node) for one in defaults if one.owner is None}
     dropped = dict[str, None]()
-    for one in defaults:
-        if id(one.node) in unfilled:
+    while defaults := [one for one in _defaults(made) if not one.is_filled_in]:
+        stuck = {id(one.node) for one in defaults if one.owner is None and not one.is_void}
+        if not (unused := [one for one in defaults if id(one.node) not in stuck]):
+            _refuse_unfilled(defaults[0], "it")
+        for one in unused:
             one.node.pop("default", None)
-            _require(one.owner, one.name)
-            dropped[pointer(one.path)] = None
-    refuse_unfilled_defaults(made, "it")
+            if not one.is_void:
+                _require(one.owner, one.name)
+                dropped[pointer(one.path)] = None
     while (found := _misfit(made)) is not None:
         path, owner = found
         if owner is None:

@@ -12,7 +12,8 @@ Invariants, with the tests that prove them:
 
 - The reply of a capability whose definition changed holds ids only. `tests/unit/adapters/foreign/test_replies.py`
 - The schema of arguments accepts nothing that the server's own refuses, but where a branch of a `oneOf` is narrowed:
-  what then fits one branch alone fitted two. `tests/unit/adapters/foreign/test_schemas.py`
+  what then fits one branch alone fitted two, and a note of the draft says so.
+  `tests/unit/adapters/foreign/test_schemas.py`
 - A drafted capability is a write that cannot be undone and that a person approves, unless a person states that it only
   reads. `tests/unit/adapters/foreign/test_drafting.py`
 """

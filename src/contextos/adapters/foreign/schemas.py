@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass, field, replace
+from itertools import combinations, count
 from typing import Any, Final
 
 import jsonschema_rs
@@ -18,9 +18,10 @@ from contextos.action.schema_profile import MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, wi
 from contextos.adapters.foreign.keywords import NOTHING, Inconvertible, Keywords, Side
 from contextos.adapters.foreign.parts import all_below
 from contextos.adapters.foreign.schema_document import SchemaDocument
-from contextos.adapters.foreign.texts import MANY_PATTERNS, Patterns
+from contextos.adapters.foreign.texts import MANY_PATTERNS, Patterns, plain_text
+from contextos.contracts.encoding.defaults import shape_of
 from contextos.contracts.encoding.jcs import canonical
-from contextos.errors import InvalidInput
+from contextos.errors import InvalidArtifact, InvalidInput
 
 FOLLOWED: Final = (24, 12, 8, 6, 4, 3, 2, 1, 0)
 """How many references are followed one after the other; the first that fits is used."""
@@ -70,8 +71,10 @@ class Schemas:
         Raises:
             Inconvertible: it does not fit, or refuses all arguments.
         """
+        too_large = False
         for followed in FOLLOWED:
             if sum(self._size(one, followed) for one in sources) > MAX_SUBSCHEMAS:
+                too_large = True
                 continue
             whole = _Whole(self, followed)
             root = build(whole.convert)
@@ -80,6 +83,7 @@ class Schemas:
             if not names:
                 del schema["$defs"]
             if not self._fits(root, names):
+                too_large = True
                 continue
             notes = set(whole.notes)
             self._take_patterns(schema)
@@ -88,10 +92,14 @@ class Schemas:
                     schema, unused = without_unused_defaults(schema)
                     notes |= {f"the default at `{one[:100]}` cannot be used, so a value is required" for one in unused}
                 _check(schema)
+            except InvalidArtifact as error:
+                raise Inconvertible(error.problems[0].detail) from None
             except (InvalidInput, ValueError) as error:
                 raise Inconvertible(f"the schema is not valid: {str(error).splitlines()[0][:200]}") from None
-            if side != "output" and _refuses_all(schema, schema.get("$defs", {})):
-                raise Inconvertible("; ".join(sorted(whole.notes)[:3]) or "no arguments satisfy its schema")
+            if side != "output" and (why := _refuses_all(schema, schema.get("$defs", {}))):
+                raise Inconvertible(_unusable(why, sorted(whole.notes), too_large=too_large))
+            if side != "output" and _overlaps(schema):
+                notes.add("a value that fits one alternative of a `oneOf` can fit two at the server, which refuses it")
             return MadeSchema(schema, tuple(sorted(notes)))
         raise Inconvertible("its schema is larger than the profile")
 
@@ -256,31 +264,56 @@ def _named(reference: str) -> str:
     return reference.removeprefix("#/$defs/")
 
 
-def _refuses_all(schema: Mapping[str, Any], definitions: Mapping[str, Any], steps: int = 0) -> bool:
-    """Return whether it is plain to see that no value satisfies a schema."""
-    if steps > 64:
-        return False
+def _unusable(why: str, notes: list[str], *, too_large: bool) -> str:
+    """Return the reason why no arguments satisfy a schema: what was cut, or what it says itself."""
+    told = "; ".join(notes[:3]) or f"no arguments satisfy its schema: {why}"
+    return f"its schema is larger than the profile: {told}" if notes and too_large else told
 
-    def refused(one: Any) -> bool:
-        return isinstance(one, dict) and _refuses_all(one, definitions, steps + 1)
+
+def _overlaps(schema: Mapping[str, Any]) -> bool:
+    """Return whether two alternatives of a `oneOf` could both take a value, if neither were closed here."""
+    waiting: list[Any] = [schema]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            branches = one.get("oneOf")
+            if isinstance(branches, list):
+                shapes = [replace(shape_of(schema, branch), closed=()) for branch in branches]
+                if not all(first.apart(other) for first, other in combinations(shapes, 2)):
+                    return True
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return False
+
+
+def _refuses_all(schema: Mapping[str, Any], definitions: Mapping[str, Any], steps: int = 0) -> str:
+    """Return why it is plain to see that no value satisfies a schema; "" if it is not."""
+    if steps > 64:
+        return ""
+
+    def refused(one: Any) -> str:
+        return _refuses_all(one, definitions, steps + 1) if isinstance(one, dict) else ""
 
     if schema.get("not") == {}:
-        return True
-    if "$ref" in schema and refused(definitions.get(schema["$ref"].removeprefix("#/$defs/"))):
-        return True
-    if any(map(refused, schema.get("allOf", ()))):
-        return True
-    if any(schema.get(one) and all(map(refused, schema[one])) for one in ("anyOf", "oneOf")):
-        return True
-    if schema.get("type") == "array" and schema.get("minItems", 0) and refused(schema.get("items")):
-        return True
+        return "it refuses every value"
+    parts = [definitions.get(schema["$ref"].removeprefix("#/$defs/"))] if "$ref" in schema else []
+    choices = [schema[keyword] for keyword in ("anyOf", "oneOf") if schema.get(keyword)]
+    parts += [one[0] for one in choices if all(map(refused, one))]
+    if why := next(filter(None, map(refused, (*parts, *schema.get("allOf", ())))), ""):
+        return why
+    if schema.get("type") == "array" and schema.get("minItems", 0) and (why := refused(schema.get("items"))):
+        return why
     if schema.get("type") != "object":
-        return False
-    properties, closed = schema.get("properties", {}), schema.get("additionalProperties") is False
-    return any(
-        refused(properties[name]) if name in properties else closed and "patternProperties" not in schema
-        for name in schema.get("required", ())
-    )
+        return ""
+    properties = schema.get("properties", {})
+    is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    for name in schema.get("required", ()):
+        if name in properties and (why := refused(properties[name])):
+            return why
+        if name not in properties and is_closed:
+            return f"it requires `{plain_text(name, 80)}`, and allows no such property"
+    return ""
 
 
 def _check(schema: dict[str, Any]) -> None:

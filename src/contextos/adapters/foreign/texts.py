@@ -1,8 +1,8 @@
 """Texts and regular expressions of foreign documents, made such that they can be shown and checked.
 
 A pattern is checked in time proportional to the text. All patterns of a draft together are bounded, since to compile a
-short one can take a second and ten megabytes (`^\\p{L}{1,189}$`). Look-aheads at the begin of a pattern are patterns of
-their own: `^(?!A)B` is `^B`, and not `^A`.
+short one can take a second and ten megabytes (`^\\p{L}{1,189}$`). Look-aheads at the begin of a pattern, or after plain
+letters there, are patterns of their own: `^/(?!A)B` is `^/B`, and not `^/A`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _COUNT: Final = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
 _TRIED_PER_CHAR: Final = 1_024
 """What a pattern counts, for each of its characters, that does not compile whatever its size."""
 _REPEATED: Final = frozenset("?*+{")
+_LITERAL_BEGIN: Final = re.compile(r"\^(?:\\[/.-]|[A-Za-z0-9/_-])*(?=\(|$)")
+"""The begin of a pattern whose look-aheads come after letters that are there as they are written."""
 _HIDDEN: Final = re.compile(rf"[\x00-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]+")
 
 
@@ -69,21 +71,23 @@ class Patterns:
             return None
         if self.fault(pattern) is None:
             return pattern, []
-        if not pattern.startswith("^"):
+        begin = _LITERAL_BEGIN.match(pattern)
+        if begin is None:
             return None
-        rest, parts = pattern[1:], list[dict[str, Any]]()
+        before, rest, parts = begin[0], pattern[begin.end() :], list[dict[str, Any]]()
         while rest.startswith(("(?!", "(?=")):
             end, _ = _scanned(rest)
             if end is None or rest[end : end + 1] in _REPEATED:
                 return None
-            ahead = {"type": "string", "pattern": f"^(?:{rest[3 : end - 1]})"}
+            ahead = {"type": "string", "pattern": f"{before}(?:{rest[3 : end - 1]})"}
             if self.fault(ahead["pattern"]) is not None:
                 return None
             parts.append({"not": ahead} if rest[2] == "!" else {"pattern": ahead["pattern"]})
             rest = rest[end:]
         _, has_choice = _scanned(f"({rest})")
         # `^` binds closer than `|`, so the look-aheads would be those of the first alternative alone.
-        return (f"^{rest}", parts) if parts and not has_choice and self.fault(f"^{rest}") is None else None
+        whole = f"{before}{rest}"
+        return (whole, parts) if parts and not has_choice and self.fault(whole) is None else None
 
     def take(self, patterns: Iterable[str], times: int) -> bool:
         """Count patterns that are compiled `times` times more, if so much is left. Returns whether it is."""

@@ -8,6 +8,7 @@ back. After any other answer nobody knows whether a write happened (`LostReply`)
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -194,6 +195,8 @@ def _body(kind: str, response: OutboundResponse) -> Any:
         if media and "json" not in media:
             raise InvalidInput(Problem("", "media_type", f"the body is `{media[:80]!a}`"))
         return loads(response.body)
+    if kind == "base64":
+        return base64.b64encode(response.body).decode()
     try:
         return response.body.decode()
     except UnicodeDecodeError:

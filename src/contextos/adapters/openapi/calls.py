@@ -13,6 +13,10 @@ from contextos.contracts.model import Map, Model, Name, Seq
 
 EnvName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,127}$")]
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]
+MediaType = Annotated[
+    str,
+    Field(max_length=256, pattern=r"^[!#$&^_.+*A-Za-z0-9-]+/[!#$&^_.+*A-Za-z0-9-]+(?: *; *[A-Za-z0-9_-]+=[ -~]*)*$"),
+]
 Style = Literal["simple", "label", "matrix", "form", "spaceDelimited", "pipeDelimited", "deepObject", "json"]
 """How a value that is no single text is written (OpenAPI, "Style Values"); `json` is a value in its JSON form."""
 
@@ -71,27 +75,34 @@ class ParameterPlace(Model):
 
 
 class FormField(Model):
-    """How one field of a form is written."""
+    """How one field of a form is written: by its style, or in `multipart/form-data` as a part of its media type."""
 
     style: Style = "form"
     explode: bool = True
+    media_type: MediaType | None = None
+    """The type of each of its parts; without it a text has none, an object is JSON, and a file bytes."""
+    is_file: bool = False
+    """The argument is `{"base64": …, "filename": …}`, or a list of these, and its bytes are sent."""
 
 
 class BodyPlace(Model):
     """The argument that is the body of the request; without `argument`, all those that are no parameters are its
     members. `fields` says how fields of a form are written that are not in the usual way, which is JSON for an object.
+    A body that is no JSON, form or text is bytes, and its argument is their base64.
     """
 
     argument: Name | None
-    media_type: Name
+    media_type: MediaType
     fields: Map[FormField] = {}
 
 
 class ExpectedAnswer(Model):
-    """An answer of success: a status such as `200` or `2XX`. `body`: how its body is read, or that it is dropped."""
+    """An answer of success: a status such as `200` or `2XX`. `body`: how its body is read, or that it is dropped. Bytes
+    are read as their base64.
+    """
 
     status: Annotated[str, Field(pattern=r"^2(?:[0-9]{2}|XX)$")]
-    body: Literal["json", "text", "none"]
+    body: Literal["json", "text", "base64", "none"]
 
 
 class OpenApiOperation(Model):

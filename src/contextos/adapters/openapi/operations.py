@@ -18,16 +18,11 @@ from pydantic import ValidationError
 from contextos.adapters.foreign.keywords import Inconvertible
 from contextos.adapters.foreign.schemas import Convert, MadeSchema, Schemas
 from contextos.adapters.foreign.texts import plain_text
-from contextos.adapters.openapi.calls import (
-    BodyPlace,
-    CredentialSource,
-    ExpectedAnswer,
-    FormField,
-    OpenApiOperation,
-    ParameterPlace,
-)
+from contextos.adapters.openapi.bodies import body_kind
+from contextos.adapters.openapi.calls import CredentialSource, ExpectedAnswer, OpenApiOperation, ParameterPlace
 from contextos.adapters.openapi.document import OpenApiDocument
 from contextos.adapters.openapi.places import check_path, refuse_other_server
+from contextos.adapters.openapi.request_bodies import ReadBody, is_bytes, read_request_body
 from contextos.contracts.encoding.codec import problems_of
 from contextos.errors import InvalidInput
 
@@ -41,6 +36,7 @@ _STYLES: Final = {
 }
 """The styles of each place; the first is the usual one."""
 _IGNORED_HEADERS: Final = frozenset({"accept", "authorization", "content-type"})
+_RANGES: Final = frozenset(("*/*", "application/*", "text/*"))
 _SUCCESS: Final = re.compile(r"2(?:[0-9]{2}|XX)", re.IGNORECASE)
 
 
@@ -127,10 +123,11 @@ class Operations:
             source.stated.get("servers", source.item.get("servers")), self._document.root.get("servers"), self._server
         )
         path, _, fragment = source.path.partition("#")
-        notes = ("what follows `#` in its path is not sent",) if fragment else ()
+        notes: tuple[str, ...] = ("what follows `#` in its path is not sent",) if fragment else ()
         parameters = self._parameters(source)
-        body, body_schema, body_required = self._body(source)
-        arguments = self._arguments(parameters, body, body_schema, body_required)
+        body = self._body(source)
+        notes += body.notes if body is not None else ()
+        arguments = self._arguments(parameters, body)
         answers, output = self._answers(source)
         credentials = self._credentials(source)
         placed = {(place.place, place.name) for place, _, _ in parameters}
@@ -141,7 +138,7 @@ class Operations:
             method=source.method.upper(),  # type: ignore[arg-type]
             path=path,
             parameters=tuple(place for place, _, _ in parameters),
-            body=body,
+            body=body.place if body is not None else None,
             answers=answers,
             credentials=tuple(credentials),
         )
@@ -185,32 +182,19 @@ class Operations:
             made.append((where, schema, place == "path" or parameter.get("required") is True))
         return made
 
-    def _body(self, source: _Source) -> tuple[BodyPlace | None, Any, bool]:
+    def _body(self, source: _Source) -> ReadBody | None:
         if "requestBody" not in source.stated:
-            return None, None, False
-        stated = self._document.whole(source.stated["requestBody"])
-        required, content = stated.get("required") is True, stated.get("content")
+            return None
         if source.method in ("get", "head"):
-            if required:
+            if self._document.whole(source.stated["requestBody"]).get("required") is True:
                 raise Inconvertible("it requires a body in a request that has none")
-            return None, None, False
-        if not isinstance(content, dict) or not content:
-            return None, None, False
-        for is_kind in (_is_json, _is_form, _is_text):
-            for media_type, described in content.items():
-                if is_kind(media_type):
-                    described = self._document.whole(described)
-                    fields = _fields(described) if is_kind is _is_form else {}
-                    place = BodyPlace(argument="body", media_type=media_type, fields=fields)
-                    return place, described.get("schema", {"type": "string"} if is_kind is _is_text else {}), required
-        raise Inconvertible(f"its body is `{', '.join(map(str, content))[:100]}`, which is not supported")
+            return None
+        return read_request_body(self._document, source.stated["requestBody"])
 
-    def _arguments(
-        self, parameters: list[tuple[ParameterPlace, Any, bool]], body: BodyPlace | None, schema: Any, required: bool
-    ) -> MadeSchema:
+    def _arguments(self, parameters: list[tuple[ParameterPlace, Any, bool]], body: ReadBody | None) -> MadeSchema:
         sources = [(place.argument, source, must) for place, source, must in parameters]
         if body is not None:
-            sources.append((str(body.argument), schema, required))
+            sources.append((str(body.place.argument), body.schema, body.is_required))
 
         def build(convert: Convert) -> dict[str, Any]:
             made: dict[str, Any] = {
@@ -227,14 +211,17 @@ class Operations:
         stated = source.stated.get("responses")
         stated = stated if isinstance(stated, dict) else {}
         found: dict[str, tuple[str, Any]] = {}
+        redirects = [str(status) for status in stated if str(status).startswith("3")]
         why = "it has no answer of success"
+        if redirects:
+            why = f"it answers with {redirects[0]}, and no redirect is followed"
         for status, response in stated.items():
             code = "2XX" if status == "default" and not any(map(_SUCCESS.fullmatch, stated)) else str(status).upper()
             if not _SUCCESS.fullmatch(code):
                 continue
             kind, schema = self._read_body(source, self._document.whole(response))
-            if kind == "binary":
-                why = f"its answer is `{str(schema)[:100]}`, which is not supported"
+            if not kind:
+                why = f"its answer is `{schema}`, which is not supported"
             else:
                 found[code] = kind, schema
         if not found:
@@ -248,16 +235,18 @@ class Operations:
         content = response.get("content")
         if not isinstance(content, dict) or not content or source.method == "head":
             return "none", None
-        for is_kind, kind in ((_is_json, "json"), (_is_text, "text")):
-            for media_type, described in content.items():
-                if is_kind(media_type):
-                    return kind, self._document.whole(described).get("schema", {})
-        if "*/*" in content:
-            schema = self._document.whole(content["*/*"]).get("schema", {})
-            is_text = isinstance(schema, dict) and schema.get("type") == "string"
-            if not is_text or schema.get("format") != "binary":
-                return "text" if is_text else "json", schema
-        return "binary", ", ".join(map(str, content))
+        schemas = {media: self._document.whole(one).get("schema", {}) for media, one in content.items()}
+        for kind in ("json", "text"):
+            for media, schema in schemas.items():
+                if body_kind(media) == kind:
+                    return kind, schema
+        for media in _RANGES & schemas.keys():
+            if not is_bytes(self._document, schemas[media]):
+                whole = self._document.whole(schemas[media]) if isinstance(schemas[media], dict) else {}
+                return "text" if media == "text/*" or whole.get("type") == "string" else "json", schemas[media]
+        if any(body_kind(media) == "bytes" or str(media).endswith("/*") for media in content):
+            return "base64", None
+        return "", plain_text(", ".join(map(str, content)), 100)
 
     def _credentials(self, source: _Source) -> dict[str, CredentialSource]:
         """Return the credentials of the first alternative that is supported."""
@@ -309,29 +298,13 @@ def _schema_and_style(place: Any, parameter: Mapping[str, Any]) -> tuple[Any, An
     content = parameter.get("content")
     if isinstance(content, dict) and content:
         media_type, described = next(iter(content.items()))
-        if not _is_json(media_type) or not isinstance(described, dict):
+        if body_kind(media_type) != "json" or not isinstance(described, dict):
             raise Inconvertible(f"the parameter `{parameter['name'][:80]}` is written as `{media_type[:80]}`")
         return described.get("schema", {}), "json"
     style = parameter.get("style", _STYLES[place][0])
     if style not in _STYLES[place]:
         raise Inconvertible(f"the style `{str(style)[:40]}` does not exist in {place}")
     return parameter.get("schema", {}), style
-
-
-def _fields(described: Mapping[str, Any]) -> dict[str, FormField]:
-    """Return how the fields of a form are written that are not in the usual way."""
-    encoding, fields = described.get("encoding"), {}
-    for name, one in encoding.items() if isinstance(encoding, dict) else ():
-        if not isinstance(one, dict):
-            raise Inconvertible("`encoding` is no object")
-        if _is_json(str(one.get("contentType", ""))):
-            fields[name] = FormField(style="json")
-            continue
-        style = one.get("style", "form")
-        if style not in _STYLES["query"]:
-            raise Inconvertible(f"the style `{str(style)[:40]}` does not exist in a form")
-        fields[name] = FormField(style=style, explode=bool(one.get("explode", style == "form")))
-    return fields
 
 
 def _output(found: Mapping[str, tuple[str, Any]], convert: Convert) -> dict[str, Any]:
@@ -349,21 +322,3 @@ def _output(found: Mapping[str, tuple[str, Any]], convert: Convert) -> dict[str,
     bodies = any("body" in case["properties"] for case in cases)
     names: dict[str, Any] = {"status": {"type": "integer"}} | ({"body": {}} if bodies else {})
     return root | {"properties": names, "required": ["status"], "anyOf": cases}
-
-
-def _media(media_type: Any) -> str:
-    return str(media_type).partition(";")[0].strip().lower()
-
-
-def _is_json(media_type: Any) -> bool:
-    media = _media(media_type)
-    return media in ("application/json", "text/json") or (media.startswith("application/") and media.endswith("+json"))
-
-
-def _is_form(media_type: Any) -> bool:
-    return _media(media_type) == "application/x-www-form-urlencoded"
-
-
-def _is_text(media_type: Any) -> bool:
-    media = _media(media_type)
-    return media.startswith("text/") and media != "text/event-stream" and not _is_json(media)

@@ -102,7 +102,10 @@ def test_a_discriminator_decides_which_branch_counts(mapping: dict[str, str]) ->
         ({"type": "integer", "minimum": 2**60}, "beyond"),
         ({"type": "string", "minLength": -1}, "not valid"),
         ({"type": "string", "minLength": "1"}, "not valid"),
-        ({"type": "object", "required": ["a"], "additionalProperties": False}, "no arguments"),
+        (
+            {"type": "object", "required": ["a"], "additionalProperties": False},
+            "no arguments satisfy its schema: it requires `a`, and allows no such property",
+        ),
         ({"type": "object", "properties": {"a": True}, "required": True}, "no list"),
         ({"allOf": [False]}, "no arguments"),
         ({"anyOf": []}, "no list of schemas"),
@@ -242,3 +245,36 @@ def test_every_made_schema_is_in_the_profile() -> None:
     )
     for made in (one.arguments, one.output):
         profile(made.schema, "made")
+
+
+@pytest.mark.parametrize(
+    ("branches", "is_noted"),
+    [
+        ([{"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"b": {}}}], True),
+        ([NAME, {"type": "string"}], False),
+        ([{"type": "string", "maxLength": 5}, {"type": "string", "minLength": 3}], True),
+        ([{"properties": {"k": {"const": one}}, "required": ["k"], "type": "object"} for one in "ab"], False),
+    ],
+)
+def test_alternatives_that_the_server_may_not_tell_apart_are_a_note(branches: Any, is_noted: bool) -> None:
+    """Closed here, a value fits one of them alone; open at the server it can fit two, and `oneOf` refuses it."""
+    notes = usable(document(post({"oneOf": branches}))).arguments.notes
+    assert any("can fit two at the server" in one for one in notes) == is_noted
+
+
+def test_a_default_that_nothing_can_use_costs_no_operation() -> None:
+    """The property is required, so no value lacks it; between alternatives that overlap, nothing could fill it in."""
+    of = [
+        {"type": "object", "properties": {"k": {"enum": ["a", "b"], "default": "a"}, one: {}}, "required": ["k"]}
+        for one in "xy"
+    ]
+    one = usable(document(post({"anyOf": of})))
+    assert accepts(one.arguments.schema, {"body": {"k": "b"}})
+    assert not accepts(one.arguments.schema, {"body": {"x": 1}})
+    texts = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string", "default": ""}}]}
+    needed = {"type": "object", "properties": {"input": texts}, "required": ["input"]}
+    assert accepts(usable(document(post(needed))).arguments.schema, {"body": {"input": ["a"]}})
+    del of[0]["required"]
+    refused = read_one(document(post({"anyOf": of})))
+    assert isinstance(refused, RefusedOperation)
+    assert "has a default at `/properties/body/anyOf/0/properties/k` that nothing can fill in" in refused.reason

@@ -52,6 +52,8 @@ def test_only_patterns_that_are_checked_in_linear_time_count(pattern: object, li
         (r"^(?!(?:a|b)$)[a-z]$", ["c"], ["a", "b"]),
         (r"^(?![|)\]]x)(a|b)", ["a"], ["|xa", "c"]),
         ("^(?!x)", ["y", ""], ["x"]),
+        ("^a(?!b)", ["a", "ac"], ["ab", "b"]),
+        (r"^\/(?!\*)(?!.*b)[a-z/]+$", ["/a"], ["/*", "/ab", "a"]),
         ("^a|b", ["a", "zb"], ["z"]),
     ],
 )
@@ -66,7 +68,7 @@ def test_look_aheads_at_the_begin_are_patterns_of_their_own(pattern: str, good: 
 
 
 @pytest.mark.parametrize(
-    "pattern", ["^(?!a)b|c", "^(?!a)*b", "^a(?!b)", "^(?!(?=a)b)c", "(?!a)b", "^(?!a", r"^(?!(a)\1)b", 5]
+    "pattern", ["^(?!a)b|c", "^(?!a)*b", "^a+(?!b)", "^a?(?!b)", "^(?!(?=a)b)c", "(?!a)b", "^(?!a", r"^(?!(a)\1)b", 5]
 )
 def test_what_only_backtracking_can_check_is_not_said(pattern: object) -> None:
     assert Patterns().written_out(pattern) is None

@@ -14,7 +14,7 @@ from tests.openapi_documents import OK, document, post
 PATHS: dict[str, Any] = {
     "/orders": {"get": {"operationId": "orders/list", "summary": "Lists\u200b orders.", "responses": OK}},
     "/upload": {
-        "post": {"operationId": "upload", "requestBody": {"content": {"multipart/form-data": {}}}, "responses": OK}
+        "post": {"operationId": "upload", "requestBody": {"content": {"multipart/mixed": {}}}, "responses": OK}
     },
 } | post({"type": "object"})
 
@@ -95,7 +95,7 @@ def test_what_cannot_be_drafted_is_refused(given: dict[str, Any], code: str) -> 
         ({"bearer_env": "a b"}, "/credentials/bearer/env"),
         ({"only": ["send"], "reads": ["orders/list"]}, "`orders/list` is left out of the draft"),
         ({"only": ["send"], "reads": ["orders/list"]}, "`--only` names others"),
-        ({"reads": ["upload"]}, "`multipart/form-data`"),
+        ({"reads": ["upload"]}, "`multipart/mixed`"),
     ],
 )
 def test_a_statement_about_nothing_in_the_draft_is_refused_with_its_reason(given: dict[str, Any], says: str) -> None:
@@ -145,3 +145,15 @@ def test_two_operations_of_one_name_are_refused() -> None:
     assert {(one.name, one.reason) for one in made.refused} == {
         ("same", "another operation of the document has its name")
     }
+
+
+def test_a_path_at_a_server_of_its_own_is_drafted_where_that_server_is_named() -> None:
+    """H25."""
+    up = {"servers": [{"url": "https://up.example"}], "post": {"operationId": "up", "responses": OK}}
+    raw = document({"/up": up, **post({"type": "object"})})
+    draft = draft_openapi("adp_up", raw, server="https://up.example", only=["up"])
+    assert [one.name for one in draft.definition.capabilities] == ["up"]
+    assert draft.connection.server == "https://up.example"
+    assert draft.definition.egress == ("up.example:443",)
+    with pytest.raises(InvalidInput, match=r"https://up\.example`; draft it with that `--server`"):
+        draft_openapi("adp_up", raw, only=["up"])

@@ -68,8 +68,9 @@ def test_each_parameter_is_an_argument_and_the_body_is_one() -> None:
         (get(requestBody=body_of(TEXT)), "requires a body"),
         (get(servers=[{"url": "https://other.example"}]), "draft it with that `--server`"),
         (get(responses={}), "no answer of success"),
-        (get(responses={"302": {"description": "moved"}}), "no answer of success"),
-        (get(responses={"200": {"content": {"image/png": {}}}}), "image/png"),
+        (get(responses={"404": {"description": "none"}}), "no answer of success"),
+        (get(responses={"302": {"description": "moved"}}), "answers with 302, and no redirect is followed"),
+        (get(responses={"200": {"content": {"text/event-stream": {}}}}), "text/event-stream"),
         (get(responses={"200": {"$ref": "#/nothing"}}), "leads to nothing"),
         (get(responses={"200": 5}), "object is missing"),
         (get(security=[{"tls": []}]), "not supported"),
@@ -84,7 +85,7 @@ def test_an_operation_that_cannot_be_used_says_why(paths: Any, says: str) -> Non
     assert says in one.reason
 
 
-@pytest.mark.parametrize("media", ["multipart/form-data", "application/octet-stream", "application/xml", "*/*"])
+@pytest.mark.parametrize("media", ["multipart/mixed", "text/event-stream", "image/*", "*"])
 def test_a_body_of_another_kind_is_refused(media: str) -> None:
     paths = {"/send": {"post": {"requestBody": {"content": {media: {"schema": TEXT}}}, "responses": OK}}}
     one = read_one(document(paths))
@@ -211,13 +212,23 @@ def test_a_token_that_a_person_named_takes_the_place_of_schemes_that_are_missing
     assert isinstance(one, ReadOperation)
 
 
-@pytest.mark.parametrize(("schema", "kind"), [({"type": "object"}, "json"), ({}, "json"), ({"type": "string"}, "text")])
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        ({"type": "object"}, "json"),
+        ({}, "json"),
+        ({"type": "string"}, "text"),
+        ({"type": "string", "format": "binary"}, "base64"),
+    ],
+)
 def test_an_answer_of_any_media_type_is_read_as_its_schema(schema: Any, kind: str) -> None:
+    """H27."""
     one = usable(document(get(responses={"200": {"content": {"*/*": {"schema": schema}}}})))
     assert [answer.body for answer in one.call.answers] == [kind]
 
 
 def test_a_property_that_is_required_and_not_described_can_be_anything() -> None:
+    """H27."""
     schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a", "b"]}
     made = usable(document({"/s": {"post": {"requestBody": body_of(schema), "responses": OK}}})).arguments.schema
     assert accepts(made, {"body": {"a": "x", "b": [1]}})
@@ -228,3 +239,20 @@ def test_a_property_that_is_required_and_not_described_can_be_anything() -> None
 def test_reserved_characters_stay_where_the_document_allows_them() -> None:
     one = usable(document(get(parameters=[{"name": "a", "in": "query", "allowReserved": True, "schema": TEXT}])))
     assert one.call.parameters[0].allow_reserved
+
+
+@pytest.mark.parametrize(
+    ("medias", "kind"),
+    [
+        (("image/png",), "base64"),
+        (("application/zip", "text/event-stream"), "base64"),
+        (("image/*",), "base64"),
+        (("application/x-jsonl",), "text"),
+        (("application/atom+xml", "image/png"), "text"),
+        (("text/html", "application/problem+json"), "json"),
+    ],
+)
+def test_an_answer_is_read_in_the_first_way_that_there_is(medias: tuple[str, ...], kind: str) -> None:
+    one = usable(document(get(responses={"200": {"content": {media: {} for media in medias}}})))
+    assert [answer.body for answer in one.call.answers] == [kind]
+    assert accepts(one.output.schema, {"status": 200, "body": "YQ=="})

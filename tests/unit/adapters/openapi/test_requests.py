@@ -47,6 +47,8 @@ def parameter(place: Any, style: Any, explode: bool = False, name: str = "v") ->
         ("simple", True, OBJECT, "R=100,G=x%2Cy"),
         ("label", False, "blue", ".blue"),
         ("label", True, LIST, ".a.b%20c"),
+        ("label", True, {"R": 100}, ".R=100"),
+        ("label", False, ["1.5"], ".1.5"),
         ("label", False, LIST, ".a,b%20c"),
         ("matrix", False, "blue", ";v=blue"),
         ("matrix", False, LIST, ";v=a,b%20c"),
@@ -74,6 +76,10 @@ def test_a_value_in_the_path(style: Any, explode: bool, value: Any, path: str) -
         ("form", True, OBJECT, "R=100&G=x%2Cy"),
         ("form", False, OBJECT, "v=R,100,G,x%2Cy"),
         ("form", True, [], ""),
+        ("form", False, [], ""),
+        ("form", False, {}, ""),
+        ("form", False, [""], "v="),
+        ("pipeDelimited", False, {"R": 100, "G": "x"}, "v=R%7C100%7CG%7Cx"),
         ("spaceDelimited", False, ["a", "b"], "v=a%20b"),
         ("pipeDelimited", False, ["a", "b"], "v=a%7Cb"),
         ("deepObject", True, OBJECT, "v%5BR%5D=100&v%5BG%5D=x%2Cy"),
@@ -125,6 +131,9 @@ def test_a_value_that_could_lead_to_another_path_is_refused(style: Any, value: A
         ("form", True, [[1]]),
         ("deepObject", True, {"a": {"b": 1}}),
         ("spaceDelimited", False, "a"),
+        ("spaceDelimited", True, {"a": 1}),
+        ("deepObject", True, ["a"]),
+        ("deepObject", True, {"a][b": 1}),
         ("spaceDelimited", False, ["a b"]),
         ("pipeDelimited", False, ["a|b"]),
         ("form", True, {"other": 1}),
@@ -138,13 +147,13 @@ def test_a_value_without_an_exact_form_is_refused(style: Any, explode: bool, val
         built({"v": value}, credentials, parameters=places, credentials=("k",))
 
 
-@pytest.mark.parametrize("value", ["a\r\nX: 1", "a\n", "\x00", "ü", "", " a", ["a,b"], {"a": "b,c"}])
+@pytest.mark.parametrize("value", ["a\r\nX: 1", "a\n", "\x00", "ü", "", " a", ["a,b"], {"a": "b,c"}, ["a", ""], [" a"]])
 def test_a_value_that_no_header_can_carry_is_refused(value: Any) -> None:
     with pytest.raises(InvalidInput):
         built({"v": value}, parameters=(parameter("header", "simple"),))
 
 
-@pytest.mark.parametrize("value", ["a;b", "a b", "a,b", 'a"', "a\r\n", ["a"], None])
+@pytest.mark.parametrize("value", ["a;b", "a b", "a,b", 'a"', "a\r\n", "%41", "a&b", ["a"], None])
 def test_a_value_that_no_cookie_can_carry_is_refused(value: Any) -> None:
     with pytest.raises(InvalidInput):
         built({"v": value}, parameters=(parameter("cookie", "form", True),))
@@ -244,6 +253,7 @@ def test_an_object_whose_members_are_fields_has_no_other_form(value: Any) -> Non
 
 
 def test_an_object_in_a_form_of_which_nothing_is_said_is_json() -> None:
+    """H26."""
     body = BodyPlace(argument="body", media_type="application/x-www-form-urlencoded")
     assert built({"body": {"o": {"B": 150, "G": 200}, "p": "a"}}, body=body).body == (
         b"o=%7B%22B%22%3A150%2C%22G%22%3A200%7D&p=a"

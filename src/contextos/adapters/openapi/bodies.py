@@ -1,0 +1,150 @@
+"""The body of a request, as its media type says: JSON, a form, a multipart form, a text, or bytes.
+
+Bytes are base64 in the arguments, so what is judged, shown and recorded is what is sent. The boundary of a multipart
+form is a digest of its parts: the same arguments are the same bytes, and no part can hold it.
+Source: OpenAPI 3.0.4 and 3.1.1, "Encoding Object"; RFC 7578.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from contextos.adapters.openapi.calls import BodyPlace, FormField
+from contextos.adapters.openapi.styles import Pairs, pairs_of, unsendable, written_text
+from contextos.contracts.encoding.jcs import canonical
+
+BodyKind = Literal["json", "form", "multipart", "text", "bytes"]
+
+BYTES: Final[Mapping[str, Any]] = {"type": "string", "pattern": "^[A-Za-z0-9+/]*={0,2}$", "description": "base64"}
+"""The schema of an argument that is sent as bytes."""
+FILE: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {"base64": BYTES, "filename": {"type": "string", "minLength": 1, "maxLength": 255}},
+    "required": ["base64"],
+    "additionalProperties": False,
+}
+"""The schema of an argument that is a file in a multipart form."""
+OCTETS: Final = "application/octet-stream"
+
+_TEXTS: Final = frozenset(
+    {
+        "application/graphql",
+        "application/javascript",
+        "application/jsonl",
+        "application/ndjson",
+        "application/sdp",
+        "application/sql",
+        "application/text",
+        "application/toml",
+        "application/x-jsonl",
+        "application/x-ndjson",
+        "application/x-yaml",
+        "application/xml",
+        "application/xml-dtd",
+        "application/yaml",
+    }
+)
+"""Media types of texts that do not say so."""
+_FIELD_NAME: Final = re.compile(r'[^\x00-\x1f\x7f-\x9f"\\\u2028\u2029]{1,200}')
+_FILE_NAME: Final = re.compile(r'(?!\.{1,2}$)[^\x00-\x1f\x7f-\x9f"\\/%\u2028\u2029]{1,255}')
+
+
+def body_kind(media_type: str) -> BodyKind | None:
+    """Return how a body of a media type is written; None for a stream, and for parts that are no form.
+
+    >>> body_kind("application/vnd.api+json; charset=utf-8"), body_kind("image/png"), body_kind("multipart/mixed")
+    ('json', 'bytes', None)
+    """
+    media = media_type.partition(";")[0].strip().lower()
+    main, _, sub = media.partition("/")
+    if media in ("application/json", "text/json") or (main == "application" and sub.endswith("+json")):
+        return "json"
+    if media == "application/x-www-form-urlencoded":
+        return "form"
+    if media == "multipart/form-data":
+        return "multipart"
+    if main == "multipart" or media == "text/event-stream" or "*" in media or not sub:
+        return None
+    return "text" if main == "text" or media in _TEXTS or sub.endswith(("+xml", "+yaml")) else "bytes"
+
+
+def written_body(place: BodyPlace, value: Any) -> tuple[str, bytes]:
+    """Return the value of the header `Content-Type`, and the bytes of a body.
+
+    Raises:
+        InvalidInput: the value has no exact form in this media type.
+    """
+    argument, kind = place.argument or "", body_kind(place.media_type)
+    if kind in ("form", "multipart") and not isinstance(value, dict):
+        raise unsendable(argument, "a form is an object", "give its fields by their names")
+    if kind == "multipart":
+        return _multipart(argument, place.fields, value)
+    if kind == "form":
+        return place.media_type, _form(argument, place.fields, value)
+    if kind == "text":
+        if not isinstance(value, str):
+            raise unsendable(argument, "the body is a text", "give a text")
+        return place.media_type, value.encode()
+    return place.media_type, _decoded(argument, value) if kind == "bytes" else canonical(value)
+
+
+def _form(argument: str, fields: Mapping[str, FormField], value: Mapping[str, Any]) -> bytes:
+    pairs: Pairs = []
+    for name, one in value.items():
+        # OpenAPI 3.0.4 and 3.1.1, "Encoding Object": an object of which nothing is said is JSON.
+        field = fields.get(name) or FormField(style="json" if isinstance(one, dict) else "form")
+        pairs += pairs_of(argument, name, one, field.style, field.explode, value.keys() - {name})
+    return "&".join(f"{name}={one}" for name, one in pairs).encode()
+
+
+def _multipart(argument: str, fields: Mapping[str, FormField], value: Mapping[str, Any]) -> tuple[str, bytes]:
+    parts = list[bytes]()
+    for name, one in value.items():
+        if not _FIELD_NAME.fullmatch(name):
+            raise unsendable(argument, "the name of a field has a character that no part can carry", "leave it out")
+        if one == []:
+            raise unsendable(argument, "an empty list has no part in a form", "leave it out")
+        field = fields.get(name, FormField())
+        parts += [_part(argument, name, field, each) for each in (one if isinstance(one, list) else (one,))]
+    if not parts:
+        raise unsendable(argument, "a multipart form has at least one field", "give one")
+    # RFC 2046, 5.1.1: at most 70 characters.
+    digest = hashlib.sha256(canonical([hashlib.sha256(one).hexdigest() for one in parts])).hexdigest()
+    boundary = f"contextos-{digest[:48]}"
+    sent = b"".join(b"--%s\r\n%s\r\n" % (boundary.encode(), one) for one in parts)
+    return f"multipart/form-data; boundary={boundary}", sent + b"--%s--\r\n" % boundary.encode()
+
+
+def _part(argument: str, name: str, field: FormField, value: Any) -> bytes:
+    said, media = f'Content-Disposition: form-data; name="{name}"', field.media_type
+    if field.is_file and isinstance(value, dict):
+        filename = value.get("filename", name if _FILE_NAME.fullmatch(name) else "file")
+        if not isinstance(filename, str) or not _FILE_NAME.fullmatch(filename):
+            detail = "the name of a file is empty, or has a quote, a slash, `%` or a control character"
+            raise unsendable(argument, detail, "give a plain name")
+        if value.keys() - {"base64", "filename"}:
+            raise unsendable(argument, "a file has `base64` and `filename` alone", "leave the rest out")
+        said, media = f'{said}; filename="{filename}"', media or OCTETS
+        content = _decoded(argument, value.get("base64"))
+    elif isinstance(value, dict) or (media is not None and body_kind(media) == "json"):
+        content, media = canonical(value), media or "application/json"
+    else:
+        content = written_text(argument, value).encode()
+    typed = f"\r\nContent-Type: {media}" if media is not None else ""
+    return f"{said}{typed}\r\n\r\n".encode() + content
+
+
+def _decoded(argument: str, value: Any) -> bytes:
+    """Return the bytes that a text means, if no other text means them."""
+    try:
+        decoded = base64.b64decode(value, validate=True) if isinstance(value, str) else None
+    except (binascii.Error, ValueError):
+        decoded = None
+    if decoded is None or base64.b64encode(decoded).decode() != value:
+        raise unsendable(argument, "the value is not base64", "encode the bytes with the alphabet of RFC 4648, 4")
+    return decoded

@@ -1,0 +1,210 @@
+"""What the body of an operation is: its media type, its schema as an argument, and how its fields are written.
+
+The first kind that can be sent is used, in the order of `_ORDER`. A range of media types (`*/*`) is the type that its
+schema asks for. A file of a multipart form is an argument of its own form, because JSON has no bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from contextos.action.schema_profile import MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS
+from contextos.adapters.foreign.keywords import Inconvertible
+from contextos.adapters.foreign.parts import IN_PLACE_LISTS
+from contextos.adapters.foreign.texts import plain_text
+from contextos.adapters.openapi.bodies import BYTES, FILE, OCTETS, BodyKind, body_kind
+from contextos.adapters.openapi.calls import BodyPlace, FormField
+from contextos.adapters.openapi.document import OpenApiDocument
+
+FORM_STYLES: Final = ("form", "spaceDelimited", "pipeDelimited", "deepObject")
+_ORDER: Final[tuple[BodyKind, ...]] = ("json", "form", "multipart", "text", "bytes")
+_RANGES: Final = ("*/*", "application/*", "text/*")
+
+
+@dataclass(frozen=True)
+class ReadBody:
+    """The body of an operation: where it goes, its schema in the document's words, and whether it has to be there."""
+
+    place: BodyPlace
+    schema: Any
+    is_required: bool
+    notes: tuple[str, ...] = ()
+
+
+def read_request_body(document: OpenApiDocument, stated: Any) -> ReadBody | None:
+    """Return what a `requestBody` asks for, or None if it names no media type.
+
+    Raises:
+        Inconvertible: none of its media types can be sent.
+        InvalidInput: a reference in it leads nowhere.
+    """
+    stated = document.whole(stated)
+    content, is_required = stated.get("content"), stated.get("required") is True
+    if not isinstance(content, dict) or not content:
+        return None
+    sent = {media: _concrete(document, str(media), one) for media, one in content.items()}
+    for kind in _ORDER:
+        for media, concrete in sent.items():
+            if body_kind(concrete) != kind:
+                continue
+            described = document.whole(content[media])
+            if kind == "multipart":
+                return _multipart(document, described, is_required)
+            schema = described.get("schema", {"type": "string"} if kind == "text" else {})
+            fields = _fields(described) if kind == "form" else {}
+            place = BodyPlace(argument="body", media_type=concrete, fields=fields)
+            return ReadBody(place, dict(BYTES) if kind == "bytes" else schema, is_required)
+    named = plain_text(", ".join(map(str, content)), 100)
+    raise Inconvertible(f"its body is `{named}`, which is not supported")
+
+
+def is_bytes(document: OpenApiDocument, schema: Any) -> bool:
+    """Return whether a schema is one of bytes that are sent as they are."""
+    whole = document.whole(schema) if isinstance(schema, dict) else {}
+    if whole.get("type", "string") not in ("string", ["string"]) or "contentEncoding" in whole:
+        return False
+    return whole.get("format") == "binary" or "contentMediaType" in whole
+
+
+def _concrete(document: OpenApiDocument, media: str, described: Any) -> str:
+    """Return the media type that is sent where the document names a range of them."""
+    if media not in _RANGES:
+        return media
+    schema = document.whole(described).get("schema", {})
+    whole = document.whole(schema) if isinstance(schema, dict) else {}
+    if media == "text/*":
+        return "text/plain"
+    if is_bytes(document, whole):
+        return OCTETS
+    return "text/plain" if media == "*/*" and whole.get("type") == "string" else "application/json"
+
+
+def _fields(described: Mapping[str, Any]) -> dict[str, FormField]:
+    """Return how the fields of a form are written that are not in the usual way."""
+    fields = {}
+    for name, one in _encoding(described).items():
+        if body_kind(str(one.get("contentType", ""))) == "json":
+            fields[name] = FormField(style="json")
+            continue
+        style = one.get("style", "form")
+        if style not in FORM_STYLES:
+            raise Inconvertible(f"the style `{str(style)[:40]}` does not exist in a form")
+        fields[name] = FormField(style=style, explode=bool(one.get("explode", style == "form")))
+    return fields
+
+
+def _encoding(described: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    encoding = described.get("encoding")
+    encoding = encoding if isinstance(encoding, dict) else {}
+    if not all(isinstance(one, dict) for one in encoding.values()):
+        raise Inconvertible("`encoding` is not an object")
+    return encoding
+
+
+def _multipart(document: OpenApiDocument, described: Mapping[str, Any], is_required: bool) -> ReadBody:
+    form = _Multipart(document, _encoding(described))
+    schema = form.rewritten(described.get("schema", {}))
+    place = BodyPlace(argument="body", media_type="multipart/form-data", fields=form.fields)
+    return ReadBody(place, schema, is_required, tuple(form.notes))
+
+
+class _Multipart:
+    """Finds the files of one multipart form, and puts the form of their argument into its schema."""
+
+    def __init__(self, document: OpenApiDocument, encoding: Mapping[str, Mapping[str, Any]]) -> None:
+        self._document, self._encoding = document, encoding
+        self._left = MAX_SUBSCHEMAS
+        self.fields: dict[str, FormField] = {}
+        self.notes: list[str] = []
+
+    def rewritten(self, schema: Any, depth: int = 0) -> Any:
+        """Return the schema of the form. What has no file in it stays as it is, with its references."""
+        whole = self._whole(schema, depth)
+        made: dict[str, Any] = dict(whole)
+        if isinstance(whole.get("properties"), dict):
+            made["properties"] = {name: self._field(name, one) for name, one in whole["properties"].items()}
+        for keyword in IN_PLACE_LISTS:
+            if isinstance(whole.get(keyword), list):
+                made[keyword] = [self.rewritten(one, depth + 1) for one in whole[keyword]]
+        return schema if made == whole else made
+
+    def _whole(self, schema: Any, depth: int = 0) -> Mapping[str, Any]:
+        """Return a schema with what it refers to in place, as many times as fit."""
+        self._left -= 1
+        if self._left < 0 or depth > MAX_SCHEMA_DEPTH:
+            raise Inconvertible("its form is larger than the profile, or comes back to itself")
+        if not isinstance(schema, dict):
+            return {}
+        if not isinstance(schema.get("$ref"), str):
+            return schema
+        whole = self._document.whole(schema)
+        # In version 3.0 nothing beside a reference counts.
+        beside = {} if self._document.is_3_0 else {name: one for name, one in schema.items() if name != "$ref"}
+        if beside.keys() <= {"description", "summary"}:
+            return {**whole, **beside}
+        return {**beside, "allOf": [*beside.get("allOf", ()), {"$ref": schema["$ref"]}]}
+
+    def _field(self, name: str, schema: Any) -> Any:
+        said = self._encoding.get(name, {})
+        made, has_files = self._files(schema)
+        if not self._document.is_3_0 and ("style" in said or "explode" in said):
+            raise Inconvertible(f"the field `{plain_text(name, 80)}` of its form has a style")
+        if isinstance(headers := said.get("headers"), dict) and headers:
+            must = [one for one in headers.values() if self._document.whole(one).get("required") is True]
+            if must:
+                raise Inconvertible(f"the field `{plain_text(name, 80)}` of its form needs a header of its own")
+            self.notes.append(f"the headers of the field `{plain_text(name, 80)}` are not sent")
+        if media := self._media(name, said.get("contentType"), has_files, self._whole(schema)):
+            self.fields[name] = FormField(media_type=media, is_file=has_files)
+        elif has_files:
+            self.fields[name] = FormField(is_file=True)
+        return made
+
+    def _media(self, name: str, stated: Any, has_files: bool, whole: Mapping[str, Any]) -> str | None:
+        """Return the media type of the parts of a field, if the document says one."""
+        if stated is None and has_files:
+            stated = whole.get("contentMediaType")
+        if stated is None:
+            # The table of default types: text in base64 is bytes to the server, written as that text.
+            encoded = "contentEncoding" in whole or whole.get("format") == "byte"
+            return OCTETS if encoded and not has_files else None
+        types = [one.strip() for one in str(stated).split(",")]
+        concrete = [one for one in types if "*" not in one]
+        if len(types) > 1 or not concrete:
+            used = concrete[0] if concrete else OCTETS if has_files else "text/plain"
+            self.notes.append(f"the field `{plain_text(name, 80)}` is sent as `{plain_text(used, 80)}`")
+            return used
+        is_json = body_kind(concrete[0]) == "json"
+        if (is_json and _has_type(whole, "array")) or (not is_json and _has_type(whole, "object")):
+            shown = plain_text(concrete[0], 80)
+            raise Inconvertible(f"the field `{plain_text(name, 80)}` of its form is written as `{shown}`")
+        return concrete[0]
+
+    def _files(self, schema: Any, depth: int = 0) -> tuple[Any, bool]:
+        """Return the schema of a field with files in their place, and whether it has any."""
+        whole = self._whole(schema)
+        if depth > 8:
+            return schema, False
+        if is_bytes(self._document, whole):
+            if unchecked := sorted({"const", "enum", "maxLength", "minLength", "pattern"} & whole.keys()):
+                self.notes.append(f"`{unchecked[0]}` of a file is not checked")
+            kept = {one: whole[one] for one in ("description", "readOnly") if one in whole}
+            return {**FILE, **kept}, True
+        made, found = dict(whole), False
+        for keyword in ("items", *IN_PLACE_LISTS):
+            below = whole.get(keyword)
+            if isinstance(below, dict):
+                made[keyword], has_files = self._files(below, depth + 1)
+                found = found or has_files
+            elif isinstance(below, list):
+                parts = [self._files(one, depth + 1) for one in below]
+                made[keyword] = [one for one, _ in parts]
+                found = found or any(has_files for _, has_files in parts)
+        return (made, True) if found else (schema, False)
+
+
+def _has_type(schema: Mapping[str, Any], named: str) -> bool:
+    stated = schema.get("type")
+    return named == stated or (isinstance(stated, list) and named in stated)

@@ -1,0 +1,88 @@
+"""How a value is written in each style of a query or a form, or the refusal of one that has no exact form there.
+
+An empty list and an empty object are written as nothing (RFC 6570, 3.2.1).
+Source: OpenAPI 3.0.4 and 3.1.1, "Style Values" and "Style Examples"; RFC 3986; RFC 6570.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+from urllib.parse import quote
+
+from contextos.contracts.encoding.jcs import canonical
+from contextos.errors import InvalidInput, Problem
+
+_SEPARATORS: Final = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
+_READ: Final = {"spaceDelimited": " ", "pipeDelimited": "|"}
+
+Pairs = list[tuple[str, str | None]]
+
+
+def pairs_of(
+    argument: str, name: str, value: Any, style: str, explode: bool, taken: Collection[str], safe: str = ""
+) -> Pairs:
+    """The pairs of a query or a form that carry one value. No member of an object takes one of the names `taken`. The
+    characters `safe` of a value stay as they are.
+    """
+    if style == "json":
+        return [(quoted(name), quote(canonical(value).decode(), safe=safe))]
+    parts = list(flat(argument, value))
+    is_object, is_list = isinstance(value, dict), isinstance(value, list)
+    if style == "deepObject" and is_list:
+        raise unsendable(argument, "the style `deepObject` carries an object", "give an object")
+    if (is_object or is_list) and not parts:
+        return []
+    if style == "deepObject" and is_object:
+        names = [f"{name}[{key}]" for key, _ in parts]
+        # A bracket in a name would be read as an object in the object.
+        if any(one in taken for one in names) or any("[" in str(key) or "]" in str(key) for key, _ in parts):
+            raise unsendable(
+                argument, "the name of a member has a bracket, or is that of another parameter", "rename it"
+            )
+        return [(quoted(one), quote(text, safe=safe)) for one, (_, text) in zip(names, parts, strict=True)]
+    if style in _SEPARATORS and not (is_list or (is_object and not explode)):
+        raise unsendable(argument, f"the style `{style}` carries a list", "give a list")
+    if (explode and not (style in _SEPARATORS and is_object)) or not (is_list or is_object):
+        if any(key in taken for key, _ in parts):
+            raise unsendable(argument, "a member has the name of another parameter", "leave it out")
+        return [(quoted(key if key is not None else name), quote(one, safe=safe)) for key, one in parts]
+    # The separator stays. A comma inside of a value is encoded; readers take the others apart after they decoded.
+    texts = [text for key, one in parts for text in ((key, one) if key is not None else (one,))]
+    if style in _SEPARATORS and any(_READ[style] in text for text in texts):
+        raise unsendable(argument, "a value of the list has the separator in it", "give it without")
+    return [(quoted(name), _SEPARATORS.get(style, ",").join(quote(one, safe=safe.replace(",", "")) for one in texts))]
+
+
+def flat(argument: str, value: Any) -> Iterator[tuple[str | None, str]]:
+    """Yield (name or None, text) of a single value, of the items of a list, or of the members of an object.
+
+    What is nested deeper has no form that OpenAPI defines, and null has none.
+    """
+    if isinstance(value, dict):
+        yield from ((name, written_text(argument, one)) for name, one in value.items())
+    elif isinstance(value, list):
+        yield from ((None, written_text(argument, one)) for one in value)
+    else:
+        yield None, written_text(argument, value)
+
+
+def written_text(argument: str, value: Any) -> str:
+    """Return a single value as a text. Raises `InvalidInput` for null and for what is nested."""
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, list | dict):
+        detail = "the value is null or nested, and has no defined form in this place"
+        raise unsendable(argument, detail, "leave it out, or give a single value")
+    return canonical(value).decode()
+
+
+def quoted(text: str) -> str:
+    """Return a text with all but unreserved characters percent-encoded."""
+    return quote(text, safe="")
+
+
+def unsendable(argument: str, detail: str, remedy: str) -> InvalidInput:
+    """Return the error of an argument that has no exact form in its place."""
+    escaped = argument.replace("~", "~0").replace("/", "~1")
+    return InvalidInput(Problem(f"/{escaped}", "unsendable_argument", detail, remedy))

@@ -1,0 +1,105 @@
+"""Bodies of operations as arguments: multipart forms, their files and the encoding of their fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from contextos.adapters.openapi.operations import ReadOperation, RefusedOperation
+from tests.openapi_documents import OK, accepts, document, read_one
+
+TEXT = {"type": "string"}
+
+
+def multipart(properties: Any, encoding: Any = None, version: str = "3.1.0", schemas: Any = None) -> Any:
+    schema = {"type": "object", "properties": properties} if isinstance(properties, dict) else properties[0]
+    content = {"multipart/form-data": {"schema": schema, "encoding": encoding or {}}}
+    paths = {"/up": {"post": {"operationId": "up", "requestBody": {"content": content}, "responses": OK}}}
+    return read_one(document(paths, schemas, version=version))
+
+
+BINARY = {"type": "string", "format": "binary"}
+FILE = {"base64": "YQ==", "filename": "a.txt"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        (BINARY, FILE, "YQ=="),
+        ({"type": "string", "contentMediaType": "image/png"}, {"base64": "YQ=="}, {"filename": "a"}),
+        ({"contentMediaType": "image/png"}, FILE, {**FILE, "type": "image/png"}),
+        ({"$ref": "#/components/schemas/Bin"}, FILE, {"base64": "not base64!"}),
+        ({"type": "array", "items": BINARY, "maxItems": 1}, [FILE], [FILE, FILE]),
+        ({"anyOf": [BINARY, {"type": "array", "items": {"$ref": "#/components/schemas/Bin"}}]}, [FILE], ["YQ=="]),
+        ({"type": "string", "contentEncoding": "base64"}, "YQ==", FILE),
+        ({"type": "object", "properties": {"raw": BINARY}}, {"raw": "text"}, {"raw": FILE}),
+    ],
+)
+def test_a_file_of_a_multipart_form_is_an_argument_of_its_own_form(schema: Any, good: Any, bad: Any) -> None:
+    one = multipart({"f": schema, "name": TEXT}, schemas={"Bin": BINARY})
+    assert isinstance(one, ReadOperation)
+    assert accepts(one.arguments.schema, {"body": {"f": good, "name": "a"}})
+    assert not accepts(one.arguments.schema, {"body": {"f": bad}})
+    assert not accepts(one.arguments.schema, {"body": {"f": good, "more": 1}})
+
+
+def test_what_a_reference_or_a_part_of_the_schema_of_a_form_says_counts_too() -> None:
+    schemas = {"Up": {"type": "object", "required": ["f"], "properties": {"f": BINARY}}, "Bin": BINARY}
+    beside = {"$ref": "#/components/schemas/Up", "required": ["n"], "properties": {"n": TEXT}}
+    for form in (
+        beside,
+        {"allOf": [{"$ref": "#/components/schemas/Up"}, {"required": ["n"], "properties": {"n": TEXT}}]},
+    ):
+        one = multipart([form], schemas=schemas)
+        assert isinstance(one, ReadOperation)
+        assert accepts(one.arguments.schema, {"body": {"f": FILE, "n": "a"}})
+        for value in ({"f": FILE}, {"n": "a"}, {"f": "YQ==", "n": "a"}, {"f": FILE, "n": "a", "x": 1}):
+            assert not accepts(one.arguments.schema, {"body": value})
+
+
+@pytest.mark.parametrize(
+    ("properties", "encoding", "version", "media", "says"),
+    [
+        ({"f": BINARY}, {"f": {"contentType": "image/png"}}, "3.1.0", "image/png", ""),
+        (
+            {"f": BINARY},
+            {"f": {"contentType": "image/png, image/jpeg"}},
+            "3.1.0",
+            "image/png",
+            "`f` is sent as `image/png`",
+        ),
+        ({"f": BINARY}, {"f": {"contentType": "image/*"}}, "3.1.0", "application/octet-stream", "is sent as"),
+        ({"f": {"contentMediaType": "image/png"}}, {}, "3.1.0", "image/png", ""),
+        ({"f": TEXT}, {"f": {"style": "form"}}, "3.0.3", None, ""),
+        ({"f": BINARY}, {"f": {"headers": {"X-A": {"schema": TEXT}}}}, "3.1.0", None, "headers of the field `f`"),
+        ({"f": {**BINARY, "maxLength": 5}}, {}, "3.1.0", None, "`maxLength` of a file is not checked"),
+    ],
+)
+def test_the_encoding_of_a_field_is_kept_or_a_note_says_what_is_sent(
+    properties: Any, encoding: Any, version: str, media: str | None, says: str
+) -> None:
+    one = multipart(properties, encoding, version)
+    assert isinstance(one, ReadOperation)
+    assert one.call.body is not None
+    field = one.call.body.fields.get("f")
+    assert (field.media_type if field is not None else None) == media
+    assert says in "; ".join(one.notes)
+
+
+@pytest.mark.parametrize(
+    ("properties", "encoding", "says"),
+    [
+        ({"f": TEXT}, {"f": {"style": "deepObject"}}, "has a style"),
+        ({"f": TEXT}, {"f": {"headers": {"X-A": {"required": True, "schema": TEXT}}}}, "needs a header"),
+        ({"f": {"type": "array", "items": TEXT}}, {"f": {"contentType": "application/json"}}, "is written as"),
+        ({"f": {"type": "object"}}, {"f": {"contentType": "text/xml"}}, "is written as `text/xml`"),
+        ({"f": TEXT}, {"f": 5}, "not an object"),
+        ({"f": BINARY}, {"f": {"contentType": "image/png\r\nX-Evil: 1"}}, "not valid"),
+        ([{"$ref": "#/components/schemas/Loop"}], {}, "comes back to itself"),
+    ],
+)
+def test_a_form_that_cannot_be_written_exactly_is_refused(properties: Any, encoding: Any, says: str) -> None:
+    one = multipart(properties, encoding, schemas={"Loop": {"allOf": [{"$ref": "#/components/schemas/Loop"}]}})
+    assert isinstance(one, RefusedOperation)
+    assert says in one.reason

@@ -75,10 +75,13 @@ def over_http(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     with http_face(path) as face:
         sent = face.send("POST", "/v1/runs", json=request)
         assert sent.status_code == 201, sent.text
-        run = sent.json()["run_id"]
+        # The requests of the specification are of the mode `stream`: the last event is the answer.
+        assert sent.headers["content-type"].startswith("text/event-stream")
+        answer = json.loads(sent.text.strip().splitlines()[-1].removeprefix("data: "))["value"]
+        run = answer["run_id"]
         entries = face.call(face.app.deployment.ports.stores.tenant(TENANT).read(run))
         bodies = [{"kind": one.kind, "key": one.key, "body": json.loads(one.body)} for one in entries]
-        return told(sent.json()["state"], sent.json().get("record"), bodies)
+        return told(answer["state"], answer.get("record"), bodies)
 
 
 @pytest.fixture(params=["in process", "command line", "http"])

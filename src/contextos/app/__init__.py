@@ -17,11 +17,13 @@ from contextos.adapters.key_files import ListedKey, read_seed, write_seed
 from contextos.app.application import App
 from contextos.app.build import make_keys, migrate, open_app, open_for_authors, open_unchecked
 from contextos.app.given import GivenPorts, SystemEntropy, witness_at
+from contextos.engine.request_streams import RequestStream
 
 __all__ = [
     "App",
     "GivenPorts",
     "ListedKey",
+    "RequestStream",
     "SystemEntropy",
     "make_keys",
     "make_person_key",

@@ -22,7 +22,6 @@ from contextos.application.artifacts import PublishedArtifacts
 from contextos.application.cancels import Cancels
 from contextos.application.facts import Facts
 from contextos.application.passkeys import Passkeys
-from contextos.application.request_streams import Driven, RequestStream, open_request_stream
 from contextos.application.runs import Runs
 from contextos.application.settlements import Settlements
 from contextos.application.subscriptions import Handler, Subscriber
@@ -38,6 +37,7 @@ from contextos.engine.event_delivery import EventDelivery
 from contextos.engine.failure_tracker import OnFailure
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.engine.local import LocalEngine
+from contextos.engine.request_streams import Driven, RequestStream, open_request_stream
 from contextos.engine.resume import PATIENCE_S, drive_due_runs
 from contextos.engine.run_watch import RunWatch
 from contextos.errors import InvalidArtifact, InvalidInput, InvalidSettings, Problem
@@ -136,7 +136,11 @@ class App:
         if invoked.mode != "stream":
             remedy = "write `stream`, or send it with `deployment.invoke`"
             raise InvalidInput(Problem("/mode", "not_a_stream", f"the mode is `{invoked.mode}`", remedy))
-        return await open_request_stream(self.deployment, self.watch, invoked.tenant_id, sent, self.driving)
+        return await self.drive_watched(invoked.tenant_id, sent)
+
+    async def drive_watched(self, tenant_id: str, request: bytes | str | Mapping[str, Any]) -> RequestStream:
+        """As `stream`, for a request of `tenant_id` in any mode."""
+        return await open_request_stream(self.deployment, self.watch, tenant_id, request, self.driving)
 
     @property
     def lacks_witness(self) -> bool:

@@ -20,8 +20,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
-from contextos.app import App
-from contextos.application.request_streams import RequestStream, open_request_stream
+from contextos.app import App, RequestStream
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.errors import ContextOSError
 from contextos.http_api.access import RolesHere, RunName, held_roles, readable_run
@@ -134,7 +133,7 @@ async def stream_request(reader: Reader, fields: dict[str, Any], invoked: Invoke
     """
     reader.places.check(invoked.tenant_id, reader.address)
     app, tenant_id = reader.app, invoked.tenant_id
-    stream = await open_request_stream(app.deployment, app.watch, tenant_id, fields, reader.request.app.state.driven)
+    stream = await app.drive_watched(tenant_id, fields)
     events = stream.follow()
     if invoked.mode == "long_running":
         await stream.outcome()

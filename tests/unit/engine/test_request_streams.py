@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from contextos.application.request_streams import Driven, RequestStream, open_request_stream
+from contextos.engine.request_streams import Driven, RequestStream, open_request_stream
 from contextos.engine.run_watch import RunWatch
 from contextos.errors import ConflictingRequest, InvalidInput
 from contextos.queries.run_view import RunView

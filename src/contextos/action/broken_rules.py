@@ -11,9 +11,9 @@ from typing import Any, Final
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.model import MAX_COUNT
 
-MAX_SHOWN: Final = 20
+MAX_ALTERNATIVES_SHOWN: Final = 20
 """Most names, or allowed values, that are listed."""
-MAX_SHOWN_CHARS: Final = 60
+MAX_VALUE_SHOWN_CHARS: Final = 60
 _BOUNDS: Final = ("format", "minimum", "maximum", "minLength", "maxLength")
 
 
@@ -64,13 +64,13 @@ def _values(values: Iterable[Any]) -> str:
 
 
 def _listed(names: Iterable[str], joint: str) -> str:
-    every = [_short(name) if len(name) > 8 * MAX_SHOWN_CHARS else name for name in names]
-    more = f"{joint}{len(every) - MAX_SHOWN} more" if len(every) > MAX_SHOWN else ""
-    return joint.join(every[:MAX_SHOWN]) + more
+    every = [_short(name) if len(name) > 8 * MAX_VALUE_SHOWN_CHARS else name for name in names]
+    more = f"{joint}{len(every) - MAX_ALTERNATIVES_SHOWN} more" if len(every) > MAX_ALTERNATIVES_SHOWN else ""
+    return joint.join(every[:MAX_ALTERNATIVES_SHOWN]) + more
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + "…"
+    return text if len(text) <= MAX_VALUE_SHOWN_CHARS else text[:MAX_VALUE_SHOWN_CHARS] + "…"
 
 
 def _found(document: Any, path: Sequence[str | int]) -> Any:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.pack import ContextPack
-from contextos.contracts.envelopes.plan import MAX_TEMPLATE_STEPS
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.contracts.envelopes.run import BUCKETS
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, capability_id
@@ -119,11 +118,6 @@ class _Expander:
         if idle:
             remedy = "name it in the `tools` of an intent, or take it out of those of the pack"
             raise refuse_pack("idle_tool", ("tools",), f"no intent uses `{idle[0]}`", remedy)
-        for name, tools in self.used.items():
-            if len(tools) > MAX_TEMPLATE_STEPS:
-                detail = f"the intent `{name}` has {len(tools)} tools, and it can have {MAX_TEMPLATE_STEPS}"
-                remedy = "name fewer in `tools`, or give several intents their own in `intents`"
-                raise refuse_pack("too_many_tools", ("tools",), detail, remedy)
         for name, tool in self.tools.items():
             if tool.cost_cents > self.declaration.budget.max_cost_cents:
                 detail = f"a call of `{name}` costs {tool.cost_cents} cents, and a run has fewer"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from contextos.contracts.envelopes.plan import MAX_TEMPLATE_STEPS
 from contextos.packs.declaration import IntentDeclaration, StepDeclaration
 from contextos.packs.expressions import Place
 from contextos.packs.origins import default, derived, stated, written
@@ -20,6 +21,10 @@ MAX_NAME_CHARS_IN_ID: Final = 50
 
 def template_of(name: str, intent: IntentDeclaration, used: Sequence[str], builder: RuleBuilder) -> dict[str, Any]:
     """Return the template of the intent `name`, without its version. `used` are the ids of the intent's tools."""
+    if len(used) > MAX_TEMPLATE_STEPS:
+        detail = f"the intent `{name}` has {len(used)} tools, and it can have {MAX_TEMPLATE_STEPS}"
+        remedy = "name fewer in `tools`, or give several intents their own in `intents`"
+        raise refuse_pack("too_many_tools", ("tools",), detail, remedy)
     at: Place = ("intents", name, "steps")
     steps = [_step(step, index, intent, used, builder, (*at, index)) for index, step in enumerate(intent.steps)]
     chosen_by = derived("template" if steps else "agent")

@@ -62,6 +62,7 @@ def workspace(path: Path, **change: Any) -> Settings:
     make_workspace(path)
     pack = canonical(loads((path / "pack.json").read_bytes()))
     (path / "packs" / "support.json").write_bytes(canonical(seal(PACK_TYPE, pack, KeyRing(SEEDS), "pack")))
+    (path / "packs" / "decisions.json").unlink()
     return replace(Settings.read(path), **change)
 
 

@@ -239,6 +239,7 @@ def workspace(path: Path, signer: Any, **change: Any) -> Settings:
         one.unlink()
     pack = canonical(loads((path / "pack.json").read_bytes()))
     (path / "packs" / "support.json").write_bytes(canonical(seal(PACK_TYPE, pack, signer, "pack")))
+    (path / "packs" / "decisions.json").unlink()
     return replace(Settings.read(path), unsafe=("unsafe_local_directory",), witness="off", **change)
 
 

@@ -97,7 +97,7 @@ ACTIVE = {
     "policies": {"version": 3, "items": [{"level": "platform", "ref": "b@1.0.0"}], "cursor": None},
 }
 FACTS = [{**FACT, "fact_id": "edge_1", "snapshot": "kg_2"}]
-CALL = json.loads((Path(__file__).parents[1] / "seeds/tool_call_envelope.json").read_text("utf-8"))
+CALL = json.loads((Path(__file__).parents[1] / "spec/tool_call_envelope.json").read_text("utf-8"))
 
 
 NODES = [{"ceid": FACT["subject"], "type": "customer", "properties": {"name": "Ann"}}]

@@ -215,6 +215,8 @@ def spoil_eval(name: str) -> Spoil:
 
 
 async def spoil_amount(world: TestWorld, body: dict[str, Any], value: Any) -> None:
+    # What the caller does not state is read from the message; nobody says it there either.
+    body["input"]["message"] = "Refund order ord_881."
     body["input"]["context"]["refund_amount"] = value
     if value is MISSING:
         del body["input"]["context"]["refund_amount"]
@@ -255,6 +257,10 @@ def test_a_fact_spoiled_at_its_source_never_moves_money_that_it_did_not_move_bef
             try:
                 view = await world.invoke(body)
             except ContextOSError:
+                continue
+            if SOURCES[path] is spoil_amount and wrong in (MISSING, None):
+                # Where nobody says an amount, it is the total of the order, and a person is asked about that.
+                assert view.state == "waiting"
                 continue
             assert view.state in ("rejected", "refused", "escalated"), view.state
             assert view.record is not None

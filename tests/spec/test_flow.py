@@ -24,9 +24,10 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """The run of the minimal request to its end, as its callers and its approver see it over HTTP."""
     with http_face(tmp_path_factory.mktemp("flow")) as face:
         sent = face.send("POST", "/v1/runs", json=kept("invoke_agent_minimal"))
-        run = sent.json()["run_id"]
+        told = json.loads(sent.text.strip().splitlines()[-1].removeprefix("data: "))["value"]
+        run = told["run_id"]
         early = face.send("GET", f"/v1/runs/{run}/decision")
-        waiting = {"state": sent.json()["state"], "entries": entries(face, run)}
+        waiting = {"state": told["state"], "entries": entries(face, run)}
         answer = face.send("POST", f"/v1/approvals/{run}/answer", by=LEAD, json={"token": face.signed_answer(run)})
         ended = face.ended(run)
         yield {

@@ -35,6 +35,7 @@ COMPONENTS: Final[dict[str, str]] = {
     "intent.resolved": "decision.intents",
     **dict.fromkeys(("slot.asked", "slot.answered", "slot.selected", "slot.pinned"), "slots.selection"),
     "attachment.fetched": "intelligence.attachments",
+    "parameters.taken": "decision.intent_parameters",
     "evidence.retrieved": "intelligence.retrieval",
     "memory.recalled": "intelligence.memory_recall",
     "memory.proposed": "intelligence.memory_proposal",

@@ -133,9 +133,10 @@ def checked_call(name: Any, args: Any, call_id: Any) -> tuple[str, dict[str, Any
             raise InvalidInput(Problem("/args", "no_object", "the arguments are no JSON object", "send them by name"))
         parsed = loads(canonical(dict(args)), max_bytes=MAX_ARGS_BYTES)
     except MalformedJson as error:
-        place, detail, remedy = error.problems[0].pointer, error.problems[0].detail, error.problems[0].remedy
-        problem = Problem(f"/args{place}", "no_json", f"the arguments are no JSON: {detail}", remedy or "correct them")
-        raise InvalidInput(problem) from None
+        [first, *_] = error.problems
+        # The place is in the words too: a model reads nothing else.
+        words = f"the arguments are no JSON: {error}"
+        raise InvalidInput(Problem(f"/args{first.pointer}", "no_json", words, first.remedy or "correct them")) from None
     except RecursionError as error:
         raise InvalidInput(Problem("/args", "no_json", f"the arguments are no JSON: {error}", "correct them")) from None
     assert isinstance(parsed, dict), "an object stays one"

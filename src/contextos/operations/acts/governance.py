@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contextos.contracts.acts import PackPin
-from contextos.contracts.envelopes.pack import ContextPack, DecisionCatalog
+from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.facts import ENVIRONMENTS, name_remedy
 from contextos.control.artifact_repository import ActiveArtifacts
-from contextos.control.artifacts import ref_of
 from contextos.errors import InvalidArtifact, Problem
 from contextos.operations.acts.act import Actor, commit_act
 from contextos.operations.acts.blind_limits import refuse_blind_limits
@@ -116,14 +115,13 @@ async def initialise_tenant(
 ) -> list[str]:
     """Publish these signed artifacts, put these policies in force if nothing is active yet, and pin the packs.
 
-    A pack is pinned alone, for its own intents, in the environment of this deployment, and with each decision catalog
-    among the artifacts that states specs of the pack and no others, so that a request can name both. Of several
-    versions it is the newest, and what is pinned of the others is withdrawn, unless `keep` keeps them beside it.
-    Returns what was done, as sentences; what is done already is left out. Raises as the functions above.
+    A pack is pinned alone, for its own intents, in the environment of this deployment. Of several versions it is the
+    newest, and what is pinned of the others is withdrawn, unless `keep` keeps them beside it. Returns what was done, as
+    sentences; what is done already is left out. Raises as the functions above.
     """
     catalog = app.catalog(tenant_id)
     done: list[str] = []
-    packs, catalogs = list[ContextPack](), list[DecisionCatalog]()
+    packs: list[ContextPack] = []
     for envelope in envelopes:
         artifact = catalog.opened(envelope)
         ref, proposed = await catalog.publication(envelope)
@@ -132,19 +130,15 @@ async def initialise_tenant(
             await commit_act(app.ports, app.config, tenant_id, proposed, by)
             done.append(f"published {ref}")
         packs += [artifact] if isinstance(artifact, ContextPack) else []
-        catalogs += [artifact] if isinstance(artifact, DecisionCatalog) else []
     if not (await catalog.active()).version:
         await activate_policies(app, tenant_id, policies, expected=0, by=by)
         done.append(f"put {len(policies)} policies in force")
     for pack in packs if keep else newest_packs(packs):
-        specs, environment = pack.decision_layer.decision_specs, app.config.environment
-        beside = [ref_of(one) for one in catalogs if all(spec in specs for spec in one.decision_specs)]
-        for refs in ((pack.pin,), *((pack.pin, ref) for ref in beside)):
-            active = await catalog.active()
-            if wanted := unpinned(active, pack, environment, refs):
-                pin = PackPin(refs=refs, intents=wanted, environment=environment)
-                await pin_packs(app, tenant_id, pin, expected=active.version, by=by)
-                done.append(f"pinned {', '.join(refs)} for {', '.join(wanted)} in {environment}")
+        active, environment = await catalog.active(), app.config.environment
+        if wanted := unpinned(active, pack, environment):
+            pin = PackPin(refs=(pack.pin,), intents=wanted, environment=environment)
+            await pin_packs(app, tenant_id, pin, expected=active.version, by=by)
+            done.append(f"pinned {pack.pin} for {', '.join(wanted)} in {environment}")
         if not keep:
             done += await _withdraw_others(app, tenant_id, pack, by)
     return done
@@ -156,10 +150,10 @@ def newest_packs(packs: Sequence[ContextPack]) -> list[ContextPack]:
     return list({pack.pack_meta.pack_id: pack for pack in by_version}.values())
 
 
-def unpinned(active: ActiveArtifacts, pack: ContextPack, environment: str, refs: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the intents of a pack for which these refs, or without any the pack alone, are not pinned."""
+def unpinned(active: ActiveArtifacts, pack: ContextPack, environment: str) -> tuple[str, ...]:
+    """Return the intents of a pack for which it is not pinned alone."""
     intents = [one.intent_id for one in pack.decision_layer.intents]
-    return tuple(one for one in intents if not active.allows(refs or (pack.pin,), one, environment))
+    return tuple(one for one in intents if not active.allows((pack.pin,), one, environment))
 
 
 async def _withdraw_others(app: Deployment, tenant_id: str, pack: ContextPack, by: Actor) -> list[str]:

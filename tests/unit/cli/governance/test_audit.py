@@ -110,7 +110,7 @@ def test_an_export_never_replaces_a_file(shop, tmp_path: Path) -> None:
     assert shop.say("runs", "export", "req_small", "--out", str(out), *shop.by).code == 2
     assert out.read_text() == "mine"
     verified = {one["stream"]: one["entries"] for one in shop.say("verify", "--json").json["verified"]}
-    assert verified["control"] == 7, "what did not leave is not on record as if it had"
+    assert verified["control"] == 8, "what did not leave is not on record as if it had"
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
 
@@ -122,7 +122,7 @@ def test_verify_lists_unprovable_claims_and_finds_a_removed_run_against_a_witnes
     assert shop.say("verify", "--json").json["witnessed"] == {}
     settings.write_text(f'witness = "{tmp_path / "witness.jsonl"}"\n' + without)
     assert shop.say("runs", "resume").code == 0
-    assert shop.say("verify", "--json").json["witnessed"] == {"control": 7, "index": 8}
+    assert shop.say("verify", "--json").json["witnessed"] == {"control": 8, "index": 8}
     tamper(
         shop.path,
         "DELETE FROM journal WHERE run LIKE 'run_%' OR run = 'index'",

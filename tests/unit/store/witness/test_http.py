@@ -248,7 +248,7 @@ def test_verify_never_says_yes_on_the_word_of_a_sink_that_answers_wrongly(
     assert command(["invoke", str(path / "requests" / "large.json")]) == 0
     assert len(served.objects) == 2
     assert command(["verify"]) == 0
-    assert "witnessed: control up to entry 7, index up to entry 8" in capsys.readouterr().out
+    assert "witnessed: control up to entry 8, index up to entry 8" in capsys.readouterr().out
     kept = dict(served.objects)
     for wrong in ("500", "redirects", "nonsense", "another tenant's"):
         answer, error = WRONG[wrong]

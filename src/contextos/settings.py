@@ -266,12 +266,10 @@ def check_settings(settings: Settings) -> None:
     check_limits(settings.limits)
     _check_driving(settings)
     check_pressure(settings.pressure)
-    if settings.profile not in PROFILES:
-        detail = f"`{settings.profile[:40]}` is no profile"
-        raise invalid_setting("/profile", "bad_setting", detail, f"use one of {', '.join(PROFILES)}")
-    if settings.traces_from not in TRACES_FROM:
-        detail = f"`{str(settings.traces_from)[:40]}` does not say whose trace a run goes on with"
-        raise invalid_setting("/traces_from", "bad_setting", detail, f"use one of {', '.join(TRACES_FROM)}")
+    for name, known in (("profile", PROFILES), ("traces_from", TRACES_FROM)):
+        if (stated := getattr(settings, name)) not in known:
+            detail = f"`{str(stated)[:40]}` is no value of `{name}`"
+            raise invalid_setting(f"/{name}", "bad_setting", detail, f"use one of {', '.join(known)}")
     _check_unsafe(settings)
     _check_environment(settings)
     _check_browser_logins(settings)
@@ -346,16 +344,13 @@ def _check_driving(settings: Settings) -> None:
 
 
 def _check_environment(settings: Settings) -> None:
-    if settings.environment == "" and settings.profile != "service":
-        return
-    if settings.environment == "":
+    if settings.environment == "" and settings.profile == "service":
         detail = "a service names the environment that it serves: rules and pins are for one"
         raise invalid_setting("/environment", "missing", detail, f"write one of {', '.join(ENVIRONMENTS)}")
-    _text(settings.environment, "/environment")
-    if settings.environment not in ENVIRONMENTS:
-        detail = f"`{settings.environment[:40]}` is not an environment"
-        remedy = name_remedy(settings.environment, ENVIRONMENTS)
-        raise invalid_setting("/environment", "bad_setting", detail, remedy)
+    if settings.environment not in ("", *ENVIRONMENTS):
+        stated = str(settings.environment)[:40]
+        detail = f"`{stated}` is not an environment"
+        raise invalid_setting("/environment", "bad_setting", detail, name_remedy(stated, ENVIRONMENTS))
 
 
 def _check_unsafe(settings: Settings) -> None:

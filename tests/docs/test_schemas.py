@@ -49,7 +49,7 @@ def against(model: type[Model], value: Any) -> list[Problem]:
 
 def beyond_json_schema(problem: Problem, value: Any) -> bool:
     """Whether only a model can see this: `1.0` for an integer, a date that does not exist, five decimals, a history
-    fact whose fields do not go together.
+    fact whose fields do not go together, a parameter whose source is none or several.
     """
     found = resolve_pointer(value, problem.pointer)
     if problem.code == "int_type":
@@ -62,6 +62,8 @@ def beyond_json_schema(problem: Problem, value: Any) -> bool:
         named = {name for one in also.values() for name in ("of", "subject") if one.get(name) is not None}
         of_others = found["capability"] in also or any(found.get(name) is None for name in named)
         return added_up or of_others or (found["over"] == "subject") is not (found.get("subject") is not None)
+    if problem.code == "value_error" and "source of a parameter" in problem.detail:
+        return sum(found.get(one) is not None for one in ("context", "message", "evidence")) != 1
     return problem.code == "value_error" and "4 decimals" in problem.detail
 
 

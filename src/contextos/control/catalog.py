@@ -234,8 +234,7 @@ class Catalog:
             artifacts = [found[ref].artifact for ref in refs]
             needed = without_repeating_catalogs(artifacts)
             if not active.allows(needed, intent, environment):
-                known = active.intents(needed, environment)
-                return _failure(not_allowed(refs, artifacts, known, intent, environment))
+                return _failure(not_allowed(refs, artifacts, active.intents(needed, environment), intent, environment))
         key = (tuple(refs), active.version)
         pinned, used = self._pinned.get(key, (None, ()))
         if pinned is None or not all(self._same(definitions.get(one.adapter_id), one) for one in used):

@@ -57,10 +57,13 @@ class ForeignFaults(AbstractContextManager[Any]):
         *,
         is_read: bool,
         passing: Any,
+        tells_defects: bool = False,
     ) -> None:
+        """`tells_defects`: a defect of the code ends the block, and is in `defect`; its owner has to look there."""
         self._adapter_id, self._capability, self._context = adapter_id, capability, context
         self._report_fault, self._is_read = report, is_read
         self._passing: frozenset[type[ContextOSError]] = passing
+        self._tells_defects = tells_defects
         self.defect: AdapterReply | None = None
 
     def __enter__(self) -> Self:
@@ -82,7 +85,7 @@ class ForeignFaults(AbstractContextManager[Any]):
         if issubclass(kind, ForeignExit) and fault.__cause__ is not None:
             fault = fault.__cause__
         self.report(fault)
-        if self._is_read and issubclass(kind, DEFECTS) and not issubclass(kind, _OF_ANSWERS):
+        if self._tells_defects and issubclass(kind, DEFECTS) and not issubclass(kind, _OF_ANSWERS):
             detail = f"`{self._adapter_id}.{self._capability}` has a defect: it raised `{kind.__name__}`"
             remedy = "go on without it, and tell its maintainer: the log has the place"
             self.defect = AdapterReply(error=ToolError(code="tool_defect", message=detail, remedy=remedy))
@@ -131,7 +134,9 @@ class ForeignCode:
         """Call an adapter. Raises `Unavailable` (nothing happened) or `LostReply` (it may have happened)."""
         # Every write has a key, so a call without one is a read.
         is_read = context.idempotency_key is None
-        faults = ForeignFaults(adapter_id, capability, context, self.report, is_read=is_read, passing=CALL_PASSES)
+        faults = ForeignFaults(
+            adapter_id, capability, context, self.report, is_read=is_read, passing=CALL_PASSES, tells_defects=is_read
+        )
         reply: AdapterReply = await self._reply(call, context, faults)
         return reply
 

@@ -7,7 +7,7 @@ a schema is followed for as many references as fit. What is deeper is refused in
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, count
 from typing import Any, Final
@@ -287,33 +287,50 @@ def _overlaps(schema: Mapping[str, Any]) -> bool:
     return False
 
 
-def _refuses_all(schema: Mapping[str, Any], definitions: Mapping[str, Any], steps: int = 0) -> str:
+def _refuses_all(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     """Return why it is plain to see that no value satisfies a schema; "" if it is not."""
-    if steps > 64:
-        return ""
+    return _Refusals(definitions).reason(schema)
 
-    def refused(one: Any) -> str:
-        return _refuses_all(one, definitions, steps + 1) if isinstance(one, dict) else ""
 
-    if schema.get("not") == {}:
-        return "it refuses every value"
-    parts = [definitions.get(schema["$ref"].removeprefix("#/$defs/"))] if "$ref" in schema else []
-    choices = [schema[keyword] for keyword in ("anyOf", "oneOf") if schema.get(keyword)]
-    parts += [one[0] for one in choices if all(map(refused, one))]
-    if why := next(filter(None, map(refused, (*parts, *schema.get("allOf", ())))), ""):
-        return why
-    if schema.get("type") == "array" and schema.get("minItems", 0) and (why := refused(schema.get("items"))):
-        return why
-    if schema.get("type") != "object":
-        return ""
-    properties = schema.get("properties", {})
-    is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
-    for name in schema.get("required", ()):
-        if name in properties and (why := refused(properties[name])):
-            return why
-        if name not in properties and is_closed:
-            return f"it requires `{plain_text(name, 80)}`, and allows no such property"
-    return ""
+class _Refusals:
+    """Why parts of a schema refuse every value. Each part is looked at once; one that leads back to itself, or is
+    deeper than 64 steps, is not plain to see.
+    """
+
+    def __init__(self, definitions: Mapping[str, Any]) -> None:
+        self._definitions = definitions
+        self._known: dict[int, str] = {}
+
+    def reason(self, schema: Any, steps: int = 0) -> str:
+        if not isinstance(schema, Mapping) or steps > 64:
+            return ""
+        if id(schema) not in self._known:
+            self._known[id(schema)] = ""
+            self._known[id(schema)] = self._looked_at(schema, steps + 1)
+        return self._known[id(schema)]
+
+    def _looked_at(self, schema: Mapping[str, Any], steps: int) -> str:
+        if schema.get("not") == {}:
+            return "it refuses every value"
+        referred = self._definitions.get(schema["$ref"].removeprefix("#/$defs/")) if "$ref" in schema else None
+        reasons = [self.reason(one, steps) for one in (referred, *schema.get("allOf", ()))]
+        for keyword in ("anyOf", "oneOf"):
+            branches = [self.reason(one, steps) for one in schema.get(keyword, ())]
+            reasons += branches[:1] if all(branches) else []
+        if schema.get("type") == "array" and schema.get("minItems", 0):
+            reasons.append(self.reason(schema.get("items"), steps))
+        if schema.get("type") == "object":
+            reasons += self._of_properties(schema, steps)
+        return next(filter(None, reasons), "")
+
+    def _of_properties(self, schema: Mapping[str, Any], steps: int) -> Iterator[str]:
+        properties = schema.get("properties", {})
+        is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+        for name in schema.get("required", ()):
+            if name in properties:
+                yield self.reason(properties[name], steps)
+            elif is_closed:
+                yield f"it requires `{plain_text(name, 80)}`, and allows no such property"
 
 
 def _check(schema: dict[str, Any]) -> None:

@@ -74,7 +74,7 @@ def test_step_5_each_call_is_made_once_and_the_refund_only_after_the_answer(flow
 def test_the_envelopes_of_the_refund_have_the_members_and_values_of_the_page(flow: dict[str, Any]) -> None:
     shown, ours = kept("tool_call_envelope"), envelopes(flow, "tool.dispatching")["adp_payments.issue_refund"]
     assert shown.keys() <= ours.keys()
-    same = ("envelope_version", "session_id", "capability_id", "principal_chain")
+    same = ("envelope_version", "trace_id", "session_id", "capability_id", "principal_chain")
     modes = ("approval_mode_requested", "approval_mode_effective", "approval_mode_highest")
     for name in (*same, *modes):
         assert ours[name] == shown[name], name
@@ -93,7 +93,7 @@ def test_step_6_the_record_is_that_of_the_page(flow: dict[str, Any]) -> None:
     for shown in (kept("decision_record"), kept("decision_record_how_it_works")):
         ours = flow["record"]
         assert shown.keys() <= ours.keys()
-        for name in ("decision_key", "decision_version", "status", "actor"):
+        for name in ("decision_key", "decision_version", "status", "actor", "trace_id"):
             assert ours[name] == shown[name], name
         assert pieces(shown["evidence_refs"]) - {"kg:order:ord_881"} | {FACT} <= pieces(ours["evidence_refs"])
         rules = {rule for one in shown["policy_decisions"] for rule in one["rule_ids"]}

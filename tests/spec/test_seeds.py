@@ -18,12 +18,13 @@ import contextos
 from contextos.audit.replay import replay
 from contextos.cli import run_command_line
 from contextos.cli.demo.workspace import EXAMPLE_OPERATOR_ID, example_operator, make_workspace, seed_graph
+from contextos.contracts.acts import PackPin
 from tests.http_face import http_face
 
 HERE = Path(__file__).resolve().parent
 SEEDS = next((one for up in HERE.parents if (one := up / "shared" / "spec" / "seeds").is_dir()), HERE / "none")
 TENANT = "tenant_acme_prod"
-CATALOG = "decision-catalog.support@2.1.0"
+PACK, CATALOG = "ctxpack.support@5.2.0", "decision-catalog.support@2.1.0"
 
 Decide = Callable[[dict[str, Any]], dict[str, Any]]
 """Send one request in a new workspace; the run's entries by kind, its state and its record."""
@@ -41,11 +42,20 @@ def body_of(run: dict[str, Any], kind: str, at: int = 0) -> dict[str, Any]:
     return [body for found, _, body in run["entries"] if found == kind][at]
 
 
+async def pin_both(app: contextos.App, path: Path) -> None:
+    """What an operator does for requests that name the catalog too: exactly these refs are pinned."""
+    environment = app.deployment.config.environment
+    pin = PackPin(refs=(PACK, CATALOG), intents=("support.refund",), environment=environment)
+    expected = (await app.deployment.catalog(TENANT).active()).version
+    await app.configuration.pin(TENANT, pin, expected=expected, by=example_operator(path))
+
+
 async def in_process(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     made = make_workspace(path, witness="off")
     async with contextos.open(path) as app:
         await app.initialise(TENANT, by=example_operator(path))
         await seed_graph(app, made)
+        await pin_both(app, path)
         view = await app.deployment.invoke(request)
         if view.ended:
             assert (await replay(app.deployment, TENANT, view.run_id)).record_hash == view.record["record_hash"]
@@ -60,6 +70,8 @@ def by_command(capsys: pytest.CaptureFixture[str], path: Path, request: dict[str
     at = ("--workspace", str(path))
     assert run_command_line(["apply", *person, *at]) == 0
     assert run_command_line(["facts", "load", str(path / "graph.json"), *person, *at]) == 0
+    pinned = ("pack", "pin", PACK, CATALOG, "--intent", "support.refund", "--expect", "2", *person, *at)
+    assert run_command_line(pinned) == 0
     sent = path / "sent.json"
     sent.write_text(json.dumps(request), "utf-8")
     capsys.readouterr()
@@ -73,6 +85,7 @@ def by_command(capsys: pytest.CaptureFixture[str], path: Path, request: dict[str
 
 def over_http(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     with http_face(path) as face:
+        face.call(pin_both(face.app, face.path))
         sent = face.send("POST", "/v1/runs", json=request)
         assert sent.status_code == 201, sent.text
         # The requests of the specification are of the mode `stream`: the last event is the answer.

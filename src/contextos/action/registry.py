@@ -92,9 +92,10 @@ class Registry:
             if side != "output":
                 refuse_unfilled_defaults(schema, name)
 
-    def check(self, capability: Capability, side: str, value: Any) -> Problem | None:
+    def check(self, capability: Capability, side: str, value: Any, *, in_full: bool = True) -> Problem | None:
         """Check `value` against a tool's `input` or `output` schema (`side`); return the first violation, or None.
         `asked` is the `input` of a tool with `secrets` as a caller sends it; `input` has a mark for each of them.
+        Without `in_full` the words are those of runs before semantics 8.
 
         The problem never contains the value.
         """
@@ -107,7 +108,10 @@ class Registry:
                 return Problem(where, "schema_mismatch", detail, remedy)
             definition = capability.definition
             schema = definition.output_schema if side == "output" else definition.input_schema
-            detail = broken_rule(schema, error.schema_path, value, error.instance_path)
+            rule = "/".join(map(str, error.schema_path)) or "schema"
+            detail = f"does not satisfy `{rule}`"
+            if in_full:
+                detail = broken_rule(schema, error.schema_path, value, error.instance_path)
             return Problem(where, "schema_mismatch", detail, f"see the {side} schema of `{capability.capability_id}`")
         return None
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from contextos.contracts.controls import NO_RUN_CONTROLS, RunControls
 from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
-from contextos.contracts.envelopes.identity import IdentityClaim, PlatformScope, Principal, Principals
+from contextos.contracts.envelopes.identity import IdentityClaim, KnownAgent, PlatformScope, Principal, Principals
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack
 from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep, TakenParameter
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest, RunContext
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
-from contextos.contracts.journal import Write
+from contextos.contracts.journal import FULL_ENVELOPES, Write
 from contextos.contracts.model import final_fields
 
 ADAPTER: Final = "adapter:"
@@ -169,6 +169,11 @@ def platform_scopes_of(adapter: AdapterDefinition, tool: CapabilityDefinition) -
     return (needed, "a2a:send") if adapter.type == "a2a" else (needed,)
 
 
+def platform_scopes_in(semantics: int, agent: KnownAgent) -> frozenset[str]:
+    """Return the platform scopes that an agent has in a run. Before semantics 8 nothing asked for them."""
+    return agent.platform if semantics >= FULL_ENVELOPES else frozenset(get_args(PlatformScope))
+
+
 def withheld_from(
     capability: Capability,
     scopes: frozenset[str],
@@ -241,7 +246,7 @@ class RunScope:
         withheld = withheld_from(
             capability,
             self.identity.scopes,
-            self.identity.principals.agent.platform,
+            platform_scopes_in(self.pinned.semantics, self.identity.principals.agent),
             acts_for_user=request.user.delegation is not None,
             asked_for=request.runtime.tools,
         )
@@ -257,7 +262,7 @@ class RunScope:
         if capability is None:
             return None
         needed = platform_scopes_of(capability.adapter, capability.definition)
-        lacks = [one for one in needed if one not in agent.platform]
+        lacks = [one for one in needed if one not in platform_scopes_in(self.pinned.semantics, agent)]
         if not lacks:
             return None
         place = f"`platform_scopes` of the agent `{agent.agent_id}` in the directory"

@@ -42,7 +42,6 @@ from contextos.control.pinning import (
     check_ref_form,
     not_allowed,
     resolve_pins,
-    without_repeating_catalogs,
 )
 from contextos.errors import Integrity, InvalidArtifact, NotFound, Problem
 
@@ -220,8 +219,7 @@ class Catalog:
     ) -> dict[str, Any]:
         """Return the set that a run with these refs is bound to now, or `{"failure": {"code", "detail"}}`.
 
-        A tenant pin must allow exactly these refs for this intent in this environment. Beside them can be decision
-        catalogs that repeat specs of the pack and change nothing. The set has four keys.
+        A tenant pin must allow exactly these refs for this intent in this environment. The set has four keys.
         `pack_ref`. `pins`: the digest by name, for every ref, every active policy, every adapter that the pack
         registers (`adapter:<id>`), and `active_policies`. `policies`: a list of `{level, ref, digest}`. `publishers`:
         the sorted publishers of the refs and active policies.
@@ -229,12 +227,10 @@ class Catalog:
         active = await self.repository.active()
         if not active.allows(refs, intent, environment):
             found = await self._found(refs, active) if active.version else NOTHING_ACTIVE
-            if isinstance(found, PinsRefused):
-                return _failure(found)
-            artifacts = [found[ref].artifact for ref in refs]
-            needed = without_repeating_catalogs(artifacts)
-            if not active.allows(needed, intent, environment):
-                return _failure(not_allowed(refs, artifacts, active.intents(needed, environment), intent, environment))
+            if not isinstance(found, PinsRefused):
+                artifacts = [found[ref].artifact for ref in refs]
+                found = not_allowed(refs, artifacts, active.intents(refs, environment), intent, environment)
+            return _failure(found)
         key = (tuple(refs), active.version)
         pinned, used = self._pinned.get(key, (None, ()))
         if pinned is None or not all(self._same(definitions.get(one.adapter_id), one) for one in used):

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from contextos.contracts.envelopes.pack import ContextPack, DecisionCatalog, PolicyArtifact
+from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.facts import nearest_name
 from contextos.contracts.ids import PIN
-from contextos.control.artifacts import GovernedArtifact, StoredArtifact, merge, ref_of
+from contextos.control.artifacts import GovernedArtifact, StoredArtifact, merge
 from contextos.control.lint.pack import lint_merged
 
 _BOUND: Final = re.compile(r">=([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
@@ -70,16 +70,6 @@ def check_ref_form(refs: Sequence[str]) -> PinsRefused | None:
         if not PIN.fits(ref):
             return PinsRefused("unpinned_ref", f"`{ref[:200]}` is not an exact ref; use the form `{PIN.example}`")
     return None
-
-
-def without_repeating_catalogs(artifacts: Sequence[GovernedArtifact]) -> list[str]:
-    """Return the refs of these artifacts, without each decision catalog that states specs of the pack and no others."""
-    specs = [spec for one in artifacts if isinstance(one, ContextPack) for spec in one.decision_layer.decision_specs]
-    return [
-        ref_of(one)
-        for one in artifacts
-        if not (isinstance(one, DecisionCatalog) and all(spec in specs for spec in one.decision_specs))
-    ]
 
 
 def not_allowed(

@@ -31,6 +31,7 @@ from contextos.contracts.scope import (
     RunScope,
     SessionWindow,
     ToolAccess,
+    platform_scopes_in,
 )
 from contextos.control.catalog import LoadedArtifacts
 from contextos.decision import intents
@@ -180,7 +181,7 @@ def build_scope(
         capabilities,
         roles,
         scopes,
-        principals.agent.platform,
+        platform_scopes_in(pinned["semantics"], principals.agent),
         acts_for_user=request.user.delegation is not None,
         asked_for=request.runtime.tools,
     )

@@ -25,7 +25,8 @@ from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.encoding.redacted import redacted_places, without_secret_arguments
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.scope import SESSION_LIMIT, Action
+from contextos.contracts.journal import FULL_ENVELOPES
+from contextos.contracts.scope import SESSION_LIMIT, Action, Fact
 
 EVIDENCE_MODES: Final = ("network", "delegated", "destructive")
 """Approval modes whose required evidence must resolve before the call."""
@@ -80,7 +81,8 @@ async def well_formed(context: GuardContext, call: GuardedCall) -> GuardedCall |
             return Refusal("rejected", "argument_out_of_bounds", detail, f"/{secret}")
         if asked.fault is not None:
             return Refusal("rejected", "schema_mismatch", asked.fault, asked.pointer)
-    problem = context.registry.check(call.capability, "input", dict(call.args))
+    in_full = context.scope.pinned.semantics >= FULL_ENVELOPES
+    problem = context.registry.check(call.capability, "input", dict(call.args), in_full=in_full)
     if problem:
         return Refusal("rejected", "schema_mismatch", problem.detail, problem.pointer)
     declared = call.capability.definition.secrets
@@ -242,19 +244,37 @@ async def evidence_frozen(context: GuardContext, call: GuardedCall) -> GuardedCa
     # Evidence that rules read, or that an argument was taken from, took part in the decision: the approval is bound to
     # it too.
     read = {name for name in call.evidence if any(reads_evidence(path, name) for path in context.policy.evidence_paths)}
-    frozen = tuple(call.evidence[name] for name in sorted(read.union(needed, _argument_evidence(context, call))))
+    frozen = [call.evidence[name] for name in read.union(needed)]
+    if context.scope.pinned.semantics >= FULL_ENVELOPES:
+        taken = _argument_evidence(context, call)
+        if isinstance(taken, Refusal):
+            return taken
+        frozen += [fact for fact in taken if fact not in frozen]
+    frozen.sort(key=lambda fact: (fact.name, fact.evidence_ref))
     items = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in frozen]
     context.journal.derive("evidence.frozen", call.key, {"items": items, "snapshot_hash": content_address(items)})
-    return replace(call, frozen=frozen)
+    return replace(call, frozen=tuple(frozen))
 
 
-def _argument_evidence(context: GuardContext, call: GuardedCall) -> set[str]:
-    """The names of the evidence that arguments were taken from, by a binding or through a parameter of the intent."""
-    bound = [source.partition(":/")[::2] for source in call.step_call.provenance.values()]
-    names = {place.partition("/")[0] for source, place in bound if source == "evidence"}
-    taken = [context.scope.parameters[place] for source, place in bound if source == "parameter"]
-    refs = {one.place for one in taken if one.origin == "evidence"}
-    return {name for name, fact in call.evidence.items() if name in names or fact.evidence_ref in refs}
+def _argument_evidence(context: GuardContext, call: GuardedCall) -> list[Fact] | Refusal:
+    """The evidence that arguments were taken from, by a binding or through a parameter of the intent, whatever it is
+    about; a refusal if it is not among the evidence of the run.
+    """
+    facts, found = call.step_call.evidence, list[Fact]()
+    for argument, source in call.step_call.provenance.items():
+        kind, _, place = source.partition(":/")
+        if kind == "evidence":
+            # The executor reads the newest of each name.
+            these = [fact for fact in facts if fact.name == place.partition("/")[0]][-1:]
+        elif kind == "parameter" and context.scope.parameters[place].origin == "evidence":
+            these = [fact for fact in facts if fact.evidence_ref == context.scope.parameters[place].place]
+        else:
+            continue
+        if not these:
+            detail = f"the evidence that `{argument}` was taken from is not among that of the run"
+            return Refusal("blocked", "missing_evidence", detail, f"/{argument}", decision=call.decision)
+        found += [fact for fact in these if fact not in found]
+    return found
 
 
 def question_about(context: GuardContext, call: GuardedCall) -> Action | Refusal | None:

@@ -167,7 +167,9 @@ async def history_known(context: GuardContext, call: GuardedCall) -> GuardedCall
     counts_reads = call.capability.leaves and context.scope.pinned.semantics >= FULL_ENVELOPES
     if call.capability.definition.kind == "read" and not counts_reads:
         name = call.capability.capability_id
-        detail = f"a history fact counts calls of `{name}`, which has no effects and stays on this machine"
+        detail = f"a history fact counts effects of `{name}`, which has none"
+        if context.scope.pinned.semantics >= FULL_ENVELOPES:
+            detail = f"a history fact counts calls of `{name}`, which has no effects and stays on this machine"
         return Refusal("blocked", "policy_eval_error", detail)
     for name, fact in context.policy.history.items():
         tool = fact.counted().get(call.capability.capability_id)

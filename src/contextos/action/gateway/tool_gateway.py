@@ -112,7 +112,7 @@ class Gateway:
         spent, produced = self.context.ports.spent(), set[str]()
         counted = {tool for fact in self.context.policy.history.values() for tool in fact.counted()}
         for count, step in enumerate(steps):
-            if step.tool in counted:
+            if step.tool in counted and self._in_full:
                 return max(count, 1)
             definition = self.context.scope.tools.capabilities[step.tool].definition
             read = any(reads_evidence(path, name) for path in self.context.policy.evidence_paths for name in produced)

@@ -207,7 +207,9 @@ class _Caught(ForeignFaults):
         self.capability = capability
         self.refusal: BusinessError | None = None
         is_read = capability.kind == "read" and passing == CALL_PASSES
-        super().__init__(adapter_id, capability.name, context, log_fault, is_read=is_read, passing=passing)
+        super().__init__(
+            adapter_id, capability.name, context, log_fault, is_read=is_read, passing=passing, tells_defects=is_read
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

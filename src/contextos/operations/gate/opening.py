@@ -273,7 +273,8 @@ async def _pinned(deployment: Deployment, tenant_id: str, intent: str | None, pa
     if pack is None and intent not in intents and intents:
         detail = f"the tenant has no pin for the intent `{intent[:80]}`"
         raise InvalidInput(Problem("/intent", "unknown_intent", detail, name_remedy(intent, intents)))
-    refs = sorted({ref for pin in pins if intent in pin.intents for ref in pin.refs})
+    # A session asks for a pack alone, so a pin of it with other refs beside it is not for sessions.
+    refs = sorted({pin.refs[0] for pin in pins if intent in pin.intents and len(pin.refs) == 1})
     if pack is not None and refs and pack not in refs:
         detail = f"the tenant has no pin for the pack `{pack[:80]}` and the intent `{intent[:80]}`"
         raise InvalidInput(Problem("/pack", "unpinned_ref", detail, name_remedy(pack, refs)))

@@ -19,6 +19,7 @@ from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.journal import FULL_ENVELOPES
 from contextos.contracts.scope import Fact, RunScope
 from contextos.decision import critic, executor, scoring
 from contextos.decision.executor import Execution
@@ -203,6 +204,7 @@ def _verify(
     environment: RunEnvironment,
 ) -> critic.PlanVerification:
     left = scope.run.run_budget.max_tool_calls - environment.used().tool_calls
+    registry, in_full = environment.artifacts.registry, scope.pinned.semantics >= FULL_ENVELOPES
     return critic.verify_plan(
         critic.Proposal(
             plan=plan,
@@ -211,7 +213,7 @@ def _verify(
             evidence=evidence,
             decisions=decisions,
             exposure=exposure,
-            check_input=lambda capability, args: environment.artifacts.registry.check(capability, "input", dict(args)),
+            check_input=lambda capability, args: registry.check(capability, "input", dict(args), in_full=in_full),
             check_args=lambda bounds, args, gated: check_args(bounds, args, approved=gated),
             calls_left=left,
         )

@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.world import TENANT, TestWorld, open_world, request
+from contextos.contracts.encoding.jcs import canonical
+from contextos.control.artifacts import PACK_TYPE
+from contextos.trust.seal import seal
+from tests.world import TENANT, TestWorld, example, open_world, request
 
 ORDER = "ord_msg"
 
@@ -115,3 +118,41 @@ def test_an_amount_of_a_fact_that_changed_is_not_paid_on_the_old_answer(world: T
 
     after = loop.run(world.approve(view.run_id, then=corrected))
     assert (after.state != "completed", world.refunds()) == (True, [])
+
+
+def test_an_amount_of_a_fact_is_bound_though_the_fact_is_about_no_argument_of_the_call(world: TestWorld) -> None:
+    """The seed is named otherwise than the argument, so the fact is not about the call, and its amount is paid."""
+    loop = world.extra["loop"]
+    pack = example("pack.json")
+    pack["pack_meta"]["pack_version"] = "5.9.0"
+    [intent] = pack["decision_layer"]["intents"]
+    intent["parameters"][0]["name"] = "order"
+    text = json.dumps(pack).replace('"/order_id"}', '"/order"}').replace("/parameters/order_id", "/parameters/order")
+    permissions = (pack := json.loads(text))["tooling_layer"]["permissions"]
+    for one in permissions:
+        one.setdefault("evidence_args", {})["identity_verified"] = {"order": "order_id"}
+    ref = loop.run(world.publish(seal(PACK_TYPE, canonical(pack), world.keys, "pack")))
+    loop.run(world.pin_pack(ref))
+    loop.run(world.stock(ORDER))
+    total = {**edge("total_inr", f"order:{ORDER}", 9_000, "rev_1"), "dst": "check:total_msg"}
+    currency = {**edge("paid_in", f"order:{ORDER}", "INR", "rev_1"), "dst": "check:paid_in_msg"}
+    loop.run(world.put_facts([total, currency]))
+    body = asked(f"Refund order {ORDER}", "req_other_name")
+    body["context_pack_refs"] = [ref]
+    view = invoke(world, body)
+    assert view.state == "waiting", view.record["rationale"]
+    [frozen] = bodies(world, view.run_id, "evidence.frozen")
+    assert "order_total" in {one["name"] for one in frozen["items"]}
+
+    async def corrected() -> None:
+        await world.put_facts([{**total, "value": 700, "evidence_ref": "artifact:total_inr_msg#rev_2"}])
+
+    after = loop.run(world.approve(view.run_id, then=corrected))
+    assert (after.state != "completed", world.refunds()) == (True, [])
+
+
+def test_a_null_of_the_caller_is_no_way_to_another_source(world: TestWorld) -> None:
+    world.extra["loop"].run(world.stock(ORDER))
+    view = invoke(world, asked(f"Refund order {ORDER} for INR 50", "req_null", refund_amount=None))
+    [failure] = view.record["rationale"]["failures"]
+    assert (failure["code"], failure["facts"]) == ("parameter_missing", ["refund_amount"])

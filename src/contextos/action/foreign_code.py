@@ -29,8 +29,8 @@ DEFECTS: Final = (
     *(RecursionError, TypeError, ValueError),
 )
 """What code raises that is wrong, and not what it raises where something outside of it does not answer."""
-_OF_ANSWERS: Final = (json.JSONDecodeError, UnicodeError)
-"""Value errors that an answer from outside causes, such as the error page of a proxy."""
+_FROM_OUTSIDE: Final = (json.JSONDecodeError, UnicodeError, OSError)
+"""Value errors that something outside causes, such as the error page of a proxy, or a certificate."""
 
 ReportFault = Callable[[BaseException, Mapping[str, str]], None]
 """Reports an exception that foreign code raised, with the ids of the tenant, run and tool call, and the capability."""
@@ -85,7 +85,7 @@ class ForeignFaults(AbstractContextManager[Any]):
         if issubclass(kind, ForeignExit) and fault.__cause__ is not None:
             fault = fault.__cause__
         self.report(fault)
-        if self._tells_defects and issubclass(kind, DEFECTS) and not issubclass(kind, _OF_ANSWERS):
+        if self._tells_defects and issubclass(kind, DEFECTS) and not issubclass(kind, _FROM_OUTSIDE):
             detail = f"`{self._adapter_id}.{self._capability}` has a defect: it raised `{kind.__name__}`"
             remedy = "go on without it, and tell its maintainer: the log has the place"
             self.defect = AdapterReply(error=ToolError(code="tool_defect", message=detail, remedy=remedy))

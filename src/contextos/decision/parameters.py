@@ -84,9 +84,10 @@ def _look(
     """The parameter as a source has it, why the source has no good value, or None where it has nothing."""
     asked = request_fields["input"]
     if source.context is not None:
-        value = asked.get("context", {}).get(source.context)
-        place = pointer(("input", "context", source.context))
-        return _checked(one, value, "context", place, "asserted") if value is not None else None
+        stated, place = asked.get("context", {}), pointer(("input", "context", source.context))
+        if source.context not in stated:
+            return None
+        return _checked(one, stated[source.context], "context", place, "asserted")
     if source.message is not None:
         words = _words(source.message, asked["message"])
         if len(words) > 1:

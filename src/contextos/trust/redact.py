@@ -116,15 +116,22 @@ def find_secrets(value: JsonValue, remedy: str) -> tuple[Problem, ...]:
     return tuple(replace(one, remedy=remedy) for one in found if one.code == "secret")
 
 
+_RULES: Final = r"(?:/policy_layer/policy_bundles/[0-9]+|/bundle)/policy_dsl/rules/[0-9]+"
+_LOOKED_FOR: Final = re.compile(
+    rf"{_RULES}/(?:if|then/arg_constraints)/|/tooling_layer/permissions/[0-9]+/arg_constraints/"
+    r"|/policy_layer/guardrails/must_(?:refuse|escalate)/[0-9]+/"
+)
+"""Where a published document states texts to look for: conditions and bounds."""
+
+
 def find_unsafe_texts(value: JsonValue) -> tuple[Problem, ...]:
     """Return a problem for each text of a published document that looks like a secret, or has characters that a reader
     does not see or that steer a terminal, which conditions and bounds can look for. None contains the text.
     """
-    found = [
-        one
-        for one in scan_unsafe(value, declared_text=True)
-        if one.code == "secret" or not ("/if/" in one.pointer or "/arg_constraints/" in one.pointer)
-    ]
+    if not _perhaps_contains(value, ("secret",)):
+        return ()
+    shown = (one for one in _unsafe(value, (), True) if one.code == "secret" or not _LOOKED_FOR.match(one.pointer))
+    found = islice(shown, MAX_UNSAFE_FINDINGS)
     return tuple(replace(one, remedy=SECRET_REMEDY) if one.code == "secret" else one for one in found)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from contextos.contracts.scope import RunScope, SessionWindow
+from contextos.contracts.envelopes.identity import KnownAgent
+from contextos.contracts.scope import RunScope, SessionWindow, platform_scopes_in
 
 
 def scope(session: SessionWindow | None) -> RunScope:
@@ -21,3 +22,9 @@ def test_a_session_is_over_from_its_deadline_on() -> None:
 def test_a_run_without_a_session_has_no_limit() -> None:
     assert not scope(None).session_over(2**62)
     assert scope(None).within_session(2**62) == 2**62
+
+
+def test_a_run_from_before_platform_scopes_needs_none() -> None:
+    agent = KnownAgent.model_construct(platform_scopes=())
+    assert platform_scopes_in(7, agent) == {"tools:read", "tools:write", "a2a:send"}
+    assert platform_scopes_in(8, agent) == frozenset()

@@ -123,7 +123,11 @@ def test_a_long_message_has_no_value_behind_its_last_place() -> None:
 
 AMOUNTS = {
     "Refund order ord_881 for INR 4200.": 4200,
-    "Refund order ord_881 for 4200": 4200,
+    "Refund order ord_881 for 4200": None,
+    "Refund order ord_881 for 3 reasons": None,
+    "Refund ord_881, INR 5 000": "fault",
+    "Refund ord_881, INR 500k": "fault",
+    "Refund ord_881, INR 5 thousand": "fault",
     "ord_881: rs. 50, thanks": 50,
     "inr 900 of ord_881 please, just INR 900": 900,
     "Refund order ord_881": None,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import contextos
+from contextos.cli.demo.workspace import example_operator, make_workspace, seed_graph
 from contextos.engine.request_streams import Driven, RequestStream, open_request_stream
 from contextos.engine.run_watch import RunWatch
 from contextos.errors import ConflictingRequest, InvalidInput
@@ -55,6 +58,24 @@ def test_a_reader_who_goes_away_stops_no_run(tmp_path: Path) -> None:
         assert len(world.refunds()) == 1
 
     in_world(tmp_path, play)
+
+
+def test_a_program_that_closes_drives_its_streamed_requests_to_their_end(tmp_path: Path) -> None:
+    """A reader leaves early, and the context is left at once: the refund is not cut off halfway."""
+    path = tmp_path / "w"
+    made = make_workspace(path, witness="off")
+
+    async def play() -> None:
+        async with contextos.open(path) as app:
+            await app.initialise(TENANT, by=example_operator(path))
+            await seed_graph(app, made)
+            body = json.loads((path / "requests" / "small.json").read_text("utf-8"))
+            stream = await app.stream({**body, "mode": "stream"})
+            run_id = stream.run_id
+        async with contextos.open(path) as app:
+            assert (await app.runs.get(TENANT, run_id)).state == "completed"
+
+    run(play())
 
 
 def test_what_is_refused_before_it_is_stored_opens_no_stream(tmp_path: Path) -> None:

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from contextos.contracts.encoding.display_escape import escape_for_display
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
 from contextos.errors import InvalidArtifact
-from contextos.trust.redact import MAX_UNSAFE_FINDINGS, find_secrets, redact, refuse_unknown_rules, scan_unsafe
+from contextos.trust.redact import (
+    MAX_UNSAFE_FINDINGS,
+    find_secrets,
+    find_unsafe_texts,
+    redact,
+    refuse_unknown_rules,
+    scan_unsafe,
+)
 
 CARD = "4111 1111 1111 1111"
 SECRETS = {
@@ -254,3 +261,17 @@ def test_the_scan_reports_a_bounded_number() -> None:
 def test_displayed_text_has_nothing_hidden(text: str) -> None:
     shown = escape_for_display(text)
     assert [problem for problem in scan_unsafe(shown, declared_text=False) if problem.code != "secret"] == []
+
+
+def test_what_conditions_look_for_hides_nothing_of_what_people_read() -> None:
+    looked_for = [f"v\u200b{at}" for at in range(200)]
+    rule = {"if": {"in": [{"var": "args.name"}, looked_for]}}
+    pack = {
+        "policy_layer": {"policy_bundles": [{"policy_dsl": {"rules": [rule]}}]},
+        "tone_and_comms": {"voice": "kind \u202e\u200b"},
+        "environment_defaults": {"if": {"note": "\u202e hidden"}},
+    }
+    assert {one.pointer for one in find_unsafe_texts(pack)} == {
+        "/tone_and_comms/voice",
+        "/environment_defaults/if/note",
+    }

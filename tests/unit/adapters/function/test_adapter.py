@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -110,7 +111,7 @@ class OddError(Exception):
 DEFECTS = [ZeroDivisionError(), KeyError("x"), NameError("y")]
 
 
-@pytest.mark.parametrize("error", [OddError(), TimeoutError(), *DEFECTS])
+@pytest.mark.parametrize("error", [OddError(), TimeoutError(), ssl.SSLCertVerificationError(), *DEFECTS])
 @pytest.mark.parametrize(("capability", "heard"), [("look", Unavailable), ("act", LostReply)])
 def test_a_fault_of_a_write_may_have_happened_and_one_of_a_read_did_not(
     error: Exception, capability: str, heard: type[Exception]

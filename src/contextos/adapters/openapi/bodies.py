@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from contextos.adapters.openapi.calls import BodyPlace, FormField
-from contextos.adapters.openapi.styles import Pairs, pairs_of, unsendable, written_text
+from contextos.adapters.openapi.styles import Pairs, claimed, pairs_of, unsendable, written_text
 from contextos.contracts.encoding.jcs import canonical
 
 BodyKind = Literal["json", "form", "multipart", "text", "bytes"]
@@ -95,10 +95,16 @@ def written_body(place: BodyPlace, value: Any) -> tuple[str, bytes]:
 
 def _form(argument: str, fields: Mapping[str, FormField], value: Mapping[str, Any]) -> bytes:
     pairs: Pairs = []
+    owners: dict[str, str] = {}
+    deep = {name for name, field in fields.items() if field.style == "deepObject"}
     for name, one in value.items():
+        where = argument or name
+        if name not in deep and name.partition("[")[0] in deep:
+            raise unsendable(where, "a field has the name of a member of another field", "give it as that member")
         # OpenAPI 3.0.4 and 3.1.1, "Encoding Object": an object of which nothing is said is JSON.
         field = fields.get(name) or FormField(style="json" if isinstance(one, dict) else "form")
-        pairs += pairs_of(argument, name, one, field.style, field.explode, value.keys() - {name})
+        taken = (value.keys() | fields.keys()) - {name}
+        pairs += claimed(owners, name, where, pairs_of(where, name, one, field.style, field.explode, taken))
     return "&".join(f"{name}={one}" for name, one in pairs).encode()
 
 

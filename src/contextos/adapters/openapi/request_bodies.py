@@ -52,10 +52,12 @@ def read_request_body(document: OpenApiDocument, stated: Any) -> ReadBody | None
             described = document.whole(content[media])
             if kind == "multipart":
                 return _multipart(document, described, is_required)
-            schema = described.get("schema", {"type": "string"} if kind == "text" else {})
+            schema, notes = described.get("schema", {}), tuple[str, ...]()
+            if kind == "text":
+                schema, notes = _text(document, schema)
             fields = _fields(described) if kind == "form" else {}
             place = BodyPlace(argument="body", media_type=concrete, fields=fields)
-            return ReadBody(place, dict(BYTES) if kind == "bytes" else schema, is_required)
+            return ReadBody(place, dict(BYTES) if kind == "bytes" else schema, is_required, notes)
     named = plain_text(", ".join(map(str, content)), 100)
     raise Inconvertible(f"its body is `{named}`, which is not supported")
 
@@ -66,6 +68,17 @@ def is_bytes(document: OpenApiDocument, schema: Any) -> bool:
     if whole.get("type", "string") not in ("string", ["string"]) or "contentEncoding" in whole:
         return False
     return whole.get("format") == "binary" or "contentMediaType" in whole
+
+
+def _text(document: OpenApiDocument, schema: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return the schema of a body that is a text, and what it does not check: an argument is the text itself."""
+    whole = document.whole(schema) if isinstance(schema, dict) else {}
+    if whole.get("type") in ("string", ["string"]):
+        return schema, ()
+    values = () if "type" in whole else ("const", "enum")
+    kept = {one: whole[one] for one in ("description", "maxLength", "minLength", "pattern", *values) if one in whole}
+    notes = () if schema in ({}, True) else ("the form of its body, which is a text, is not checked",)
+    return {**kept, "type": "string"}, notes
 
 
 def _concrete(document: OpenApiDocument, media: str, described: Any) -> str:

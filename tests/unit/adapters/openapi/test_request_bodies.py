@@ -19,6 +19,41 @@ def multipart(properties: Any, encoding: Any = None, version: str = "3.1.0", sch
     return read_one(document(paths, schemas, version=version))
 
 
+def body(media: str, schema: Any) -> Any:
+    content = {media: {} if schema is None else {"schema": schema}}
+    paths = {"/up": {"post": {"operationId": "up", "requestBody": {"content": content}, "responses": OK}}}
+    return read_one(document(paths, {"Pet": PET}))
+
+
+PET = {"type": "object", "properties": {"id": {"type": "integer"}}}
+UNCHECKED = "the form of its body, which is a text, is not checked"
+
+
+@pytest.mark.parametrize(
+    ("media", "schema", "notes"),
+    [
+        ("application/xml", {"$ref": "#/components/schemas/Pet"}, (UNCHECKED,)),
+        ("application/yaml", PET, (UNCHECKED,)),
+        ("application/x-ndjson", {"type": "array", "items": PET}, (UNCHECKED,)),
+        ("text/csv", {"type": ["object", "null"], "maxLength": 9}, (UNCHECKED,)),
+        ("text/plain", {"maxLength": 9}, (UNCHECKED,)),
+        ("text/plain", {"enum": ["<pet/>", 5], "maxLength": 9}, (UNCHECKED,)),
+        ("text/plain", {"type": "string", "maxLength": 9}, ()),
+        ("text/plain", {}, ()),
+        ("text/plain", None, ()),
+    ],
+)
+def test_a_body_that_is_a_text_takes_a_text_whatever_its_schema_describes(media: str, schema: Any, notes: Any) -> None:
+    one = body(media, schema)
+    assert isinstance(one, ReadOperation)
+    assert one.notes == notes
+    assert accepts(one.arguments.schema, {"body": "<pet/>"})
+    for value in ({"id": 1}, [{"id": 1}], None, 5):
+        assert not accepts(one.arguments.schema, {"body": value})
+    bound = isinstance(schema, dict) and "maxLength" in schema
+    assert accepts(one.arguments.schema, {"body": "longer than that"}) is not bound
+
+
 BINARY = {"type": "string", "format": "binary"}
 FILE = {"base64": "YQ==", "filename": "a.txt"}
 

@@ -13,8 +13,9 @@ import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
+from urllib.parse import unquote_to_bytes
 
-from contextos.adapters.openapi.calls import BodyPlace, FormField
+from contextos.adapters.openapi.calls import BodyPlace, FormField, charset_of
 from contextos.adapters.openapi.styles import Pairs, claimed, pairs_of, unsendable, written_text
 from contextos.contracts.encoding.jcs import canonical
 
@@ -84,13 +85,22 @@ def written_body(place: BodyPlace, value: Any) -> tuple[str, bytes]:
         raise unsendable(argument, "a form is an object", "give its fields by their names")
     if kind == "multipart":
         return _multipart(argument, place.fields, value)
+    if kind == "text" and not isinstance(value, str):
+        raise unsendable(argument, "the body is a text", "give a text")
     if kind == "form":
-        return place.media_type, _form(argument, place.fields, value)
-    if kind == "text":
-        if not isinstance(value, str):
-            raise unsendable(argument, "the body is a text", "give a text")
-        return place.media_type, value.encode()
-    return place.media_type, _decoded(argument, value) if kind == "bytes" else canonical(value)
+        body = _form(argument, place.fields, value)
+    elif kind == "text":
+        body = value.encode()
+    else:
+        body = _decoded(argument, value) if kind == "bytes" else canonical(value)
+    _refuse_other_charset(argument, place.media_type, unquote_to_bytes(body) if kind == "form" else body)
+    return place.media_type, body
+
+
+def _refuse_other_charset(argument: str, media_type: str, sent: bytes) -> None:
+    """Raise `InvalidInput` if what is sent is not in the charset that its label states. UTF-8 is checked before."""
+    if charset_of(media_type) == "us-ascii" and not sent.isascii():
+        raise unsendable(argument, "it is sent as `us-ascii`, and has a character that this lacks", "give it without")
 
 
 def _form(argument: str, fields: Mapping[str, FormField], value: Mapping[str, Any]) -> bytes:
@@ -141,6 +151,8 @@ def _part(argument: str, name: str, field: FormField, value: Any) -> bytes:
         content, media = canonical(value), media or "application/json"
     else:
         content = written_text(argument, value).encode()
+    if media is not None:
+        _refuse_other_charset(argument, media, content)
     typed = f"\r\nContent-Type: {media}" if media is not None else ""
     return f"{said}{typed}\r\n\r\n".encode() + content
 

@@ -15,7 +15,7 @@ from contextos.adapters.foreign.keywords import Inconvertible
 from contextos.adapters.foreign.parts import IN_PLACE_LISTS
 from contextos.adapters.foreign.texts import plain_text
 from contextos.adapters.openapi.bodies import BYTES, FILE, OCTETS, BodyKind, body_kind
-from contextos.adapters.openapi.calls import BodyPlace, FormField
+from contextos.adapters.openapi.calls import BodyPlace, FormField, charset_of
 from contextos.adapters.openapi.document import OpenApiDocument
 
 FORM_STYLES: Final = ("form", "spaceDelimited", "pipeDelimited", "deepObject")
@@ -47,7 +47,7 @@ def read_request_body(document: OpenApiDocument, stated: Any) -> ReadBody | None
     sent = {media: _concrete(document, str(media), one) for media, one in content.items()}
     for kind in _ORDER:
         for media, concrete in sent.items():
-            if body_kind(concrete) != kind:
+            if body_kind(concrete) != kind or not _is_sent_charset(concrete):
                 continue
             described = document.whole(content[media])
             if kind == "multipart":
@@ -68,6 +68,14 @@ def is_bytes(document: OpenApiDocument, schema: Any) -> bool:
     if whole.get("type", "string") not in ("string", ["string"]) or "contentEncoding" in whole:
         return False
     return whole.get("format") == "binary" or "contentMediaType" in whole
+
+
+def _is_sent_charset(media_type: str) -> bool:
+    try:
+        charset_of(media_type)
+    except ValueError:
+        return False
+    return True
 
 
 def _text(document: OpenApiDocument, schema: Any) -> tuple[Any, tuple[str, ...]]:
@@ -184,7 +192,7 @@ class _Multipart:
             encoded = "contentEncoding" in whole or whole.get("format") == "byte"
             return OCTETS if encoded and not has_files else None
         types = [one.strip() for one in str(stated).split(",")]
-        concrete = [one for one in types if "*" not in one]
+        concrete = [one for one in types if "*" not in one.partition(";")[0]]
         if len(types) > 1 or not concrete:
             used = concrete[0] if concrete else OCTETS if has_files else "text/plain"
             self.notes.append(f"the field `{plain_text(name, 80)}` is sent as `{plain_text(used, 80)}`")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from contextos.adapters.openapi.calls import BodyPlace, FormField
 from contextos.adapters.openapi.operations import ReadOperation, RefusedOperation
 from tests.openapi_documents import OK, accepts, document, read_one
 
@@ -52,6 +54,41 @@ def test_a_body_that_is_a_text_takes_a_text_whatever_its_schema_describes(media:
         assert not accepts(one.arguments.schema, {"body": value})
     bound = isinstance(schema, dict) and "maxLength" in schema
     assert accepts(one.arguments.schema, {"body": "longer than that"}) is not bound
+
+
+OTHER_CHARSETS = [
+    "charset=iso-8859-1",
+    "Charset=UTF-16",
+    'charset="utf-7"',
+    "charset=utf-8; charset=utf-16",
+    "x=1;CHARSET =utf-16",
+    "charset='utf-16'",
+    'charset="utf-8',
+    'x="; charset=utf-16"',
+    "x=1; charset*=utf-8''utf-16",
+]
+
+
+@pytest.mark.parametrize("charset", OTHER_CHARSETS)
+def test_no_text_is_sent_under_the_label_of_another_charset(charset: str) -> None:
+    for media in (f"text/plain;{charset}", f"application/json; {charset}"):
+        assert isinstance(body(media, TEXT), RefusedOperation)
+        for place in (BodyPlace, FormField):
+            with pytest.raises(ValidationError, match="state `charset=utf-8`"):
+                place.model_validate(
+                    {"argument": "body", "media_type": media} if place is BodyPlace else {"media_type": media}
+                )
+    one = multipart({"f": TEXT}, {"f": {"contentType": f"text/plain; {charset}"}})
+    assert isinstance(one, RefusedOperation)
+
+
+def test_of_several_media_types_one_is_used_whose_charset_is_sent() -> None:
+    content = {f"text/plain; charset={name}": {"schema": TEXT} for name in ("utf-16", "UTF-8")}
+    paths = {"/up": {"post": {"operationId": "up", "requestBody": {"content": content}, "responses": OK}}}
+    one = read_one(document(paths))
+    assert isinstance(one, ReadOperation)
+    assert one.call.body is not None
+    assert one.call.body.media_type == "text/plain; charset=UTF-8"
 
 
 BINARY = {"type": "string", "format": "binary"}

@@ -283,6 +283,29 @@ def test_an_object_whose_members_are_fields_has_no_other_form(value: Any) -> Non
         built({"body": value}, body=body)
 
 
+@pytest.mark.parametrize("charset", ["us-ascii", '"US-ASCII"'])
+@pytest.mark.parametrize(
+    ("media", "field", "plain", "other"),
+    [
+        ("text/plain", None, "a", "ü"),
+        ("application/json", None, {"a": "b"}, {"a": "ü"}),
+        (FORM, None, {"a": "b&c"}, {"a": "ü"}),
+        ("application/octet-stream", None, "YQ==", "w7w="),
+        ("multipart/form-data", {}, {"f": "a"}, {"f": "ü"}),
+        ("multipart/form-data", {"is_file": True}, {"f": {"base64": "YQ=="}}, {"f": {"base64": "w7w="}}),
+    ],
+)
+def test_what_is_labelled_as_ascii_is_ascii(charset: str, media: str, field: Any, plain: Any, other: Any) -> None:
+    labelled = f"text/plain; charset={charset}"
+    fields = {} if field is None else {"f": FormField(media_type=labelled, **field)}
+    body = BodyPlace(argument="body", media_type=media if fields else f"{media}; charset={charset}", fields=fields)
+    request = built({"body": plain}, body=body)
+    assert charset in f"{request.headers} {request.body!r}"
+    with pytest.raises(InvalidInput) as refused:
+        built({"body": other}, body=body)
+    assert refused.value.problems[0].pointer == "/body"
+
+
 @pytest.mark.parametrize("argument", ["body", None])
 @pytest.mark.parametrize(
     "value",

@@ -21,6 +21,8 @@ from contextos.adapters.openapi.document import OpenApiDocument
 FORM_STYLES: Final = ("form", "spaceDelimited", "pipeDelimited", "deepObject")
 _ORDER: Final[tuple[BodyKind, ...]] = ("json", "form", "multipart", "text", "bytes")
 _RANGES: Final = ("*/*", "application/*", "text/*")
+_SAY_A_TYPE: Final = frozenset({"type", "const", "enum", "format", "contentEncoding", *IN_PLACE_LISTS})
+"""Keywords of a field without which a branch of a form says nothing of how it is written."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ class _Multipart:
     def __init__(self, document: OpenApiDocument, encoding: Mapping[str, Mapping[str, Any]]) -> None:
         self._document, self._encoding = document, encoding
         self._left = MAX_SUBSCHEMAS
+        self._branches: dict[str, list[tuple[FormField, bool]]] = {}
         self.fields: dict[str, FormField] = {}
         self.notes: list[str] = []
 
@@ -177,11 +180,24 @@ class _Multipart:
             if must:
                 raise Inconvertible(f"the field `{plain_text(name, 80)}` of its form needs a header of its own")
             self.notes.append(f"the headers of the field `{plain_text(name, 80)}` are not sent")
-        if media := self._media(name, said.get("contentType"), has_files, self._whole(schema)):
-            self.fields[name] = FormField(media_type=media, is_file=has_files)
-        elif has_files:
-            self.fields[name] = FormField(is_file=True)
+        whole = self._whole(schema)
+        media = self._media(name, said.get("contentType"), has_files, whole)
+        self._add(name, FormField(media_type=media, is_file=has_files), whole)
         return made
+
+    def _add(self, name: str, field: FormField, schema: Mapping[str, Any]) -> None:
+        """Keep how a branch of the form writes a field, with what the branches before it said."""
+        if not (field.is_file or _SAY_A_TYPE & schema.keys()):
+            if field.media_type is not None:
+                self.fields.setdefault(name, field)
+            return
+        others = self._branches.setdefault(name, [])
+        others.append((field, _has_type(schema, "object")))
+        is_file = any(one.is_file for one, _ in others)
+        if len({one.media_type for one, _ in others}) > 1 or (is_file and any(is_object for _, is_object in others)):
+            raise Inconvertible(f"the branches of its form write the field `{plain_text(name, 80)}` in different ways")
+        if is_file or field.media_type is not None:
+            self.fields[name] = FormField(media_type=field.media_type, is_file=is_file)
 
     def _media(self, name: str, stated: Any, has_files: bool, whole: Mapping[str, Any]) -> str | None:
         """Return the media type of the parts of a field, if the document says one."""

@@ -175,3 +175,51 @@ def test_a_form_that_cannot_be_written_exactly_is_refused(properties: Any, encod
     one = multipart(properties, encoding, schemas={"Loop": {"allOf": [{"$ref": "#/components/schemas/Loop"}]}})
     assert isinstance(one, RefusedOperation)
     assert says in one.reason
+
+
+PNG = {"type": "string", "contentMediaType": "image/png"}
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
+@pytest.mark.parametrize(
+    ("branches", "media"),
+    [
+        ([BINARY, TEXT], None),
+        ([BINARY, {}], None),
+        ([PNG, {"description": "d"}], "image/png"),
+        ([PNG, PNG], "image/png"),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_file_in_one_branch_of_a_form_is_a_file(keyword: str, branches: Any, media: Any, turned: bool) -> None:
+    forms = [{"type": "object", "properties": {"f": one}} for one in (branches[::-1] if turned else branches)]
+    one = multipart([{keyword: forms}])
+    assert isinstance(one, ReadOperation)
+    assert one.call.body is not None
+    assert one.call.body.fields == {"f": FormField(media_type=media, is_file=True)}
+
+
+@pytest.mark.parametrize(
+    "branches",
+    [
+        [BINARY, PNG],
+        [PNG, TEXT],
+        [BINARY, {"type": "object", "properties": {"base64": TEXT}}],
+        [TEXT, {"contentEncoding": "base64"}],
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_branches_that_write_a_field_in_different_ways_are_refused(branches: Any, turned: bool) -> None:
+    forms = [{"type": "object", "properties": {"f": one}} for one in (branches[::-1] if turned else branches)]
+    one = multipart([{"anyOf": forms}])
+    assert isinstance(one, RefusedOperation)
+    assert "different ways" in one.reason
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_branch_that_says_nothing_of_a_field_changes_nothing(turned: bool) -> None:
+    forms = [{"type": "object", "properties": {"f": one}} for one in ([{}, BINARY] if turned else [BINARY, {}])]
+    one = multipart([{"allOf": forms}], {"f": {"contentType": "image/*"}})
+    assert isinstance(one, ReadOperation)
+    assert one.call.body is not None
+    assert one.call.body.fields == {"f": FormField(media_type="application/octet-stream", is_file=True)}

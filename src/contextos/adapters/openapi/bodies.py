@@ -51,7 +51,8 @@ _TEXTS: Final = frozenset(
     }
 )
 """Media types of texts that do not say so."""
-_FIELD_NAME: Final = re.compile(r'[^\x00-\x1f\x7f-\x9f"\\\u2028\u2029]{1,200}')
+FIELD_NAME: Final = re.compile(r'(?!(?i:_charset_)$)[^\x00-\x1f\x7f-\x9f"\\%\u2028\u2029]{1,200}')
+"""The name of a field of a multipart form. `_charset_` says how the others are read (RFC 7578, 4.6)."""
 _FILE_NAME: Final = re.compile(r'(?!\.{1,2}$)[^\x00-\x1f\x7f-\x9f"\\/%\u2028\u2029]{1,255}')
 
 
@@ -121,8 +122,11 @@ def _form(argument: str, fields: Mapping[str, FormField], value: Mapping[str, An
 def _multipart(argument: str, fields: Mapping[str, FormField], value: Mapping[str, Any]) -> tuple[str, bytes]:
     parts = list[bytes]()
     for name, one in value.items():
-        if not _FIELD_NAME.fullmatch(name):
-            raise unsendable(argument, "the name of a field has a character that no part can carry", "leave it out")
+        if not FIELD_NAME.fullmatch(name):
+            detail = (
+                "the name of a field is empty or `_charset_`, or has a quote, a backslash, `%` or a control character"
+            )
+            raise unsendable(argument, detail, "leave it out")
         if one == []:
             raise unsendable(argument, "an empty list has no part in a form", "leave it out")
         field = fields.get(name, FormField())

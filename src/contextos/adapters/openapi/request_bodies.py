@@ -14,7 +14,7 @@ from contextos.action.schema_profile import MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS
 from contextos.adapters.foreign.keywords import Inconvertible
 from contextos.adapters.foreign.parts import IN_PLACE_LISTS
 from contextos.adapters.foreign.texts import plain_text
-from contextos.adapters.openapi.bodies import BYTES, FILE, OCTETS, BodyKind, body_kind
+from contextos.adapters.openapi.bodies import BYTES, FIELD_NAME, FILE, OCTETS, BodyKind, body_kind
 from contextos.adapters.openapi.calls import BodyPlace, FormField, charset_of
 from contextos.adapters.openapi.document import OpenApiDocument
 
@@ -171,6 +171,8 @@ class _Multipart:
         return {**beside, "allOf": [*beside.get("allOf", ()), {"$ref": schema["$ref"]}]}
 
     def _field(self, name: str, schema: Any) -> Any:
+        if not FIELD_NAME.fullmatch(name):
+            raise Inconvertible(f"no part can carry the name of the field `{plain_text(name, 80)}` of its form")
         said = self._encoding.get(name, {})
         made, has_files = self._files(schema)
         if not self._document.is_3_0 and ("style" in said or "explode" in said):

@@ -223,3 +223,13 @@ def test_a_branch_that_says_nothing_of_a_field_changes_nothing(turned: bool) -> 
     assert isinstance(one, ReadOperation)
     assert one.call.body is not None
     assert one.call.body.fields == {"f": FormField(media_type="application/octet-stream", is_file=True)}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ['a"b', "a\\b", "a\r\nX-Evil: 1", "a\n", "a\r", "a%22; x=b", "%0d%0a", "_charset_", "_CHARSET_", "", "\u2028"],
+)
+def test_a_field_whose_name_no_part_can_carry_is_refused(name: str) -> None:
+    one = multipart({name: TEXT})
+    assert isinstance(one, RefusedOperation)
+    assert "no part can carry" in one.reason

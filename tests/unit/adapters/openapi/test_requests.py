@@ -334,3 +334,15 @@ def test_an_object_in_a_form_of_which_nothing_is_said_is_json() -> None:
     assert built({"body": {"o": {"B": 150, "G": 200}, "p": "a"}}, body=body).body == (
         b"o=%7B%22B%22%3A150%2C%22G%22%3A200%7D&p=a"
     )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ['a"b', "a\\b", "a\r\nX-Evil: 1", "a\n", "a\r", "a%22; x=b", "%0d%0a", "_charset_", "_CHARSET_", "", "\u2028"],
+)
+def test_the_name_of_a_field_never_leaves_its_place_in_a_part(name: str) -> None:
+    body = BodyPlace(argument="body", media_type="multipart/form-data")
+    with pytest.raises(InvalidInput) as refused:
+        built({"body": {"a": "b", name: "c"}}, body=body)
+    assert refused.value.problems[0].pointer == "/body"
+    assert built({"body": {"a[b]": "b", "d/ü'": "c"}}, body=body).body is not None

@@ -13,9 +13,10 @@ import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
+from urllib.parse import unquote_to_bytes
 
-from contextos.adapters.openapi.calls import BodyPlace, FormField
-from contextos.adapters.openapi.styles import Pairs, pairs_of, unsendable, written_text
+from contextos.adapters.openapi.calls import BodyPlace, FormField, charset_of
+from contextos.adapters.openapi.styles import Pairs, claimed, pairs_of, unsendable, written_text
 from contextos.contracts.encoding.jcs import canonical
 
 BodyKind = Literal["json", "form", "multipart", "text", "bytes"]
@@ -50,7 +51,8 @@ _TEXTS: Final = frozenset(
     }
 )
 """Media types of texts that do not say so."""
-_FIELD_NAME: Final = re.compile(r'[^\x00-\x1f\x7f-\x9f"\\\u2028\u2029]{1,200}')
+FIELD_NAME: Final = re.compile(r'(?!(?i:_charset_)$)[^\x00-\x1f\x7f-\x9f"\\%\u2028\u2029]{1,200}')
+"""The name of a field of a multipart form. `_charset_` says how the others are read (RFC 7578, 4.6)."""
 _FILE_NAME: Final = re.compile(r'(?!\.{1,2}$)[^\x00-\x1f\x7f-\x9f"\\/%\u2028\u2029]{1,255}')
 
 
@@ -84,29 +86,47 @@ def written_body(place: BodyPlace, value: Any) -> tuple[str, bytes]:
         raise unsendable(argument, "a form is an object", "give its fields by their names")
     if kind == "multipart":
         return _multipart(argument, place.fields, value)
+    if kind == "text" and not isinstance(value, str):
+        raise unsendable(argument, "the body is a text", "give a text")
     if kind == "form":
-        return place.media_type, _form(argument, place.fields, value)
-    if kind == "text":
-        if not isinstance(value, str):
-            raise unsendable(argument, "the body is a text", "give a text")
-        return place.media_type, value.encode()
-    return place.media_type, _decoded(argument, value) if kind == "bytes" else canonical(value)
+        body = _form(argument, place.fields, value)
+    elif kind == "text":
+        body = value.encode()
+    else:
+        body = _decoded(argument, value) if kind == "bytes" else canonical(value)
+    _refuse_other_charset(argument, place.media_type, unquote_to_bytes(body) if kind == "form" else body)
+    return place.media_type, body
+
+
+def _refuse_other_charset(argument: str, media_type: str, sent: bytes) -> None:
+    """Raise `InvalidInput` if what is sent is not in the charset that its label states. UTF-8 is checked before."""
+    if charset_of(media_type) == "us-ascii" and not sent.isascii():
+        raise unsendable(argument, "it is sent as `us-ascii`, and has a character that this lacks", "give it without")
 
 
 def _form(argument: str, fields: Mapping[str, FormField], value: Mapping[str, Any]) -> bytes:
     pairs: Pairs = []
+    owners: dict[str, str] = {}
+    deep = {name for name, field in fields.items() if field.style == "deepObject"}
     for name, one in value.items():
+        where = argument or name
+        if name not in deep and name.partition("[")[0] in deep:
+            raise unsendable(where, "a field has the name of a member of another field", "give it as that member")
         # OpenAPI 3.0.4 and 3.1.1, "Encoding Object": an object of which nothing is said is JSON.
         field = fields.get(name) or FormField(style="json" if isinstance(one, dict) else "form")
-        pairs += pairs_of(argument, name, one, field.style, field.explode, value.keys() - {name})
+        taken = (value.keys() | fields.keys()) - {name}
+        pairs += claimed(owners, name, where, pairs_of(where, name, one, field.style, field.explode, taken))
     return "&".join(f"{name}={one}" for name, one in pairs).encode()
 
 
 def _multipart(argument: str, fields: Mapping[str, FormField], value: Mapping[str, Any]) -> tuple[str, bytes]:
     parts = list[bytes]()
     for name, one in value.items():
-        if not _FIELD_NAME.fullmatch(name):
-            raise unsendable(argument, "the name of a field has a character that no part can carry", "leave it out")
+        if not FIELD_NAME.fullmatch(name):
+            detail = (
+                "the name of a field is empty or `_charset_`, or has a quote, a backslash, `%` or a control character"
+            )
+            raise unsendable(argument, detail, "leave it out")
         if one == []:
             raise unsendable(argument, "an empty list has no part in a form", "leave it out")
         field = fields.get(name, FormField())
@@ -135,6 +155,8 @@ def _part(argument: str, name: str, field: FormField, value: Any) -> bytes:
         content, media = canonical(value), media or "application/json"
     else:
         content = written_text(argument, value).encode()
+    if media is not None:
+        _refuse_other_charset(argument, media, content)
     typed = f"\r\nContent-Type: {media}" if media is not None else ""
     return f"{said}{typed}\r\n\r\n".encode() + content
 

@@ -5,17 +5,46 @@ A person reviews them, so each says what it means and nothing is accepted that h
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import re
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from contextos.contracts.model import Map, Model, Name, Seq
 
 EnvName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,127}$")]
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]
+_CHARSET: Final = re.compile(r'charset=("?)(utf-8|us-ascii)\1')
+
+
+def charset_of(media_type: str) -> str | None:
+    """Return the charset that a media type states, in lower case, or None.
+
+    Raises:
+        ValueError: it is not one in which texts are sent, or it is stated twice or in a form that readers differ in.
+
+    >>> charset_of('text/plain; Charset="UTF-8"'), charset_of("text/plain")
+    ('utf-8', None)
+    """
+    parameters = media_type.lower().partition(";")[2]
+    if "charset" not in parameters:
+        return None
+    stated = [one.strip() for one in parameters.split(";") if "charset" in one]
+    found = _CHARSET.fullmatch(stated[0])
+    if found is None or len(stated) > 1:
+        raise ValueError("texts are sent in UTF-8; state `charset=utf-8` or `charset=us-ascii` once, or leave it out")
+    return found[2]
+
+
+def _with_known_charset(media_type: str) -> str:
+    charset_of(media_type)
+    return media_type
+
+
 MediaType = Annotated[
     str,
     Field(max_length=256, pattern=r"^[!#$&^_.+*A-Za-z0-9-]+/[!#$&^_.+*A-Za-z0-9-]+(?: *; *[A-Za-z0-9_-]+=[ -~]*)*$"),
+    AfterValidator(_with_known_charset),
 ]
 Style = Literal["simple", "label", "matrix", "form", "spaceDelimited", "pipeDelimited", "deepObject", "json"]
 """How a value that is no single text is written (OpenAPI, "Style Values"); `json` is a value in its JSON form."""

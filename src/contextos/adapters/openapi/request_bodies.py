@@ -14,13 +14,15 @@ from contextos.action.schema_profile import MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS
 from contextos.adapters.foreign.keywords import Inconvertible
 from contextos.adapters.foreign.parts import IN_PLACE_LISTS
 from contextos.adapters.foreign.texts import plain_text
-from contextos.adapters.openapi.bodies import BYTES, FILE, OCTETS, BodyKind, body_kind
-from contextos.adapters.openapi.calls import BodyPlace, FormField
+from contextos.adapters.openapi.bodies import BYTES, FIELD_NAME, FILE, OCTETS, BodyKind, body_kind
+from contextos.adapters.openapi.calls import BodyPlace, FormField, charset_of
 from contextos.adapters.openapi.document import OpenApiDocument
 
 FORM_STYLES: Final = ("form", "spaceDelimited", "pipeDelimited", "deepObject")
 _ORDER: Final[tuple[BodyKind, ...]] = ("json", "form", "multipart", "text", "bytes")
 _RANGES: Final = ("*/*", "application/*", "text/*")
+_SAY_A_TYPE: Final = frozenset({"type", "const", "enum", "format", "contentEncoding", *IN_PLACE_LISTS})
+"""Keywords of a field without which a branch of a form says nothing of how it is written."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,17 @@ def read_request_body(document: OpenApiDocument, stated: Any) -> ReadBody | None
     sent = {media: _concrete(document, str(media), one) for media, one in content.items()}
     for kind in _ORDER:
         for media, concrete in sent.items():
-            if body_kind(concrete) != kind:
+            if body_kind(concrete) != kind or not _is_sent_charset(concrete):
                 continue
             described = document.whole(content[media])
             if kind == "multipart":
                 return _multipart(document, described, is_required)
-            schema = described.get("schema", {"type": "string"} if kind == "text" else {})
+            schema, notes = described.get("schema", {}), tuple[str, ...]()
+            if kind == "text":
+                schema, notes = _text(document, schema)
             fields = _fields(described) if kind == "form" else {}
             place = BodyPlace(argument="body", media_type=concrete, fields=fields)
-            return ReadBody(place, dict(BYTES) if kind == "bytes" else schema, is_required)
+            return ReadBody(place, dict(BYTES) if kind == "bytes" else schema, is_required, notes)
     named = plain_text(", ".join(map(str, content)), 100)
     raise Inconvertible(f"its body is `{named}`, which is not supported")
 
@@ -66,6 +70,25 @@ def is_bytes(document: OpenApiDocument, schema: Any) -> bool:
     if whole.get("type", "string") not in ("string", ["string"]) or "contentEncoding" in whole:
         return False
     return whole.get("format") == "binary" or "contentMediaType" in whole
+
+
+def _is_sent_charset(media_type: str) -> bool:
+    try:
+        charset_of(media_type)
+    except ValueError:
+        return False
+    return True
+
+
+def _text(document: OpenApiDocument, schema: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return the schema of a body that is a text, and what it does not check: an argument is the text itself."""
+    whole = document.whole(schema) if isinstance(schema, dict) else {}
+    if whole.get("type") in ("string", ["string"]):
+        return schema, ()
+    values = () if "type" in whole else ("const", "enum")
+    kept = {one: whole[one] for one in ("description", "maxLength", "minLength", "pattern", *values) if one in whole}
+    notes = () if schema in ({}, True) else ("the form of its body, which is a text, is not checked",)
+    return {**kept, "type": "string"}, notes
 
 
 def _concrete(document: OpenApiDocument, media: str, described: Any) -> str:
@@ -116,6 +139,7 @@ class _Multipart:
     def __init__(self, document: OpenApiDocument, encoding: Mapping[str, Mapping[str, Any]]) -> None:
         self._document, self._encoding = document, encoding
         self._left = MAX_SUBSCHEMAS
+        self._branches: dict[str, list[tuple[FormField, bool]]] = {}
         self.fields: dict[str, FormField] = {}
         self.notes: list[str] = []
 
@@ -147,6 +171,8 @@ class _Multipart:
         return {**beside, "allOf": [*beside.get("allOf", ()), {"$ref": schema["$ref"]}]}
 
     def _field(self, name: str, schema: Any) -> Any:
+        if not FIELD_NAME.fullmatch(name):
+            raise Inconvertible(f"no part can carry the name of the field `{plain_text(name, 80)}` of its form")
         said = self._encoding.get(name, {})
         made, has_files = self._files(schema)
         if not self._document.is_3_0 and ("style" in said or "explode" in said):
@@ -156,11 +182,24 @@ class _Multipart:
             if must:
                 raise Inconvertible(f"the field `{plain_text(name, 80)}` of its form needs a header of its own")
             self.notes.append(f"the headers of the field `{plain_text(name, 80)}` are not sent")
-        if media := self._media(name, said.get("contentType"), has_files, self._whole(schema)):
-            self.fields[name] = FormField(media_type=media, is_file=has_files)
-        elif has_files:
-            self.fields[name] = FormField(is_file=True)
+        whole = self._whole(schema)
+        media = self._media(name, said.get("contentType"), has_files, whole)
+        self._add(name, FormField(media_type=media, is_file=has_files), whole)
         return made
+
+    def _add(self, name: str, field: FormField, schema: Mapping[str, Any]) -> None:
+        """Keep how a branch of the form writes a field, with what the branches before it said."""
+        if not (field.is_file or _SAY_A_TYPE & schema.keys()):
+            if field.media_type is not None:
+                self.fields.setdefault(name, field)
+            return
+        others = self._branches.setdefault(name, [])
+        others.append((field, _has_type(schema, "object")))
+        is_file = any(one.is_file for one, _ in others)
+        if len({one.media_type for one, _ in others}) > 1 or (is_file and any(is_object for _, is_object in others)):
+            raise Inconvertible(f"the branches of its form write the field `{plain_text(name, 80)}` in different ways")
+        if is_file or field.media_type is not None:
+            self.fields[name] = FormField(media_type=field.media_type, is_file=is_file)
 
     def _media(self, name: str, stated: Any, has_files: bool, whole: Mapping[str, Any]) -> str | None:
         """Return the media type of the parts of a field, if the document says one."""
@@ -171,7 +210,7 @@ class _Multipart:
             encoded = "contentEncoding" in whole or whole.get("format") == "byte"
             return OCTETS if encoded and not has_files else None
         types = [one.strip() for one in str(stated).split(",")]
-        concrete = [one for one in types if "*" not in one]
+        concrete = [one for one in types if "*" not in one.partition(";")[0]]
         if len(types) > 1 or not concrete:
             used = concrete[0] if concrete else OCTETS if has_files else "text/plain"
             self.notes.append(f"the field `{plain_text(name, 80)}` is sent as `{plain_text(used, 80)}`")

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from contextos.adapters.openapi.bodies import written_body
 from contextos.adapters.openapi.calls import OpenApiOperation, ParameterPlace
 from contextos.adapters.openapi.secrets import ConnectionSecrets
-from contextos.adapters.openapi.styles import Pairs, flat, pairs_of, quoted, unsendable, written_text
+from contextos.adapters.openapi.styles import Pairs, claimed, flat, pairs_of, quoted, unsendable, written_text
 from contextos.adapters.outbound import OutboundRequest
 from contextos.contracts.encoding.jcs import canonical
 
@@ -45,6 +45,7 @@ def build_request(
     """
     path, query = operation.path.partition("?")[0], _fixed_query(operation.path)
     fixed = {unquote(name) for name, _ in query} | credentials.query_names
+    owners = {quoted(unquote(name)): path for name, _ in query}
     segments: dict[str, str] = {}
     headers = {**trace, "Accept": _accepted(operation)}
     cookies: list[tuple[str, str]] = []
@@ -56,7 +57,8 @@ def build_request(
             if place.place == "query":
                 taken = {one.name for one in operation.parameters if one is not place} | fixed
                 safe = _RESERVED if place.allow_reserved else ""
-                query += pairs_of(place.argument, place.name, value, place.style, place.explode, taken, safe)
+                pairs = pairs_of(place.argument, place.name, value, place.style, place.explode, taken, safe)
+                query += claimed(owners, place.argument, place.argument, pairs)
             elif place.place == "header":
                 headers[place.name] = _header(place, value)
             else:

@@ -44,7 +44,8 @@ def pairs_of(
     if style in _SEPARATORS and not (is_list or (is_object and not explode)):
         raise unsendable(argument, f"the style `{style}` carries a list", "give a list")
     if (explode and not (style in _SEPARATORS and is_object)) or not (is_list or is_object):
-        if any(key in taken for key, _ in parts):
+        # Readers take `filter[x]` for a member of `filter`.
+        if any(key in taken or key.partition("[")[0] in taken for key, _ in parts if key is not None):
             raise unsendable(argument, "a member has the name of another parameter", "leave it out")
         return [(quoted(key if key is not None else name), quote(one, safe=safe)) for key, one in parts]
     # The separator stays. A comma inside of a value is encoded; readers take the others apart after they decoded.
@@ -52,6 +53,19 @@ def pairs_of(
     if style in _SEPARATORS and any(_READ[style] in text for text in texts):
         raise unsendable(argument, "a value of the list has the separator in it", "give it without")
     return [(quoted(name), _SEPARATORS.get(style, ",").join(quote(one, safe=safe.replace(",", "")) for one in texts))]
+
+
+def claimed(owners: dict[str, str], owner: str, argument: str, pairs: Pairs) -> Pairs:
+    """Return the pairs that `owner` writes, and put their names into `owners`: written name -> owner.
+
+    Raises:
+        InvalidInput: another owner wrote one of the names, so a reader cannot tell whose value counts.
+    """
+    for name, _ in pairs:
+        if owners.setdefault(name, owner) != owner:
+            detail = f"it writes the name `{name[:80]}`, and so does {owners[name][:80]!a}"
+            raise unsendable(argument, detail, "leave the member of that name out of one of them")
+    return pairs
 
 
 def flat(argument: str, value: Any) -> Iterator[tuple[str | None, str]]:

@@ -147,6 +147,37 @@ def test_a_value_without_an_exact_form_is_refused(style: Any, explode: bool, val
         built({"v": value}, credentials, parameters=places, credentials=("k",))
 
 
+FILTER, EXTRA = parameter("query", "deepObject", True, "filter"), parameter("query", "form", True, "extra")
+
+
+@pytest.mark.parametrize(
+    ("args", "places"),
+    [
+        ({"filter": {"x": "safe"}, "extra": {"filter[x]": "evil"}}, (FILTER, EXTRA)),
+        ({"filter": {"x": "safe"}, "extra": {"filter[x]": "evil"}}, (EXTRA, FILTER)),
+        ({"filter": {"x": "safe"}, "extra": {"filter[admin]": "evil"}}, (FILTER, EXTRA)),
+        ({"extra": {"filter[x]": "evil"}}, (FILTER, EXTRA)),
+        ({"a": {"to": "safe"}, "extra": {"to": "evil"}}, (parameter("query", "form", True, "a"), EXTRA)),
+        ({"a": {"t o": "safe"}, "extra": {"t o": "evil"}}, (parameter("query", "form", True, "a"), EXTRA)),
+    ],
+)
+def test_two_arguments_never_write_one_name_of_a_query(args: Any, places: Any) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        built(args, parameters=places)
+    assert refused.value.problems[0].code == "unsendable_argument"
+    assert refused.value.problems[0].pointer in ("/filter", "/extra")
+
+
+def test_a_parameter_never_repeats_a_name_of_the_fixed_query() -> None:
+    with pytest.raises(InvalidInput):
+        built({"beta": "false"}, path="/x?b%65ta=true", parameters=(parameter("query", "form", True, "beta"),))
+
+
+def test_arguments_that_write_names_of_their_own_are_sent() -> None:
+    request = built({"filter": {"x": "1"}, "extra": {"y": "2", "z[x]": "3"}}, parameters=(FILTER, EXTRA))
+    assert request.url.endswith("?filter%5Bx%5D=1&y=2&z%5Bx%5D=3")
+
+
 @pytest.mark.parametrize("value", ["a\r\nX: 1", "a\n", "\x00", "ü", "", " a", ["a,b"], {"a": "b,c"}, ["a", ""], [" a"]])
 def test_a_value_that_no_header_can_carry_is_refused(value: Any) -> None:
     with pytest.raises(InvalidInput):
@@ -252,9 +283,66 @@ def test_an_object_whose_members_are_fields_has_no_other_form(value: Any) -> Non
         built({"body": value}, body=body)
 
 
+@pytest.mark.parametrize("charset", ["us-ascii", '"US-ASCII"'])
+@pytest.mark.parametrize(
+    ("media", "field", "plain", "other"),
+    [
+        ("text/plain", None, "a", "ü"),
+        ("application/json", None, {"a": "b"}, {"a": "ü"}),
+        (FORM, None, {"a": "b&c"}, {"a": "ü"}),
+        ("application/octet-stream", None, "YQ==", "w7w="),
+        ("multipart/form-data", {}, {"f": "a"}, {"f": "ü"}),
+        ("multipart/form-data", {"is_file": True}, {"f": {"base64": "YQ=="}}, {"f": {"base64": "w7w="}}),
+    ],
+)
+def test_what_is_labelled_as_ascii_is_ascii(charset: str, media: str, field: Any, plain: Any, other: Any) -> None:
+    labelled = f"text/plain; charset={charset}"
+    fields = {} if field is None else {"f": FormField(media_type=labelled, **field)}
+    body = BodyPlace(argument="body", media_type=media if fields else f"{media}; charset={charset}", fields=fields)
+    request = built({"body": plain}, body=body)
+    assert charset in f"{request.headers} {request.body!r}"
+    with pytest.raises(InvalidInput) as refused:
+        built({"body": other}, body=body)
+    assert refused.value.problems[0].pointer == "/body"
+
+
+@pytest.mark.parametrize("argument", ["body", None])
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"filter": {"x": "safe"}, "extra": {"filter[x]": "evil"}},
+        {"extra": {"filter[x]": "evil"}, "filter": {"x": "safe"}},
+        {"extra": {"filter[admin]": "evil"}},
+        {"filter[admin]": "evil"},
+        {"more": {"to": "safe"}, "extra": {"to": "evil"}},
+        {"extra": {"to": "evil"}, "to": "safe"},
+    ],
+)
+def test_two_fields_never_write_one_name_of_a_form(argument: str | None, value: Any) -> None:
+    styles: Any = {"filter": "deepObject", "extra": "form", "more": "form"}
+    fields = {name: FormField(style=style) for name, style in styles.items()}
+    body = BodyPlace(argument=argument, media_type="application/x-www-form-urlencoded", fields=fields)
+    with pytest.raises(InvalidInput) as refused:
+        built({"body": value} if argument else value, body=body)
+    names = ("body",) if argument else tuple(value)
+    assert refused.value.problems[0].pointer in {f"/{name}" for name in names}
+
+
 def test_an_object_in_a_form_of_which_nothing_is_said_is_json() -> None:
     """H26."""
     body = BodyPlace(argument="body", media_type="application/x-www-form-urlencoded")
     assert built({"body": {"o": {"B": 150, "G": 200}, "p": "a"}}, body=body).body == (
         b"o=%7B%22B%22%3A150%2C%22G%22%3A200%7D&p=a"
     )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ['a"b', "a\\b", "a\r\nX-Evil: 1", "a\n", "a\r", "a%22; x=b", "%0d%0a", "_charset_", "_CHARSET_", "", "\u2028"],
+)
+def test_the_name_of_a_field_never_leaves_its_place_in_a_part(name: str) -> None:
+    body = BodyPlace(argument="body", media_type="multipart/form-data")
+    with pytest.raises(InvalidInput) as refused:
+        built({"body": {"a": "b", name: "c"}}, body=body)
+    assert refused.value.problems[0].pointer == "/body"
+    assert built({"body": {"a[b]": "b", "d/ü'": "c"}}, body=body).body is not None

@@ -127,6 +127,8 @@ class Operations:
         parameters = self._parameters(source)
         body = self._body(source)
         notes += body.notes if body is not None else ()
+        if body is None and self._document.whole(source.stated.get("requestBody", {})).get("content"):
+            notes += ("the body that its request can have is not sent",)
         arguments = self._arguments(parameters, body)
         answers, output = self._answers(source)
         credentials = self._credentials(source)

@@ -21,6 +21,8 @@ from contextos.adapters.openapi.document import OpenApiDocument
 FORM_STYLES: Final = ("form", "spaceDelimited", "pipeDelimited", "deepObject")
 _ORDER: Final[tuple[BodyKind, ...]] = ("json", "form", "multipart", "text", "bytes")
 _RANGES: Final = ("*/*", "application/*", "text/*")
+_OF_TEXTS: Final = ("const", "enum", "maxLength", "minLength", "pattern")
+"""Keywords of a text that mean nothing for the base64 of bytes."""
 _SAY_A_TYPE: Final = frozenset({"type", "const", "enum", "format", "contentEncoding", *IN_PLACE_LISTS})
 """Keywords of a field without which a branch of a form says nothing of how it is written."""
 
@@ -57,9 +59,11 @@ def read_request_body(document: OpenApiDocument, stated: Any) -> ReadBody | None
             schema, notes = described.get("schema", {}), tuple[str, ...]()
             if kind == "text":
                 schema, notes = _text(document, schema)
+            elif kind == "bytes":
+                schema, notes = dict(BYTES), _unchecked_bytes(document, schema)
             fields = _fields(described) if kind == "form" else {}
             place = BodyPlace(argument="body", media_type=concrete, fields=fields)
-            return ReadBody(place, dict(BYTES) if kind == "bytes" else schema, is_required, notes)
+            return ReadBody(place, schema, is_required, notes)
     named = plain_text(", ".join(map(str, content)), 100)
     raise Inconvertible(f"its body is `{named}`, which is not supported")
 
@@ -70,6 +74,11 @@ def is_bytes(document: OpenApiDocument, schema: Any) -> bool:
     if whole.get("type", "string") not in ("string", ["string"]) or "contentEncoding" in whole:
         return False
     return whole.get("format") == "binary" or "contentMediaType" in whole
+
+
+def _unchecked_bytes(document: OpenApiDocument, schema: Any) -> tuple[str, ...]:
+    whole = document.whole(schema) if isinstance(schema, dict) else {}
+    return tuple(f"`{one}` of its body, which is bytes, is not checked" for one in _OF_TEXTS if one in whole)
 
 
 def _is_sent_charset(media_type: str) -> bool:
@@ -227,7 +236,7 @@ class _Multipart:
         if depth > 8:
             return schema, False
         if is_bytes(self._document, whole):
-            if unchecked := sorted({"const", "enum", "maxLength", "minLength", "pattern"} & whole.keys()):
+            if unchecked := [one for one in _OF_TEXTS if one in whole]:
                 self.notes.append(f"`{unchecked[0]}` of a file is not checked")
             kept = {one: whole[one] for one in ("description", "readOnly") if one in whole}
             return {**FILE, **kept}, True

@@ -233,3 +233,19 @@ def test_a_field_whose_name_no_part_can_carry_is_refused(name: str) -> None:
     one = multipart({name: TEXT})
     assert isinstance(one, RefusedOperation)
     assert "no part can carry" in one.reason
+
+
+def test_a_note_says_what_is_not_checked_of_a_body_of_bytes() -> None:
+    one = body("application/pdf", {**BINARY, "maxLength": 5, "pattern": "^%PDF"})
+    assert isinstance(one, ReadOperation)
+    assert one.notes == tuple(
+        f"`{word}` of its body, which is bytes, is not checked" for word in ("maxLength", "pattern")
+    )
+
+
+def test_a_note_says_that_the_optional_body_of_a_get_is_not_sent() -> None:
+    stated = {"requestBody": {"content": {"application/json": {"schema": PET}}}}
+    for more, notes in ((stated, ("the body that its request can have is not sent",)), ({}, ())):
+        one = read_one(document({"/x": {"get": {"operationId": "x", "responses": OK, **more}}}))
+        assert isinstance(one, ReadOperation)
+        assert one.notes == notes

@@ -257,6 +257,17 @@ def test_patterns_that_take_megabytes_to_compile_are_left_out_and_the_others_sta
     assert len([name for name in taken if name.startswith("plain")]) == 19
 
 
+@pytest.mark.parametrize("long", [r"(?i)" + r"\pL" * 10_000, "^(?!" + r"\pL" * 10_000 + ")a", r"\s" * 10_000])
+def test_a_pattern_that_takes_megabytes_before_its_size_is_known_is_not_read(long: str) -> None:
+    """The engine reads the whole pattern first: 30 KB took four seconds and 396 MB."""
+    named = {"type": "object", "properties": {}, "patternProperties": {long: {"type": "string"}}}
+    listed = [tool("long", {"pattern": long}), {"name": "names", "inputSchema": named}, tool("plain", {"pattern": "a"})]
+    left, names, kept = rows_of(listed)
+    assert (left.capability, kept.capability) == ("", "plain")
+    assert "a pattern has more than 4096 characters" in left.why
+    assert "a pattern has more than 4096 characters" in names.why
+
+
 def test_one_pattern_under_many_defaults_is_bounded_too() -> None:
     """A default is checked with a validator of its own, which has all definitions of the schema."""
     field = {"type": "string", "default": "a"}

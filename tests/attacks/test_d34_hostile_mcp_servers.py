@@ -22,7 +22,7 @@ from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.adapters.mcp.transports import CHUNK_BYTES, MAX_MCP_BYTES, MAX_STDERR_BYTES
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import MAX_SAID_CHARS, AdapterDefinition, AdapterReply
-from contextos.errors import LostReply, Unavailable
+from contextos.errors import InvalidInput, LostReply, Unavailable
 from tests.servers.adapters import against, call_context, calls, drafted, hostile, opened
 
 
@@ -287,6 +287,14 @@ def tool(name: str, argument: dict[str, Any]) -> dict[str, Any]:
 def rows_of(listed: list[dict[str, Any]]) -> list[DraftRow]:
     connection = McpConnection(kind="mcp", command=("server",))
     return draft_adapter("adp_mcp", connection, listed, Stated(local=True))[1]
+
+
+def test_a_tool_that_is_not_drafted_cannot_be_stated_as_a_read() -> None:
+    connection = McpConnection(kind="mcp", command=("server",))
+    listed = [tool("a", {}), tool("b", {})]
+    with pytest.raises(InvalidInput) as error:
+        draft_adapter("adp_mcp", connection, listed, Stated(local=True, only=["a"], reads=["a", "b"]))
+    assert error.value.problems[0].code == "read_left_out"
 
 
 def test_an_object_inside_a_choice_is_closed_too() -> None:

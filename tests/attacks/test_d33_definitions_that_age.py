@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,19 @@ def test_after_an_error_the_server_is_asked(tmp_path: Path) -> None:
         (tmp_path / "calls.changed").touch()
         assert say(adapter, "error")[0] == "tool_error"
         assert say(adapter) == ("definition_drift", 0)
+
+
+@pytest.mark.parametrize("mode", ["rpc_error", "structured"])
+def test_after_a_call_without_a_good_output_the_server_is_asked(mode: str, tmp_path: Path) -> None:
+    """It answers with a JSON-RPC error, or with content that does not fit the published schema."""
+    made = file(tmp_path, mode=mode)
+    (tmp_path / "calls.methods").unlink()
+    with opened(made, tmp_path) as adapter:
+        for number in range(1, 3):
+            with suppress(Unavailable):
+                say(adapter)
+            asked = (tmp_path / "calls.methods").read_text("utf-8").split()
+            assert (asked.count("tools/list"), asked.count("tools/call")) == (number, number)
 
 
 def test_a_clock_that_is_set_back_or_stops_makes_nothing_younger(

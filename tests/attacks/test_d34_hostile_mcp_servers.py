@@ -22,7 +22,7 @@ from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.adapters.mcp.transports import CHUNK_BYTES, MAX_MCP_BYTES, MAX_STDERR_BYTES
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import MAX_SAID_CHARS, AdapterDefinition, AdapterReply
-from contextos.errors import LostReply, Unavailable
+from contextos.errors import InvalidInput, LostReply, Unavailable
 from tests.servers.adapters import against, call_context, calls, drafted, hostile, opened
 
 
@@ -257,6 +257,17 @@ def test_patterns_that_take_megabytes_to_compile_are_left_out_and_the_others_sta
     assert len([name for name in taken if name.startswith("plain")]) == 19
 
 
+@pytest.mark.parametrize("long", [r"(?i)" + r"\pL" * 10_000, "^(?!" + r"\pL" * 10_000 + ")a", r"\s" * 10_000])
+def test_a_pattern_that_takes_megabytes_before_its_size_is_known_is_not_read(long: str) -> None:
+    """The engine reads the whole pattern first: 30 KB took four seconds and 396 MB."""
+    named = {"type": "object", "properties": {}, "patternProperties": {long: {"type": "string"}}}
+    listed = [tool("long", {"pattern": long}), {"name": "names", "inputSchema": named}, tool("plain", {"pattern": "a"})]
+    left, names, kept = rows_of(listed)
+    assert (left.capability, kept.capability) == ("", "plain")
+    assert "a pattern has more than 4096 characters" in left.why
+    assert "a pattern has more than 4096 characters" in names.why
+
+
 def test_one_pattern_under_many_defaults_is_bounded_too() -> None:
     """A default is checked with a validator of its own, which has all definitions of the schema."""
     field = {"type": "string", "default": "a"}
@@ -276,6 +287,14 @@ def tool(name: str, argument: dict[str, Any]) -> dict[str, Any]:
 def rows_of(listed: list[dict[str, Any]]) -> list[DraftRow]:
     connection = McpConnection(kind="mcp", command=("server",))
     return draft_adapter("adp_mcp", connection, listed, Stated(local=True))[1]
+
+
+def test_a_tool_that_is_not_drafted_cannot_be_stated_as_a_read() -> None:
+    connection = McpConnection(kind="mcp", command=("server",))
+    listed = [tool("a", {}), tool("b", {})]
+    with pytest.raises(InvalidInput) as error:
+        draft_adapter("adp_mcp", connection, listed, Stated(local=True, only=["a"], reads=["a", "b"]))
+    assert error.value.problems[0].code == "read_left_out"
 
 
 def test_an_object_inside_a_choice_is_closed_too() -> None:

@@ -208,7 +208,7 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         method = request.get("method")
-        if MODE == "prompts":
+        if MODE in ("prompts", "rpc_error", "structured"):
             with open(f"{CALLS}.methods", "a", encoding="utf-8") as file:
                 file.write(f"{method}\n")
         if method == "initialize":

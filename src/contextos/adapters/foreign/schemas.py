@@ -117,10 +117,13 @@ class Schemas:
         """Count the patterns of a schema, which its check compiles, and compiles again for each default.
 
         Raises:
-            Inconvertible: the draft has no more room for them.
+            Inconvertible: one cannot be checked, or the draft has no more room for them.
         """
         parts = [one for whole in (schema, *schema.get("$defs", {}).values()) for one, _ in all_below(whole)]
         patterns = [name for one in parts for name in (*one.get("patternProperties", ()), one.get("pattern")) if name]
+        # A root names its patterns also where what is said of them cannot be used.
+        if fault := next(filter(None, map(self._patterns.fault, patterns)), None):
+            raise Inconvertible(fault)
         if not self._patterns.take(patterns, 1 + sum("default" in one for one in parts)):
             raise Inconvertible(MANY_PATTERNS)
 

@@ -1,7 +1,8 @@
 """Texts and regular expressions of foreign documents, made such that they can be shown and checked.
 
 A pattern is checked in time proportional to the text. All patterns of a draft together are bounded, since to compile a
-short one can take a second and ten megabytes (`^\\p{L}{1,189}$`). Look-aheads at the begin of a pattern, or after plain
+short one can take a second and ten megabytes (`^\\p{L}{1,189}$`). A long one takes as much before the engine looks at
+the size, so its length counts first. Look-aheads at the begin of a pattern, or after plain
 letters there, are patterns of their own: `^/(?!A)B` is `^/B`, and not `^/A`.
 """
 
@@ -19,15 +20,23 @@ from contextos.contracts.encoding.display_escape import BIDI, BLANK, INVISIBLE, 
 
 SIZES: Final = (1 << 9, 1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22)
 """Sizes of compiled patterns, in bytes: a pattern counts as the first that it fits into, and the last is the most."""
+MAX_PATTERN_CHARS: Final = 1 << 12
+"""How long a pattern is at most that the engine reads at all."""
 SMALL: Final = 1 << 15
 """What a small pattern has at most."""
 MAX_DRAFT_PATTERN_BYTES: Final = 1 << 24
 """The most that the small patterns of one draft have in all, and the others, with each as often as it is compiled."""
 NOT_LINEAR: Final = "a pattern cannot be checked in linear time"
+LONG_PATTERN: Final = f"a pattern has more than {MAX_PATTERN_CHARS} characters"
 LARGE_PATTERN: Final = f"a pattern has more than {SIZES[-1]} bytes when it is compiled"
 MANY_PATTERNS: Final = f"compiled, the patterns of the draft have more than {MAX_DRAFT_PATTERN_BYTES} bytes in all"
 
-_COUNT: Final = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
+_COUNT: Final = re.compile(
+    r"(\\[uxpP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z))|\{[0-9]+(?:,[0-9]*)?\}", re.DOTALL
+)
+"""A count of a pattern, or (1) what can have braces that are none: an escape, and a class."""
+_SHORTHAND: Final = re.compile(r"\\[dDsSwW]")
+"""What is written out as a class before the engine reads a pattern, in time that grows with the square of how many."""
 _TRIED_PER_CHAR: Final = 1_024
 """What a pattern counts, for each of its characters, that does not compile whatever its size."""
 _REPEATED: Final = frozenset("?*+{")
@@ -69,8 +78,10 @@ class Patterns:
         """
         if not isinstance(pattern, str):
             return None
-        if self.fault(pattern) is None:
+        if (why := self.fault(pattern)) is None:
             return pattern, []
+        if why == LONG_PATTERN:
+            return None
         begin = _LITERAL_BEGIN.match(pattern)
         if begin is None:
             return None
@@ -91,8 +102,9 @@ class Patterns:
 
     def take(self, patterns: Iterable[str], times: int) -> bool:
         """Count patterns that are compiled `times` times more, if so much is left. Returns whether it is."""
-        sizes = [size for size in map(self._measured, patterns) if isinstance(size, int)]
-        used = {kind: times * sum(size for size in sizes if (size > SMALL) is kind) for kind in (False, True)}
+        taken = [(one, size) for one in patterns if isinstance(size := self._measured(one), int)]
+        used = {kind: times * sum(size for _, size in taken if (size > SMALL) is kind) for kind in (False, True)}
+        used[False] += times * sum(_work(one) for one, _ in taken)
         left = {kind: self._left[kind] - used[kind] for kind in used}
         if min(left.values()) < 0:
             return False
@@ -103,19 +115,25 @@ class Patterns:
         """The size of a pattern, or why it has none."""
         if not isinstance(pattern, str):
             return NOT_LINEAR
+        if len(pattern) > MAX_PATTERN_CHARS:
+            return LONG_PATTERN
         if pattern not in self._known:
             self._known[pattern] = self._tried(pattern)
         return self._known[pattern]
 
     def _tried(self, pattern: str) -> int | str:
-        if self._left[False] <= 0:
-            return MANY_PATTERNS
-        # Without its counts a pattern is small, so what is none is found at little cost.
-        if not _is_pattern(pattern):
-            self._left[False] -= min(len(pattern) * _TRIED_PER_CHAR, SIZES[-1])
-            return NOT_LINEAR
-        for size in SIZES:
-            if size > self._left[size > SMALL]:
+        is_pattern = False
+        # What is as long does not compile to less.
+        for size in (one for one in SIZES if one >= 4 * len(pattern)):
+            if size > SMALL and not is_pattern:
+                # Without its counts a pattern is small, so what is none is found at little cost.
+                if not self._spend(_work(pattern)):
+                    return MANY_PATTERNS
+                is_pattern = _compiles(_COUNT.sub(r"\1", pattern), SIZES[-1])
+                if not is_pattern:
+                    self._left[False] -= min(len(pattern) * _TRIED_PER_CHAR, SIZES[-1])
+                    return NOT_LINEAR
+            if size > self._left[size > SMALL] or not self._spend(_work(pattern)):
                 return MANY_PATTERNS
             if _compiles(pattern, size):
                 self._left[size > SMALL] -= size
@@ -123,9 +141,17 @@ class Patterns:
         self._left[True] -= SIZES[-1]
         return LARGE_PATTERN
 
+    def _spend(self, work: int) -> bool:
+        """Count what the engine is about to do, if so much is left. Returns whether it is."""
+        if work > self._left[False]:
+            return False
+        self._left[False] -= work
+        return True
 
-def _is_pattern(pattern: str) -> bool:
-    return _compiles(_COUNT.sub("", pattern), SIZES[-1])
+
+def _work(pattern: str) -> int:
+    """What it counts that the engine reads a pattern, whatever its size becomes."""
+    return len(pattern) ** 2 // 4 + 64 * len(_SHORTHAND.findall(pattern)) ** 2
 
 
 @lru_cache(4096)

@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from contextos.action.registry import Registry
 from contextos.action.secret_redactor import SecretRedactor
 from contextos.adapters.foreign.adapter_file import with_auth
 from contextos.adapters.foreign.replies import paused_task, stated_error, unreadable_answer
@@ -70,7 +71,8 @@ class McpAdapter(ServerAdapter[Operation]):
         super().__init__(definition, operations)
         ages = {name: one.definition_max_age_s for name, one in operations.items() if isinstance(one, ToolOperation)}
         self.definition_max_age_s = {name: age_s for name, age_s in ages.items() if age_s is not None}
-        self._named, self._folder = connection, folder
+        self._named, self._folder, self._published = connection, folder, Registry()
+        self._own = (definition,)
         self._thread: LoopThread | None = None
         self._open: McpSessions | None = None
 
@@ -147,17 +149,26 @@ class McpAdapter(ServerAdapter[Operation]):
             if context.is_late():
                 raise Overloaded(self._definition.adapter_id, "its time was over before it had its turn")
             reply: AdapterReply | None = None
-            with self._faults(declared.name, context, is_read=declared.kind == "read") as faults:
-                try:
-                    async with asyncio.timeout_at(over_at):
-                        reply = await self._send(session, operation, declared, args, context, trace)
-                except TimeoutError:
-                    faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
+            try:
+                with self._faults(declared.name, context, is_read=declared.kind == "read") as faults:
+                    try:
+                        async with asyncio.timeout_at(over_at):
+                            reply = await self._send(session, operation, declared, args, context, trace)
+                    except TimeoutError:
+                        faults.uncertain(f"it did not answer in {context.timeout_ms} ms")
+            finally:
+                if reply is None or not self._is_good(reply, declared):
+                    # Perhaps the tool is another one now.
+                    session.forget()
             assert reply is not None, "a fault raises"
-            if reply.output is None:
-                # Perhaps the tool is another one now.
-                session.forget()
             return reply.model_copy(update={"definition_age_ms": age_ms})
+
+    def _is_good(self, reply: AdapterReply, declared: CapabilityDefinition) -> bool:
+        """Whether a reply has an output, which fits its published schema where a later call could use the same list."""
+        if reply.output is None or not self.definition_max_age_s:
+            return reply.output is not None
+        capability = self._published.register(self._own)[f"{self._definition.adapter_id}.{declared.name}"]
+        return self._published.check(capability, "output", reply.output) is None
 
     async def _compared(
         self,

@@ -73,11 +73,14 @@ def draft_adapter(
     """Return the adapter file of a server as an object, and a row for each of its tools, or of those that are chosen.
 
     Raises:
-        InvalidInput: a tool that was stated to read is not listed, or no tool can be a capability.
+        InvalidInput: a tool that was stated to read is not listed or not drafted, or no tool can be a capability.
     """
     names = [_name(tool) for tool in listed]
     require_listed(stated.reads, names, "tool")
     require_listed(stated.only, names, "tool")
+    if stated.only and (unused := set(stated.reads) - set(stated.only)):
+        detail = f"`{min(unused)[:100]}` is left out of the draft: `--only` does not name it"
+        raise InvalidInput(Problem("", "read_left_out", detail, "leave it out of `--read`"))
     endpoint = [connection.endpoint()] if connection.is_remote else []
     egress = {*endpoint, *stated.egress}
     draft = FileDraft(external=bool(egress) or not stated.local)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from contextos.adapters.foreign import texts
 from contextos.adapters.foreign.texts import (
     LARGE_PATTERN,
+    LONG_PATTERN,
     MANY_PATTERNS,
     MAX_DRAFT_PATTERN_BYTES,
+    MAX_PATTERN_CHARS,
     NOT_LINEAR,
     SIZES,
     Patterns,
@@ -103,3 +106,44 @@ def test_what_is_no_pattern_leaves_room_for_the_others() -> None:
     for count in range(100):
         assert patterns.fault(rf"^(?=.{{8,{count + 8}}}$)[a-z]+$") == NOT_LINEAR
     assert patterns.fault("^[a-z]+$") is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"),
+    [
+        (r"^[\u{0020}-\u{007E}]+$", "a b", "é"),
+        ("^[{2}]+$", "{2}", "22x"),
+        (r"^\x{41}$", "A", "41"),
+        (r"^\x{41}{200}$", "A" * 200, "A"),
+        (r"^([\u{0020}-\u{007E}]{1,40}){1,60}$", "a b", "é"),
+        (r"^\p{L}{2,90}[{3}]$", "ab{", "ab{3}"),
+    ],
+)
+def test_braces_that_are_no_count_are_left_as_they_are(pattern: str, good: str, bad: str) -> None:
+    assert Patterns().fault(pattern) is None
+    assert accepts({"type": "string", "pattern": pattern}, good)
+    assert not accepts({"type": "string", "pattern": pattern}, bad)
+
+
+def test_a_pattern_that_is_too_long_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real = texts._compiles
+    monkeypatch.setattr(texts, "_compiles", lambda pattern, size: read.append(pattern) or real(pattern, size))
+    patterns, long = Patterns(), "^" + "a" * MAX_PATTERN_CHARS
+    assert patterns.fault(long) == LONG_PATTERN
+    assert patterns.written_out("^(?!b)" + long[1:]) is None
+    assert patterns.written_out(f"^(?!{long})b") is None
+    assert read == []
+    assert patterns.fault(long[:-1]) is None
+
+
+def test_what_the_engine_does_before_it_knows_a_size_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real = texts._compiles
+    monkeypatch.setattr(texts, "_compiles", lambda pattern, size: read.append(pattern) or real(pattern, size))
+    patterns = Patterns()
+    said = [patterns.fault(rf"^{count}" + r"\s" * 300) for count in range(20)]
+    assert said[-1] == MANY_PATTERNS
+    assert len(read) <= 3
+    assert patterns.fault("^a$") is None
+    assert not patterns.take(["^" + "a" * 1000], 100)

@@ -87,6 +87,27 @@ def test_a_run_that_waits_is_driven_by_its_own_environment_only(tmp_path: Path) 
     run(go())
 
 
+def test_a_run_that_waits_is_not_driven_elsewhere_when_nothing_is_pinned_any_more(tmp_path: Path) -> None:
+    """Without a pin the active set is of no environment, so the run itself is compared."""
+
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        waiting = await world.invoke(request(4200, "req_1"))
+        await world.answer(waiting.run_id)
+        pin = PackPin(refs=(REF,), intents=(INTENT,), environment="dev")
+        await withdraw_pin(world.deployment, TENANT, pin, expected=await world.active_version(), by=world.actor())
+        await moved(world, "prod")
+        await world.pin_pack(REF)
+        for drive in (world.deployment.advance(TENANT, waiting.run_id), world.invoke(request(4200, "req_1"))):
+            with pytest.raises(OtherEnvironment, match=f"`{waiting.run_id}` is of the environment `dev`"):
+                await drive
+        assert world.refunds() == []
+        assert (await world.invoke(request(900, "req_2"))).ended
+        await world.aclose()
+
+    run(go())
+
+
 def test_nobody_pins_for_another_deployment_and_an_old_pin_can_end(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)

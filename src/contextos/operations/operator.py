@@ -40,7 +40,7 @@ from contextos.trust.approvals.passkeys import count_writes
 from contextos.trust.approvals.people import signer
 from contextos.trust.approvals.question import question_fault, rests_on_erased
 from contextos.trust.approvals.settlement import barred_settlers, settled_line, settlement_fault
-from contextos.trust.journal.chain import append
+from contextos.trust.journal.chain import append, refuse_other_environment
 from contextos.trust.journal.entry_acts import erasure_of
 from contextos.trust.journal.signed_heads import answered_line, signed_head
 from contextos.trust.recorded_time import recorded_now_us
@@ -135,11 +135,15 @@ async def answer_approval(
             (`assertion_invalid`), or there is none and the settings require one (`unsafe_not_allowed`). Or what the
             question is bound to changed, so that an approval would not count (`approval_void`).
         InvalidInput: the verdict is neither of the two, or the reason is too long or contains unsafe text.
+        OtherEnvironment: this deployment serves another environment than that of the run, so it would not drive it on.
         NotFound: no such run in this tenant.
         Conflict: another process changed the run at the same moment and the question is still open; answer again.
     """
     refuse_answer(verdict, reason)
     store, entries = await verified_run(app, tenant_id, run_id)
+    refuse_other_environment(entries, app.config.environment)
+    if verdict == "approved":  # of a run that states no environment, what is active has one
+        await app.catalog(tenant_id).active()
     await wake_if_answered(app.ports, store, run_id, entries)
     asked = await _open_question(store, tenant_id, run_id, entries)
     question, key, document = asked.content, asked.key, asked.document

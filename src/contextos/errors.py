@@ -283,7 +283,8 @@ class OtherEnvironment(Unavailable):
         self.dependency, self.retry_after_ms = "store", 30_000
         detail = f"{what} is of the environment `{stored}`, and this deployment serves `{served}`"
         remedy = f'write `environment = "{stored}"` in the settings, or give this deployment a store of its own'
-        ContextOSError.__init__(self, f"{detail}; {remedy}, and publish the signed files there")
+        remedy += f", and publish the signed files there; where `{stored}` was a mistake, set it, end its pins with"
+        ContextOSError.__init__(self, f"{detail}; {remedy} `contextos pack withdraw`, and then set `{served}` again")
 
 
 class DestinationGone(ContextOSError):

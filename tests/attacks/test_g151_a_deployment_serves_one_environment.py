@@ -63,7 +63,7 @@ def test_a_caller_does_not_choose_another_environment(tmp_path: Path) -> None:
 def test_another_environment_over_the_same_store_decides_nothing(tmp_path: Path) -> None:
     async def go() -> None:
         world = await moved(await open_world(tmp_path), "prod")
-        with pytest.raises(OtherEnvironment, match="`dev`"):
+        with pytest.raises(OtherEnvironment, match="`dev` was a mistake, set it, end its pins"):
             await world.invoke(request(900, "req_1"))
         with pytest.raises(OtherEnvironment):
             await world.activate()

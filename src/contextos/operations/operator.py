@@ -27,7 +27,7 @@ from contextos.contracts.statements.settlements import settlement_statement
 from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput, NotFound, Problem
 from contextos.operations.acts.act import Actor, prove_act
 from contextos.operations.acts.cancels import commit_before_end, stored_cancel
-from contextos.operations.acts.checks import no_run, refuse_reason, verified_run
+from contextos.operations.acts.checks import answerable_run, no_run, refuse_reason, verified_run
 from contextos.operations.acts.evidence import refuse_unresolved
 from contextos.operations.dead_letters import dead_letter, removal
 from contextos.operations.deployment import Deployment
@@ -40,7 +40,7 @@ from contextos.trust.approvals.passkeys import count_writes
 from contextos.trust.approvals.people import signer
 from contextos.trust.approvals.question import question_fault, rests_on_erased
 from contextos.trust.approvals.settlement import barred_settlers, settled_line, settlement_fault
-from contextos.trust.journal.chain import append, refuse_other_environment
+from contextos.trust.journal.chain import append
 from contextos.trust.journal.entry_acts import erasure_of
 from contextos.trust.journal.signed_heads import answered_line, signed_head
 from contextos.trust.recorded_time import recorded_now_us
@@ -140,10 +140,7 @@ async def answer_approval(
         Conflict: another process changed the run at the same moment and the question is still open; answer again.
     """
     refuse_answer(verdict, reason)
-    store, entries = await verified_run(app, tenant_id, run_id)
-    refuse_other_environment(entries, app.config.environment)
-    if verdict == "approved":  # of a run that states no environment, what is active has one
-        await app.catalog(tenant_id).active()
+    store, entries = await answerable_run(app, tenant_id, run_id, verdict)
     await wake_if_answered(app.ports, store, run_id, entries)
     asked = await _open_question(store, tenant_id, run_id, entries)
     question, key, document = asked.content, asked.key, asked.document

@@ -28,7 +28,7 @@ command line::
     |   +-- ClockOff            operations.driver; set the clock of this machine              exit 4
     |   +-- CircuitOpen         action.breaker; not sent, because recent calls failed         exit 4
     |   +-- StoreRestored       store; the database was restored and nobody recorded that     exit 3
-    |   +-- OtherEnvironment    control; what is active is of another environment           exit 2
+    |   +-- OtherEnvironment    control, trust; of another environment than is served     exit 2
     +-- LostReply               adapters; sent, and the outcome is unknown                    exit 4
     +-- RequestRefused          client; a server refused it for a reason of no other class    exit 2
     +-- UnfitAnswer             client; a server's answer is not what its contract says       exit 4
@@ -272,18 +272,19 @@ class StoreRestored(Unavailable):
 
 
 class OtherEnvironment(Unavailable):
-    """What is active in the tenant is of another environment than the one that this deployment serves, so nothing was
-    decided by it.
+    """What is active in the tenant, or a run, is of another environment than the one that this deployment serves, so
+    nothing was decided. `what` names it, `stored` is its environment.
     """
 
     code = "other_environment"
     exit_code = 2
 
-    def __init__(self, tenant_id: str, stored: str, served: str) -> None:
+    def __init__(self, what: str, stored: str, served: str) -> None:
         self.dependency, self.retry_after_ms = "store", 30_000
-        detail = f"what is active in `{tenant_id}` is of the environment `{stored}`, and this deployment serves"
+        detail = f"{what} is of the environment `{stored}`, and this deployment serves `{served}`"
         remedy = f'write `environment = "{stored}"` in the settings, or give this deployment a store of its own'
-        ContextOSError.__init__(self, f"{detail} `{served}`; {remedy}, and publish the signed files there")
+        remedy += f", and publish the signed files there; where `{stored}` was a mistake, set it, end its pins with"
+        ContextOSError.__init__(self, f"{detail}; {remedy} `contextos pack withdraw`, and then set `{served}` again")
 
 
 class DestinationGone(ContextOSError):

@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
+from contextos.app.build import open_app
+from contextos.app.configuration import Configuration
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import POLICY_TYPE
 from contextos.errors import InvalidArtifact, OtherEnvironment
 from contextos.operations.acts.governance import pin_packs, withdraw_pin
 from contextos.operations.deployment import Deployment
+from contextos.settings import Settings
 from contextos.trust.seal import seal
 from tests.attacks.shop import Shop
 from tests.unit.control.example import policy_json
@@ -60,7 +63,7 @@ def test_a_caller_does_not_choose_another_environment(tmp_path: Path) -> None:
 def test_another_environment_over_the_same_store_decides_nothing(tmp_path: Path) -> None:
     async def go() -> None:
         world = await moved(await open_world(tmp_path), "prod")
-        with pytest.raises(OtherEnvironment, match="`dev`"):
+        with pytest.raises(OtherEnvironment, match="`dev` was a mistake, set it, end its pins"):
             await world.invoke(request(900, "req_1"))
         with pytest.raises(OtherEnvironment):
             await world.activate()
@@ -83,6 +86,70 @@ def test_a_run_that_waits_is_driven_by_its_own_environment_only(tmp_path: Path) 
         await world.deployment.advance(TENANT, waiting.run_id)
         assert len(world.refunds()) == 1
         await world.aclose()
+
+    run(go())
+
+
+def test_a_run_that_waits_is_not_driven_elsewhere_when_nothing_is_pinned_any_more(tmp_path: Path) -> None:
+    """Without a pin the active set is of no environment, so the run itself is compared."""
+
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        waiting = await world.invoke(request(4200, "req_1"))
+        await world.answer(waiting.run_id)
+        pin = PackPin(refs=(REF,), intents=(INTENT,), environment="dev")
+        await withdraw_pin(world.deployment, TENANT, pin, expected=await world.active_version(), by=world.actor())
+        await moved(world, "prod")
+        await world.pin_pack(REF)
+        for drive in (world.deployment.advance(TENANT, waiting.run_id), world.invoke(request(4200, "req_1"))):
+            with pytest.raises(OtherEnvironment, match=f"`{waiting.run_id}` is of the environment `dev`"):
+                await drive
+        assert world.refunds() == []
+        assert (await world.invoke(request(900, "req_2"))).ended
+        await world.aclose()
+
+    run(go())
+
+
+@pytest.mark.parametrize("verdict", ["approved", "denied"])
+def test_an_answer_in_another_environment_is_refused_before_it_is_stored(tmp_path: Path, verdict: str) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        waiting = await world.invoke(request(4200, "req_1"))
+        await moved(world, "prod")
+        before = await world.stores.tenant(TENANT).read(waiting.run_id)
+        with pytest.raises(OtherEnvironment, match=waiting.run_id):
+            await world.answer(waiting.run_id, verdict)
+        assert await world.stores.tenant(TENANT).read(waiting.run_id) == before
+        await moved(world, "dev")
+        await world.answer(waiting.run_id, verdict)
+        await world.aclose()
+
+    run(go())
+
+
+def test_readiness_says_that_what_is_active_is_of_another_environment(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await moved(await open_world(tmp_path), "prod")
+        configuration = Configuration(Settings(tmp_path), world.deployment, lambda: (TENANT, "tenant_other"))
+        await configuration._check_later()
+        ((where, found),) = configuration.latest()
+        assert (where, found.code) == (TENANT, "not_checked")
+        assert "of the environment `dev`" in found.detail
+        await world.aclose()
+
+    run(go())
+
+
+def test_a_tenant_of_another_environment_does_not_stop_the_start_for_all(initialised: Shop) -> None:
+    initialised.settings('environment = "prod"\npolicies = []\n')
+
+    async def go() -> None:
+        app = await open_app(Settings.read(initialised.path))
+        try:
+            assert [found.code for _, found in await app.configuration.check()] == ["not_checked"]
+        finally:
+            app.close()
 
     run(go())
 

@@ -40,7 +40,7 @@ from contextos.engine.local import LocalEngine
 from contextos.engine.request_streams import Driven, RequestStream, open_request_stream
 from contextos.engine.resume import PATIENCE_S, drive_due_runs
 from contextos.engine.run_watch import RunWatch
-from contextos.errors import InvalidArtifact, InvalidInput, InvalidSettings, Problem
+from contextos.errors import InvalidArtifact, InvalidInput, InvalidSettings, OtherEnvironment, Problem
 from contextos.files import read_regular_file
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import initialise_tenant, publish_artifact
@@ -418,6 +418,9 @@ class App:
     async def check_policies(self) -> None:
         """Check that every tenant of the directory has exactly the policies in force that the settings name.
 
+        One whose active set is of another environment is left out: nothing is decided by it, and `configuration` says
+        so.
+
         Raises:
             InvalidSettings: a tenant has others or none; or the settings name policies, and the directory lists no
                 tenants.
@@ -425,7 +428,10 @@ class App:
         if self.settings.policies is None:
             return
         for tenant_id in self.tenants():
-            active = await self.deployment.catalog(tenant_id).active()
+            try:
+                active = await self.deployment.catalog(tenant_id).active()
+            except OtherEnvironment:
+                continue
             if not active.version:
                 detail = f"the settings name policies, and nothing is active in `{tenant_id}`"
                 raise invalid_setting("/policies", "not_initialised", detail, "run `contextos apply`")

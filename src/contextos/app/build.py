@@ -104,7 +104,7 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         refuse_without_issuer(adapters, credentials)
         in_use = (people, keys, clock, given.stores, given.planner, credentials, *adapters.values())
         unsafe = lineage(settings, in_use, dev=given.dev)
-        telemetry = given.telemetry if given.telemetry is not None else telemetry_of(settings, read_only=read_only)
+        telemetry = telemetry_of(settings, read_only=read_only, given=given.telemetry)
         if isinstance(telemetry, DeferredTelemetry):
             owned.append(telemetry)
             on_failure.callback(telemetry.close)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import Level
-from contextos.errors import ContextOSError, Problem, Unavailable
+from contextos.errors import ContextOSError, OtherEnvironment, Problem, Unavailable
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import activate_policies, pin_packs
 from contextos.operations.acts.unmatched_rules import pinned_packs
@@ -98,7 +99,8 @@ class Configuration:
         tenants = self.listed()
         for tenant_id in tenants or ():
             found += await self.of_tenant(tenant_id)
-            observing -= {pack.pack_meta.pack_id for pack, _ in await pinned_packs(self.deployment, tenant_id)}
+            with suppress(OtherEnvironment):  # which `of_tenant` found too
+                observing -= {pack.pack_meta.pack_id for pack, _ in await pinned_packs(self.deployment, tenant_id)}
         if tenants is not None:
             found += [(SETTINGS, _not_pinned(name)) for name in sorted(observing)]
         self.found = tuple(found)

@@ -12,7 +12,7 @@ from contextos import __version__
 from contextos.adapters.encrypted_keys import read_secret
 from contextos.contracts.journal import Entry
 from contextos.errors import InvalidInput
-from contextos.operations.ports import NoTelemetry
+from contextos.operations.ports import NoTelemetry, RunTelemetry
 from contextos.settings import Settings, invalid_setting
 from contextos.telemetry.setting import CollectorSetting, parsed_headers
 
@@ -61,13 +61,21 @@ class DeferredTelemetry:
                 self._made.close()
 
 
-def telemetry_of(settings: Settings, *, read_only: bool) -> DeferredTelemetry | NoTelemetry:
-    """Return the telemetry that the settings name. Where nothing is written, it is made when it is needed.
+def telemetry_of(settings: Settings, *, read_only: bool, given: RunTelemetry | None = None) -> RunTelemetry:
+    """Return the telemetry that is `given`, or else the one that the settings name. Where nothing is written, that is
+    made when it is needed.
 
     Raises:
-        InvalidSettings: the token cannot be read, or the extra `telemetry` is not installed.
+        InvalidSettings: the token cannot be read, or the extra `telemetry` is not installed; or one is `given` beside
+            collectors of tenants, to which it would send nothing.
     """
     named = settings.telemetry
+    if given is not None:
+        if named is not None and named.tenants:
+            detail = "the program gives a telemetry, so nothing would reach these collectors"
+            remedy = "leave them out, or give none and open the deployment without `telemetry`"
+            raise invalid_setting("/telemetry/tenants", "telemetry_given", detail, remedy)
+        return given
     if named is None:
         return NoTelemetry()
     for package in (*_PACKAGES, *(("httpx",) if any(one.otlp_url for one in named.tenants.values()) else ())):

@@ -205,7 +205,7 @@ class ArtifactRepository:
         served = self._active_seal.environment
         pinned_for = {pin.environment for pin in content.packs}
         if others := sorted(pinned_for.intersection(ENVIRONMENTS) - {served}):
-            raise OtherEnvironment(self._tenant, others[0], served)
+            raise OtherEnvironment(f"what is active in `{self._tenant}`", others[0], served)
         return content
 
     async def digest_of(self, ref: str) -> str | None:

@@ -23,7 +23,7 @@ from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, Policy
 from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplate
 from contextos.contracts.envelopes.policy import Level, LeveledBundle
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.contracts.facts import name_remedy
+from contextos.contracts.facts import PROFILES, name_remedy
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import ADAPTER, PINS_OF_ADAPTERS, RUNTIME
 from contextos.control.artifact_repository import (
@@ -229,7 +229,9 @@ class Catalog:
             found = await self._found(refs, active) if active.version else NOTHING_ACTIVE
             if not isinstance(found, PinsRefused):
                 artifacts = [found[ref].artifact for ref in refs]
-                found = not_allowed(refs, artifacts, active.intents(refs, environment), intent, environment)
+                pinned_for = active.intents(refs, environment)
+                before = next((one for one in PROFILES if active.allows(refs, intent, one)), None)
+                found = not_allowed(refs, artifacts, pinned_for, intent, environment, before)
             return _failure(found)
         key = (tuple(refs), active.version)
         pinned, used = self._pinned.get(key, (None, ()))

@@ -42,7 +42,7 @@ from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.logged_run import LOGGED_RUN, LoggedRun
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
-from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain
+from contextos.trust.journal.chain import refuse_other_environment, refuse_unknown_semantics, verify_chain
 from contextos.trust.journal.entry_acts import require_acts
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
@@ -111,6 +111,7 @@ class RunDriver:
             Conflict: another process began the `fresh` run at the same moment.
             NotFound: no such run in this tenant.
             ClockOff: this machine's clock is too far from the store's.
+            OtherEnvironment: the run was begun in another environment than this deployment serves.
             Unavailable: another process drives the run, or a dependency did not answer.
             Integrity: the streams of the tenant lack what was witnessed.
         """
@@ -259,6 +260,7 @@ class RunDriver:
             # The last signed head covers all entries before it; only entries of people can come after it.
             verify_heads(tenant_id, run_id, entries, heads[-1:], self._deployment.ports.keys)
             refuse_unknown_semantics(entries)
+            refuse_other_environment(entries, self._deployment.config.environment)
             if entries[0].body is None:
                 raise ReplayMismatch(1, entries[0].kind, "its body was erased; the run cannot go on")
             received = read_body(entries[0])

@@ -27,7 +27,7 @@ from contextos.contracts.statements.settlements import settlement_statement
 from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput, NotFound, Problem
 from contextos.operations.acts.act import Actor, prove_act
 from contextos.operations.acts.cancels import commit_before_end, stored_cancel
-from contextos.operations.acts.checks import no_run, refuse_reason, verified_run
+from contextos.operations.acts.checks import answerable_run, no_run, refuse_reason, verified_run
 from contextos.operations.acts.evidence import refuse_unresolved
 from contextos.operations.dead_letters import dead_letter, removal
 from contextos.operations.deployment import Deployment
@@ -135,11 +135,12 @@ async def answer_approval(
             (`assertion_invalid`), or there is none and the settings require one (`unsafe_not_allowed`). Or what the
             question is bound to changed, so that an approval would not count (`approval_void`).
         InvalidInput: the verdict is neither of the two, or the reason is too long or contains unsafe text.
+        OtherEnvironment: this deployment serves another environment than that of the run, so it would not drive it on.
         NotFound: no such run in this tenant.
         Conflict: another process changed the run at the same moment and the question is still open; answer again.
     """
     refuse_answer(verdict, reason)
-    store, entries = await verified_run(app, tenant_id, run_id)
+    store, entries = await answerable_run(app, tenant_id, run_id, verdict)
     await wake_if_answered(app.ports, store, run_id, entries)
     asked = await _open_question(store, tenant_id, run_id, entries)
     question, key, document = asked.content, asked.key, asked.document

@@ -15,11 +15,12 @@ import contextos
 from contextos.app import telemetry
 from contextos.app.telemetry import DeferredTelemetry, telemetry_of
 from contextos.audit.replay import replay
+from contextos.cli.demo.workspace import make_workspace
 from contextos.contracts.journal import Entry
 from contextos.errors import InvalidSettings
 from contextos.operations.ports import NoTelemetry
 from contextos.settings import Settings
-from contextos.telemetry.setting import TelemetrySetting
+from contextos.telemetry.setting import CollectorSetting, TelemetrySetting
 from tests.otlp import collecting
 from tests.unit.telemetry import runs
 from tests.world import TENANT, open_world, request, run
@@ -130,6 +131,16 @@ def test_an_object_that_is_no_telemetry_is_refused(wrong: Any, tmp_path: Path) -
     with pytest.raises(InvalidSettings) as refused, contextos.open(Settings(tmp_path), telemetry=wrong, dev=True):
         pass
     assert refused.value.problems[0].pointer == "/telemetry"
+
+
+def test_a_telemetry_of_a_program_does_not_take_the_place_of_the_collectors_of_tenants(tmp_path: Path) -> None:
+    make_workspace(tmp_path / "shop")
+    named = TelemetrySetting(tenants={TENANT: CollectorSetting("none")})
+    settings = replace(Settings.read(tmp_path / "shop"), telemetry=named)
+    with pytest.raises(InvalidSettings) as refused, contextos.open(settings, telemetry=Told(), dev=True):
+        pass
+    (problem,) = refused.value.problems
+    assert (problem.pointer, problem.code) == ("/telemetry/tenants", "telemetry_given")
 
 
 def test_a_program_without_the_setting_loads_no_opentelemetry_sdk() -> None:

@@ -48,6 +48,9 @@ def collector_session(url: str, headers: Mapping[str, str], *, internal: bool) -
                 raise requests.exceptions.ConnectionError(str(error)) from None
             except InvalidInput as refused:
                 raise requests.exceptions.InvalidURL(refused.problems[0].detail) from None
+            if 300 <= answer.status < 400:  # to the SDK it would be a success
+                detail = f"the collector answered {answer.status}, and a redirect is not followed"
+                raise requests.exceptions.ConnectionError(detail)
             response = requests.Response()
             response.status_code, response.url = answer.status, url
             response.headers.update({k: v for k, v in answer.headers.items() if k == "retry-after"})

@@ -112,14 +112,22 @@ def _reimports(agents: list[Path], imported: Path) -> Iterator[tuple[Path, Probl
     from contextos.slots.lint.package import lint_reimport
 
     earlier = {name: read for path in _documents(imported) if (name := (read := _both(path))[2])}
+    compared, others = 0, list[str]()
     for agent in agents:
         try:
             document, package, name = _both(agent)
         except InvalidInput:  # reported as a fault of the agent itself
             continue
-        if name in earlier:
+        if name not in earlier:
+            others.append(f"`{name[:64]}`" if name else f"`{agent}`, which names no package")
+        else:
+            compared += 1
             place = _package(agent) or agent
             yield from ((place, one) for one in lint_reimport(document, package, *earlier[name][:2]))
+    if others and not compared:
+        detail = f"nothing was compared: below `{imported}` is no agent of the package {' or '.join(others[:4])}"
+        mend = "name the agents as they were imported, or leave out `--imported`"
+        yield imported, Problem("", "nothing_compared", detail, mend)
 
 
 def _both(path: Path) -> tuple[Any, Any, str]:

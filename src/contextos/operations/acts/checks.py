@@ -10,7 +10,7 @@ from contextos.contracts.ports.gates import checked_text
 from contextos.contracts.ports.storage import Store
 from contextos.errors import InvalidInput, NotFound, Problem
 from contextos.operations.deployment import Deployment
-from contextos.trust.journal.chain import verify_chain
+from contextos.trust.journal.chain import refuse_other_environment, verify_chain
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 from contextos.trust.redact import scan_unsafe
 
@@ -31,6 +31,15 @@ async def verified_run(app: Deployment, tenant_id: str, run_id: str) -> tuple[St
     verify_chain(tenant_id, run_id, entries)
     verify_indexed(run_id, entries, lines)
     verify_heads(tenant_id, run_id, entries, heads[-1:], app.ports.keys)
+    return store, entries
+
+
+async def answerable_run(app: Deployment, tenant_id: str, run_id: str, verdict: str) -> tuple[Store, Sequence[Entry]]:
+    """As `verified_run`, of a run that this deployment drives on after the answer. Raises `OtherEnvironment` too."""
+    store, entries = await verified_run(app, tenant_id, run_id)
+    refuse_other_environment(entries, app.config.environment)
+    if verdict == "approved":  # a run that states no environment is driven if what is active has this one
+        await app.catalog(tenant_id).active()
     return store, entries
 
 

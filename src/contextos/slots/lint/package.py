@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final, cast
 
 from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import pointer
 from contextos.errors import Problem
 from contextos.slots.lint.components import DocumentPath, cinatra, text_of
@@ -50,7 +51,7 @@ def lint_reimport(
 
     A package that was imported is skipped by an import under the same version, so what changed needs a higher one.
     """
-    if document == earlier_document and package == earlier_package:
+    if same_json([document, package], [earlier_document, earlier_package]):
         return ()
     version, earlier = _version_of(package), _version_of(earlier_package)
     if version is None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from contextos.contracts.encoding.jcs import canonical, content_address, is_canonical
 from contextos.contracts.entries.pages import stream_pages
-from contextos.contracts.entries.reading import read_body
+from contextos.contracts.entries.reading import environment_of, read_body
+from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.journal import (
     KNOWN_SEMANTICS,
     SALT_BYTES,
@@ -25,7 +26,7 @@ from contextos.contracts.journal import (
     link,
 )
 from contextos.contracts.ports.storage import Store
-from contextos.errors import ChainBroken, UnknownSemantics
+from contextos.errors import ChainBroken, OtherEnvironment, UnknownSemantics
 
 
 def append(entries: Sequence[Entry], kind: str, key: str, *, by: str, answer: Any, at_us: int, salt: bytes) -> Entry:
@@ -105,3 +106,14 @@ def refuse_unknown_semantics(tape: Sequence[Entry]) -> None:
                 f"the run has semantics {recorded.get('semantics')}, this runtime knows {known};"
                 " replay it with the runtime that made it"
             )
+
+
+def refuse_other_environment(tape: Sequence[Entry], served: str) -> None:
+    """Raise `OtherEnvironment` if the run was begun in another environment than the deployment serves.
+
+    A run from before deployments had one is of its profile, and goes on in each.
+    """
+    received = read_body(tape[0])
+    begun = environment_of(received) if received is not None else served
+    if begun in ENVIRONMENTS and begun != served:
+        raise OtherEnvironment(f"`{tape[0].run}`", begun, served)

@@ -30,6 +30,16 @@ def test_only_the_headers_that_are_given_leave_and_an_error_has_only_its_status(
         assert "x-other" not in one
 
 
+@pytest.mark.parametrize("status", [300, 302, 304, 307, 399])
+def test_a_redirect_is_no_success(status: int) -> None:
+    with (
+        serving(lambda _asked: (status, b"", {"Location": "/elsewhere"})) as url,
+        collector_session(url, {}, internal=True) as session,
+        pytest.raises(requests.exceptions.ConnectionError, match=str(status)),
+    ):
+        session.post(f"{url}/v1/traces", data=b"", timeout=5)
+
+
 def test_another_endpoint_is_not_asked() -> None:
     with serving(lambda _asked: (200, b"", {})) as url, serving(lambda _asked: (200, b"", {})) as other:
         session = collector_session(url, {}, internal=True)

@@ -17,6 +17,7 @@ from tests.slots import slot
 from tests.unit.slots.lint.planted import EXAMPLE, good
 
 DOCUMENT = {"metadata": {"cinatra": {"packageName": "@acme/agent", "contextSlots": [slot().to_json()]}}}
+NAME = "@contextos-examples/email-outreach-agent"
 DEPENDS = {"name": "@acme/agent", "cinatra": {"agentDependencies": {SELECTION_AGENT: "^1.0.0"}}}
 
 
@@ -78,6 +79,28 @@ def test_what_changed_is_imported_again_only_under_a_higher_version(version: Any
     found = lint_reimport({"a": 1}, {"version": version}, {"a": 2}, {"version": earlier})
     assert [one.code for one in found] == ([] if raised else ["version_not_raised"])
     assert lint_reimport({"a": 1}, {"version": version}, {"a": 1}, {"version": version}) == ()
+
+
+def test_one_and_true_are_not_the_same_agent() -> None:
+    found = lint_reimport({"a": 1}, {"version": "1.0.0"}, {"a": True}, {"version": "1.0.0"})
+    assert [one.code for one in found] == ["version_not_raised"]
+
+
+def test_an_import_that_has_no_agent_of_the_package_is_not_fine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    shutil.copytree(EXAMPLE, tmp_path / "renamed")
+    for file in (tmp_path / "renamed").rglob("*.json"):
+        file.write_text(file.read_text("utf-8").replace(NAME, "@acme/another"), encoding="utf-8")
+    for folder in ("empty", "renamed"):
+        assert run_command_line(["slots", "lint", str(EXAMPLE), "--imported", str(tmp_path / folder)]) == 2
+        said = capsys.readouterr().out
+        assert "nothing_compared" in said
+        assert NAME in said
+    both = [str(EXAMPLE), str(tmp_path / "renamed"), "--imported", str(EXAMPLE)]
+    run_command_line(["slots", "lint", *both])
+    assert "nothing_compared" not in capsys.readouterr().out
 
 
 def test_the_command_says_that_a_changed_agent_needs_a_higher_version(

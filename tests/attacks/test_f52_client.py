@@ -389,6 +389,8 @@ def test_a_stop_of_another_run_is_not_signed() -> None:
             "decided_by",
             "reason",
             "fault",
+            "run_budget",
+            "paused",
         )
     )
     run |= {"run_id": "run_1", "state": "waiting", "ended": False, "began_at_us": 1, "record": None}

@@ -34,7 +34,7 @@ BARE: dict[str, dict[str, Any]] = {
     },
     SPECS_TYPE: {
         "catalog_id": "decision-catalog.support",
-        "version": "2.1.0",
+        "version": "2.2.0",
         "tenant": TENANT,
         "decision_specs": LAYER["decision_specs"],
     },
@@ -42,7 +42,7 @@ BARE: dict[str, dict[str, Any]] = {
 REFS = {
     POLICY_TYPE: "POLICY_HOUSE@1.0.0",
     INTENTS_TYPE: "intent-catalog.support@3.0.0",
-    SPECS_TYPE: "decision-catalog.support@2.1.0",
+    SPECS_TYPE: "decision-catalog.support@2.2.0",
 }
 
 

@@ -96,7 +96,7 @@ slots = st.fixed_dictionaries(
         "resolutionMode": one_of(["override", "accumulate"]),
         "maxItems": one_of([None, 1, 2]),
     }
-).map(lambda values: AgentContextSlot(**values))
+).map(lambda values: AgentContextSlot(**{name: one for name, one in values.items() if one is not None}))
 questions = st.tuples(actors, slots, one_of([None, *PROJECTS]), st.booleans())
 
 

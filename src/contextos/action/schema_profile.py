@@ -240,11 +240,18 @@ def without_unused_defaults(schema: Mapping[str, Any]) -> tuple[dict[str, Any], 
     """
     made = own_copy(schema)
     dropped = dict[str, None]()
-    while defaults := [one for one in _defaults(made) if not one.is_filled_in]:
-        stuck = {id(one.node) for one in defaults if one.owner is None and not one.is_void}
-        if not (unused := [one for one in defaults if id(one.node) not in stuck]):
-            _refuse_unfilled(defaults[0], "it")
-        for one in unused:
+    while True:
+        defaults = [*_defaults(made)]
+        unfilled = [one for one in defaults if not one.is_filled_in]
+        if not unfilled:
+            break
+        unused = {id(one.node) for one in unfilled} - {
+            id(one.node) for one in defaults if one.owner is None and not one.is_void
+        }
+        if not unused:
+            _refuse_unfilled(unfilled[0], "it")
+        # A default that several properties share goes for all of them, also for those that it could be used for.
+        for one in (one for one in defaults if id(one.node) in unused):
             one.node.pop("default", None)
             if not one.is_void:
                 _require(one.owner, one.name)

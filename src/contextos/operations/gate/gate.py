@@ -70,6 +70,7 @@ REMEDIES: Final[Mapping[FailureCode | Literal["session_ended", "erased"], str]] 
     "unknown_intent": "open a session of an intent that the tenant has",
     "consent_missing": "ask the person concerned for their consent, and record it where the pack reads it",
     "parameter_missing": "open a new session whose request has the value",
+    "other_environment": "open the session at the deployment of that environment",
     "unpinned_ref": "an operator pins it; then open a new session",
     "unknown_ref": "finish the session and open a new one; what it was admitted with changed or was withdrawn",
     "no_model_route": "an operator corrects the pack; then open a new session",

@@ -76,7 +76,7 @@ def test_metrics_that_nobody_could_read_are_refused(shop: Shop) -> None:
     with (shop.path / "contextos.toml").open("a") as settings:
         settings.write("\n[telemetry]\n")
     said = shop.say("worker")
-    assert (said.code, "name `otlp_url`, or leave `[telemetry]` out" in said.err) == (2, True), said.err
+    assert (said.code, "name a collector, or leave `[telemetry]` out" in said.err) == (2, True), said.err
 
 
 def test_a_server_has_metrics_without_a_collector(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ def test_a_document_has_the_fields_of_what_it_shows() -> None:
         (Question, QuestionDocument, {"tenant_id"}),
     ):
         public = {one.name for one in fields(shown) if not one.name.startswith("_")}
-        assert public - left_out == set(document.model_fields) - {"binding", "paused", "run_budget"}
+        assert public - left_out == set(document.model_fields) - {"binding", "run_budget"}
     assert set(RunDocument.model_fields) - set(RunSummary.model_fields) == {"paused", "record", "run_budget"}
 
 

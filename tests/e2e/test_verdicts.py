@@ -1286,8 +1286,8 @@ def test_every_failure_code_that_this_version_can_give_has_a_case() -> None:
         "output_disagrees",  # tests/attacks/test_b13_evidence_is_about_the_call.py
         "quarantined",  # tests/attacks/test_d44_quarantined_capabilities.py
         "secret_lost",  # tests/attacks/test_d45_declared_secrets.py
-        "consent_missing",  # tests/attacks/test_g97
-        "other_environment",  # tests/attacks/test_g151
+        "consent_missing",  # tests/attacks/test_g97_no_call_without_consent.py
+        "other_environment",  # tests/attacks/test_g151_a_deployment_serves_one_environment.py
         "untrusted_destination",  # tests/attacks/test_d39_untrusted_destinations.py
     }
     not_yet = {"no_model_route"}  # no model gateway yet

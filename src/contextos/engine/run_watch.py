@@ -176,12 +176,12 @@ class _LoopWatch:
 
     def leave(self, feed: _Feed, reader: _Reader) -> None:
         feed.readers.discard(reader)
-        if not feed.readers and self.feeds.get(feed.key) is feed:
-            del self.feeds[feed.key]
-        if not self.feeds and self._polling is not None:
-            # Its loop can be closed, and with it the task.
-            with suppress(RuntimeError):
-                self._polling.cancel()
+        if not feed.readers:
+            if self.feeds.get(feed.key) is feed:
+                del self.feeds[feed.key]
+            _cancel(feed.task)
+        if not self.feeds:
+            _cancel(self._polling)
             self._polling = None
 
     def wake(self, key: _Key) -> None:
@@ -194,6 +194,8 @@ class _LoopWatch:
     def close(self) -> None:
         for feed in self.feeds.values():
             _end(feed.readers, None)
+            _cancel(feed.task)
+        _cancel(self._polling)
 
     async def _tell(self, feed: _Feed) -> None:
         while feed.has_grown and feed.readers:
@@ -266,6 +268,14 @@ class _WatchedStore:
         await self._store.commit(batch)
         if batch.entries:
             self._watch.appended(self._tenant_id, batch.run)
+
+
+def _cancel(task: asyncio.Task[None] | None) -> None:
+    """Cancel what reads for nobody any more."""
+    # Its loop can be closed, and with it the task.
+    with suppress(RuntimeError):
+        if task is not None:
+            task.cancel()
 
 
 def _end(readers: Iterable[_Reader], fault: BaseException | None) -> None:

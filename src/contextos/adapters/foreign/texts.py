@@ -20,14 +20,14 @@ from contextos.contracts.encoding.display_escape import BIDI, BLANK, INVISIBLE, 
 
 SIZES: Final = (1 << 9, 1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22)
 """Sizes of compiled patterns, in bytes: a pattern counts as the first that it fits into, and the last is the most."""
-MAX_PATTERN_CHARS: Final = 1 << 12
+MAX_FOREIGN_PATTERN_CHARS: Final = 1 << 12
 """How long a pattern is at most that the engine reads at all."""
 SMALL: Final = 1 << 15
 """What a small pattern has at most."""
 MAX_DRAFT_PATTERN_BYTES: Final = 1 << 24
 """The most that the small patterns of one draft have in all, and the others, with each as often as it is compiled."""
 NOT_LINEAR: Final = "a pattern cannot be checked in linear time"
-LONG_PATTERN: Final = f"a pattern has more than {MAX_PATTERN_CHARS} characters"
+LONG_PATTERN: Final = f"a pattern has more than {MAX_FOREIGN_PATTERN_CHARS} characters"
 LARGE_PATTERN: Final = f"a pattern has more than {SIZES[-1]} bytes when it is compiled"
 MANY_PATTERNS: Final = f"compiled, the patterns of the draft have more than {MAX_DRAFT_PATTERN_BYTES} bytes in all"
 
@@ -115,7 +115,7 @@ class Patterns:
         """The size of a pattern, or why it has none."""
         if not isinstance(pattern, str):
             return NOT_LINEAR
-        if len(pattern) > MAX_PATTERN_CHARS:
+        if len(pattern) > MAX_FOREIGN_PATTERN_CHARS:
             return LONG_PATTERN
         if pattern not in self._known:
             self._known[pattern] = self._tried(pattern)

@@ -10,7 +10,7 @@ from contextos.adapters.foreign.texts import (
     LONG_PATTERN,
     MANY_PATTERNS,
     MAX_DRAFT_PATTERN_BYTES,
-    MAX_PATTERN_CHARS,
+    MAX_FOREIGN_PATTERN_CHARS,
     NOT_LINEAR,
     SIZES,
     Patterns,
@@ -129,7 +129,7 @@ def test_a_pattern_that_is_too_long_is_never_read(monkeypatch: pytest.MonkeyPatc
     read: list[str] = []
     real = texts._compiles
     monkeypatch.setattr(texts, "_compiles", lambda pattern, size: read.append(pattern) or real(pattern, size))
-    patterns, long = Patterns(), "^" + "a" * MAX_PATTERN_CHARS
+    patterns, long = Patterns(), "^" + "a" * MAX_FOREIGN_PATTERN_CHARS
     assert patterns.fault(long) == LONG_PATTERN
     assert patterns.written_out("^(?!b)" + long[1:]) is None
     assert patterns.written_out(f"^(?!{long})b") is None

@@ -90,7 +90,9 @@ def exchanged(connection: HTTPConnection, path: str, body: Any, headers: dict[st
 
 def to_contextos(token: str) -> Send:
     def send(connection: HTTPConnection, body: dict[str, Any]) -> None:
-        record = exchanged(connection, "/v1/runs", body, {"Authorization": f"Bearer {token}"})["record"]
+        record = exchanged(
+            connection, "/v1/runs", body, {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        )["record"]
         assert record["outputs"]["refund_amount"] == AMOUNT, record
 
     return send

@@ -78,7 +78,11 @@ def waiting_runs(port: int, token: str, count: int) -> list[str]:
 
     def send(connection: HTTPConnection, body: dict[str, Any]) -> None:
         body["input"]["context"]["refund_amount"] = AMOUNT
-        runs.append(exchanged(connection, "/v1/runs", body, {"Authorization": f"Bearer {token}"})["run_id"])
+        runs.append(
+            exchanged(connection, "/v1/runs", body, {"Authorization": f"Bearer {token}", "Accept": "application/json"})[
+                "run_id"
+            ]
+        )
 
     Client(port, send).measure(count, AT_ONCE)
     return runs

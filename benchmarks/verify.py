@@ -25,11 +25,14 @@ from benchmarks.bars import note, report_bar
 from contextos.audit.checkpoint import joined, read_checkpoint, seal_checkpoint
 from contextos.audit.verify import RunNumbers, Verification
 from contextos.contracts.documents.runs import LEASES, REQUESTS, Lease, RequestClaim
+from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.bodies import body_fault
-from contextos.contracts.journal import CONTROL, INDEX, SEMANTICS, Batch, Draft, genesis, link
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.contracts.journal import CONTROL, INDEX, SEMANTICS, Batch, Draft, Logged, genesis, link
 from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
+from contextos.trust.journal.record import RunOutcome, build_record
 from contextos.trust.journal.signed_heads import head_payload
 from contextos.trust.seal import KeyRing
 
@@ -49,8 +52,26 @@ def fingerprint(number: int) -> str:
     return f"sha256:{number:064x}"
 
 
+def record_of(number: int, run: str, log: list[Logged]) -> dict[str, Any]:
+    """The record of such a run, with its ledgers."""
+    return build_record(
+        run,
+        parse(InvokeRequest, outside.request(number, AMOUNT)),
+        None,
+        log,
+        RunOutcome(end="rejected"),
+        runtime_version="benchmark",
+        environment=None,
+        unsafe=(),
+        unsafe_stated_by=(),
+        semantics=SEMANTICS,
+    )
+
+
 def said_by(number: int) -> list[tuple[str, dict[str, Any]]]:
-    """The kinds and bodies of a run whose request was denied: what `verify` takes, and no more."""
+    """The kinds and bodies of a run whose request was denied: what `verify` takes, and no more. The record of its end
+    is made from those before it.
+    """
     digest = fingerprint(number)
     received = {"request": outside.request(number, AMOUNT), "fingerprint": digest, "deployment": DEPLOYMENT}
     failure = {"code": "policy_denied", "detail": f"number {number} is denied"}
@@ -58,18 +79,25 @@ def said_by(number: int) -> list[tuple[str, dict[str, Any]]]:
         ("run.received", {"request_digest": digest, "answer": received}),
         ("policy.decided", {"decisions": []}),
         ("plan.verified", {"verdict": "reject", "failures": [failure]}),
-        ("run.ended", {"end": "rejected", "record_id": f"rec_{number:016x}", "record_hash": digest, "entries": 4}),
+        ("record.revised", {}),
+        ("run.ended", {"end": "rejected", "entries": 5}),
     ]
 
 
 def synthetic(number: int) -> Batch:
     """The one commit of a small run that begins and ends at once."""
-    run, head, entries = f"run_{number:016x}", genesis(TENANT, f"run_{number:016x}"), []
+    run, head, entries, log = f"run_{number:016x}", genesis(TENANT, f"run_{number:016x}"), [], list[Logged]()
+    record: dict[str, Any] = {}
     for seq, (kind, said) in enumerate(said_by(number), start=1):
+        if kind == "record.revised":
+            said = record = record_of(number, run, log)
+        elif kind == "run.ended":
+            said |= {"record_id": record["record_id"], "record_hash": record["record_hash"]}
         body = canonical(said)
         assert number or body_fault(run, kind, body) is None
         entries.append(link(TENANT, run, seq, head, Draft(kind, "", number + 1, "runtime", body, SALT)))
         head = entries[-1].hash
+        log.append(Logged(seq, kind, "", number + 1, "runtime", said.get("answer", said), head))
     closed = {"run": run, "entries": len(entries), "head": head}
     lines = [("run.indexed", {"run": run}), ("run.closed", closed)]
     shared = tuple((INDEX, Draft(kind, run, number + 1, "runtime", canonical(said), SALT)) for kind, said in lines)

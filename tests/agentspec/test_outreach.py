@@ -297,6 +297,9 @@ REJECTED = {
     "two edges have one id",
     "nobody looks whether a pick was accepted",
     "a branch of the selection ends before anything is pinned",
+    "the refs of the start are returned as a selection",
+    "another input of the start is returned as a selection",
+    "the refs of the start are returned through a flow of the agent",
 }
 """The planted faults that WayFlow refuses to load. It loads every other one without a warning."""
 

@@ -20,7 +20,9 @@ from tests.world import APPROVER, TENANT, TestWorld, open_world
 Leaf = tuple[str | int, ...]
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_ANY_ID: Final = re.compile(r"(?:run|pol|appr|rp|plan|tool|mwp)_[0-9a-f]{16}|dr_[0-9_]{11}[0-9a-f]{16}|ik_[a-z0-9]{16}")
+_ANY_ID: Final = re.compile(
+    r"(?:run|pol|appr|rp|plan|tool|tool_tx|mwp)_[0-9a-f]{16}|dr_[0-9_]{11}[0-9a-f]{16}|ik_[a-z0-9]{16}"
+)
 _LEFT_OUT: Final = frozenset(
     {"pins", "at_us", "timestamp", "pack_ref", "latency_ms", "assertion", "nonce", "publishers"}
 )

@@ -97,6 +97,11 @@ def deploy(folder: Path, files: Files) -> Decided:
     """Roll `checkout` back in `prod` with an approval. Without `files` the tools are functions."""
     if files:
         publish(folder, files)
+        # A tool of another agent is sent a message, which the example's own tools need no scope for.
+        listed = json.loads((folder / "directory.json").read_text("utf-8"))
+        for one in listed["acme"]["agents"]:
+            one["platform_scopes"] = ["tools:read", "tools:write", "a2a:send"]
+        (folder / "directory.json").write_text(json.dumps(listed), "utf-8")
     agent, cluster = load_module(folder / "agent.py"), folder / "cluster.json"
     before = cluster.read_bytes()
     with contextos.open(folder) as app:

@@ -40,6 +40,8 @@ DESCRIPTIVE: Final = {
 
 ELSEWHERE: Final = {
     "decision_layer.task_templates.plan_timeout_ms": ("tests/e2e/test_planner.py", "plan_timeout_ms"),
+    "decision_layer.intents.parameters.description": ("tests/unit/decision/test_parameters.py", "words_of_the_author"),
+    "decision_layer.intents.parameters.from.message": ("tests/unit/decision/test_parameters.py", "AMOUNTS"),
     "memory_layer.recall_limit": ("tests/unit/intelligence/test_memory.py", "limit="),
     "pack_meta.max_session_duration_ms": ("tests/e2e/test_sessions.py", "max_session_duration_ms"),
 }

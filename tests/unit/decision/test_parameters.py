@@ -114,6 +114,13 @@ def test_what_is_missing_is_named_with_how_to_give_it() -> None:
     )
 
 
+def test_what_is_missing_is_described_in_the_words_of_the_author() -> None:
+    one = declared("string", CONTEXT).model_copy(update={"description": "the order, such as ord_881"})
+    failure = take_parameters([one], asked(), {}).failure
+    assert failure is not None
+    assert failure.detail.endswith("send `input.context.n` (the order, such as ord_881)")
+
+
 def test_a_long_message_has_no_value_behind_its_last_place() -> None:
     slow = IntentParameter.model_validate({"name": "n", "type": "string", "from": [{"message": "(a)(?:.*b)?"}]})
     values = take_parameters([slow], asked("a" * 100_000))

@@ -39,7 +39,15 @@ from contextos.context.surface import SURFACED, surface_reason, tool_manifest, u
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS, redacted_places
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.refs import EVIDENCE
-from contextos.contracts.trace import format_traceparent
+from contextos.contracts.trace import (
+    MAX_STATE_MEMBERS,
+    BaggageMember,
+    format_baggage,
+    format_traceparent,
+    format_tracestate,
+    parse_baggage,
+    parse_tracestate,
+)
 
 TEXT_BUCKET: Final = "business"
 """The bucket that pays for the system, developer and task texts, before any block."""
@@ -272,11 +280,25 @@ def _redactions(inputs: CompileInput) -> list[JsonObject]:
 
 
 def _trace(inputs: CompileInput) -> JsonObject:
-    """The trace headers of the caller, as they were sent."""
-    trace = inputs.task.request.trace
-    stated = {"tracestate": trace.tracestate, "baggage": trace.baggage}
-    parent = format_traceparent(trace.trace_id, trace.span_id, int(trace.trace_flags, 16))
-    return {"traceparent": parent, **{name: text for name, text in stated.items() if text is not None}}
+    """The trace headers as the specification keeps them for a replay: the caller's position, and what the run is, before
+    what the caller sent beside it. None of this leaves the runtime; calls carry what `child_headers` makes.
+    """
+    trace, run = inputs.task.request.trace, inputs.task.run
+    points = inputs.task.template.decision_checkpoints
+    named = {
+        "session_id": run.session_id,
+        "decision_id": points[-1].decision_id if points else None,
+        "run_id": run.run_id,
+    }
+    own = [BaggageMember(key, value) for key, value in named.items() if value is not None]
+    others = [one for one in parse_baggage(trace.baggage or "") if one.key not in named]
+    state = {"tenant": run.tenant_id, "ctxpack": inputs.pack.pack_ref}
+    members = [*state.items(), *(one for one in parse_tracestate(trace.tracestate or "") if one[0] not in state)]
+    return {
+        "traceparent": format_traceparent(trace.trace_id, trace.span_id, int(trace.trace_flags, 16)),
+        "tracestate": format_tracestate(members[:MAX_STATE_MEMBERS]),
+        "baggage": format_baggage([*own, *others]),
+    }
 
 
 STAGES: Final[tuple[tuple[str, CompileStage], ...]] = (

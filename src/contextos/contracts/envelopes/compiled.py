@@ -139,16 +139,16 @@ class SurfaceEntry(Model):
 
 
 class TraceHeaders(Model):
-    """The W3C trace headers of the caller, unchanged. No decision uses them (API Contracts, "Trace context
-    propagation").
+    """The place of the run in the caller's trace, and what the run is, before what is well-formed of what the caller
+    sent. No decision uses them, and they are sent to nobody (API Contracts, "Trace context propagation").
     """
 
     traceparent: HeaderText
     """The header `traceparent`."""
     tracestate: HeaderText | None = None
-    """The header `tracestate`, if the caller sent one."""
+    """`tenant` and `ctxpack`, and the members that the caller sent."""
     baggage: HeaderText | None = None
-    """The header `baggage`, if the caller sent one."""
+    """`session_id`, `decision_id` and `run_id`, and the members that the caller sent."""
 
 
 class PreservedTrace(Model):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
@@ -20,14 +19,13 @@ from contextos.app.outbox import begin_outboxes
 from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import Adapter, Directory, Keys
 from contextos.contracts.ports.planning import Planner
+from contextos.engine.request_streams import wait_for_driven
 from contextos.errors import Integrity, InvalidInput, Problem, Unavailable
 from contextos.operations.ports import RunTelemetry
 from contextos.settings import Settings, invalid_setting
 from contextos.telemetry.logs import error_fields
 
 _LOG: Final = logging.getLogger("contextos.app")
-_GRACE_S: Final = 30
-"""How long the runs of streamed requests are waited for when a deployment is closed."""
 
 
 def open(
@@ -118,9 +116,7 @@ class Opening(BothContexts[App]):
         async with AsyncExitStack() as closing:
             closing.callback(self._left)
             self._close_later(app, closing)
-            if driven := list(app.driving):
-                # Their readers can have gone away; their runs are driven on, and what is left a later start takes over.
-                await asyncio.wait(driven, timeout=_GRACE_S)
+            await wait_for_driven(app.driving)
             await app.delivery.stop()
             await app.engine.stop()
             if app.witness_publisher is not None:

@@ -21,8 +21,13 @@ def take_stated(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedR
 
 
 def take_known(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | Failure:
-    """Take the parameters that were left for a fact of the graph, now that the evidence is there."""
-    left = [one for one in admitted.intent.parameters if one.name not in admitted.scope.parameters]
+    """Take the parameters that a fact of the graph can still give, now that the evidence is there."""
+    taken = admitted.scope.parameters
+    left = [
+        one
+        for one in admitted.intent.parameters
+        if one.name not in taken and any(source.evidence is not None for source in one.sources)
+    ]
     if not left:
         return admitted
     facts = {item.name: item for item in admitted.items if item.name is not None}

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from contextos.contracts.documents.runs import REQUESTS
+from contextos.contracts.encoding.jcs import canonical
+from contextos.control.artifacts import SPECS_TYPE
 from contextos.errors import ConflictingRequest, InvalidInput
 from contextos.operations.gate.gate import Refused
 from contextos.operations.gate.opening import open_session, session_tools
+from contextos.trust.seal import seal
 from tests.sessions import EVAL, LOOKUP, REFUND, in_world, read_first, refund_args, refund_session
-from tests.world import TENANT, TestWorld, request
+from tests.world import TENANT, TestWorld, example, request
 
 
 def test_another_session_of_the_name_is_refused(tmp_path: Path) -> None:
@@ -41,6 +44,24 @@ def test_a_misspelt_intent_is_answered_with_the_nearest_one(tmp_path: Path) -> N
         (failure,) = view.record["rationale"]["failures"]
         assert failure["code"] == "unknown_intent"
         assert failure["detail"].endswith("did you mean `support.refund`?")
+
+    in_world(tmp_path, play)
+
+
+def test_a_session_takes_the_pin_of_a_pack_alone_beside_one_with_a_catalog(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        catalog = {
+            "catalog_id": "catalog.support",
+            "version": "2.1.0",
+            "tenant": TENANT,
+            "decision_specs": example("pack.json")["decision_layer"]["decision_specs"],
+        }
+        ref = await world.publish(seal(SPECS_TYPE, canonical(catalog), world.keys, "pack"))
+        [alone] = (await world.deployment.catalog(TENANT).active()).packs
+        await world.pin_pack(ref, *alone.refs)
+        assert len((await world.deployment.catalog(TENANT).active()).packs) == 2
+        gate = await refund_session(world, "ses_alone")
+        assert gate.tools
 
     in_world(tmp_path, play)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from contextos.packs.expansion import Expansion
 
 MAX_ARTIFACT_BYTES: Final = 8 << 20
+DRIVEN_GRACE_S: Final = 30
+"""How long streamed requests that are being driven are waited for when a deployment or its server is closed."""
 _LOG: Final = logging.getLogger("contextos.app")
 
 
@@ -141,6 +144,13 @@ class App:
     async def drive_watched(self, tenant_id: str, request: bytes | str | Mapping[str, Any]) -> RequestStream:
         """As `stream`, for a request of `tenant_id` in any mode."""
         return await open_request_stream(self.deployment, self.watch, tenant_id, request, self.driving)
+
+    async def wait_for_driven(self) -> None:
+        """Wait until the streamed requests were driven, `DRIVEN_GRACE_S` at most: their readers can have gone away.
+        What is left then, a later start takes over.
+        """
+        if self.driving:
+            await asyncio.wait(set(self.driving), timeout=DRIVEN_GRACE_S)
 
     @property
     def lacks_witness(self) -> bool:

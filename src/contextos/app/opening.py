@@ -19,7 +19,6 @@ from contextos.app.outbox import begin_outboxes
 from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import Adapter, Directory, Keys
 from contextos.contracts.ports.planning import Planner
-from contextos.engine.request_streams import wait_for_driven
 from contextos.errors import Integrity, InvalidInput, Problem, Unavailable
 from contextos.operations.ports import RunTelemetry
 from contextos.settings import Settings, invalid_setting
@@ -116,7 +115,7 @@ class Opening(BothContexts[App]):
         async with AsyncExitStack() as closing:
             closing.callback(self._left)
             self._close_later(app, closing)
-            await wait_for_driven(app.driving)
+            await app.wait_for_driven()
             await app.delivery.stop()
             await app.engine.stop()
             if app.witness_publisher is not None:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from contextos.application.runs import LaterEvents, Runs
 from contextos.operations.deployment import Deployment
@@ -18,8 +18,6 @@ from contextos.queries.stream.folding import BEFORE_ALL, StreamEvent
 
 Driven = asyncio.Future[RunView]
 """A request that is being driven."""
-DRIVEN_GRACE_S: Final = 30
-"""How long the requests that are being driven are waited for when a deployment or its server is closed."""
 
 
 class RequestStream:
@@ -99,14 +97,6 @@ async def open_request_stream(
         begun.cancel()
         await asyncio.wait({begun})
     return RequestStream(Runs(deployment, later), later, tenant_id, run_id, driven)
-
-
-async def wait_for_driven(driving: set[Driven]) -> None:
-    """Wait until these requests were driven, `DRIVEN_GRACE_S` at most: their readers can have gone away. What is left
-    then, a later start takes over.
-    """
-    if driving:
-        await asyncio.wait(set(driving), timeout=DRIVEN_GRACE_S)
 
 
 def _was_driven(driving: set[Driven], driven: Driven) -> None:

@@ -67,7 +67,7 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     api.state.stopping = asyncio.Event()
     api.state.work = Work(api.state.stopping, app.stores)
     api.state.child_places = child_places()
-    api.state.driven = app.driving
+    api.state.wait_for_driven = app.wait_for_driven
     return api
 
 

@@ -19,7 +19,6 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from contextos.engine.request_streams import wait_for_driven
 from contextos.http_api.assembly import MAX_HEAD_BYTES
 from contextos.http_api.connections import CLOSING, MAX_HEAD_S, MAX_PART_BYTES, BoundedConnection, reserve_files
 from contextos.http_api.problems import problem_response
@@ -58,7 +57,7 @@ async def serve_api(api: FastAPI, bound: socket, *, drain_s: float = 0, tls: ssl
     config.load()
     config.ssl = tls
     await DrainingServer(config, api.state.draining, api.state.stopping, drain_s).serve(sockets=[bound])
-    await wait_for_driven(api.state.driven)
+    await api.state.wait_for_driven()
 
 
 class DrainingServer(uvicorn.Server):

@@ -9,6 +9,7 @@ import resource
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 from fastapi import FastAPI, Request
@@ -31,7 +32,8 @@ async def served(percent_per_address: int = 100) -> AsyncIterator[tuple[int, asy
     """A server: its port, and what is set once the answer of `/large` is over."""
     api = FastAPI()
     api.state.percent_per_address = percent_per_address
-    api.state.draining, api.state.stopping, api.state.driven = asyncio.Event(), asyncio.Event(), set()
+    api.state.draining, api.state.stopping = asyncio.Event(), asyncio.Event()
+    api.state.wait_for_driven = partial(asyncio.sleep, 0)
     add_problem_handlers(api)
     api.add_middleware(BoundedHeads)
     over = asyncio.Event()

@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ async def served(
     """A server with one slow route: its port, its API, and the events at the begin and before the end of a request."""
     api = FastAPI()
     api.state.percent_per_address = 100
-    api.state.draining, api.state.stopping, api.state.driven = asyncio.Event(), asyncio.Event(), set()
+    api.state.draining, api.state.stopping = asyncio.Event(), asyncio.Event()
+    api.state.wait_for_driven = partial(asyncio.sleep, 0)
     began, go_on = asyncio.Event(), asyncio.Event()
 
     @api.get("/slow")

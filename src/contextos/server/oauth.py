@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from contextos.errors import ContextOSError, InvalidSettings, Problem, Unavailable
+from contextos.errors import ContextOSError, InvalidSettings, NotFound, Problem, SignatureInvalid, Unavailable
 from contextos.port_settings import OidcDirectorySetting
 from contextos.server.mcp_sessions import SESSION_PARAMETER, Client, session_of
 from contextos.server.serving import PATH
+from contextos.trust.identity.refusals import refusal_line
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
@@ -45,23 +46,27 @@ class OAuthResource:
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return what a token says, or None if it is refused for any reason. The log has the reason, not the token.
 
+        Its end is not stated: it is checked for each request, with the leeway that the settings give to the issuer.
+
         Raises:
             Unavailable: nobody knows what the token says, because the issuer or the store does not answer.
         """
         from mcp.server.auth.provider import AccessToken
 
+        token = token.strip()
         try:
             caller, acting = await self._acting(token, "")
         except Unavailable:
             raise
+        except (SignatureInvalid, NotFound):
+            return None
         except ContextOSError as error:
-            log.warning("an access token was refused: %s", error)
+            log.warning("%s", refusal_line(token, error))
             return None
         return AccessToken(
             token=token,
             client_id=self.agent,
             scopes=list(caller.scopes),
-            expires_at=caller.expires_at,
             resource=self.url,
             subject=caller.subject,
             claims={"iss": self.issuer, "delegation": acting.token},

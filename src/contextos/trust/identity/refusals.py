@@ -50,5 +50,5 @@ def shown(value: Any) -> str:
     if value is None:
         return "nothing"
     # Cut after redaction, so that no part of a secret is left before the cut.
-    clean, _ = redact(value, list(REDACTION_TARGETS))
-    return f"`{displayed_json(clean, MAX_SHOWN_CHARS)}`"
+    clean, _ = redact(displayed_json(value, None), list(REDACTION_TARGETS))
+    return f"`{clean if len(clean) <= MAX_SHOWN_CHARS else f'{clean[: MAX_SHOWN_CHARS - 3]}...'}`"

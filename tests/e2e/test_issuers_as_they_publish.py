@@ -80,19 +80,19 @@ def test_an_issuer_that_is_down_is_a_503_at_every_door_and_readiness_names_it(
     shape = SHAPES["okta"]
     with doors(tmp_path, shape) as opened, caplog.at_level(logging.WARNING, "contextos"):
         works, said = opened.keys, shape.token()
-        before = opened.face.anonymous("GET", "/ready")
+        before = opened.face.anonymous("GET", "/v1/ready")
         assert (before.status_code, "issuers" in before.json().get("warnings", ())) == (200, False)
         opened.keys = 500, b"<html>down</html>", {}
         assert opened.all_say(said) == 503
         assert any(shape.issuer in one.getMessage() and "500" in one.getMessage() for one in caplog.records)
-        silent = opened.face.anonymous("GET", "/ready")
+        silent = opened.face.anonymous("GET", "/v1/ready")
         assert (silent.status_code, silent.json()["silent_issuers"]) == (200, [shape.issuer])
         assert "issuers" in silent.json()["warnings"]
         opened.keys = works
         while (again := opened.all_say(said)) == 503:
             time.sleep(0.2)
         assert again == shape.user
-        assert "silent_issuers" not in opened.face.anonymous("GET", "/ready").json()
+        assert "silent_issuers" not in opened.face.anonymous("GET", "/v1/ready").json()
 
 
 def test_a_rotated_key_counts_once_it_was_looked_for(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
-from tests.published_issuers import AGENT, RESOURCE, Shape, doors, shapes, signed
+from tests.published_issuers import RESOURCE, Shape, doors, shapes, signed
 
 SHAPES = shapes()
 OFTEN = ("okta", "ping")
@@ -110,17 +111,16 @@ def test_a_rotated_key_counts_once_it_was_looked_for(tmp_path: Path) -> None:
         assert opened.fetched == 2
 
 
-def test_within_the_leeway_of_the_issuers_clock_every_door_is_open(tmp_path: Path) -> None:
+def test_the_leeway_is_for_the_beginning_of_a_token_and_its_end_is_the_end(tmp_path: Path) -> None:
+    """Its user and their delegation end with it, so a door that took it for a moment longer would only read."""
     shape = SHAPES["okta"]
     now_s = int(time.time())
     with doors(tmp_path, shape) as opened:
-        assert opened.all_say(shape.token(iat=now_s + 30, exp=now_s + 90)) == shape.user
-        assert opened.all_say(shape.token(iat=now_s - 90, exp=now_s - 30)) == shape.user
+        assert opened.all_say(shape.token(iat=now_s + 30, nbf=now_s + 30, exp=now_s + 90)) == shape.user
+        assert opened.all_say(shape.token(iat=now_s - 90, exp=now_s - 30)) == 401
 
 
 def test_two_authorization_headers_are_no_token_at_any_door(tmp_path: Path) -> None:
-    import httpx
-
     shape = SHAPES["okta"]
     with doors(tmp_path, shape) as opened:
         twice = [("Authorization", f"Bearer {shape.token()}"), ("Authorization", "Bearer x")]
@@ -130,6 +130,3 @@ def test_two_authorization_headers_are_no_token_at_any_door(tmp_path: Path) -> N
                 sent: Any = [("Accept", "application/json, text/event-stream"), *headers]
                 body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
                 assert client.post(opened.mcp_url, json=body, headers=sent).status_code == 401
-
-
-assert AGENT

@@ -105,14 +105,18 @@ class OidcDirectory(SignedDirectory):
         return await self.delegate(tenant_id, await self.verify(token), agent_id=agent_id, session=session)
 
     async def verify(self, token: str) -> VerifiedToken:
-        """Return the content of a token of the issuer. Nothing is kept.
+        """Return the content of a token of the issuer. Nothing is kept. Its user and their delegation end with it, so
+        the leeway is not for its end.
 
         Raises:
             SignatureInvalid: the token is refused.
             Unavailable: the issuer does not answer.
         """
-        jwks = await self._jwks.with_key(token_key_id(token))
-        return verify_oidc_token(token, self._issuer, jwks, now_us=self._clock.now_us())
+        jwks, now_us = await self._jwks.with_key(token_key_id(token)), self._clock.now_us()
+        found = verify_oidc_token(token, self._issuer, jwks, now_us=now_us)
+        if now_us >= int(found.expires_at_s) * 1_000_000:
+            raise _other("the token is expired; ask for a new one", found, "exp", f"after {now_us / 1e6:.0f}")
+        return found
 
     async def verify_login(self, id_token: str, *, client_id: str, nonce: str) -> VerifiedToken:
         """Return the content of an ID token that the issuer made for the client `client_id` and this login.

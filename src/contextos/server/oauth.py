@@ -46,8 +46,6 @@ class OAuthResource:
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return what a token says, or None if it is refused for any reason. The log has the reason, not the token.
 
-        Its end is not stated: it is checked for each request, with the leeway that the settings give to the issuer.
-
         Raises:
             Unavailable: nobody knows what the token says, because the issuer or the store does not answer.
         """
@@ -67,6 +65,7 @@ class OAuthResource:
             token=token,
             client_id=self.agent,
             scopes=list(caller.scopes),
+            expires_at=caller.expires_at,
             resource=self.url,
             subject=caller.subject,
             claims={"iss": self.issuer, "delegation": acting.token},

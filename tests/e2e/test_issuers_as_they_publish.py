@@ -90,9 +90,9 @@ def test_an_issuer_that_is_down_is_a_503_at_every_door_and_readiness_names_it(
         assert (silent.status_code, silent.json()["silent_issuers"]) == (200, [shape.issuer])
         assert "issuers" in silent.json()["warnings"]
         opened.keys = works
-        while (again := opened.all_say(said)) == 503:
+        while opened.answers(said)["http"] == 503:
             time.sleep(0.2)
-        assert again == shape.user
+        assert opened.all_say(said) == shape.user
         assert "silent_issuers" not in opened.face.anonymous("GET", "/v1/ready").json()
 
 

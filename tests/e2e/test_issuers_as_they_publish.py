@@ -43,7 +43,7 @@ REFUSED: dict[str, tuple[Callable[[Shape], str], str]] = {
     "without an algorithm": (lambda one: one.token({"alg": "none"}), "header alg: expected "),
     "of another client": (lambda one: one.token(azp="evil"), "claim azp: expected "),
     "too long": (
-        lambda one: one.token(more="x" * MAX_TOKEN_CHARS),
+        lambda one: one.token(note=None, more="x" * MAX_TOKEN_CHARS),
         "token: expected `at most 16384 characters`, found ",
     ),
 }

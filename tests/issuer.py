@@ -32,22 +32,25 @@ def segment(value: Any) -> str:
 
 @cache
 def keys() -> dict[str, Any]:
-    """The issuer's private keys by key id; made once, because RSA keys take a while."""
+    """The issuer's private keys by key id, and two (`-x`) of somebody else; made once: RSA keys take a while."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SecurityWarning)
         weak = RSAKey.generate_key(1024, {"kid": "weak"})
     return {
         "rsa-1": RSAKey.generate_key(2048, {"kid": "rsa-1", "use": "sig"}),
+        "rsa-2": RSAKey.generate_key(2048, {"kid": "rsa-2", "use": "sig"}),
         "ec-1": ECKey.generate_key("P-256", {"kid": "ec-1", "use": "sig", "alg": "ES256"}),
         "ec-2": ECKey.generate_key("P-256", {"kid": "ec-2", "use": "sig"}),
         "ed-1": OKPKey.generate_key("Ed25519", {"kid": "ed-1"}),
+        "ec-x": ECKey.generate_key("P-256", {"kid": "ec-x"}),
+        "ed-x": OKPKey.generate_key("Ed25519", {"kid": "ed-x"}),
         "weak": weak,
         "enc": RSAKey.generate_key(2048, {"kid": "enc", "use": "enc"}),
     }
 
 
 def jwks() -> dict[str, Any]:
-    return {"keys": [key.as_dict(private=False) for key in keys().values()]}
+    return {"keys": [key.as_dict(private=False) for kid, key in keys().items() if not kid.endswith("-x")]}
 
 
 def claims(**changes: Any) -> dict[str, Any]:

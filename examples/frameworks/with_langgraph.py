@@ -14,11 +14,10 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import tools_condition
 from langgraph.types import Command
 
 import contextos
-from contextos.frameworks.langgraph import gate_node
+from contextos.frameworks.langgraph import gate_condition, gate_node
 from contextos.frameworks.offers import function_tools
 from contextos.frameworks.wrapping import govern
 
@@ -62,7 +61,7 @@ def graph_of(model: Any, tools_node: Any) -> StateGraph[Any]:
     graph.add_node("model", model)
     graph.add_node("tools", tools_node)
     graph.add_edge(START, "model")
-    graph.add_conditional_edges("model", tools_condition)
+    graph.add_conditional_edges("model", gate_condition)
     graph.add_edge("tools", "model")
     return graph
 

@@ -182,9 +182,17 @@ class ChainBroken(Integrity):
 
 
 class SignatureInvalid(Integrity):
-    """A signature does not verify under any key that is trusted for its purpose."""
+    """A signature does not verify under any key that is trusted for its purpose.
+
+    For a token, `part` names the claim or header that is why, with what is `expected` and what was `found`. They are
+    for the log of the server: the message quotes nothing of a token.
+    """
 
     code = "signature_invalid"
+
+    def __init__(self, detail: str, *, part: str = "", expected: Any = None, found: Any = None) -> None:
+        self.part, self.expected, self.found = part, expected, found
+        super().__init__(detail)
 
 
 class UnknownSemantics(Integrity):
@@ -224,7 +232,7 @@ class Unavailable(ContextOSError):
     code = "unavailable"
 
     def __init__(self, dependency: str, detail: str, *, retry_after_ms: int = 1000, remedy: str = "") -> None:
-        self.dependency, self.retry_after_ms = dependency, retry_after_ms
+        self.dependency, self.detail, self.retry_after_ms = dependency, detail, retry_after_ms
         super().__init__(f"`{dependency}` is unavailable: {detail}; {remedy or f'try again in {retry_after_ms} ms'}")
 
 

@@ -122,6 +122,17 @@ def test_a_refusal_and_calls_that_are_none_are_messages_of_an_error(tmp_path: Pa
     in_a_session(workspace(tmp_path / "desk"), with_langgraph.tools(), play)
 
 
+def test_calls_that_are_all_invalid_are_answered(tmp_path: Path) -> None:
+    async def play(app: Any, gate: Any) -> None:
+        broken = {"name": "deploy__rollback", "args": '{"service"', "id": "call_0", "error": None, "type": None}
+        ended = await graph_that_calls(gate, AIMessage("", invalid_tool_calls=[broken])).ainvoke(BEGIN, THREAD)
+        [_, _, answer, last] = ended["messages"]
+        assert (answer.tool_call_id, answer.status, last.content) == ("call_0", "error", "done")
+        assert "the arguments are no JSON" in answer.content
+
+    in_a_session(workspace(tmp_path / "desk"), with_langgraph.tools(), play)
+
+
 def test_a_model_is_shown_the_tools_under_names_without_a_dot(tmp_path: Path) -> None:
     async def play(app: Any, gate: Any) -> None:
         shown = {one["function"]["name"]: one["function"] for one in function_tools(gate)}

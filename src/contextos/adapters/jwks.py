@@ -1,14 +1,16 @@
 """The public keys of an issuer of tokens: fetched over HTTPS, read from a file, or pinned by the settings.
 
-Keys are fetched when a token needs them and kept for five minutes. A key id that is not there is looked up again, at
-most every thirty seconds, so that invented ids cause no requests. A source that failed is asked again after a second at
-the earliest. Old keys are never used because the issuer does not answer. Over HTTP the safety rules of `outbound` hold:
-redirects, other statuses, and answers that are too large or no set of keys are refused.
+Keys are fetched when a token needs them and kept for five minutes; no header of the answer (`Cache-Control`) changes
+that. A key id that is not there is looked up again, at most every thirty seconds, so that invented ids cause no
+requests. A source that failed is asked again after a second at the earliest; until it answers, nobody knows whether a
+key id that is not there exists. Old keys are never used because the issuer does not answer. Over HTTP the safety rules
+of `outbound` hold: redirects, other statuses, and answers that are too large or no set of keys are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -33,6 +35,7 @@ AGAIN_US: Final = 30_000_000
 FAILED_US: Final = 1_000_000
 MAX_JWKS_BYTES: Final = 262_144
 JWKS_TIMEOUT_S: Final = 5.0
+_LOG: Final = logging.getLogger("contextos.adapters")
 
 
 class Jwks(Protocol):
@@ -46,6 +49,10 @@ class Jwks(Protocol):
         """
         ...
 
+    def is_silent(self) -> bool:
+        """Return whether its keys could not be had at last, and none are kept that still count."""
+        ...
+
 
 class PinnedJwks:
     """A JWK Set that the settings pin. Raises `InvalidInput` if it is none."""
@@ -57,15 +64,21 @@ class PinnedJwks:
     async def with_key(self, _kid: str) -> Mapping[str, Any]:
         return self._jwks
 
+    def is_silent(self) -> bool:
+        return False
+
 
 class KeptJwks:
-    """A JWK Set that `fetch` returns as bytes, kept as this module says. `check` is what the set has to be.
+    """A JWK Set that `fetch` returns as bytes, kept as this module says. `check` is what the set has to be, and
+    `issuer` whose it is.
 
     `fetch` raises `Unavailable`.
     """
 
-    def __init__(self, fetch: Callable[[], Awaitable[bytes]], clock: Clock, *, check: CheckKeys = check_jwks) -> None:
-        self._fetch, self._clock, self._check = fetch, clock, check
+    def __init__(
+        self, fetch: Callable[[], Awaitable[bytes]], clock: Clock, *, issuer: str = "", check: CheckKeys = check_jwks
+    ) -> None:
+        self._fetch, self._clock, self._issuer, self._check = fetch, clock, issuer, check
         self._jwks: Mapping[str, Any] | None = None
         self._failure: Unavailable | None = None
         self._fetched_us = self._tried_us = 0
@@ -84,25 +97,39 @@ class KeptJwks:
             self._tried_us, self._failure = now_us, None
             try:
                 self._jwks, self._fetched_us = self._read(await self._fetch()), now_us
-            except Unavailable as failure:
-                self._failure = failure
+            except asyncio.CancelledError:
+                self._failure = self._unavailable("nobody waited for its answer")
                 raise
+            except Unavailable as fault:
+                self._failure = self._unavailable(fault.detail)
+                _LOG.warning("%s", self._failure)
+                raise self._failure from None
             return self._jwks
 
+    def is_silent(self) -> bool:
+        return self._failure is not None and not self._is_fresh()
+
+    def _is_fresh(self) -> bool:
+        return self._jwks is not None and 0 <= self._clock.now_us() - self._fetched_us < KEEP_US
+
     def _kept(self, kid: str) -> Mapping[str, Any] | None:
-        """The set that is kept, if it is fresh, and has the key or was looked for lately."""
-        now_us = self._clock.now_us()
-        if self._jwks is None or not 0 <= now_us - self._fetched_us < KEEP_US:
+        """The set that is kept, if it is fresh, and has the key or was looked for lately, with an answer."""
+        if self._jwks is None or not self._is_fresh():
             return None
-        lately = 0 <= now_us - self._tried_us < AGAIN_US
+        lately = self._failure is None and 0 <= self._clock.now_us() - self._tried_us < AGAIN_US
         return self._jwks if lately or kid in self._check(self._jwks) else None
+
+    def _unavailable(self, detail: str) -> Unavailable:
+        return Unavailable(f"issuer {self._issuer}".rstrip(), detail)
 
     def _read(self, raw: bytes) -> Mapping[str, Any]:
         try:
             jwks = loads(raw, max_bytes=MAX_JWKS_BYTES)
-            self._check(jwks)
+            found = self._check(jwks)
         except InvalidInput as error:
-            raise _unavailable(f"its answer is no JWK Set ({error.problems[0].code})") from None
+            raise _unavailable(f"its answer does not count: {error.problems[0].detail}") from None
+        if not found:
+            raise _unavailable("its JWK Set has no key")
         assert isinstance(jwks, dict)
         return jwks
 
@@ -120,6 +147,7 @@ class HttpJwks(KeptJwks):
         url: str,
         clock: Clock,
         *,
+        issuer: str = "",
         internal: bool = False,
         check: CheckKeys = check_jwks,
         timeout_s: float = JWKS_TIMEOUT_S,
@@ -133,14 +161,14 @@ class HttpJwks(KeptJwks):
         if fault := internal_address_fault(to.host, internal=internal):
             raise _bad_url(*fault)
         client = OutboundClient(internal=(to.endpoint,) if internal else (), max_response_bytes=MAX_JWKS_BYTES)
-        super().__init__(partial(_asked, client, url, to.endpoint, timeout_s), clock, check=check)
+        super().__init__(partial(_asked, client, url, to.endpoint, timeout_s), clock, issuer=issuer, check=check)
 
 
 class FileJwks(KeptJwks):
     """The JWK Set in a file that another program renews, such as the bundle of a SPIFFE agent."""
 
-    def __init__(self, path: Path, clock: Clock, *, check: CheckKeys = check_jwks) -> None:
-        super().__init__(partial(_file, path), clock, check=check)
+    def __init__(self, path: Path, clock: Clock, *, issuer: str = "", check: CheckKeys = check_jwks) -> None:
+        super().__init__(partial(_file, path), clock, issuer=issuer, check=check)
 
 
 async def _asked(client: OutboundClient, url: str, endpoint: str, timeout_s: float) -> bytes:
@@ -171,4 +199,4 @@ def _bad_url(detail: str, remedy: str) -> InvalidSettings:
 
 
 def _unavailable(detail: str) -> Unavailable:
-    return Unavailable("oidc issuer", f"its keys cannot be fetched: {detail}")
+    return Unavailable("issuer", f"its keys cannot be fetched: {detail}")

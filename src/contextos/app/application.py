@@ -52,6 +52,7 @@ from contextos.operations.ports import NoTelemetry
 from contextos.operations.witness import WitnessPublisher
 from contextos.queries.run_events import RunEventName
 from contextos.settings import Settings, invalid_setting
+from contextos.trust.identity.refusals import logged_refusal
 from contextos.trust.seal import open_sealed, seal
 
 if TYPE_CHECKING:
@@ -211,7 +212,8 @@ class App:
         if not isinstance(directory, OidcDirectory):
             detail = "the directory takes no tokens"
             raise invalid_setting("/directory", "no_tokens", detail, 'write `kind = "oidc"` in `[directory]`')
-        return await directory.sign_in(tenant_id, token, agent_id=agent_id, session=session)
+        with logged_refusal(token):
+            return await directory.sign_in(tenant_id, token, agent_id=agent_id, session=session)
 
     def prometheus_text(self, tenant_id: str | None = None) -> bytes | None:
         """Return the metrics of this process in the text format of Prometheus (UTF-8), for a `/metrics` route; None

@@ -204,7 +204,7 @@ def _jwks(named: OidcDirectorySetting, root: Path, clock: Clock) -> Jwks:
     with _extra("http", "/directory"):
         from contextos.adapters.jwks import MAX_JWKS_BYTES, HttpJwks, PinnedJwks
     if named.jwks_url:
-        return HttpJwks(named.jwks_url, clock, internal=named.internal)
+        return HttpJwks(named.jwks_url, clock, issuer=named.issuer, internal=named.internal)
     try:
         content = loads(read_regular_file(root / named.jwks_file, MAX_JWKS_BYTES), max_bytes=MAX_JWKS_BYTES)
         return PinnedJwks(content)
@@ -257,8 +257,8 @@ def approval_logins_of(settings: Settings, clock: Clock) -> ApprovalLogins | Non
         return None
     with _extra("http", "/approval_logins"):
         from contextos.adapters.jwks import HttpJwks
-    jwks = HttpJwks(named.jwks_url, clock, internal=named.internal)
-    return ApprovalLogins(named.trusted(), jwks.with_key, named.max_auth_age_s)
+    jwks = HttpJwks(named.jwks_url, clock, issuer=named.issuer, internal=named.internal)
+    return ApprovalLogins(named.trusted(), jwks.with_key, named.max_auth_age_s, jwks.is_silent)
 
 
 def credentials_of(settings: Settings, clock: Clock) -> Credentials | None:

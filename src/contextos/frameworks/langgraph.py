@@ -48,15 +48,28 @@ def gate_node(gate: ToolGate) -> GateNode:
     offered = offered_tools(gate)
 
     async def answer_calls(state: Any) -> dict[str, list[AnyMessage]]:
-        messages = state["messages"] if isinstance(state, Mapping) else state.messages
-        last = messages[-1] if messages else None
-        if not isinstance(last, AIMessage):
-            detail = f"the last message is a `{type(last).__name__}`"
-            raise InvalidInput(Problem("/messages", "no_calls", detail, "run this node after the model"))
-        calls = [(one["name"], one["args"], one["id"]) for one in (*last.tool_calls, *last.invalid_tool_calls)]
-        return {"messages": [await _answered(gate, offered, *call) for call in calls]}
+        return {"messages": [await _answered(gate, offered, *call) for call in _calls_of(state)]}
 
     return answer_calls
+
+
+def gate_condition(state: Any) -> Literal["tools", "__end__"]:
+    """Return `tools` where the model calls something, also with arguments that are no JSON, and else the end of the
+    graph. `tools_condition` of LangGraph leaves such calls without an answer.
+
+    Raises:
+        InvalidInput: the last message is not the message of a model.
+    """
+    return "tools" if _calls_of(state) else "__end__"
+
+
+def _calls_of(state: Any) -> list[tuple[Any, Any, Any]]:
+    messages = state["messages"] if isinstance(state, Mapping) else state.messages
+    last = messages[-1] if messages else None
+    if not isinstance(last, AIMessage):
+        detail = f"the last message is a `{type(last).__name__}`"
+        raise InvalidInput(Problem("/messages", "no_calls", detail, "run this node after the model"))
+    return [(one["name"], one["args"], one["id"]) for one in (*last.tool_calls, *last.invalid_tool_calls)]
 
 
 class GateTool(BaseTool):

@@ -51,12 +51,13 @@ class UnboundedAdmission:
 @dataclass(frozen=True, slots=True)
 class ApprovalLogins:
     """The OIDC issuer whose logins can answer approvals. `jwks` returns its keys, fresh enough to hold a key id. A
-    login counts for `max_auth_age_s` seconds.
+    login counts for `max_auth_age_s` seconds. `is_silent` says whether its keys cannot be had now.
     """
 
     issuer: TrustedIssuer
     jwks: Callable[[str], Awaitable[Mapping[str, Any]]]
     max_auth_age_s: int
+    is_silent: Callable[[], bool] = lambda: False
 
 
 class RunTelemetry(Protocol):

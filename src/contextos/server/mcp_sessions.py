@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
+from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.ids import SESSION
 from contextos.contracts.trace import receive_trace
 from contextos.errors import InvalidInput, Problem
 from contextos.frameworks.offers import OfferedTool, offers_of
@@ -150,9 +152,13 @@ def check_link(link: str) -> None:
 
 
 def session_of(user: str, name: str | None) -> str:
-    """Return the name of a user's session, from the name in a URL. Raises `InvalidInput` if it is none."""
+    """Return the name of a user's session, from the name in a URL. Of a user whose id cannot be in one (`auth0|7f`) it
+    has the digest. Raises `InvalidInput` if the name is none.
+    """
     if name is None or not _NAME.fullmatch(name):
         detail = f"the URL names no session in `?{SESSION_PARAMETER}=`: 1 to 64 letters, digits, `.`, `_` and `-`"
         remedy = f"add `?{SESSION_PARAMETER}=NAME` to the URL, one name for one task"
         raise InvalidInput(Problem("/session", "no_session_name", detail, remedy))
+    if not SESSION.fits(f"{user}:{name}"):
+        user = f"oidc:{digest(user.encode()).removeprefix('sha256:')[:32]}"
     return f"{user}:{name}"

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from contextos.errors import ContextOSError, InvalidSettings, Problem, Unavailable
+from contextos.errors import ContextOSError, InvalidSettings, NotFound, Problem, SignatureInvalid, Unavailable
 from contextos.port_settings import OidcDirectorySetting
 from contextos.server.mcp_sessions import SESSION_PARAMETER, Client, session_of
 from contextos.server.serving import PATH
+from contextos.trust.identity.refusals import refusal_line
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
@@ -50,12 +51,15 @@ class OAuthResource:
         """
         from mcp.server.auth.provider import AccessToken
 
+        token = token.strip()
         try:
             caller, acting = await self._acting(token, "")
         except Unavailable:
             raise
+        except (SignatureInvalid, NotFound):
+            return None
         except ContextOSError as error:
-            log.warning("an access token was refused: %s", error)
+            log.warning("%s", refusal_line(token, error))
             return None
         return AccessToken(
             token=token,

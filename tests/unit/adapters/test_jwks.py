@@ -14,7 +14,7 @@ from contextos.adapters.jwks import AGAIN_US, FAILED_US, KEEP_US, FileJwks, Http
 from contextos.errors import InvalidInput, InvalidSettings, Unavailable
 from contextos.trust.identity.jwt import token_key_id
 from contextos.trust.identity.oidc import verify_oidc_token
-from tests.issuer import NOW_S, TRUSTED, Issuer, issuer, jwks, token
+from tests.issuer import NOW_S, TRUSTED, Issuer, issuer, jwks, keys, token
 
 
 class StillClock:
@@ -76,9 +76,23 @@ def test_old_keys_are_not_used_when_the_issuer_is_silent(server: Issuer) -> None
         (200, b"[]", {}),
         (200, b'{"keys": 7}', {}),
         (200, b" " * 300_000, {}),
-        (200, json.dumps({"keys": [{"kid": "a"}, {"kid": "a"}]}).encode(), {}),
+        (200, b'{"keys": []}', {}),
+        (200, json.dumps({"keys": [{"kty": "oct", "kid": "a", "k": "c2VjcmV0"}]}).encode(), {}),
+        (200, json.dumps({"keys": [keys()["ec-1"].as_dict(private=True)]}).encode(), {}),
+        (200, b'{"jwks_uri": "https://login.acme.example/keys", "issuer": "x", "more": 1}', {}),
     ],
-    ids=["absent", "redirect", "no JSON", "no object", "no keys", "too large", "one id twice"],
+    ids=[
+        "absent",
+        "redirect",
+        "no JSON",
+        "no object",
+        "no keys",
+        "too large",
+        "an empty set",
+        "a shared secret",
+        "a private key",
+        "discovery",
+    ],
 )
 def test_another_answer_is_no_key(server: Issuer, answer: tuple[int, bytes, dict[str, str]]) -> None:
     server.answer = lambda: answer
@@ -135,6 +149,42 @@ def test_an_issuer_that_failed_is_not_asked_again_at_once(server: Issuer) -> Non
     clock.at_us += FAILED_US
     with pytest.raises(Unavailable):
         asyncio.run(found.with_key("ec-1"))
+    assert server.requests == 2
+
+
+def test_while_the_issuer_is_down_nobody_says_that_a_key_does_not_exist(server: Issuer) -> None:
+    """A new key of the issuer is asked for while it does not answer: that is an outage, and not a wrong token."""
+    clock = StillClock()
+    found = HttpJwks(server.url, clock, issuer="https://login.acme.example")
+    asyncio.run(found.with_key("ec-1"))
+    server.answer = lambda: (503, b"", {})
+    clock.at_us += AGAIN_US
+    for _ in range(20):
+        with pytest.raises(Unavailable, match=r"issuer https://login\.acme\.example"):
+            asyncio.run(found.with_key("rotated"))
+    assert server.requests == 2, "and it is asked once"
+    assert asyncio.run(found.with_key("ec-1"))
+    assert not found.is_silent(), "what is kept still counts"
+    clock.at_us += KEEP_US
+    with pytest.raises(Unavailable):
+        asyncio.run(found.with_key("ec-1"))
+    assert found.is_silent()
+    server.answer = Issuer().answer
+    clock.at_us += FAILED_US
+    assert asyncio.run(found.with_key("ec-1"))
+    assert not found.is_silent()
+
+
+@pytest.mark.parametrize("sent", ["no-store", "max-age=0", "max-age=86400", "private, must-revalidate"])
+def test_no_cache_header_of_the_issuer_changes_when_it_is_asked(server: Issuer, sent: str) -> None:
+    clock = StillClock()
+    found = HttpJwks(server.url, clock)
+    server.answer = lambda: (200, json.dumps(jwks()).encode(), {"Cache-Control": sent, "Age": "9"})
+    for _ in range(3):
+        asyncio.run(found.with_key("ec-1"))
+    assert server.requests == 1
+    clock.at_us += KEEP_US
+    asyncio.run(found.with_key("ec-1"))
     assert server.requests == 2
 
 

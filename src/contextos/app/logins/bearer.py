@@ -37,6 +37,7 @@ from contextos.trust.identity.development import (
 from contextos.trust.identity.jws import unverified_payload
 from contextos.trust.identity.jwt import token_key_id, token_type_of
 from contextos.trust.identity.oidc import VerifiedToken
+from contextos.trust.identity.refusals import logged_refusal
 from contextos.trust.identity.svid import TrustDomain, VerifiedSvid, check_bundle, trust_domain_of, verify_svid
 
 if TYPE_CHECKING:
@@ -83,12 +84,13 @@ class BearerTokens:
             InvalidInput: the token is of several tenants, and none is named.
             Unavailable: nobody knows what the token says, because its issuer or the store does not answer.
         """
-        verified = await self._verified(token)
-        if isinstance(verified, VerifiedToken):
-            return await self.caller_of(verified, tenant_id=tenant_id)
-        if isinstance(verified, VerifiedSvid):
-            return await self._workload(verified, tenant_id)
-        return await self._development_caller(verified, tenant_id)
+        with logged_refusal(token):
+            verified = await self._verified(token)
+            if isinstance(verified, VerifiedToken):
+                return await self.caller_of(verified, tenant_id=tenant_id)
+            if isinstance(verified, VerifiedSvid):
+                return await self._workload(verified, tenant_id)
+            return await self._development_caller(verified, tenant_id)
 
     async def caller_of(self, token: VerifiedToken, *, tenant_id: str | None = None) -> Caller:
         """Return whom a token of the directory's issuer proves that was verified before, as `caller`.
@@ -100,8 +102,16 @@ class BearerTokens:
         for agent_id in caller.agent_ids or ():
             agent = await self.directory.agent(caller.tenant_id, agent_id)
             if agent is None or agent.lifecycle != "active":
-                raise SignatureInvalid("the agent that the token names is unknown or not active")
+                detail = "the agent that the token names is unknown or not active"
+                raise SignatureInvalid(detail, part="the agent", expected="an active one", found=agent_id)
         return caller
+
+    def silent_issuers(self) -> tuple[str, ...]:
+        """Return the issuers and trust domains whose keys cannot be had now, so that their tokens get a 503."""
+        silent = tuple(name for name, one in self.domains.items() if one.bundle.is_silent())
+        if self.issuer is not None and isinstance(self.directory, OidcDirectory) and self.directory.is_silent():
+            silent = (self.issuer, *silent)
+        return silent
 
     async def acting(
         self,
@@ -178,7 +188,8 @@ class BearerTokens:
     async def _verify(self, token: str) -> Verified:
         stated = unverified_payload(token)
         if stated is None:
-            raise SignatureInvalid("this is not a compact JWT; send `header.payload.signature` as the issuer made it")
+            token_key_id(token)
+            raise SignatureInvalid("the claims of the token are not a JSON object", part="token")
         if token_type_of(token) == DEVELOPMENT_TYPE:
             if not self.development:
                 raise SignatureInvalid("tokens of the development issuer do not count here")
@@ -188,7 +199,9 @@ class BearerTokens:
             return await self.directory.verify(token)
         trusted = self.domains.get(trust_domain_of(token) or "")
         if trusted is None:
-            raise SignatureInvalid("the token is of no issuer that this deployment trusts")
+            detail = "the token is of no issuer that this deployment trusts"
+            counts = [one for one in (self.issuer, *self.domains) if one is not None]
+            raise SignatureInvalid(detail, part="claim iss", expected=counts, found=stated.get("iss"))
         bundle = await trusted.bundle.with_key(token_key_id(token))
         return verify_svid(token, trusted.domain, bundle, now_us=self.clock.now_us())
 
@@ -320,9 +333,9 @@ def _domains(settings: Settings, clock: Clock) -> dict[str, TrustedDomain]:
     found = {}
     for one in settings.workloads.trust_domains:
         bundle: Jwks = (
-            HttpJwks(one.bundle_url, clock, internal=one.internal, check=check_bundle)
+            HttpJwks(one.bundle_url, clock, issuer=one.name, internal=one.internal, check=check_bundle)
             if one.bundle_url
-            else FileJwks(settings.workspace / one.bundle_file, clock, check=check_bundle)
+            else FileJwks(settings.workspace / one.bundle_file, clock, issuer=one.name, check=check_bundle)
         )
         found[one.name] = TrustedDomain(one.trusted(settings.workloads.audience), bundle, one.tenants)
     return found

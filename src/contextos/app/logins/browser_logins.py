@@ -35,6 +35,7 @@ from contextos.port_settings.browser_logins import BrowserLoginsSetting
 from contextos.settings import Settings, invalid_setting
 from contextos.trust.identity.callers import Caller
 from contextos.trust.identity.oidc import VerifiedToken
+from contextos.trust.identity.refusals import logged_refusal
 from contextos.trust.seal import open_sealed, seal
 
 if TYPE_CHECKING:
@@ -124,12 +125,16 @@ class BrowserLogins:
             raise SignatureInvalid("the answer has no code")
         issued = await self.flow.tokens(code, verifier=_derived(secret, "verifier"))
         client_id = self.setting.client_id
-        login = await self.directory.verify_login(issued.id_token, client_id=client_id, nonce=_derived(secret, "nonce"))
-        of_login = self.directory.takes_id_tokens_of == client_id
-        token = await self.directory.verify(issued.id_token if of_login else issued.access_token)
-        if token.subject != login.subject:
-            raise SignatureInvalid("the access token is of somebody else than the login")
-        caller = await self.tokens.caller_of(token, tenant_id=tenant_id or None)
+        with logged_refusal(issued.id_token):
+            nonce = _derived(secret, "nonce")
+            login = await self.directory.verify_login(issued.id_token, client_id=client_id, nonce=nonce)
+        sent = issued.id_token if self.directory.takes_id_tokens_of == client_id else issued.access_token
+        with logged_refusal(sent):
+            token = await self.directory.verify(sent)
+            if token.subject != login.subject:
+                detail = "the access token is of somebody else than the login"
+                raise SignatureInvalid(detail, part="claim sub", expected="that of the ID token", found="another")
+            caller = await self.tokens.caller_of(token, tenant_id=tenant_id or None)
         cookie = await self._opened(caller, token)
         await self.end(replaces)
         return NewSession(cookie, caller, to)

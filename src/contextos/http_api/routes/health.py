@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 
 from contextos.contracts.model import Model, Seq
 from contextos.errors import Unavailable
-from contextos.http_api.callers import AppHere
+from contextos.http_api.callers import AppHere, TokensHere
 from contextos.http_api.problems import HttpProblem
 
 health_routes: Final = APIRouter(tags=["health"])
@@ -27,13 +27,15 @@ class Health(Model):
 class Readiness(Model):
     """The server is ready. `warnings` is left out where there are none; `no_witness`: this is a service without a
     witness, so a cut end of its journals is not found; `configuration`: something is configured and cannot be in force
-    now, which `contextos policies list` and `GET /v1/policies` list. `shared_credentials` are the adapters whose
+    now, which `contextos policies list` and `GET /v1/policies` list; `issuers`: the keys of `silent_issuers` cannot be
+    had, so their tokens get a 503. `shared_credentials` are the adapters whose
     credentials serve every tenant. `shared_collector`: one collector gets the traces, events and metrics of every
     tenant that has none of its own.
     """
 
     status: Literal["ready"]
-    warnings: Seq[Literal["no_witness", "configuration"]] = ()
+    warnings: Seq[Literal["no_witness", "configuration", "issuers"]] = ()
+    silent_issuers: Seq[str] = ()
     shared_credentials: Seq[str] = ()
     shared_collector: bool = False
 
@@ -45,7 +47,7 @@ async def get_health() -> Health:
 
 
 @health_routes.get("/ready", response_model_exclude_defaults=True)
-async def get_readiness(app: AppHere, request: Request) -> Readiness:
+async def get_readiness(app: AppHere, tokens: TokensHere, request: Request) -> Readiness:
     """Answer 200 while requests are taken: the store answers soon and has room, and the server is not stopping."""
     if request.app.state.draining.is_set():
         raise HttpProblem(503, "stopping", "this server is stopping; ask another one", {"Retry-After": "1"})
@@ -56,12 +58,18 @@ async def get_readiness(app: AppHere, request: Request) -> Readiness:
             await app.stores.require_room()
     except TimeoutError:
         raise Unavailable("store", f"it did not answer within {MAX_READY_S} s") from None
-    warnings: Seq[Literal["no_witness", "configuration"]] = ("no_witness",) if app.lacks_witness else ()
+    warnings: Seq[Literal["no_witness", "configuration", "issuers"]] = ("no_witness",) if app.lacks_witness else ()
     if app.configuration.latest():
         warnings = (*warnings, "configuration")
+    silent, logins = tokens.silent_issuers(), app.deployment.ports.approval_logins
+    if logins is not None and logins.is_silent():
+        silent = (*silent, logins.issuer.issuer)
+    if silent:
+        warnings = (*warnings, "issuers")
     return Readiness(
         status="ready",
         warnings=warnings,
+        silent_issuers=tuple(dict.fromkeys(silent)),
         shared_credentials=app.shared_credentials,
         shared_collector=app.shares_collector,
     )

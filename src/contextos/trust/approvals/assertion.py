@@ -21,6 +21,7 @@ from contextos.errors import ApprovalRefused, SignatureInvalid
 from contextos.trust.approvals.passkeys import passkey_fault
 from contextos.trust.identity.jws import sign_compact, verify_compact
 from contextos.trust.identity.oidc import TrustedIssuer, verify_oidc_token
+from contextos.trust.identity.refusals import logged_refusal
 
 APPROVAL_TYP: Final = "contextos-approval+jws"
 
@@ -127,7 +128,8 @@ def login_assertion(
     """
     nonce = content_address(dict(statement))
     try:
-        found = verify_oidc_token(token, issuer, jwks, now_us=now_us, nonce=nonce, max_auth_age_s=max_auth_age_s)
+        with logged_refusal(token):
+            found = verify_oidc_token(token, issuer, jwks, now_us=now_us, nonce=nonce, max_auth_age_s=max_auth_age_s)
     except SignatureInvalid as error:
         raise ApprovalRefused("assertion_invalid", str(error)) from None
     assert found.auth_time_s is not None, "a token with a recent login states its time"

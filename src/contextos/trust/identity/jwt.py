@@ -1,10 +1,11 @@
 """The parts of verifying a JWT that every kind of token shares: its form, its header, its key, its signature and times.
 
-The caller says which algorithms and header types count and brings the keys; the token chooses a key only by `kid`.
+The caller says which algorithms and header types count and brings the keys; the token chooses a key only by `kid`. Keys
+that share an id are told apart by type, curve, use, operations and algorithm (RFC 7517, 4.5).
 Refuses `none` and every algorithm with a shared secret, so a public key is never used as one. Keys in the header
-(`jwk`, `jku`, `x5c`) are never read, and a header with `crit` is refused. `oidc` and `svid` say what the claims of
-their tokens have to be.
-Source: RFC 7515; RFC 7519; RFC 8725.
+(`jwk`, `jku`, `x5c`, `x5u`) and `cty` are never read, and a header with `crit` is refused. `oidc` and `svid` say what
+the claims of their tokens have to be.
+Source: RFC 7515; RFC 7517; RFC 7519; RFC 8725.
 """
 
 from __future__ import annotations
@@ -38,19 +39,21 @@ MAX_TOKEN_LIFETIME_S: Final = 86_400
 MAX_JWKS_KEYS: Final = 64
 MIN_RSA_BITS: Final = 2048
 
-CheckKeys = Callable[[Any], Mapping[str, Mapping[str, Any]]]
-"""Returns the public keys of a set that was fetched, by key id. Raises `InvalidInput` if it is no such set."""
+KeySet = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Public keys (JWKs) by their id, which several can share."""
+CheckKeys = Callable[[Any], KeySet]
+"""Returns the public keys of a set that was fetched. Raises `InvalidInput` if it is no such set."""
 
+_SAME_ALGORITHM: Final = {"Ed25519": "EdDSA"}
+"""RFC 9864 names what RFC 8037 names otherwise, for keys of this curve."""
+_PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv"})
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){2}")
 _PUBLIC_MEMBERS: Final = {"RSA": ("kty", "n", "e"), "EC": ("kty", "crv", "x", "y")}
 
 
 def token_key_id(token: str) -> str:
     """Return the key id that a token names, without verifying anything. Raises `SignatureInvalid` if it names none."""
-    kid = _json_object(_compact(token).partition(".")[0]).get("kid")
-    if not isinstance(kid, str) or not kid:
-        raise SignatureInvalid("the token names no key (`kid`); have the issuer state one")
-    return kid
+    return _key_id(_json_object(_compact(token).partition(".")[0]))
 
 
 def token_type_of(token: str) -> str | None:
@@ -59,49 +62,60 @@ def token_type_of(token: str) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def check_jwks(jwks: Any, *, use: str | None = None) -> dict[str, Mapping[str, Any]]:
-    """Return the public keys of a JWK Set by key id. Keys without an id are left out, because no token can name them.
+def media_type(kind: Any) -> Any:
+    """Return a header `typ` as it is compared: in lower case, without `application/` (RFC 7515, 4.1.9).
 
-    With `use`, keys that do not state exactly this use are left out too.
+    >>> media_type("application/AT+JWT")
+    'at+jwt'
+    """
+    return kind.lower().removeprefix("application/") if isinstance(kind, str) else kind
+
+
+def check_jwks(jwks: Any, *, use: str | None = None) -> KeySet:
+    """Return the public keys of a JWK Set by key id. Keys without an id are left out, because no token can name them.
+    One of an unknown type or for another use fits no token, and makes no other key worthless.
+
+    With `use`, keys that do not state exactly this use are left out.
 
     Raises:
-        InvalidInput: it is not a JWK Set, is too long, or has one key id twice.
+        InvalidInput: it is not a JWK Set, is too long, or publishes a private key or a shared secret.
     """
     listed = jwks.get("keys") if isinstance(jwks, Mapping) else None
     if not isinstance(listed, list | tuple) or len(listed) > MAX_JWKS_KEYS:
-        detail = f"this is not a JWK Set with at most {MAX_JWKS_KEYS} keys"
+        discovered = isinstance(jwks, Mapping) and "jwks_uri" in jwks
+        what = "the issuer's discovery document, and not its JWK Set" if discovered else "not a JWK Set"
+        detail = f"this is {what} with at most {MAX_JWKS_KEYS} keys"
         raise InvalidInput(Problem("/jwks", "bad_jwks", detail, "name the issuer's `jwks_uri`"))
-    found: dict[str, Mapping[str, Any]] = {}
-    for one in listed:
-        kid = one.get("kid") if isinstance(one, Mapping) else None
-        if not isinstance(kid, str) or not kid or use not in (None, one.get("use")):
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for number, one in enumerate(listed):
+        if not isinstance(one, Mapping):
             continue
-        if kid in found:
-            detail = f"the JWK Set has the key id `{kid[:80]}` twice"
-            raise InvalidInput(Problem("/jwks", "bad_jwks", detail, "have the issuer list each key once"))
-        found[kid] = one
+        if one.get("kty") == "oct" or not _PRIVATE_MEMBERS.isdisjoint(one):
+            detail = "the JWK Set publishes a private key or a shared secret, so anybody can sign with it"
+            raise InvalidInput(
+                Problem(f"/keys/{number}", "secret_key", detail, "replace that key and list public ones")
+            )
+        kid = one.get("kid")
+        if isinstance(kid, str) and kid and use in (None, one.get("use")):
+            found.setdefault(kid, []).append(one)
     return found
 
 
 def signed_claims(
-    token: str,
-    keys: Mapping[str, Mapping[str, Any]],
-    *,
-    algorithms: Sequence[str],
-    types: Sequence[str | None],
-    use: str = "sig",
+    token: str, keys: KeySet, *, algorithms: Sequence[str], types: Sequence[str | None], use: str = "sig"
 ) -> dict[str, Any]:
-    """Return the claims of `token` if one of `keys` (JWKs by id) signed it. No claim is checked.
+    """Return the claims of `token` if one of `keys` signed it. No claim is checked.
 
-    `types` are the values that the header `typ` can have, in lower case; None: it can be left out. `use` is what a key
-    that states a use has to be for.
+    `types` are the values that the header `typ` can have, as `media_type` returns them; None: it can be left out. `use`
+    is what a key that states a use has to be for.
 
     Raises:
         SignatureInvalid: the token is refused; the message names why and quotes nothing of the token.
     """
     head, body, _ = _compact(token).split(".")
     header = _json_object(head)
-    _check_signed_by(token, header, _key_named(header, keys, algorithms, types, use))
+    named = _keys_named(header, keys, algorithms, types, use)
+    _check_signed_by(token, header["alg"], named)
     return _json_object(body)
 
 
@@ -117,87 +131,135 @@ def check_times(
     """
     now_s, expires_at_s = now_us / 1e6, number_date(claims, "exp")
     issued_at_s = number_date(claims, "iat") if issued or "iat" in claims else None
+    latest_s = now_s + leeway_s
     if now_s >= expires_at_s + leeway_s:
-        raise SignatureInvalid("the token is expired; ask for a new one")
-    if issued_at_s is not None and issued_at_s > now_s + leeway_s:
-        raise SignatureInvalid("the token was issued in the future; compare the clocks")
-    if "nbf" in claims and number_date(claims, "nbf") > now_s + leeway_s:
-        raise SignatureInvalid("the token is not valid yet; compare the clocks")
+        raise _at_time("the token is expired; ask for a new one", claims, "exp", f"after {now_s - leeway_s:.0f}")
+    if issued_at_s is not None and issued_at_s > latest_s:
+        detail = "the token was issued in the future; compare the clocks"
+        raise _at_time(detail, claims, "iat", f"at most {latest_s:.0f}")
+    if "nbf" in claims and number_date(claims, "nbf") > latest_s:
+        detail = "the token is not valid yet; compare the clocks"
+        raise _at_time(detail, claims, "nbf", f"at most {latest_s:.0f}")
     begins_s = min(now_s, expires_at_s - 1) if issued_at_s is None else issued_at_s
     if not 0 < expires_at_s - begins_s <= MAX_TOKEN_LIFETIME_S:
-        raise SignatureInvalid(f"the token is valid for longer than {MAX_TOKEN_LIFETIME_S} s; have it live shorter")
+        detail = f"the token is valid for longer than {MAX_TOKEN_LIFETIME_S} s; have it live shorter"
+        raise _at_time(detail, claims, "exp", f"at most {begins_s + MAX_TOKEN_LIFETIME_S:.0f}")
     return expires_at_s, issued_at_s
+
+
+def _at_time(detail: str, claims: Mapping[str, Any], name: str, expected: str) -> SignatureInvalid:
+    return SignatureInvalid(detail, part=f"claim {name}", expected=expected, found=claims.get(name))
 
 
 def number_date(claims: Mapping[str, Any], name: str) -> float:
     """Return the time (Unix seconds) in a claim. Raises `SignatureInvalid` if it holds none."""
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise SignatureInvalid(f"the token states no time in `{name}`; it needs Unix seconds")
+        detail = f"the token states no time in `{name}`; it needs Unix seconds"
+        raise _at_time(detail, claims, name, "Unix seconds")
     return float(value)
 
 
 def _compact(token: Any) -> str:
     if not isinstance(token, str) or len(token) > MAX_TOKEN_CHARS or not _COMPACT.fullmatch(token):
-        raise SignatureInvalid("this is not a compact JWT; send `header.payload.signature` as the issuer made it")
+        detail = "this is not a compact JWT; send `header.payload.signature` as the issuer made it"
+        what = f"a text of {len(token)} characters" if isinstance(token, str) else type(token).__name__
+        raise SignatureInvalid(detail, part="token", expected=f"at most {MAX_TOKEN_CHARS} characters", found=what)
     return token
 
 
-def _key_named(
-    header: Mapping[str, Any],
-    keys: Mapping[str, Mapping[str, Any]],
-    algorithms: Sequence[str],
-    types: Sequence[str | None],
-    use: str,
-) -> Mapping[str, Any]:
-    """The public key that the header names, if it is one for the algorithm that the header states."""
-    algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ")
-    if not isinstance(algorithm, str) or algorithm not in algorithms:
-        raise SignatureInvalid(f"the algorithm of the token is not one of {', '.join(algorithms)}")
-    if "crit" in header or "b64" in header:
-        raise SignatureInvalid("the header of the token has an extension that is not understood (`crit`, `b64`)")
-    if (kind.lower() if isinstance(kind, str) else kind) not in types:
-        named = ", ".join(f"`{one}`" for one in types if one)
-        raise SignatureInvalid(f"the token is not of the type {named}; send the one for this purpose")
+def _key_id(header: Mapping[str, Any]) -> str:
+    kid = header.get("kid")
     if not isinstance(kid, str) or not kid:
-        raise SignatureInvalid("the token names no key (`kid`); have the issuer state one")
-    key = keys.get(kid)
-    if key is None:
-        raise SignatureInvalid("the issuer has no key with the id that the token names; ask for a new token")
+        detail = "the token names no key (`kid`); have the issuer state one"
+        raise SignatureInvalid(detail, part="header kid", expected="a text", found=kid)
+    return kid
+
+
+def _keys_named(
+    header: Mapping[str, Any], keys: KeySet, algorithms: Sequence[str], types: Sequence[str | None], use: str
+) -> list[Mapping[str, Any]]:
+    """The public keys that the header names, as far as they are for the algorithm that the header states."""
+    algorithm, kind = header.get("alg"), header.get("typ")
+    if not isinstance(algorithm, str) or algorithm not in algorithms:
+        detail = f"the algorithm of the token is not one of {', '.join(algorithms)}"
+        raise SignatureInvalid(detail, part="header alg", expected=list(algorithms), found=algorithm)
+    if extensions := [name for name in ("crit", "b64") if name in header]:
+        detail = "the header of the token has an extension that is not understood (`crit`, `b64`)"
+        raise SignatureInvalid(detail, part=f"header {extensions[0]}", found=header[extensions[0]])
+    if media_type(kind) not in types:
+        named = ", ".join(f"`{one}`" for one in types if one)
+        detail = f"the token is not of the type {named}; send the one for this purpose"
+        raise SignatureInvalid(detail, part="header typ", expected=list(types), found=kind)
+    kid = _key_id(header)
+    named_keys = keys.get(kid)
+    if not named_keys:
+        detail = "the issuer has no key with the id that the token names; ask for a new token"
+        raise SignatureInvalid(detail, part="header kid", expected=sorted(keys), found=kid)
+    fitting = [one for one in named_keys if _fits(one, algorithm, use)]
+    if not fitting:
+        detail = "the key that the token names is not one for its algorithm and for signatures"
+        said = [{name: one.get(name) for name in ("kty", "use", "alg") if name in one} for one in named_keys]
+        raise SignatureInvalid(detail, part="header alg", expected=said, found=algorithm)
+    return fitting
+
+
+def _fits(key: Mapping[str, Any], algorithm: str, use: str) -> bool:
     key_type, curves = JWT_ALGORITHMS[algorithm]
-    fits = key.get("kty") == key_type and (not curves or key.get("crv") in curves)
-    if not fits or key.get("use", use) != use or key.get("alg", algorithm) != algorithm:
-        raise SignatureInvalid("the key that the token names is not one for its algorithm and for signatures")
-    return key
+    operations, stated = key.get("key_ops", ["verify"]), key.get("alg", algorithm)
+    return (
+        key.get("kty") == key_type
+        and (not curves or key.get("crv") in curves)
+        and key.get("use", use) == use
+        and isinstance(operations, list)
+        and "verify" in operations
+        and isinstance(stated, str)
+        and _SAME_ALGORITHM.get(stated, stated) == _SAME_ALGORITHM.get(algorithm, algorithm)
+    )
 
 
-def _check_signed_by(token: str, header: Mapping[str, Any], key: Mapping[str, Any]) -> None:
-    if key["kty"] == "OKP":
-        signed, _, signature = token.rpartition(".")
-        if not verify_signature(decode_base64(key.get("x")), signed.encode(), decode_base64(signature)):
-            raise SignatureInvalid("the issuer's key did not sign this token; ask for a new one")
+def _check_signed_by(token: str, algorithm: str, keys: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a token that none of `keys` signed. One library reads the header, and it is not the one that verifies."""
+    said, _, signature = token.rpartition(".")
+    weak = [one for one in keys if one["kty"] == "RSA" and _rsa_bits(one) < MIN_RSA_BITS]
+    if any(one not in weak and _is_signed(said.encode(), signature, algorithm, one) for one in keys):
         return
-    if key["kty"] == "RSA" and int.from_bytes(decode_base64(key.get("n"))).bit_length() < MIN_RSA_BITS:
-        raise SignatureInvalid(f"the issuer's RSA key has fewer than {MIN_RSA_BITS} bits")
+    if len(weak) == len(keys):
+        raise SignatureInvalid(f"the issuer's RSA key has fewer than {MIN_RSA_BITS} bits", part="signature")
+    raise SignatureInvalid("the issuer's key did not sign this token; ask for a new one", part="signature")
+
+
+def _rsa_bits(key: Mapping[str, Any]) -> int:
+    try:
+        return int.from_bytes(decode_base64(key.get("n"))).bit_length()
+    except SignatureInvalid:
+        return 0
+
+
+def _is_signed(said: bytes, signature: str, algorithm: str, key: Mapping[str, Any]) -> bool:
     # Imported here, because importing `joserfc` takes 120 ms.
     from joserfc.errors import JoseError
     from joserfc.jwk import import_key
-    from joserfc.jws import JWSRegistry, deserialize_compact
+    from joserfc.jws import JWSRegistry
 
-    algorithm, parameters = header["alg"], {name: key[name] for name in _PUBLIC_MEMBERS[key["kty"]] if name in key}
     try:
-        public = import_key(parameters)
-        registry = JWSRegistry(algorithms=[algorithm], strict_check_header=False)
-        deserialize_compact(token, public, algorithms=[algorithm], registry=registry)
-    except (JoseError, ValueError, TypeError, KeyError):
-        raise SignatureInvalid("the issuer's key did not sign this token; ask for a new one") from None
+        if key["kty"] == "OKP":
+            return verify_signature(decode_base64(key.get("x")), said, decode_base64(signature))
+        public: Any = import_key({name: key[name] for name in _PUBLIC_MEMBERS[key["kty"]] if name in key})
+        verifier = JWSRegistry(algorithms=[algorithm]).get_alg(algorithm)
+        verifier.check_key(public)
+        return verifier.verify(said, decode_base64(signature), public)
+    except (JoseError, SignatureInvalid, ValueError, TypeError, KeyError):
+        return False
 
 
 def _json_object(segment: str) -> dict[str, Any]:
     try:
         value = loads(decode_base64(segment))
     except InvalidInput as error:
-        raise SignatureInvalid(f"a part of the token is not JSON: {error.problems[0].code}") from None
+        problem = error.problems[0]
+        detail = f"a part of the token is not JSON: {problem.code}"
+        raise SignatureInvalid(detail, part=f"token {problem.pointer}".strip(), found=problem.code) from None
     if not isinstance(value, dict):
-        raise SignatureInvalid("a part of the token is not a JSON object")
+        raise SignatureInvalid("a part of the token is not a JSON object", part="token")
     return value

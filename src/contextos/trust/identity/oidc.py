@@ -23,6 +23,7 @@ from contextos.trust.identity.jwt import (
     MAX_LEEWAY_S,
     check_jwks,
     check_times,
+    media_type,
     number_date,
     signed_claims,
 )
@@ -38,8 +39,8 @@ class TrustedIssuer:
     `issuer` and `audience` are compared exactly with `iss` and `aud`. `algorithms` are those that the issuer signs
     with. `leeway_s` is how far the issuer's clock can be off, in seconds. `token_type` is the header `typ`: `JWT` for
     an ID token (a token without `typ` is one too), `at+jwt` for an access token (RFC 9068). `clients` are those to
-    which tokens are issued (`azp` or `client_id`): with it a token has to state one of them; empty: an `azp` has to be
-    the audience itself, as in an ID token.
+    which tokens are issued (`azp` or `client_id`, else `cid` or `appid`): with it a token has to state one of them;
+    empty: an `azp` has to be the audience itself, as in an ID token.
 
     Raises:
         InvalidSettings: a value is missing, out of bounds or not an asymmetric algorithm.
@@ -111,7 +112,7 @@ def verify_oidc_token(
     assert issued_at_s is not None, "it has to be stated"
     _check_parties(claims, issuer)
     if nonce is not None and (not nonce or claims.get("nonce") != nonce):
-        raise SignatureInvalid("the token has another `nonce`; it was not made for this question")
+        raise _other("the token has another `nonce`; it was not made for this question", claims, "nonce", nonce)
     auth_time_s = number_date(claims, "auth_time") if "auth_time" in claims else None
     if max_auth_age_s is not None:
         _check_login(auth_time_s, max_auth_age_s, issuer, now_us)
@@ -129,35 +130,55 @@ def verify_oidc_token(
 
 
 def _types(token_type: str) -> tuple[str | None, ...]:
-    return (None, "jwt") if token_type.lower() == "jwt" else (token_type.lower(), f"application/{token_type.lower()}")
+    kind = media_type(token_type)
+    return (None, kind) if kind == "jwt" else (kind,)
 
 
 def _check_parties(claims: Mapping[str, Any], issuer: TrustedIssuer) -> None:
     subject, audience = claims.get("sub"), claims.get("aud")
     if claims.get("iss") != issuer.issuer:
-        raise SignatureInvalid("the token is of another issuer")
+        raise _other("the token is of another issuer", claims, "iss", issuer.issuer)
     audiences = audience if isinstance(audience, list) else [audience]
-    if issuer.audience not in audiences:
-        raise SignatureInvalid("the token is for another audience")
+    if issuer.audience not in audiences or not all(isinstance(one, str) for one in audiences):
+        raise _other("the token is for another audience", claims, "aud", issuer.audience)
+    several = any(one != issuer.audience for one in audiences)
+    # Okta writes `cid`, and Entra ID `appid` in tokens of version 1.
+    clients = [name for name in ("azp", "client_id") if name in claims] or [
+        name for name in ("cid", "appid") if name in claims
+    ]
     if issuer.clients:
-        stated = [claims[name] for name in ("azp", "client_id") if name in claims]
-        if not stated or any(one not in issuer.clients for one in stated):
-            raise SignatureInvalid("the token was issued to another client (`azp`, `client_id`)")
-    elif (len(audiences) > 1 or "azp" in claims) and claims.get("azp", issuer.audience) != issuer.audience:
-        raise SignatureInvalid("the token was issued to another party (`azp`)")
-    elif len(audiences) > 1 and "azp" not in claims:
-        raise SignatureInvalid("the token has several audiences and does not say to which it was issued (`azp`)")
+        stray = next((name for name in clients if claims[name] not in issuer.clients), None if clients else "azp")
+        if stray is not None:
+            detail = "the token was issued to another client (`azp`, `client_id`)"
+            raise _other(detail, claims, stray, list(issuer.clients))
+    elif "azp" in claims and claims["azp"] != issuer.audience:
+        raise _other("the token was issued to another party (`azp`)", claims, "azp", issuer.audience)
+    elif several and "azp" not in claims:
+        detail = "the token has several audiences and does not say to which it was issued (`azp`)"
+        raise _other(detail, claims, "azp", issuer.audience)
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_CHARS:
-        raise SignatureInvalid("the token names no subject (`sub`)")
+        raise _other("the token names no subject (`sub`)", claims, "sub", f"1 to {MAX_SUBJECT_CHARS} characters")
+
+
+def _other(detail: str, claims: Mapping[str, Any], name: str, expected: Any) -> SignatureInvalid:
+    return SignatureInvalid(detail, part=f"claim {name}", expected=expected, found=claims.get(name))
 
 
 def _check_login(auth_time_s: float | None, max_age_s: int, issuer: TrustedIssuer, now_us: int) -> None:
+    at_s, part = now_us / 1e6, "claim auth_time"
     if auth_time_s is None:
-        raise SignatureInvalid("the token does not say when the person logged in (`auth_time`); ask for it")
-    if auth_time_s > now_us / 1e6 + issuer.leeway_s:
-        raise SignatureInvalid("the person logged in in the future; compare the clocks")
-    if now_us / 1e6 - auth_time_s > max_age_s + issuer.leeway_s:
-        raise SignatureInvalid(f"the person logged in more than {max_age_s} s ago; have them log in again")
+        detail = "the token does not say when the person logged in (`auth_time`); ask for it"
+        raise SignatureInvalid(detail, part=part, expected="Unix seconds")
+    if auth_time_s > at_s + issuer.leeway_s:
+        detail, bound = (
+            "the person logged in in the future; compare the clocks",
+            f"at most {at_s + issuer.leeway_s:.0f}",
+        )
+        raise SignatureInvalid(detail, part=part, expected=bound, found=auth_time_s)
+    if at_s - auth_time_s > max_age_s + issuer.leeway_s:
+        detail = f"the person logged in more than {max_age_s} s ago; have them log in again"
+        oldest = f"at least {at_s - max_age_s - issuer.leeway_s:.0f}"
+        raise SignatureInvalid(detail, part=part, expected=oldest, found=auth_time_s)
 
 
 def _setting(name: str, detail: str, remedy: str) -> InvalidSettings:

@@ -92,9 +92,11 @@ def verify_svid(token: str, domain: TrustDomain, bundle: Mapping[str, Any], *, n
     expires_at_s, _ = check_times(claims, leeway_s=domain.leeway_s, now_us=now_us, issued=False)
     subject, audience = claims.get("sub"), claims.get("aud")
     if not isinstance(subject, str) or not SPIFFE.fits(subject) or not subject.startswith(f"{_SCHEME}{domain.name}/"):
-        raise SignatureInvalid("the token names no workload of this trust domain in `sub`")
+        detail, own = "the token names no workload of this trust domain in `sub`", f"{_SCHEME}{domain.name}/…"
+        raise SignatureInvalid(detail, part="claim sub", expected=own, found=subject)
     if audience not in (domain.audience, [domain.audience]):
-        raise SignatureInvalid("the token is for another audience, or for several; ask for one for this audience alone")
+        detail = "the token is for another audience, or for several; ask for one for this audience alone"
+        raise SignatureInvalid(detail, part="claim aud", expected=domain.audience, found=audience)
     return VerifiedSvid(subject, expires_at_s, digest(token.encode()))
 
 

@@ -16,8 +16,16 @@ from tests.issuer import token
 
 @pytest.mark.parametrize(
     "listed",
-    [None, {}, {"keys": {}}, {"keys": [{"kid": "a"}, {"kid": "a"}]}, {"keys": [{"kid": str(n)} for n in range(65)]}],
-    ids=["nothing", "no list", "a table", "one id twice", "too many"],
+    [
+        None,
+        {},
+        {"keys": {}},
+        {"keys": [{"kid": str(n)} for n in range(65)]},
+        {"keys": [{"kty": "oct", "kid": "a"}]},
+        {"keys": [{"kty": "EC", "kid": "a"}, {"kty": "RSA", "n": "AQ", "e": "AQ", "d": "AQ"}]},
+        {"jwks_uri": "https://login.acme.example/keys", "issuer": "x"},
+    ],
+    ids=["nothing", "no list", "a table", "too many", "a secret", "a private key", "discovery"],
 )
 def test_what_is_no_jwk_set_is_refused(listed: Any) -> None:
     with pytest.raises(InvalidInput):
@@ -33,6 +41,16 @@ def test_the_key_id_of_a_token_is_read_without_trust() -> None:
     for said in ("", "a.b", token(header={"kid": None}), "x" * 20_000):
         with pytest.raises(SignatureInvalid):
             token_key_id(said)
+
+
+def test_keys_that_share_an_id_are_all_kept() -> None:
+    listed = [
+        {"kty": "EC", "kid": "a"},
+        {"kty": "RSA", "kid": "a"},
+        {"kty": "RSA", "kid": 7},
+        {"kty": "RSA", "kid": ""},
+    ]
+    assert check_jwks({"keys": listed}) == {"a": listed[:2]}
 
 
 def test_with_a_use_only_keys_that_state_it_count() -> None:

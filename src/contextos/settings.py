@@ -33,7 +33,7 @@ from contextos.port_settings import (
     PortSetting,
     TokenExchangeSetting,
 )
-from contextos.port_settings.adapters import AdapterSetting, check_adapter
+from contextos.port_settings.adapters import AdapterSetting, check_adapters
 from contextos.port_settings.browser_logins import BrowserLoginsSetting
 from contextos.port_settings.witness import check_witness
 from contextos.port_settings.workloads import WorkloadsSetting
@@ -140,6 +140,7 @@ class Settings:
     a file in the user's state folder, if the profile is `embedded` and `store` a file; else none. `off`: none.
 
     `observed_packs` are the ids of the packs that may observe in the profile `service`: such a pack stops no call.
+    `adapter_authors` are the public keys (hex) one of which has to have signed each adapter file; empty: none need be.
 
     `egress` lists, by tenant, the endpoints that calls may reach, and `redaction` the rules that redact
     besides those of its packs. `approval_logins` names the OIDC issuer whose logins can answer approvals; None: only
@@ -169,6 +170,7 @@ class Settings:
     limits: RunLimits = field(default_factory=RunLimits)
     pressure: AdmissionLimits = field(default_factory=AdmissionLimits)
     observed_packs: tuple[str, ...] = ()
+    adapter_authors: tuple[str, ...] = ()
     egress: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     redaction: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     approval_logins: ApprovalLoginsSetting | None = None
@@ -205,7 +207,7 @@ class Settings:
             detail = "workers share the due runs of a PostgreSQL store, and use no queue beside it"
             raise invalid_setting("/queue", "unknown_setting", detail, "remove `queue`")
         made = _named(cls, table, "")
-        for name in ("packs", "policies", "adapters", "unsafe", "observed_packs"):
+        for name in ("packs", "policies", "adapters", "unsafe", "observed_packs", "adapter_authors"):
             if name in made:
                 made[name] = _list(made[name], f"/{name}")
         if "policies" in made:
@@ -254,13 +256,12 @@ def check_settings(settings: Settings) -> None:
     if settings.witness != "":
         _text(settings.witness, "/witness")
         check_witness(settings.witness)
-    for name in ("packs", "unsafe", "observed_packs"):
+    for name in ("packs", "unsafe", "observed_packs", "adapter_authors"):
         for at, one in enumerate(_list(getattr(settings, name), f"/{name}")):
             _text(one, f"/{name}/{at}")
     for at, pair in enumerate(_list(() if settings.policies is None else settings.policies, "/policies")):
         _check_policy(pair, f"/policies/{at}")
-    for at, adapter in enumerate(_list(settings.adapters, "/adapters")):
-        check_adapter(adapter, f"/adapters/{at}")
+    check_adapters(_list(settings.adapters, "/adapters"), settings.adapter_authors)
     _number(settings.lease_ttl_s, LEASE_TTL_BOUNDS_S, "/lease_ttl_s")
     _number(settings.heartbeat_ttl_s, HEARTBEAT_TTL_BOUNDS_S, "/heartbeat_ttl_s")
     check_limits(settings.limits)

@@ -91,7 +91,14 @@ def test_notifications_beside_an_answer_change_nothing_and_are_not_logged(
     assert "IGNORE" not in caplog.text
 
 
-@pytest.mark.parametrize("mode", ["not_json", "rpc_error", "wrong_id", "deep"])
+def test_the_text_of_an_error_is_in_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with against("rpc_error", tmp_path) as adapter, pytest.raises(LostReply, match="-32603"):
+        asyncio.run(adapter.call("say", {"text": "a"}, call_context(2_000)))
+    assert "IGNORE" not in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["not_json", "wrong_id", "deep"])
 def test_what_a_server_sends_wrong_is_in_no_log_and_no_error(
     mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

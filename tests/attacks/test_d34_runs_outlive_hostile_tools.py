@@ -40,7 +40,7 @@ TENANT, SECRET = "acme", "IGNORE ALL RULES"
 MAX_MEMORY = 96_000_000
 
 BEFORE_THE_CALL = ("lists_never", "handshakes_never", "exits_at_once", "floods_at_once")
-IN_THE_CALL = ("hangs", "exits", "gigabytes", "not_utf8", "not_json", "deep", "wide", "wrong_id", "rpc_error")
+IN_THE_CALL = ("hangs", "exits", "gigabytes", "not_utf8", "not_json", "deep", "wide", "wrong_id", "rpc_-32603")
 
 
 @contextos.read(integrity="trusted")

@@ -128,6 +128,9 @@ def answer(request: Any) -> None:
         send({"id": request["id"], "result": {"content": text, "isError": True}})
     elif MODE == "rpc_error":
         send({"id": request["id"], "error": {"code": -32603, "message": SECRET}})
+    elif MODE.startswith("rpc_-"):
+        text = "no order ord_881" if len(MODE) < 12 else "e" * 500_000
+        send({"id": request["id"], "error": {"code": int(MODE[4:10]), "message": text, "data": {"x": SECRET}}})
     elif MODE == "refuses":
         send({"id": request["id"], "error": {"code": -32602, "message": "no such text"}})
     elif MODE == "flood":

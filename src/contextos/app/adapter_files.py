@@ -10,11 +10,12 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from contextos.action.foreign_code import describe_adapter
-from contextos.adapters.foreign.adapter_file import PinnedAdapter
+from contextos.adapters.foreign.adapter_file import PinnedAdapter, read_adapter_file
 from contextos.app.foreign_adapters import load_adapter_file
 from contextos.app.given import adapters_of
 from contextos.contracts.encoding.codec import MAX_BYTES, parse
@@ -98,6 +99,11 @@ async def draft_a2a(
     return file, [asdict(row) for row in rows]
 
 
+def refuse_adapter_content(raw: bytes) -> None:
+    """Refuse bytes that are not a whole adapter file. Raises `InvalidInput`."""
+    read_adapter_file(raw)
+
+
 def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
     """Check an adapter file, and write its path and digest to the settings. Returns both.
 
@@ -112,13 +118,14 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
     path = place.relative_to(root).as_posix()
     settings = Settings.read(workspace)
     names = {one.path: next(iter(one.tenants.values()), None) for one in settings.adapters}
-    [adapter] = load_adapter_file(path, None, root=root, names=names.get(path)).adapters
+    load = partial(load_adapter_file, root=root, authors=settings.adapter_authors)
+    [adapter] = load(path, None, names=names.get(path)).adapters
     digest = digest_of(read_regular_file(place, MAX_BYTES))
-    load_adapter_file(path, digest, root=root, names=names.get(path))
+    load(path, digest, names=names.get(path))
     own_id = adapter.describe().adapter_id
     for other in settings.adapters:
         if is_adapter_file(other) and other.path != path:
-            [there] = load_adapter_file(other.path, None, root=root, names=names[other.path]).adapters
+            [there] = load(other.path, None, names=names[other.path]).adapters
             if there.describe().adapter_id == own_id:
                 detail = f"`{other.path[:200]}` has the id `{own_id}` too"
                 raise InvalidInput(Problem("/definition/adapter_id", "duplicate", detail, "give it another id"))

@@ -17,15 +17,17 @@ from typing import Any, Final, NoReturn
 from contextos.adapters.code import SourceCode
 from contextos.adapters.foreign.adapter_file import AdapterFile, credential_names, read_adapter_file, with_credentials
 from contextos.adapters.function.loading import LoadedAdapters
-from contextos.contracts.encoding.codec import MAX_BYTES
+from contextos.contracts.encoding.codec import MAX_BYTES, loads
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.jcs import digest as digest_of
 from contextos.contracts.facts import name_remedy
 from contextos.contracts.ports.outside import Adapter, Directory
-from contextos.errors import InvalidInput, InvalidSettings, Problem
+from contextos.control.artifacts import ADAPTER_TYPE
+from contextos.errors import InvalidInput, InvalidSettings, Problem, SignatureInvalid
 from contextos.files import read_regular_file
 from contextos.port_settings.adapters import AdapterSetting
 from contextos.settings import Settings, invalid_setting
+from contextos.trust.seal import KeyRing, open_sealed
 
 SDKS: Final = {
     "mcp": ("mcp", "mcp-types"),
@@ -77,10 +79,11 @@ class LoadedFile(LoadedAdapters):
 
 
 def load_adapter_file(
-    path: str, digest: str | None, *, root: Path, names: Mapping[str, str] | None = None
+    path: str, digest: str | None, *, root: Path, names: Mapping[str, str] | None = None, authors: Sequence[str] = ()
 ) -> LoadedFile:
     """Load the adapter of a file below `root`. `digest` is that of its bytes; None trusts any. `names` are the
-    variables and files of one tenant, by those that the file names.
+    variables and files of one tenant, by those that the file names. One of `authors` (public keys in hex) has to have
+    signed it, if there are any.
 
     Raises:
         InvalidSettings: the file cannot be read, is outside `root`, has another digest, or is not valid.
@@ -97,11 +100,33 @@ def load_adapter_file(
         remedy = f"review the change, then `contextos adapters publish {path}`"
         _refuse(path, "digest_mismatch", f"the file has the digest `{found}`", remedy)
     try:
-        source = read_adapter_file(raw)
+        source = read_adapter_file(_signed_content(raw, authors))
         return _loaded(source, with_credentials(source, names or {}), found, root)
     except InvalidInput as error:
         first = error.problems[0]
         _refuse(path, first.code, f"{first.pointer}: {first.detail}" if first.pointer else first.detail, first.remedy)
+
+
+def _signed_content(raw: bytes, authors: Sequence[str]) -> bytes:
+    """The content of an adapter file: that of its envelope, if one of `authors` signed it, or all of it if there are
+    none. Raises `InvalidInput`.
+    """
+    value = loads(raw)
+    in_envelope = isinstance(value, dict) and "payloadType" in value
+    if not authors and not in_envelope:
+        return raw
+    if not authors:
+        detail, remedy = "it is signed, and nobody says whose signatures count", "list the author in `adapter_authors`"
+        raise InvalidInput(Problem("", "unknown_author", detail, remedy))
+    if not in_envelope:
+        detail, remedy = "it is not signed", "sign it with `contextos adapters sign`, and publish what that writes"
+        raise InvalidInput(Problem("", "not_signed", detail, remedy))
+    try:
+        keys = KeyRing({}, {"pack": [bytes.fromhex(one) for one in authors]})
+        return open_sealed(value, keys, "pack", (ADAPTER_TYPE,))
+    except SignatureInvalid as error:
+        remedy = "have one of `adapter_authors` sign it with `contextos adapters sign`"
+        raise InvalidInput(Problem("", "bad_signature", str(error), remedy)) from None
 
 
 def _loaded(source: AdapterFile, file: AdapterFile, digest: str, root: Path) -> LoadedFile:

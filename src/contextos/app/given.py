@@ -319,7 +319,13 @@ def adapters_of(settings: Settings) -> list[LoadedAdapters]:
     """Load the adapters that the settings name. Raises `InvalidSettings`."""
     root = settings.workspace
     return [
-        load_adapter_file(one.path, one.digest, root=root, names=next(iter(one.tenants.values()), None))
+        load_adapter_file(
+            one.path,
+            one.digest,
+            root=root,
+            names=next(iter(one.tenants.values()), None),
+            authors=settings.adapter_authors,
+        )
         if is_adapter_file(one)
         else load_function_adapters(one.path, one.digest, root=root, workspace=root, files=one.files)
         for one in settings.adapters

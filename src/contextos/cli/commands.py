@@ -107,6 +107,11 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
             adding.add_a2a_command,
             "contextos adapters add a2a desk_agent --url http://127.0.0.1:8471 --internal --read say",
         ),
+        "adapters sign": (
+            packs.sign_command,
+            "contextos adapters sign adapters/slots.json --key keys/user_operator_5.key",
+        ),
+        "adapters diff": (declarations.diff_command, "contextos adapters diff adapters/slots.json adapters/slots.json"),
         "adapters publish": (publishing.publish_adapter_command, "contextos adapters publish adapters/slots.json"),
         "adapters list": (publishing.list_adapters_command, "contextos adapters list"),
         "adapters release": (

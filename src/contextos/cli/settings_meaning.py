@@ -53,6 +53,8 @@ MEANING: Final = {
     "max_payload_bytes": "bytes of a request",
     "max_session_duration_ms": "milliseconds from the receipt of a run to its end, including waiting",
     "observed_packs": "the ids of the packs that may observe in the profile `service`",
+    "adapter_authors": "the public keys (hex) one of which has to have signed each adapter file; without them none "
+    "has a signature",
     "egress": "by tenant, the endpoints (`host` or `host:port`) that calls may reach; see `[egress]` below",
     "redaction": "by tenant, the rules that redact besides those of its packs; see `[redaction]` below",
     "approval_logins": "the OIDC issuer whose logins can answer approvals; see `[approval_logins]` below",

@@ -25,6 +25,8 @@ PACK_TYPE: Final = "application/vnd.contextos.context-pack+json"
 INTENTS_TYPE: Final = "application/vnd.contextos.intent-catalog+json"
 SPECS_TYPE: Final = "application/vnd.contextos.decision-catalog+json"
 POLICY_TYPE: Final = "application/vnd.contextos.policy-bundle+json"
+ADAPTER_TYPE: Final = "application/vnd.contextos.adapter-file+json"
+"""The payload type of an adapter file, which is signed as an artifact is, and pinned by the settings."""
 ACTIVE_SET_TYPE: Final = "application/vnd.contextos.active-set+json"
 """The payload type of a tenant's active set, which is no artifact: nobody publishes it."""
 

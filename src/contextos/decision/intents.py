@@ -106,8 +106,9 @@ def build_run_context(
             "lifecycle": known.agent.lifecycle,
             "principal_chain": claim.principal_chain,
             "identity_claim": claim,
+            "token_ref": known.agent.token_ref,
         },
-        unset="token_ref",
+        unset="token_ref" if known.agent.token_ref is None else "",
     )
     return RunContext.construct_trusted(
         {

@@ -18,6 +18,7 @@ from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.artifact_repository import ActiveArtifacts
 from contextos.control.artifacts import (
+    ADAPTER_TYPE,
     INTENTS_TYPE,
     PACK_TYPE,
     POLICY_TYPE,
@@ -55,8 +56,14 @@ from contextos.trust.policy.policy_set import compile_policy
 from contextos.trust.redact import find_unsafe_texts
 from contextos.trust.seal import decode_base64
 
-_KINDS: Final = {"pack_meta": PACK_TYPE, "bundle": POLICY_TYPE, "intents": INTENTS_TYPE, "decision_specs": SPECS_TYPE}
-"""By a field that only artifacts of this type have."""
+_KINDS: Final = {
+    "pack_meta": PACK_TYPE,
+    "bundle": POLICY_TYPE,
+    "intents": INTENTS_TYPE,
+    "decision_specs": SPECS_TYPE,
+    "operations": ADAPTER_TYPE,
+}
+"""By a field that only documents of this type have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +242,7 @@ def read_unsigned(
 
 
 def payload_type_of(document: Mapping[str, Any]) -> str | None:
-    """Return the payload type of a bare pack, catalog or policy, by the members that it has, or None if it has none."""
+    """Return the payload type of a bare pack, catalog, policy or adapter file, by the members that it has, or None."""
     return next((_KINDS[field] for field in _KINDS if field in document), None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,17 @@ def check_adapter(adapter: Any, at: str) -> None:
         detail = "an adapter file imports no helpers"
         raise bad(f"{at}/files", detail, "remove `files`")
     _check_tenants(adapter, at)
+
+
+def check_adapters(adapters: Sequence[Any], authors: Sequence[str]) -> None:
+    """Check the settings `adapters` and `adapter_authors`, however they were made. Raises `InvalidSettings`."""
+    for at, adapter in enumerate(adapters):
+        check_adapter(adapter, f"/adapters/{at}")
+    for at, public_key in enumerate(authors):
+        if len(public_key) != 64 or set(public_key) - set("0123456789abcdef"):
+            detail = f"`{public_key[:80]}` is not a public key in hex"
+            remedy = "write the `public_key` that `contextos key new` printed for the author"
+            raise bad(f"/adapter_authors/{at}", detail, remedy)
 
 
 def _check_files(files: Any, at: str) -> None:

@@ -39,7 +39,7 @@ from contextos.runtime.code_pins import with_code
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.wiring import AUDIENCE, policy_facts
 from contextos.trust.identity.claims import mint_claim, stated_claim_fault
-from contextos.trust.identity.principals import look_up, principal_chain, scopes_in_force
+from contextos.trust.identity.principals import UNKNOWN_AGENT_TOKEN, look_up, principal_chain, scopes_in_force
 from contextos.trust.policy.policy_set import PolicySet
 
 NOTHING_ASKED: Final = RetrievalQuery(snapshot="kg_0", seeds=(), hops=0, fan_out=1, limit=1)
@@ -280,10 +280,12 @@ def request_fingerprint(fields: Mapping[str, Any]) -> str:
 
 def compared_request(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a request by which it counts as the same: without `trace`, token references and the identity
-    claim.
+    claim. That the reference of the agent is one that the directory does not list counts.
     """
     body = {name: value for name, value in fields.items() if name != "trace"}
-    body["agent"] = {k: v for k, v in body["agent"].items() if k not in ("token_ref", "identity_claim")}
+    refused = body["agent"].get("token_ref") == UNKNOWN_AGENT_TOKEN
+    left_out = ("identity_claim",) if refused else ("token_ref", "identity_claim")
+    body["agent"] = {k: v for k, v in body["agent"].items() if k not in left_out}
     if body["user"].get("delegation"):
         body["user"] = {
             **body["user"],

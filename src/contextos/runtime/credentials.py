@@ -26,7 +26,7 @@ from contextos.errors import InvalidInput, Unavailable
 from contextos.runtime.code_pins import pinned_quarantine_key
 from contextos.runtime.environment import RunEnvironment
 from contextos.trust.approvals.quarantines import open_incidents
-from contextos.trust.identity.claims import mint_claim, mint_subject_token
+from contextos.trust.identity.claims import mint_claim, mint_hop_claim, mint_subject_token
 from contextos.trust.identity.principals import look_up
 
 EXCHANGE_TTL_S: Final = 60
@@ -94,20 +94,44 @@ async def exchange_credential(
 def claim_token(environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str) -> str:
     """The signed claim of one call, for its adapter alone."""
     return mint_claim(
-        keys=environment.ports.keys,
-        issuer=scope.identity.claim.iss or "",
-        audience=capability.adapter.adapter_id,
-        tenant_id=scope.run.tenant_id,
-        run_id=scope.run.run_id,
         session_id=scope.run.session_id,
-        agent_urn=scope.identity.principals.agent.agent_urn,
         chain=scope.identity.chain,
-        scopes=(scope.identity.scopes & frozenset(capability.definition.required_scopes))
-        | frozenset(platform_scopes_of(capability.adapter, capability.definition)),
-        now_us=environment.ports.clock.now_us(),
         ttl_s=environment.deployment.limits.claim_ttl_s,
         jti=tool_call_id,
+        **_of_call(environment, scope, capability, capability.adapter.adapter_id),
     ).token
+
+
+def hop_token(
+    environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str, audience: str
+) -> str:
+    """The signed claim of one call for the agent of somebody else at the URL `audience`. Who acts for nobody names
+    nobody. A partner that takes each `jti` once takes the next attempt.
+    """
+    common = _of_call(environment, scope, capability, audience)
+    acts_for_user = scope.received.request.user.delegation is not None
+    return mint_hop_claim(
+        user_id=scope.identity.principals.user.user_id if acts_for_user else None,
+        ttl_s=min(EXCHANGE_TTL_S, environment.deployment.limits.claim_ttl_s),
+        jti=f"{tool_call_id}.{common['now_us']}",
+        **common,
+    )
+
+
+def _of_call(environment: RunEnvironment, scope: RunScope, capability: Capability, audience: str) -> dict[str, Any]:
+    """What the claims of a call to `audience` have in common. The scopes are those that the call needs."""
+    required = frozenset(capability.definition.required_scopes)
+    return {
+        "keys": environment.ports.keys,
+        "issuer": scope.identity.claim.iss or "",
+        "audience": audience,
+        "tenant_id": scope.run.tenant_id,
+        "run_id": scope.run.run_id,
+        "agent_urn": scope.identity.principals.agent.agent_urn,
+        "scopes": (scope.identity.scopes & required)
+        | frozenset(platform_scopes_of(capability.adapter, capability.definition)),
+        "now_us": environment.ports.clock.now_us(),
+    }
 
 
 async def credentials_for_evidence(environment: RunEnvironment, scope: RunScope, action: Action) -> dict[str, str]:

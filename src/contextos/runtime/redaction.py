@@ -18,9 +18,9 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.ports.outside import Directory, HoldsKeys, Keys
 from contextos.control.catalog import Catalog
 from contextos.errors import InvalidInput, Problem
+from contextos.trust.identity.principals import REDACTED_TOKEN, UNKNOWN_AGENT_TOKEN
 from contextos.trust.redact import find_secrets, redact, scan_unsafe
 
-REDACTED_TOKEN: Final = "[redacted:token]"
 KEY_DISCLOSED: Final = Problem(
     "", "secret", "the text contains a private key of this runtime", "rotate the key, and take the adapter out"
 )
@@ -52,14 +52,16 @@ async def redacted_request(
 async def _without_unknown_references(
     request: InvokeRequest, fields: dict[str, Any], directory: Directory
 ) -> dict[str, Any]:
-    """The body with a mark for each reference to a token that the directory does not know. It knows none of agents."""
+    """The body with a mark for each reference to a token that the directory does not know."""
     stated = request.user.delegation
     reference = stated.token_ref if stated is not None else None
     if reference is not None and await directory.delegation(request.tenant_id, reference) is None:
         delegation = {**fields["user"]["delegation"], "token_ref": REDACTED_TOKEN}
         fields = {**fields, "user": {**fields["user"], "delegation": delegation}}
     if request.agent.token_ref is not None:
-        fields = {**fields, "agent": {**fields["agent"], "token_ref": REDACTED_TOKEN}}
+        known = await directory.resolve(request.tenant_id, request.user.user_id, request.agent.agent_id)
+        if known is None or known.agent.token_ref != request.agent.token_ref:
+            fields = {**fields, "agent": {**fields["agent"], "token_ref": UNKNOWN_AGENT_TOKEN}}
     return fields
 
 

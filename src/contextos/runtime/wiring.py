@@ -45,7 +45,7 @@ from contextos.runtime.code_pins import (
     pinned_quarantine_key,
     recheck_preconditions,
 )
-from contextos.runtime.credentials import claim_token, credentials_for_evidence, exchange_or_failure
+from contextos.runtime.credentials import claim_token, credentials_for_evidence, exchange_or_failure, hop_token
 from contextos.runtime.environment import RunEnvironment, cancels_of
 from contextos.runtime.redaction import cleanse_output, cleanse_text, redacted_items
 from contextos.trust.approvals.gate_approvals import Recheck, RunApprovals
@@ -216,6 +216,7 @@ def build_gateway(
         PinnedAdapters(environment, scope.pinned.pins),
         headers,
         partial(claim_token, environment, scope),
+        partial(hop_token, environment, scope),
         partial(cleanse_output, scope.pinned.pack, environment.ports.keys),
         partial(cleanse_text, scope.pinned.pack),
         deferred,
@@ -349,15 +350,12 @@ async def _ask_again(
         return None, None
     now_us, timeout_ms = environment.ports.clock.now_us(), capability.definition.timeout_s * 1_000
     until_us = now_us + timeout_ms * 1_000
+    ids, hop = (
+        (scope.run.tenant_id, scope.run.run_id, call_id),
+        partial(hop_token, environment, scope, capability, call_id),
+    )
     context = CallContext(
-        scope.run.tenant_id,
-        scope.run.run_id,
-        call_id,
-        None,
-        until_us,
-        timeout_ms,
-        egress=capability.adapter.egress,
-        access_token=token,
+        *ids, None, until_us, timeout_ms, hop=hop, egress=capability.adapter.egress, access_token=token
     )
     try:
         reply = await adapter.call(capability.definition.name, own_copy(sent[-1]["envelope"]["args"]), context)

@@ -71,6 +71,13 @@ def listed_key(private_key: bytes) -> dict[str, str]:
     return {"kid": kid_of(public), "public_key": public.hex()}
 
 
+def jwk_set(keys: Mapping[str, bytes]) -> dict[str, JsonValue]:
+    """Return public keys (32 raw bytes by key id) as a JWK Set (RFC 7517, RFC 8037)."""
+    common: dict[str, JsonValue] = {"kty": "OKP", "crv": "Ed25519", "alg": "Ed25519", "use": "sig"}
+    encoded = {kid: base64.urlsafe_b64encode(raw).rstrip(b"=").decode() for kid, raw in keys.items()}
+    return {"keys": [{**common, "kid": kid, "x": x} for kid, x in encoded.items()]}
+
+
 class KeyRing:
     """The keys of a runtime: for each purpose at most one signing key and all trusted public keys. Implements `Keys`.
 

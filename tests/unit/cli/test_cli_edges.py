@@ -320,6 +320,8 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "adapters add mcp",
         "adapters add openapi",
         "adapters add a2a",
+        "adapters sign",
+        "adapters diff",
         "adapters publish",
         "adapters list",
         "adapters release",

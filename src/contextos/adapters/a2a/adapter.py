@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -65,7 +65,9 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
         over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
         with self._faults(capability, context, is_read=True) as faults:
             agent, card = await self._connected(context, over_at, faults)
-            request = _message(operation, declared, args, context)
+            hop = context.hop(self._named.url) if self._named.hop_claim else ""
+            request = _message(operation, declared, args, context, hop)
+            redact = self._redactor(context, hop).redact
         if not is_pinned(operation, card):
             return self._drift(capability)
         if context.is_late():
@@ -73,14 +75,14 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
         with self._faults(capability, context, is_read=declared.kind == "read") as faults:
             try:
                 async with asyncio.timeout_at(over_at):
-                    reply = await self._sent(agent, request, operation, declared, context)
+                    reply = await self._sent(agent, request, operation, declared, redact)
             except TimeoutError:
                 faults.uncertain(f"its task did not end in {context.timeout_ms} ms")
             except BadAnswer as bad:
                 faults.uncertain(str(bad))
             except UnreadableTask as fault:
                 final = fault.done if declared.kind == "write" else fault.whole
-                reply = unreadable_answer(fault.problem, declared, self._redactor(context).redact, final=final)
+                reply = unreadable_answer(fault.problem, declared, redact, final=final)
             except LostReply:
                 if declared.kind == "write":
                     raise
@@ -147,10 +149,9 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
         request: Any,
         operation: SkillOperation,
         declared: CapabilityDefinition,
-        context: CallContext,
+        redact: Callable[[Any], Any],
     ) -> AdapterReply:
         """Send the message, and return the reply when its task ended."""
-        redact = self._redactor(context).redact
         try:
             first = await agent.send(request)
         except AgentRefusal as refusal:
@@ -162,8 +163,8 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
             raise BadAnswer("the agent answered in the context of another call")
         return reply_of(await _ended(agent, first), operation, declared, redact)
 
-    def _redactor(self, context: CallContext) -> SecretRedactor:
-        return SecretRedactor([*self._named.secrets(os.environ), context.access_token])
+    def _redactor(self, context: CallContext, hop: str = "") -> SecretRedactor:
+        return SecretRedactor([*self._named.secrets(os.environ), context.access_token, hop])
 
 
 def a2a_adapter(file: AdapterFile) -> A2aAdapter:
@@ -196,13 +197,13 @@ def require_a2a() -> None:
 
 
 def _message(
-    operation: SkillOperation, declared: CapabilityDefinition, args: Mapping[str, Any], context: CallContext
+    operation: SkillOperation, declared: CapabilityDefinition, args: Mapping[str, Any], context: CallContext, hop: str
 ) -> Any:
     from contextos.adapters.a2a.connection import message_of
 
     key = context.idempotency_key
     context_id = key if declared.idempotency.strategy == "lookup" else None
-    return message_of(operation, args, key or str(uuid4()), context_id)
+    return message_of(operation, args, key or str(uuid4()), context_id, hop)
 
 
 async def _ended(agent: AgentConnection, answer: AgentAnswer) -> AgentAnswer:

@@ -52,6 +52,9 @@ from contextos.errors import InvalidInput, LostReply, MalformedJson, Problem, Un
 
 AGENT_TIMEOUT_S: Final = 120
 MAX_SKILLS: Final = 1_000
+HOP_EXTENSION: Final = "urn:contextos:a2a:hop-claim:v1"
+"""The extension of A2A whose member of a message's metadata is the claim of who calls."""
+EXTENSIONS_HEADER: Final = "a2a-extensions"
 STATE_PREFIX: Final = "TASK_STATE_"
 MEDIA_TYPES: Final[Mapping[str, str]] = {
     "data": "application/json",
@@ -84,7 +87,7 @@ class AgentConnection:
         http = httpx.AsyncClient(transport=self._bridge, trust_env=False, headers=self._headers)
         config = ClientConfig(streaming=False, polling=True, httpx_client=http)
         self._client = ClientFactory(config).create(AgentCard(supported_interfaces=[interface]))
-        self._trace = dict(trace)
+        self._trace = {**trace, **({EXTENSIONS_HEADER: HOP_EXTENSION} if named.hop_claim else {})}
         self._context = ClientCallContext(service_parameters=self._trace)
 
     async def card(self) -> dict[str, Any]:
@@ -138,13 +141,16 @@ class AgentConnection:
 
 
 def message_of(
-    operation: SkillOperation, args: Mapping[str, Any], message_id: str, context_id: str | None
+    operation: SkillOperation, args: Mapping[str, Any], message_id: str, context_id: str | None, hop: str = ""
 ) -> SendMessageRequest:
-    """Return the message that asks for a skill. Raises whatever the SDK raises for arguments that fit into none."""
+    """Return the message that asks for a skill, with the claim `hop` of who calls, if there is one. Raises whatever the
+    SDK raises for arguments that fit into none.
+    """
     form = MEDIA_TYPES[operation.input]
     part = new_text_part(args["text"], form) if operation.input == "text" else new_data_part(dict(args), form)
     message = Message(message_id=message_id, context_id=context_id, role=Role.ROLE_USER, parts=[part])
-    message.metadata.update({"skillId": operation.skill})
+    message.metadata.update({"skillId": operation.skill} | ({HOP_EXTENSION: hop} if hop else {}))
+    message.extensions.extend([HOP_EXTENSION] if hop else [])
     accepted = SendMessageConfiguration(accepted_output_modes=[MEDIA_TYPES[operation.output]], history_length=0)
     return SendMessageRequest(message=message, configuration=accepted)
 

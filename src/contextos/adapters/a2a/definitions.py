@@ -43,7 +43,7 @@ class A2aConnection(Model):
 
     `tenant` is that of the interface, if it has one. `token_env` names the environment variable that holds the bearer
     token, which is the same for every user; or a token is issued for each call to `audience`. `internal`: a person said
-    that the agent is at a loopback or private address.
+    that the agent is at a loopback or private address. `hop_claim`: each message says who calls, signed (ADR 0070).
     """
 
     kind: Literal["a2a"]
@@ -53,6 +53,7 @@ class A2aConnection(Model):
     token_env: VariableName | None = None
     audience: Name | None = None
     internal: bool = False
+    hop_claim: bool = False
 
     def check(self) -> None:
         """Refuse a connection that others on the way can read, or that has two endpoints.

@@ -36,7 +36,14 @@ from contextos.adapters.mcp.definitions import (
     misfit,
 )
 from contextos.contracts.encoding.codec import parse
-from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, CapabilityDefinition
+from contextos.contracts.encoding.secret_shapes import shortened
+from contextos.contracts.envelopes.tool import (
+    MAX_SAID_CHARS,
+    AdapterDefinition,
+    AdapterReply,
+    CallContext,
+    CapabilityDefinition,
+)
 from contextos.errors import InvalidInput, LostReply, Overloaded, Problem, Unavailable
 
 if TYPE_CHECKING:
@@ -50,9 +57,11 @@ LIST_TIMEOUT_S: Final = 60
 END_TIMEOUT_S: Final = 12
 CHECK_SERVER: Final = "check its command, or its URL and token"
 BAD_ARGUMENTS: Final = -32602
+"""JSON-RPC: the arguments are wrong. A server can state this and every other error after an effect, too."""
+RPC_CODES: Final = {BAD_ARGUMENTS: "tool_refused"}
+"""The code of an error of JSON-RPC, where it has one of our own."""
 UNFINISHED: Final = frozenset({"input_required", "task"})
 """The kinds of answer after which a tool goes on."""
-"""JSON-RPC: the arguments are wrong. A server can also answer so after an effect."""
 
 
 class McpAdapter(ServerAdapter[Operation]):
@@ -232,9 +241,13 @@ class McpAdapter(ServerAdapter[Operation]):
             final = fault.succeeded if declared.kind == "write" else fault.problem.code not in CUT_SHORT
             return unreadable_answer(fault.problem, declared, redact, final=final)
         except MCPError as error:
-            if error.code != BAD_ARGUMENTS or declared.kind == "write":
+            if error.code != BAD_ARGUMENTS and not session.is_stated(error):
                 raise
-            return stated_error("tool_refused", redact(error.message), declared)
+            said = shortened(redact(error.message), MAX_SAID_CHARS)
+            if declared.kind == "read":
+                return stated_error(RPC_CODES.get(error.code, f"jsonrpc_{error.code}"), said, declared)
+            why = f"the server answered with the error {error.code}; look before it is sent again. It says: {said}"
+            raise LostReply(f"`{declared.name}` may have happened: {why}") from None
 
 
 def mcp_adapter(file: AdapterFile, folder: Path) -> McpAdapter:

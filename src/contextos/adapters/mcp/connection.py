@@ -171,12 +171,16 @@ class McpSession:
         except MCPError as error:
             if fault := self.transport.reader.fault_of(error):
                 raise fault from None
-            self._retired = self._retired or error.code == CONNECTION_CLOSED
+            self._retired = self._retired or (error.code == CONNECTION_CLOSED and not self.is_stated(error))
             raise
         finally:
             self._asking -= 1
             if self._retired and not self._asking:
                 self.end()
+
+    def is_stated(self, error: MCPError) -> bool:
+        """Return whether the server stated this error of a call."""
+        return self.transport.reader.is_stated(error)
 
     async def list_tools(self, trace: Mapping[str, str] = NO_TRACE) -> list[dict[str, Any]]:
         """Return all tools that the server lists. `trace` are the W3C trace headers of the call that asks.

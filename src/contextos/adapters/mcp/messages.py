@@ -40,6 +40,7 @@ CUT_SHORT: Final = frozenset({"syntax", "unanswered"})
 """The codes of faults that a read can be free of when it is sent again."""
 LIST_CHANGED: Final = "notifications/tools/list_changed"
 _LIST: Final = "tools/list"
+_CALLS: Final = frozenset({"tools/call", "resources/read"})
 _EMPTY: Final[Mapping[str, Mapping[str, Any]]] = {
     "tools/call": {"content": [], "resultType": "complete"},
     _LIST: {"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"},
@@ -109,10 +110,14 @@ class MessageReader:
     def fault_of(self, error: MCPError) -> UnreadableAnswer | None:
         """Return the fault that this reader made the error of; None for an error that the server states."""
         said = error.data if isinstance(error.data, dict) else {}
-        if said.get("reader") != self._token:
+        if said.get("reader") != self._token or "stated" in said:
             return None
         problem = Problem(said["pointer"], said["code"], said["detail"])
         return UnreadableAnswer(problem, succeeded=said["succeeded"])
+
+    def is_stated(self, error: MCPError) -> bool:
+        """Return whether the server stated this error of a call. The SDK makes errors too, where no answer comes."""
+        return bool(error.data == {"reader": self._token, "stated": True})
 
     def _take(self, answered: Any) -> tuple[int | str, str] | None:
         """The request of an id, as it was sent, with its method. Its answer is due no more."""
@@ -125,7 +130,10 @@ class MessageReader:
         result = one.get("result")
         succeeded = "error" not in one and isinstance(result, dict) and is_success(result)
         if problem is None and "error" in one and "result" not in one:
-            stated = _validated({**one, "id": request_id})
+            error = one["error"]
+            if method in _CALLS and isinstance(error, dict):
+                error = {**error, "data": {"reader": self._token, "stated": True}}
+            stated = _validated({**one, "id": request_id, "error": error})
             return stated[0] if stated else self.fault(request_id, _NO_ANSWER)
         if problem is not None or "error" in one or one.get("jsonrpc") != "2.0" or not isinstance(result, dict):
             return self.fault(request_id, problem or _NO_ANSWER, succeeded=succeeded)

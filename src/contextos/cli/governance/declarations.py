@@ -51,12 +51,14 @@ def expand_command(
 
 
 def diff_command(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A pack, short or whole, a policy or a catalog.")],
+    before: Annotated[
+        Path, typer.Argument(metavar="BEFORE", help="A pack, short or whole, policy, catalog or adapter file.")
+    ],
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="The other one.")],
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show the fields in which two packs, policies or catalogs differ, after expansion.
+    """Show the fields in which two packs, policies, catalogs or adapter files differ, after expansion.
 
     Ends with the exit code 1 if they differ.
     """
@@ -65,7 +67,7 @@ def diff_command(
     (old_type, old), (new_type, new) = (whole_artifact(path, workspace) for path in (before, after))
     if old_type != new_type:
         detail = f"one is of the type `{old_type[:80]}`, and the other of `{new_type[:80]}`"
-        raise InvalidInput(Problem("", "other_kind", detail, "name two packs, policy bundles or catalogs"))
+        raise InvalidInput(Problem("", "other_kind", detail, "name two packs, policies, catalogs or adapter files"))
     changes = pack_changes(old, new)
     documents, lines = [], []
     for one in changes:

@@ -105,7 +105,9 @@ def publish_command(
 
 
 def sign_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pack, short or whole, a policy bundle or a catalog.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A pack, short or whole, policy, catalog or adapter file.")
+    ],
     key: Annotated[
         Path, typer.Option("--key", metavar="FILE", help="File with the author's private key, as `key new` makes it.")
     ],
@@ -115,20 +117,24 @@ def sign_command(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Sign a pack, policy bundle or catalog with the key of its author.
+    """Sign a pack, policy bundle, catalog or adapter file with the key of its author.
 
     What is signed is the whole pack: a short form is expanded for the tools of the workspace. A deployment publishes it
-    if `runtime.json` lists the public key for the purpose `pack`. A file in an envelope is signed again as its kind.
+    if `runtime.json` lists the public key for the purpose `pack`, and loads an adapter file if `adapter_authors` of the
+    settings does. A file in an envelope is signed again as its kind.
     """
+    from contextos.app.adapter_files import refuse_adapter_content
     from contextos.contracts.encoding.jcs import canonical
-    from contextos.control.artifacts import read_artifact
+    from contextos.control.artifacts import ADAPTER_TYPE, read_artifact
     from contextos.packs.checking import artifact_problems
     from contextos.trust.seal import KeyRing, seal
 
     payload_type, document = whole_artifact(file, workspace)
     content = canonical(document)
     with about(file):
-        if problems := tuple(artifact_problems(read_artifact(payload_type, content).artifact)):
+        if payload_type == ADAPTER_TYPE:
+            refuse_adapter_content(content)
+        elif problems := tuple(artifact_problems(read_artifact(payload_type, content).artifact)):
             raise InvalidArtifact(*problems)
     ring = KeyRing({"pack": person_key(key)})
     envelope = seal(payload_type, content, ring, "pack")

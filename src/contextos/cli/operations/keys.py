@@ -70,13 +70,31 @@ def key_new_command(
     return 0
 
 
-def key_list_command(workspace: WorkspaceOption = None, as_json: JsonOption = False) -> int:
+def key_list_command(
+    jwks: Annotated[
+        str,
+        typer.Option(
+            "--jwks", metavar="PURPOSE", help="Print those of a purpose as a JWK Set (RFC 7517) for partners."
+        ),
+    ] = "",
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> int:
     """List the public keys of the runtime, by purpose."""
+    from contextos.trust.seal import PURPOSES, jwk_set
+
+    if jwks and jwks not in PURPOSES:
+        detail = f"there is no purpose `{displayed(jwks[:40])}`"
+        raise InvalidInput(Problem("/jwks", "unknown_purpose", detail, f"name one of {', '.join(PURPOSES)}"))
 
     async def operation(context: CommandContext) -> tuple[ListedKey, ...]:
         return context.app.key_files().listed()
 
     found = with_read_context(workspace, None, operation)
+    if jwks:
+        document = jwk_set({one.kid: bytes.fromhex(one.public_key) for one in found if one.purpose == jwks})
+        print_result(document, [json.dumps(document, indent=2)], as_json=as_json)
+        return 0
     lines: list[str] = [Heading(f"{'purpose':<8} {'key':<21} {'since':<20} retired")]
     lines += [
         f"{one.purpose:<8} {one.kid:<21} {moment(one.activated_at_us):<20} {moment(one.retired_at_us)}" for one in found

@@ -126,7 +126,9 @@ class AgentIdentity(Model):
     role: Name | None = None
     """The role of the agent; another one than in the directory refuses the request."""
     token_ref: Name | None = None
-    """A reference to the agent's token, which is not kept; it is no part of the request's fingerprint."""
+    """A reference to the agent's token: that of the directory, or the request is refused. Another one is not kept, and
+    none is part of the request's fingerprint.
+    """
     lifecycle: Lifecycle | None = None
     """Whether the agent is active; another state than in the directory refuses the request."""
     principal_chain: Chain | None = None
@@ -177,7 +179,8 @@ class KnownAgent(DirectoryLimits):
     """An agent as the directory knows it. `ceiling` is the highest approval mode that it is allowed to use.
 
     `platform_scopes` are all that it is allowed to do with tools, whatever `scopes` a user delegates to it. Absent,
-    they are `DEFAULT_PLATFORM_SCOPES`; an empty list allows nothing.
+    they are `DEFAULT_PLATFORM_SCOPES`; an empty list allows nothing. `token_ref` is the one reference to the agent's
+    token that a request can state. It is not the token.
     """
 
     agent_id: Name
@@ -189,6 +192,7 @@ class KnownAgent(DirectoryLimits):
     ceiling: ApprovalMode
     scopes: Seq[Name] = ()
     platform_scopes: Seq[PlatformScope] | None = None
+    token_ref: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=256)] | None = None
 
     @property
     def platform(self) -> frozenset[PlatformScope]:

@@ -305,13 +305,19 @@ class AdapterReply(Model):
         return self.error is not None and not beside
 
 
+def no_hop(_audience: str) -> str:
+    """Return no claim for the agent of somebody else."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class CallContext:
     """The context that an adapter receives with the arguments of a call.
 
     `not_after_us` is Unix time in microseconds. `headers()` returns the W3C trace headers of this call, and `claim()`
-    a signed identity claim (`ctxid/1`) for this adapter, with the scopes of this call and its id as `jti`; both are
-    made when the adapter calls them and are never recorded.
+    a signed identity claim (`ctxid/1`) for this adapter, with the scopes of this call and its id as `jti`. `hop(url)`
+    returns one for the agent of somebody else at this URL, or "" (ADR 0070). All three are made when the adapter calls
+    them and are never recorded.
     `is_late()` is true if a write waited in the adapter until after `not_after_us` by the runtime's clock: it must not
     be sent any more. It is never true for a lookup, or for a call that is sent again under its key. `egress` lists the
     endpoints that the call may reach. `access_token` is the secret bearer token that was issued for this call, if the
@@ -326,6 +332,7 @@ class CallContext:
     timeout_ms: int
     headers: Callable[[], dict[str, str]] = dict
     claim: Callable[[], str] = str
+    hop: Callable[[str], str] = no_hop
     is_late: Callable[[], bool] = bool
     egress: tuple[str, ...] = ()
     access_token: str = field(default="", repr=False)

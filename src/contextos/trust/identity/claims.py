@@ -28,6 +28,7 @@ from contextos.trust.seal import decode_base64
 ALGORITHM: Final = "Ed25519"
 TOKEN_TYPE: Final = "ctxid+jwt"
 SUBJECT_TYPE: Final = "ctxsub+jwt"
+HOP_TYPE: Final = "ctxhop+jwt"
 CLAIM_VERSION: Final = "ctxid/1"
 MAX_TTL_S: Final = 3600
 
@@ -109,21 +110,49 @@ def mint_subject_token(
 
     Its `typ` is another one than that of a claim, so neither passes for the other.
     """
+    who = {"sub": user_id, "may_act": {"sub": agent_urn}}
+    return sign_token(
+        keys, SUBJECT_TYPE, who | _of_call(issuer, audience, tenant_id, run_id, scopes, now_us, ttl_s, jti)
+    )
+
+
+def mint_hop_claim(
+    *,
+    keys: Keys,
+    issuer: str,
+    audience: str,
+    tenant_id: str,
+    run_id: str,
+    user_id: str | None,
+    agent_urn: str,
+    scopes: frozenset[str],
+    now_us: int,
+    ttl_s: int,
+    jti: str,
+) -> str:
+    """Sign who calls the agent of somebody else at the URL `audience`: the user is the subject, and the agent acts for
+    them (`act`, RFC 8693, section 4.1). Without a user the agent acts for nobody, and is the subject itself (ADR 0070).
+    """
+    who: dict[str, Any] = {"sub": agent_urn} if user_id is None else {"sub": user_id, "act": {"sub": agent_urn}}
+    return sign_token(keys, HOP_TYPE, who | _of_call(issuer, audience, tenant_id, run_id, scopes, now_us, ttl_s, jti))
+
+
+def _of_call(
+    issuer: str, audience: str, tenant_id: str, run_id: str, scopes: frozenset[str], now_us: int, ttl_s: int, jti: str
+) -> dict[str, Any]:
+    """The claims of a token for one call that another party reads: from whom, for whom, what for, and how long."""
     issued_s = now_us // 1_000_000
-    body: dict[str, Any] = {
+    return {
         "iss": issuer,
-        "sub": user_id,
         "aud": audience,
         "run_id": run_id,
         "tenant_id": tenant_id,
         "scope": " ".join(sorted(scopes)),
-        "may_act": {"sub": agent_urn},
         "iat": issued_s,
         "nbf": issued_s,
         "exp": issued_s + ttl_s,
         "jti": jti,
     }
-    return sign_token(keys, SUBJECT_TYPE, body)
 
 
 def sign_token(keys: Keys, token_type: str, body: dict[str, Any]) -> str:

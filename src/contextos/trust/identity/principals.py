@@ -8,11 +8,19 @@ Source: docs/design/contracts.md, "Who is asking".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from contextos.contracts.envelopes.identity import IdentityClaim, Principal, Principals, UserDelegation
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ports.outside import Directory
+
+REDACTED_TOKEN: Final = "[redacted:token]"
+"""What is recorded for a `token_ref` of a user that the directory does not know. Versions that verified none of an
+agent recorded it for each of those, too, and accepted it; no request can state it.
+"""
+UNKNOWN_AGENT_TOKEN: Final = "[redacted:agent_token]"
+"""What is recorded for a `token_ref` of an agent that is not the one of the directory, which cannot state it."""
 
 
 async def look_up(directory: Directory, request: InvokeRequest, now_us: int) -> Principals | None:
@@ -94,6 +102,8 @@ def _differences(request: InvokeRequest, known: Principals) -> Iterator[tuple[st
             yield field, f"`{field}` is not what the directory knows; send what is registered, or leave it out"
     if user.delegation is not None:
         yield from _delegation_differences(user.delegation, known)
+    if agent.token_ref not in (None, known.agent.token_ref, REDACTED_TOKEN):
+        yield "agent.token_ref", other_agent_token(known.agent.token_ref)
     if agent.principal_chain is not None and not _same_chain(agent.principal_chain, request, known):
         yield (
             "agent.principal_chain",
@@ -101,6 +111,13 @@ def _differences(request: InvokeRequest, known: Principals) -> Iterator[tuple[st
         )
     if agent.identity_claim is not None:
         yield from _claim_differences(agent.identity_claim, request, known)
+
+
+def other_agent_token(listed: str | None) -> str:
+    """Return why another reference to an agent's token than the one that the directory lists, or none, is refused."""
+    if listed is None:
+        return "the directory lists no token of the agent; leave it out, or add `token_ref` to the agent's entry"
+    return "`agent.token_ref` is not what the directory knows; send what is registered, or leave it out"
 
 
 def _delegation_differences(stated: UserDelegation, known: Principals) -> Iterator[tuple[str, str]]:

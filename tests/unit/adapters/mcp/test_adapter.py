@@ -13,7 +13,7 @@ from contextos.action.secret_redactor import SecretRedactor
 from contextos.adapters.mcp.adapter import _contents, _reply
 from contextos.adapters.mcp.connection import ResourceAnswer, ToolAnswer
 from contextos.adapters.mcp.definitions import McpConnection, ToolOperation
-from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.envelopes.tool import MAX_SAID_CHARS, CapabilityDefinition
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.errors import LostReply, Overloaded, Unavailable
 from tests.servers.adapters import against, call_context, calls
@@ -29,7 +29,39 @@ def test_a_tool_is_called_and_its_texts_are_the_output(tmp_path: Path) -> None:
     assert calls(tmp_path) == ['{"text": "hello"}'] * 2
 
 
-@pytest.mark.parametrize("mode", ["exits", "not_json", "deep", "wide", "wrong_id", "rpc_error"])
+@pytest.mark.parametrize("code", [-32700, -32603, -32601, -32001, -32000])
+def test_an_error_of_json_rpc_keeps_its_code_and_text_whatever_its_code(code: int, tmp_path: Path) -> None:
+    """A read is asked once, and a write can have had its effect. `-32000` is also what the SDK says of a lost server,
+    and the process that others share goes on.
+    """
+    with against(f"rpc_{code}", tmp_path, read=True) as adapter:
+        sessions = set()
+        for _ in range(2):
+            error = asyncio.run(adapter.call("say", TEXT, call_context())).error
+            assert error is not None
+            assert error.code == f"jsonrpc_{code}"
+            assert error.message.startswith("no order ord_881")
+            assert adapter._open is not None
+            sessions.add(adapter._open.transport)
+        assert len(sessions) == 1
+    with against(f"rpc_{code}", tmp_path) as adapter, pytest.raises(LostReply, match=rf"{code}.*no order") as lost:
+        asyncio.run(adapter.call("say", TEXT, call_context()))
+    assert "IGNORE" not in str(lost.value)
+
+
+def test_the_text_of_an_error_of_json_rpc_is_bounded(tmp_path: Path) -> None:
+    for read in (True, False):
+        with against("rpc_-32000_long", tmp_path, read=read) as adapter:
+            try:
+                error = asyncio.run(adapter.call("say", TEXT, call_context())).error
+                assert error is not None
+                assert len(error.message) == MAX_SAID_CHARS
+            except LostReply as lost:
+                assert not read
+                assert MAX_SAID_CHARS < len(str(lost)) < 2 * MAX_SAID_CHARS
+
+
+@pytest.mark.parametrize("mode", ["exits", "not_json", "deep", "wide", "wrong_id"])
 def test_a_fault_after_a_write_was_sent_is_a_lost_reply_and_of_a_read_nothing_happened(
     mode: str, tmp_path: Path
 ) -> None:

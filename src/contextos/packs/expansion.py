@@ -109,7 +109,12 @@ class _Expander:
     def _vocabulary(self) -> Vocabulary:
         produced = {name: tool.output_schema for tool in self.tools.values() for name in tool.produces}
         arguments = {name: tool.input_schema for name, tool in self.tools.items()}
-        return Vocabulary(arguments, {**produced, **dict.fromkeys(self.declaration.evidence)}, complete=True)
+        return Vocabulary(
+            arguments,
+            {**produced, **dict.fromkeys(self.declaration.evidence)},
+            complete=True,
+            hours=tuple(self.declaration.business_hours),
+        )
 
     def _check(self) -> None:
         """Refuse what would be in the pack and never count."""
@@ -160,6 +165,7 @@ class _Expander:
                         "bundle_id": derived(f"POLICY_{upper(told.name)}"),
                         "priority": default(0),
                         "mode": default("enforce"),
+                        **({"business_hours": stated(told, "business_hours")} if told.business_hours else {}),
                         "policy_dsl": {"language": default("jsonlogic"), "rules": rules},
                     }
                 ],

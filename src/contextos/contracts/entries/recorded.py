@@ -265,12 +265,14 @@ class CountedUpto(Model):
 
 class HistoryRead(Model):
     """Body of `history.read`: the history facts about one call, the time for which they are true (Unix microseconds),
-    and where each bucket ended that they were read from.
+    and where each bucket ended that they were read from. `clock` is that time by the clocks that rules about the call
+    read, by the name of their business hours.
     """
 
     facts: Map[Number]
     at_us: Count
     buckets: Map[CountedUpto]
+    clock: Map[OpenObject] = {}
 
 
 class ComparedAnswer(Model):

@@ -1,4 +1,4 @@
-"""Rules that read the clock: judged when a call is asked for, again right before it is made, and replayed as recorded."""
+"""Rules that read the clock: judged when a call is asked for and right before it is made, and replayed as recorded."""
 
 from __future__ import annotations
 

@@ -298,10 +298,10 @@ async def _recheck(environment: RunEnvironment, scope: RunScope, query: Retrieva
     values: dict[str, Any] = {}
     pins = scope.pins_of(action)
 
-    async def look() -> dict[str, str | None]:
+    async def look() -> dict[str, Any]:
         definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-        _, now = await environment.artifacts.catalog.pins_now(tuple(pins), definitions)
-        now |= code_now(pins, environment)
+        _, pinned = await environment.artifacts.catalog.pins_now(tuple(pins), definitions)
+        now: dict[str, Any] = {**pinned, **code_now(pins, environment)}
         head = query.model_copy(update={"snapshot": await environment.sources.knowledge.snapshot()})
         items = drop_stale_names(
             redacted_items(await environment.sources.knowledge.retrieve(head), scope.pinned.pack),
@@ -316,6 +316,8 @@ async def _recheck(environment: RunEnvironment, scope: RunScope, query: Retrieva
                 if of_tool
                 else known.get(fact.name, (None, None))
             )
+            if fact.volatile and now[name] is not None:
+                now[name] = {"digest": now[name], "value": values[name]}
         return now
 
     return Recheck(look, incidents, values)

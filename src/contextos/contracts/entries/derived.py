@@ -12,7 +12,20 @@ from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import End, Failure, VerifyVerdict
 from contextos.contracts.ids import GateId, ToolCallId
-from contextos.contracts.model import Amount, Count, Map, Model, Name, NonEmpty, OpenObject, Positive, Seq, Share, Text
+from contextos.contracts.model import (
+    Amount,
+    Count,
+    Map,
+    Model,
+    Name,
+    NonEmpty,
+    Number,
+    OpenObject,
+    Positive,
+    Seq,
+    Share,
+    Text,
+)
 
 
 class ResolvedIntentBody(Model):
@@ -190,13 +203,16 @@ class FrozenEvidence(Model):
 
 
 class AskedEvidence(Model):
-    """Evidence for a call that a person is asked about. `digest` is that of the statement that the run froze."""
+    """Evidence for a call that a person is asked about. `digest` is that of the statement that the run froze, and
+    `volatile` says by how much numbers in it can differ when the answer is used.
+    """
 
     name: Name
     subject: Name
     value: Any
     ref: Name
     digest: Name
+    volatile: Map[Number] = {}
 
 
 class ApprovalBinding(Model):
@@ -275,5 +291,14 @@ class EndedRun(Model):
     entries: Positive
 
 
-RecheckedEvidence = dict[str, str | None]
-"""`evidence.rechecked`: the digest now of everything an approval was bound to, by name; None for what was withdrawn."""
+class RecheckedValue(Model):
+    """Volatile evidence as it is now."""
+
+    digest: Name
+    value: Any
+
+
+RecheckedEvidence = dict[str, str | RecheckedValue | None]
+"""`evidence.rechecked`: the digest now of everything an approval was bound to, by name; None for what was withdrawn.
+Of volatile evidence it has the value too.
+"""

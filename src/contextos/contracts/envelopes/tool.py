@@ -38,6 +38,7 @@ from contextos.contracts.model import (
     Model,
     Name,
     NonEmpty,
+    Number,
     OpenObject,
     Positive,
     Seq,
@@ -52,6 +53,7 @@ AUTH_REF: Final = Form(
 
 AuthRef = Annotated[str, AUTH_REF]
 
+_NUMBERS: Final = ("number", "integer")
 _WRITES: Final = ("local_write", "destructive")
 """The modes that only a write can declare; a read can be `network` or `delegated`."""
 
@@ -119,6 +121,9 @@ class CapabilityDefinition(Model):
     arguments of a write that are secret texts, such as a password: the tool gets them, and a mark replaces them
     everywhere else. Nothing that a foreign server says of its arguments fills it.
 
+    `volatile` names the numbers of what a read `produces` that change by themselves, each as a JSON Pointer into the
+    output with the difference up to which an approval that rests on it still counts.
+
     `auth` is how a call authenticates. With `exchange`, the token has exactly the `required_scopes`.
 
     Refuses a kind, risk and mode that contradict each other: a write declared as a read would pass every gate.
@@ -140,6 +145,7 @@ class CapabilityDefinition(Model):
     output_classification: Classification | None = None
     destinations: Seq[Name] | None = None
     secrets: Seq[Name] = ()
+    volatile: Map[Annotated[Number, Field(gt=0)]] = {}
     auth: Authentication = Authentication(mode="none")
     description: str = Field(default="", max_length=2000)
 
@@ -188,6 +194,19 @@ class CapabilityDefinition(Model):
         for argument in self.destinations or ():
             if argument not in self.input_schema.get("properties", {}):
                 raise ValueError(f"`destinations` names `{argument}`, which is no argument; correct it")
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_volatile_nothing(self) -> Self:
+        if self.volatile and (self.kind == "write" or not self.produces):
+            raise ValueError("`volatile` is of what a read `produces`; state its evidence, or remove it")
+        for place in self.volatile:
+            schema: Any = self.output_schema
+            for name in place.split("/")[1:]:
+                below = schema.get("properties") if isinstance(schema, dict) else None
+                schema = below.get(name) if isinstance(below, dict) else None
+            if not place.startswith("/") or not isinstance(schema, dict) or schema.get("type") not in _NUMBERS:
+                raise ValueError(f"`volatile` names `{place[:80]}`, which is no number of the output; correct it")
         return self
 
     @model_validator(mode="after")

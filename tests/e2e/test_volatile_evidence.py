@@ -133,7 +133,7 @@ def test_what_is_no_number_of_the_answer_cannot_be_volatile(volatile: dict[str, 
 
 
 def test_only_evidence_can_be_volatile() -> None:
-    with pytest.raises(InvalidTool, match="state its evidence"):
+    with pytest.raises(InvalidTool, match="that `produces` evidence"):
 
         @contextos.read(volatile={"age_s": 1})
         def health(name: str) -> Health:

@@ -282,9 +282,6 @@ def _approvals(log: Sequence[ReadEntry]) -> StoryLines:
             yield "an answer came that does not count" if entry.seq in void_answers(log) else said, entry.at_us
         elif entry.kind == "evidence.rechecked" and entry.body:
             yield f"{len(entry.body)} pins and facts asked again before it counts", entry.at_us
-            for name, one in entry.body.items():
-                if isinstance(one, Mapping):
-                    yield f"{displayed(name)} is now {displayed_json(one['value'])}", None
         elif entry.kind in _BY and entry.body:
             yield _BY[entry.kind].format(*(displayed(entry.body[name]) for name in ("by", "reason"))), entry.at_us
         elif entry.kind == "approval.voided" and entry.body:

@@ -294,14 +294,13 @@ async def _recheck(environment: RunEnvironment, scope: RunScope, query: Retrieva
     repeated reads.
     """
     tokens = await credentials_for_evidence(environment, scope, action) if environment.at_question is None else {}
-    incidents: list[Write] = []
-    values: dict[str, Any] = {}
+    incidents, values = list[Write](), dict[str, Any]()
     pins = scope.pins_of(action)
 
     async def look() -> dict[str, Any]:
         definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-        _, pinned = await environment.artifacts.catalog.pins_now(tuple(pins), definitions)
-        now: dict[str, Any] = {**pinned, **code_now(pins, environment)}
+        now: dict[str, Any] = dict((await environment.artifacts.catalog.pins_now(tuple(pins), definitions))[1])
+        now |= code_now(pins, environment)
         head = query.model_copy(update={"snapshot": await environment.sources.knowledge.snapshot()})
         items = drop_stale_names(
             redacted_items(await environment.sources.knowledge.retrieve(head), scope.pinned.pack),
@@ -316,8 +315,7 @@ async def _recheck(environment: RunEnvironment, scope: RunScope, query: Retrieva
                 if of_tool
                 else known.get(fact.name, (None, None))
             )
-            if fact.volatile and now[name] is not None:
-                now[name] = {"digest": now[name], "value": values[name]}
+            now[name] = {"digest": now[name], "value": values[name]} if fact.volatile and now[name] else now[name]
         return now
 
     return Recheck(look, incidents, values)

@@ -12,20 +12,7 @@ from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import End, Failure, VerifyVerdict
 from contextos.contracts.ids import GateId, ToolCallId
-from contextos.contracts.model import (
-    Amount,
-    Count,
-    Map,
-    Model,
-    Name,
-    NonEmpty,
-    Number,
-    OpenObject,
-    Positive,
-    Seq,
-    Share,
-    Text,
-)
+from contextos.contracts.model import Amount, Count, Map, Model, Name, NonEmpty, OpenObject, Positive, Seq, Share, Text
 
 
 class ResolvedIntentBody(Model):
@@ -212,7 +199,7 @@ class AskedEvidence(Model):
     value: Any
     ref: Name
     digest: Name
-    volatile: Map[Number] = {}
+    volatile: Map[Amount] = {}
 
 
 class ApprovalBinding(Model):

@@ -38,7 +38,6 @@ from contextos.contracts.model import (
     Model,
     Name,
     NonEmpty,
-    Number,
     OpenObject,
     Positive,
     Seq,
@@ -53,7 +52,6 @@ AUTH_REF: Final = Form(
 
 AuthRef = Annotated[str, AUTH_REF]
 
-_NUMBERS: Final = ("number", "integer")
 _WRITES: Final = ("local_write", "destructive")
 """The modes that only a write can declare; a read can be `network` or `delegated`."""
 
@@ -145,7 +143,7 @@ class CapabilityDefinition(Model):
     output_classification: Classification | None = None
     destinations: Seq[Name] | None = None
     secrets: Seq[Name] = ()
-    volatile: Map[Annotated[Number, Field(gt=0)]] = {}
+    volatile: Map[Amount] = {}
     auth: Authentication = Authentication(mode="none")
     description: str = Field(default="", max_length=2000)
 
@@ -194,19 +192,6 @@ class CapabilityDefinition(Model):
         for argument in self.destinations or ():
             if argument not in self.input_schema.get("properties", {}):
                 raise ValueError(f"`destinations` names `{argument}`, which is no argument; correct it")
-        return self
-
-    @model_validator(mode="after")
-    def _refuse_volatile_nothing(self) -> Self:
-        if self.volatile and (self.kind == "write" or not self.produces):
-            raise ValueError("`volatile` is of what a read `produces`; state its evidence, or remove it")
-        for place in self.volatile:
-            schema: Any = self.output_schema
-            for name in place.split("/")[1:]:
-                below = schema.get("properties") if isinstance(schema, dict) else None
-                schema = below.get(name) if isinstance(below, dict) else None
-            if not place.startswith("/") or not isinstance(schema, dict) or schema.get("type") not in _NUMBERS:
-                raise ValueError(f"`volatile` names `{place[:80]}`, which is no number of the output; correct it")
         return self
 
     @model_validator(mode="after")
@@ -306,7 +291,8 @@ class AdapterReply(Model):
 
     `mutations` names the side effects. `cost_cents` is the cost in US cents; what is declared counts where it is lower.
     `definition_age_ms` is how old the list of a foreign server was, in which its tool was compared with what was
-    published: 0 if the server was asked for this call.
+    published: 0 if the server was asked for this call. `operation` is the other system's name of a write that it
+    accepted and that runs on: it is looked up in `retry_after_s` seconds or later, and never sent again.
     """
 
     output: OpenObject | None = None
@@ -316,6 +302,8 @@ class AdapterReply(Model):
     cost_cents: Cents = 0
     definition_age_ms: Count | None = None
     paused: bool = False
+    operation: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+    retry_after_s: int = Field(default=5, ge=0, le=3600)
 
     @property
     def had_no_effect(self) -> bool:
@@ -334,7 +322,8 @@ class CallContext:
     `is_late()` is true if a write waited in the adapter until after `not_after_us` by the runtime's clock: it must not
     be sent any more. It is never true for a lookup, or for a call that is sent again under its key. `egress` lists the
     endpoints that the call may reach. `access_token` is the secret bearer token that was issued for this call, if the
-    capability's `auth` is `exchange`; it must reach no other call and no answer.
+    capability's `auth` is `exchange`; it must reach no other call and no answer. `operation` is the name that the other
+    system gave to the write that a lookup asks about, if it accepted one that runs on.
     """
 
     tenant_id: str
@@ -348,6 +337,7 @@ class CallContext:
     is_late: Callable[[], bool] = bool
     egress: tuple[str, ...] = ()
     access_token: str = field(default="", repr=False)
+    operation: str | None = None
 
 
 class ToolCallEnvelope(Model):

@@ -10,22 +10,8 @@ from contextos.contracts.encoding.display_escape import an, displayed, displayed
 from contextos.contracts.statements.questions import shown_text
 
 QUESTION_LABELS: Final = frozenset(
-    {
-        "call",
-        "evidence",
-        "source",
-        "untrusted",
-        "unknown",
-        "secret",
-        "speaks",
-        "asked",
-        "by",
-        "until",
-        "not",
-        "bound",
-        "can",
-    }
-    | {"binding", "answer", "reason", "happened", "output", "changed", "signed"}
+    {"call", "evidence", "source", "untrusted", "unknown", "secret", "speaks", "asked", "by", "until", "not", "bound"}
+    | {"can", "binding", "answer", "reason", "happened", "output", "changed", "signed"}
 )
 """The first words of the lines of a question, an answer and a settlement. An argument of such a name is in quotes."""
 

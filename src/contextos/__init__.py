@@ -59,7 +59,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
+    from contextos.adapters.function.adapter import BusinessError, FunctionAdapter, Running
     from contextos.app.application import App
     from contextos.app.opening import open
     from contextos.audit.export import export_runs
@@ -102,6 +102,7 @@ _HOMES = {
     "Ports": "contextos.operations.ports",
     "RunLimits": "contextos.runtime.environment",
     "RunView": "contextos.queries.run_view",
+    "Running": "contextos.adapters.function.adapter",
     "Settings": "contextos.settings",
     "answer_approval": "contextos.operations.operator",
     "answer_signer": "contextos.operations.signing",
@@ -135,6 +136,7 @@ __all__ = [
     "Ports",
     "RunLimits",
     "RunView",
+    "Running",
     "Settings",
     "__version__",
     "answer_approval",

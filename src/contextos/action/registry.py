@@ -19,10 +19,21 @@ from contextos.contracts.encoding.redacted import SECRET_ARGUMENT
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, capability_id
+from contextos.contracts.facts import property_type
 from contextos.contracts.scope import Capability, withheld_from
 from contextos.errors import InvalidArtifact, Problem
 
 MAX_REGISTERED: Final = 256
+
+
+def _refuse_volatile_nothing(name: str, definition: CapabilityDefinition) -> None:
+    """Refuse `volatile` of what is no evidence, of what is no number of the output, or that allows nothing."""
+    for place, most in definition.volatile.items():
+        known = property_type(definition.output_schema, place.split("/")[1:]) if place.startswith("/") else None
+        if known != "number" or most <= 0 or definition.kind == "write" or not definition.produces:
+            detail = f"`volatile` of `{name}` names `{place[:80]}`: {most}"
+            remedy = "name a number of the output of a read that `produces` evidence, and a tolerance above 0"
+            raise InvalidArtifact(Problem("", "bad_volatile", detail, remedy))
 
 
 def _refuse_remote(uri: str) -> NoReturn:
@@ -63,6 +74,7 @@ class Registry:
                     )
                 found[name] = Capability(name, adapter, definition, digest)
                 self._compile(digest, name, definition)
+                _refuse_volatile_nothing(name, definition)
         return found
 
     def _compile(self, digest: str, name: str, definition: CapabilityDefinition) -> None:

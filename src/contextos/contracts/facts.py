@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
 from contextos.contracts.envelopes.evidence import Classification
-from contextos.contracts.envelopes.policy import APPROVAL_MODES, HistoryFact, Point
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, WEEKDAYS, HistoryFact, Point
 from contextos.contracts.envelopes.tool import CapabilityKind, RiskLevel
 
 Supplier = Literal[
@@ -30,6 +30,7 @@ Supplier = Literal[
     "run",
     "memory proposal",
     "history index",
+    "clock",
 ]
 """Who supplies a fact. What the `caller` supplies is only asserted; every other fact is verified."""
 
@@ -123,6 +124,7 @@ FACTS: Final[tuple[DeclaredFact, ...]] = (
     *_facts("classification", "call", _LATE, "", "<argument>:string"),
     *_facts("evidence", "evidence", _LATE, "", "<name>"),
     *_facts("history", "history index", _LATE, "", "<name>:number"),
+    *_facts("clock", "clock", _LATE, "", "<business_hours>"),
     *_facts(
         "memory",
         "memory proposal",
@@ -137,6 +139,16 @@ says (`TracedArgument`): `origin.<argument>` is its first origin.
 
 A rule that names no point and reads only literal arguments is also asked at `plan`.
 """
+
+CLOCK_PARTS: Final[Mapping[str, str]] = {
+    "open": "boolean",
+    "weekday": "string",
+    "hour": "number",
+    "minute": "number",
+    "date": "string",
+    "holiday": "boolean",
+}
+"""What rules read of a clock, as `clock.<business hours>.<part>`, with its type (`BusinessHours.at`)."""
 
 TRACED_ROOTS: Final = ("classification", "integrity", "origin", "provenance")
 """The roots of facts that say of each argument where it comes from, as texts."""
@@ -188,13 +200,14 @@ class Vocabulary:
 
     `arguments` holds the input schema of each capability and `evidence` the schema of each piece of evidence (None: of
     any type); both are None while they are not known. `complete` says that no other evidence can exist. `history` holds
-    the history facts that policy bundles declare, by name.
+    the history facts that policy bundles declare, by name, and `hours` the names of the business hours.
     """
 
     arguments: Mapping[str, Mapping[str, Any]] | None = None
     evidence: Mapping[str, Mapping[str, Any] | None] | None = None
     complete: bool = False
     history: Mapping[str, HistoryFact] = field(default_factory=dict)
+    hours: tuple[str, ...] = ()
     environments: tuple[str, ...] = ENVIRONMENTS
     points: tuple[Point, ...] = CALLED_POINTS
     declared: Mapping[str, DeclaredFact] = field(default_factory=lambda: _DECLARED)
@@ -216,6 +229,10 @@ class Vocabulary:
             declared = self.history.get(path.partition(".")[2])
             fits = declared is not None and capability in declared.counted()
             return replace(found, path=path) if fits else None
+        if found.root == "clock":
+            name, _, part = path.removeprefix("clock.").partition(".")
+            fits = name in self.hours and part in CLOCK_PARTS
+            return replace(found, path=path, type=CLOCK_PARTS[part]) if fits else None
         if found.root == "evidence":
             return self._evidence(path, found)
         if found.root in ("args", *TRACED_ROOTS) and self.arguments is not None:
@@ -232,6 +249,8 @@ class Vocabulary:
         """Return all texts that the fact at `path` can be, or nothing where any text is one."""
         if path == "run.environment":
             return self.environments
+        if path.startswith("clock.") and path.endswith(".weekday"):
+            return WEEKDAYS
         return VALUES.get(path) or VALUES.get(path.partition(".")[0], ())
 
     def _evidence(self, path: str, found: DeclaredFact) -> DeclaredFact | None:
@@ -258,6 +277,7 @@ class Vocabulary:
     def paths(self) -> list[str]:
         """Return every known path, without placeholders."""
         known = [path for path in self.declared if "<" not in path] + [f"history.{name}" for name in self.history]
+        known += [f"clock.{name}.{part}" for name in self.hours for part in CLOCK_PARTS]
         for schema in (self.arguments or {}).values():
             known += [f"{root}.{name}" for name in _properties(schema) for root in ("args", *TRACED_ROOTS)]
         for name, output in (self.evidence or {}).items():

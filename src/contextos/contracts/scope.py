@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
@@ -50,7 +50,8 @@ class Fact:
 
     `about` holds the arguments of the call that produced it. Evidence from the graph is about the value that its seed
     was bound to, under the last name of the binding's pointer. `by_default` names those of them that are the defaults
-    of the tool: a call without such an argument is about the same.
+    of the tool: a call without such an argument is about the same. `volatile` holds, by JSON Pointer, the numbers that
+    change by themselves, and by how much they can while an approval rests on the evidence.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Fact:
     observed_at_us: int
     about: Mapping[str, Any]
     by_default: frozenset[str] = frozenset()
+    volatile: Mapping[str, float] = field(default_factory=dict)
 
     def is_about(self, args: Mapping[str, Any], names: Mapping[str, str] | None = None) -> bool:
         """Return whether a call with `args` is about the same as this evidence: each value of `about` is among them,
@@ -75,9 +77,32 @@ class Fact:
         about = self.about
         return all(_same(about.get(name, MISSING), args.get(argument, MISSING)) for name, argument in names.items())
 
+    def moved_to(self, now: Any) -> tuple[tuple[str, Any, Any, float], ...] | None:
+        """Return what moved within its tolerance if the value is `now`: place, old and new number, and tolerance; None
+        if the evidence is another one.
+        """
+        moved, was, left = [], self.value, now
+        for place, most in self.volatile.items():
+            old: Any = resolve_pointer(was, place)
+            new: Any = resolve_pointer(left, place)
+            if not (_is_number(old) and _is_number(new) and abs(new - old) <= most):
+                continue
+            if new != old:
+                moved.append((place, old, new, most))
+            left = _replaced(left, place.split("/")[1:], old)
+        return tuple(moved) if same_json(was, left) else None
+
     def agrees_with(self, args: Mapping[str, Any]) -> bool:
         """Return whether no value of `about` differs from the argument of the same name."""
         return self.is_about(args, {name: name for name in self.about if name in args})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _replaced(value: Any, place: Sequence[str], by: Any) -> Any:
+    return {**value, place[0]: _replaced(value[place[0]], place[1:], by)} if place else by
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -334,10 +359,14 @@ class Action:
 
 @final_fields
 class Redeemed:
-    """An approval that was checked and is valid now. The commit that sends the call also marks the approval as used."""
+    """An approval that was checked and is valid now. The commit that sends the call also marks the approval as used.
+
+    `moved` is the evidence that changed within its tolerance, as it is now.
+    """
 
     approval_id: str
     gate_id: str
     approver: str
     evidence_snapshot_hash: str
     consume: Write
+    moved: tuple[Fact, ...] = ()

@@ -171,7 +171,8 @@ def produced_evidence(tools: ToolAccess, call: StepCall, result: ToolResultEnvel
     digest, definition = content_address(result.output), tools.capabilities[tool].definition
     about = without_null_defaults(definition.input_schema, call.args)
     by_default = frozenset(name for name, value in about.items() if is_default(definition.input_schema, name, value))
-    return [Fact(name, ref, tool, result.output, digest, now_us, about, by_default) for name in definition.produces]
+    told = (ref, tool, result.output, digest, now_us, about, by_default, definition.volatile)
+    return [Fact(name, *told) for name in definition.produces]
 
 
 def _refused(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:

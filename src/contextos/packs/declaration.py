@@ -13,7 +13,7 @@ from pydantic import Field
 from contextos.contracts.envelopes.evidence import Classification
 from contextos.contracts.envelopes.pack import Semver
 from contextos.contracts.envelopes.plan import Binding
-from contextos.contracts.envelopes.policy import ArgConstraint
+from contextos.contracts.envelopes.policy import ArgConstraint, BusinessHours
 from contextos.contracts.ids import EgressEndpoint, TenantId
 from contextos.contracts.model import Cents, Count, Map, Model, Name, NonEmpty, Number, OpenObject, Positive, Seq, Text
 
@@ -235,6 +235,8 @@ class PackDeclaration(Model):
     """The writes that nobody is asked about, in every intent but those which ask about all other calls of the tool; by
     default none.
     """
+    business_hours: Map[BusinessHours] = {}
+    """Business hours by name; conditions read them, and the clock of their zone, as `clock.<name>.<part>`."""
     budget: BudgetDeclaration = BudgetDeclaration()
     """The limits of one run."""
     evidence: Map[GraphEvidence] = {}

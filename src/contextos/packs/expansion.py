@@ -15,7 +15,7 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.contracts.envelopes.run import BUCKETS
-from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, capability_id
+from contextos.contracts.envelopes.tool import AdapterDefinition, capability_id
 from contextos.contracts.facts import Vocabulary
 from contextos.control.artifacts import merge
 from contextos.control.lint.access import lint_access
@@ -109,7 +109,11 @@ class _Expander:
     def _vocabulary(self) -> Vocabulary:
         produced = {name: tool.output_schema for tool in self.tools.values() for name in tool.produces}
         arguments = {name: tool.input_schema for name, tool in self.tools.items()}
-        return Vocabulary(arguments, {**produced, **dict.fromkeys(self.declaration.evidence)}, complete=True)
+        evidence, hours = (
+            {**produced, **dict.fromkeys(self.declaration.evidence)},
+            tuple(self.declaration.business_hours),
+        )
+        return Vocabulary(arguments, evidence, complete=True, hours=hours)
 
     def _check(self) -> None:
         """Refuse what would be in the pack and never count."""
@@ -160,6 +164,7 @@ class _Expander:
                         "bundle_id": derived(f"POLICY_{upper(told.name)}"),
                         "priority": default(0),
                         "mode": default("enforce"),
+                        **({"business_hours": stated(told, "business_hours")} if told.business_hours else {}),
                         "policy_dsl": {"language": default("jsonlogic"), "rules": rules},
                     }
                 ],
@@ -225,8 +230,7 @@ class _Expander:
         }
 
     def _tooling(self) -> dict[str, Any]:
-        chosen = bool(self.declaration.tools)
-        mark = written if chosen else derived
+        mark = written if self.declaration.tools else derived
         by_adapter: dict[str, list[str]] = {}
         for name in self.tools:
             adapter_id, _, own = name.rpartition(".")
@@ -344,9 +348,5 @@ class _Expander:
             must_refuse=(),
             must_escalate=(),
             vocabulary=pack_vocabulary(pack, merged.specs, self.definitions.values()),
-            declared=_modes(self.every),
+            declared={name: tool.approval_mode for name, tool in self.every.items()},
         )
-
-
-def _modes(tools: Mapping[str, CapabilityDefinition]) -> dict[str, Any]:
-    return {name: tool.approval_mode for name, tool in tools.items()}

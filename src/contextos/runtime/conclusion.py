@@ -23,7 +23,7 @@ from contextos.runtime.admission import AdmittedRun, bound_ceids
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.memory_policy import permitted_proposals
 from contextos.runtime.wiring import current_record
-from contextos.trust.journal.effects import effects_of, end_contradiction, undone_write
+from contextos.trust.journal.effects import effects_of, end_contradiction, undone_call
 from contextos.trust.journal.record import Decision, RunOutcome, build_packet
 
 
@@ -35,7 +35,7 @@ def end_contradictions(
     """
     effects = [one for one in effects_of(journal.run_id, journal.log()) if one["step_id"] not in made]
     known = scope.tools.capabilities.items() if scope else ()
-    undone = undone_write(journal.log(), {name for name, one in known if one.definition.kind == "write"})
+    undone = undone_call(journal.log(), {name for name, one in known if one.definition.kind == "write"})
     why = end_contradiction(end, effects, undone)
     return (Failure(code="must_escalate", detail=why),) if why else ()
 

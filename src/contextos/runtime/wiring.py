@@ -295,13 +295,12 @@ async def _recheck(environment: RunEnvironment, scope: RunScope, query: Retrieva
     repeated reads.
     """
     tokens = await credentials_for_evidence(environment, scope, action) if environment.at_question is None else {}
-    incidents: list[Write] = []
-    values: dict[str, Any] = {}
+    incidents, values = list[Write](), dict[str, Any]()
     pins = scope.pins_of(action)
 
-    async def look() -> dict[str, str | None]:
+    async def look() -> dict[str, Any]:
         definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-        _, now = await environment.artifacts.catalog.pins_now(tuple(pins), definitions)
+        now: dict[str, Any] = dict((await environment.artifacts.catalog.pins_now(tuple(pins), definitions))[1])
         now |= code_now(pins, environment)
         head = query.model_copy(update={"snapshot": await environment.sources.knowledge.snapshot()})
         items = drop_stale_names(
@@ -317,6 +316,7 @@ async def _recheck(environment: RunEnvironment, scope: RunScope, query: Retrieva
                 if of_tool
                 else known.get(fact.name, (None, None))
             )
+            now[name] = {"digest": now[name], "value": values[name]} if fact.volatile and now[name] else now[name]
         return now
 
     return Recheck(look, incidents, values)

@@ -44,8 +44,8 @@ FINISH_SCHEMA: Final[dict[str, Any]] = {
         "outcome": {
             "type": "string",
             "enum": ["approved", "denied", "escalated"],
-            "description": "approved: what was asked for is done; denied: nothing was done; escalated: a person "
-            "has to decide.",
+            "description": "approved: what was asked for is done, or was only read; denied: nothing was done; "
+            "escalated: a person has to decide.",
         },
         "reason": {"type": "string", "maxLength": 2000, "description": "Why, in one sentence."},
     },

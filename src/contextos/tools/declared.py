@@ -141,6 +141,7 @@ def read(
     scopes: Collection[str] = (),
     integrity: IntegrityLevel | None = None,
     destinations: Collection[str] | None = None,
+    volatile: Mapping[str, float] | None = None,
 ) -> Callable[[Callable[Parameters, Returned]], Tool[Parameters, Returned]]:
     """Declare a function that changes nothing outside as a tool.
 
@@ -148,7 +149,8 @@ def read(
     and `scopes` are what the caller needs. `name` replaces the function's name. `integrity` says whether its answer is
     `trusted`, or content that anybody could have written, such as an e-mail or a web page: a person is asked before a
     call goes where only such content says. None counts as `untrusted`, and lint asks for it. `destinations` are the
-    arguments that carry something out, such as a URL; None: none of a function.
+    arguments that carry something out, such as a URL; None: none of a function. `volatile` names the numbers of its
+    answer that change by themselves (`{"age_s": 60}`), with the difference up to which an approval still counts.
 
     Raises:
         InvalidTool: nothing safe can be derived from the function; says what to write.
@@ -157,6 +159,10 @@ def read(
     def declare(function: Callable[Parameters, Returned]) -> Tool[Parameters, Returned]:
         told = {"kind": "read", "risk_level": "read", "approval_mode": "read_only", "idempotency": {"strategy": "none"}}
         told |= provenance_of(name or getattr(function, "__name__", "function"), integrity, destinations)
+        if volatile:
+            told["volatile"] = {
+                place if place.startswith("/") else f"/{place}": most for place, most in volatile.items()
+            }
         return _declared(function, name, None, told, produces, timeout_s, cost_cents, scopes)
 
     return declare

@@ -111,12 +111,22 @@ def test_a_call_that_waits_says_who_is_asked_and_the_same_call_has_the_answer_la
 def test_an_outcome_that_the_journal_does_not_bear_out_is_escalated_with_its_reasons(tmp_path: Path) -> None:
     async def play(client: Client) -> None:
         await client.call_tool(LOOKUP, ORDER)
+        assert "ended" in (await client.call_tool(REFUND, PAY)).structured_content
         ended = await client.call_tool(FINISH, {"outcome": "approved"})
         assert ended.structured_content["outcome"] == "escalated"
-        [reason] = ended.structured_content["reasons"]
+        reason = ended.structured_content["reasons"][0]
         assert reason["detail"]
         assert reason["remedy"]
         assert reason["detail"] in ended.content[0].text
+
+    with_client(stdio(refund_workspace(tmp_path / "shop")), play)
+
+
+def test_a_session_that_only_read_ends_well(tmp_path: Path) -> None:
+    async def play(client: Client) -> None:
+        await client.call_tool(LOOKUP, ORDER)
+        ended = await client.call_tool(FINISH, {"outcome": "approved"})
+        assert (ended.structured_content["status"], ended.structured_content["outcome"]) == ("DECIDED", "approved")
 
     with_client(stdio(refund_workspace(tmp_path / "shop")), play)
 

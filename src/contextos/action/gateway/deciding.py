@@ -48,7 +48,8 @@ def _decide(
         "evidence": nested_facts({name: fact.value for name, fact in call.evidence.items()}),
         "provenance": dict(call.step_call.provenance),
         **_origin_facts(call.traced),
-        **({"history": dict(call.history["facts"])} if call.history else {}),
+        **({"history": dict(call.history["facts"])} if call.history.get("buckets") else {}),
+        **({"clock": dict(call.history["clock"])} if "clock" in call.history else {}),
     }
     capability = call.capability
     view = CapabilityView(capability.capability_id, capability.definition.approval_mode, capability_facts(capability))

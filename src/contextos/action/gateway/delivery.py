@@ -174,6 +174,8 @@ class Delivery:
     token: str = field(default="", repr=False)
     lacking: Failure | None = None
     retry_at_us: int = 0
+    operation: str | None = None
+    """The name under which the call was accepted and runs on: it is looked up by it, and not sent again."""
 
     @property
     def key(self) -> str:
@@ -183,6 +185,8 @@ class Delivery:
     @property
     def can_send(self) -> bool:
         """Return whether the current attempt can send the call, and does not only look it up."""
+        if self.operation is not None:
+            return False
         return self.mode == "send" or self.call.capability.definition.idempotency.strategy == "keyed"
 
     @property
@@ -340,4 +344,5 @@ def call_context(tenant_id: str, ports: DispatchPorts, delivery: Delivery, is_la
         is_late=is_late,
         egress=capability.adapter.egress,
         access_token=delivery.token,
+        operation=delivery.operation,
     )

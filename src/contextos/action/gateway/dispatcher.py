@@ -176,6 +176,7 @@ class Dispatcher:
                 error = ToolError(code="cancelled", message="the run was cancelled; it was not sent again")
                 return result.model_copy(update={"error": error})
             return None if again else result
+        delivery.operation = answer.get("operation") or delivery.operation
         retry = retries.next_attempt(self.journal, self.scope, delivery, answer)
         if retry is not None:
             await retries.wait_for(self.journal, delivery, retry)
@@ -270,16 +271,18 @@ class Dispatcher:
                 earlier = await self._done_before(adapter, capability, context)
                 if earlier is not None and has_drifted(capability, earlier):
                     return {**outcome("unknown", None, "its server changed"), "no_record": True, "drifted": True}
+                if earlier is not None and earlier.operation is not None:
+                    return self._runs_on(earlier, outcome)
                 if earlier is not None:
                     return {**outcome("returned", earlier, ""), "done_before": True}
                 if is_late():
                     return outcome("not_sent", None, "its time was over before it was sent")
-            if mode == "send" or (rule.strategy == "keyed" and remembered()):
+            if mode == "send" or (rule.strategy == "keyed" and delivery.operation is None and remembered()):
                 reply: AdapterReply | None = await call_with(adapter, name, envelope.args, secrets or {}, context)
-            elif rule.strategy == "lookup":
+            elif rule.strategy == "lookup" or delivery.operation is not None:
                 assert context.idempotency_key is not None, "every write has its key"
                 reply = await adapter.lookup(name, context.idempotency_key, context)
-                if reply is None and rule.honours_not_after and began > over_us:
+                if reply is None and rule.honours_not_after and began > over_us and delivery.operation is None:
                     return outcome("not_sent", None, "the external system has no record of this call")
             else:
                 reply = None
@@ -296,16 +299,35 @@ class Dispatcher:
             return lost("not_sent" if capability.definition.kind == "read" else "unknown", error)
         if reply is None and began <= over_us and (delivery.recovered or rule.honours_not_after):
             raise Parked(over_us + 1)
+        return self._judged(delivery, reply, outcome)
+
+    def _judged(
+        self, delivery: Delivery, reply: AdapterReply | None, outcome: Callable[..., dict[str, Any]]
+    ) -> dict[str, Any]:
+        """What a reply, or that there is none, says about the call."""
+        capability, accepted = delivery.call.capability, delivery.operation is not None
+        strategy = capability.definition.idempotency.strategy
         if reply is None:
             unknown = outcome("unknown", None, "it is not known whether it happened")
-            return {**unknown, "no_record": True} if rule.strategy == "lookup" else unknown
+            return {**unknown, "no_record": True} if strategy == "lookup" or accepted else unknown
         drift = {"drifted": True} if has_drifted(capability, reply) else {}
-        if drift and mode != "send":
+        if drift and delivery.mode != "send":
             # It says nothing of the earlier attempt whose reply was lost.
             return {**outcome("unknown", None, "its server changed"), "no_record": True, **drift}
-        if mode != "send" and rule.strategy == "keyed" and (why := why_inconclusive(reply)):
+        if reply.operation is not None and delivery.writes:
+            return self._runs_on(reply, outcome)
+        if delivery.mode != "send" and strategy == "keyed" and not accepted and (why := why_inconclusive(reply)):
             return {**outcome("unknown", None, why), "no_record": True}
         return {**outcome("returned", reply, ""), **drift}
+
+    def _runs_on(self, reply: AdapterReply, outcome: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+        """The outcome of a write that was accepted and runs on. A name that cannot be kept as it is tells nothing."""
+        kept, _, unsafe = self.ports.cleanse(reply.operation)
+        if unsafe or kept != reply.operation:
+            return outcome("unknown", None, "it was started, and the name of its operation cannot be kept")
+        at_us = self.ports.clock.now_us() + reply.retry_after_s * 1_000_000
+        running = outcome("unknown", None, f"it was started and runs as `{kept}`")
+        return {**running, "operation": kept, "retry_at_us": at_us}
 
     @staticmethod
     async def _done_before(adapter: Adapter, capability: Capability, context: CallContext) -> AdapterReply | None:

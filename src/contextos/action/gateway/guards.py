@@ -249,7 +249,8 @@ async def evidence_frozen(context: GuardContext, call: GuardedCall) -> GuardedCa
         taken = _argument_evidence(context, call)
         if isinstance(taken, Refusal):
             return taken
-        frozen += [fact for fact in taken if fact not in frozen]
+        # What was taken is sent as it was, so it cannot move.
+        frozen = [fact for fact in frozen if fact not in taken] + [replace(fact, volatile={}) for fact in taken]
     frozen.sort(key=lambda fact: (fact.name, fact.evidence_ref))
     items = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in frozen]
     context.journal.derive("evidence.frozen", call.key, {"items": items, "snapshot_hash": content_address(items)})
@@ -318,6 +319,7 @@ async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
     redeemed = await context.approvals.obtain(action)
     if isinstance(redeemed, Failure):
         return Refusal("blocked", redeemed.code, redeemed.detail, facts=redeemed.facts)
+    call = replace(call, evidence={**call.evidence, **{fact.name: fact for fact in redeemed.moved}})
     again = decide_call(context, call, "redeem", "recommit")
     if decides_otherwise(context, action.decision, again):
         return Refusal(

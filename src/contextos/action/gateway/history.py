@@ -1,5 +1,6 @@
-"""History: what effects of a capability happened before, for policy, and the reservation of the next one; and what a
-person denied before in this run, which comes back with another amount, note or spelling. Three guards.
+"""History: what effects of a capability happened before, for policy, and the reservation of the next one; the clock by
+which rules judge a call; and what a person denied before in this run, which comes back with another amount, note or
+spelling. Three guards.
 
 Each dispatched effect is counted in one bucket for each declared fact: those of one user, agent, tenant or argument
 value. The count is written in the commit that dispatches the call, with a compare-and-set on the bucket, so two runs
@@ -32,7 +33,7 @@ from contextos.contracts.documents.operations import (
 )
 from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.entries.reading import void_answers
-from contextos.contracts.envelopes.policy import HistoryFact
+from contextos.contracts.envelopes.policy import BusinessHours, HistoryFact
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.facts import property_type
 from contextos.contracts.journal import FULL_ENVELOPES, Write
@@ -86,10 +87,11 @@ async def read_history(
     ports: DispatchPorts,
     facts: Mapping[str, HistoryFact],
     buckets: Mapping[str, str],
+    hours: Mapping[str, BusinessHours],
     operation: str,
     key: str,
 ) -> dict[str, Any]:
-    """Read the facts whose `buckets` are given, and record them as one answer under `key`.
+    """Read the facts whose `buckets` are given, and the clock through `hours`; record them as one answer under `key`.
 
     `operation` is the call's own operation, which is not part of its history.
     """
@@ -105,9 +107,13 @@ async def read_history(
             if value is not None:
                 values[name] = value
             ends.setdefault(bucket, end)
-        return {"facts": values, "at_us": now_us, "buckets": {bucket: asdict(ends[bucket]) for bucket in sorted(ends)}}
+        read = {"facts": values, "at_us": now_us, "buckets": {bucket: asdict(ends[bucket]) for bucket in sorted(ends)}}
+        return {**read, "clock": {name: one.at(now_us) for name, one in hours.items()}} if hours else read
 
-    answer: dict[str, Any] = await journal.record("history.read", key, {"buckets": dict(buckets)}, look)
+    asked = {"buckets": dict(buckets)} | (
+        {"hours": {name: one.to_json() for name, one in hours.items()}} if hours else {}
+    )
+    answer: dict[str, Any] = await journal.record("history.read", key, asked, look)
     return answer
 
 
@@ -161,9 +167,12 @@ def reservation(
 
 
 async def history_known(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Read what earlier effects of this capability add up to, where a bundle declares a fact about it."""
-    if not _buckets(context, call):
-        return call
+    """Read what earlier effects of this capability add up to, where a bundle declares a fact about it, and the clock,
+    where a rule about it reads that.
+    """
+    counted, by_clock = _buckets(context, call), context.policy.hours_of(call.capability.capability_id)
+    if not counted:
+        return await _with_history(context, call, f"before/{call.key}") if by_clock else call
     counts_reads = call.capability.leaves and context.scope.pinned.semantics >= FULL_ENVELOPES
     if call.capability.definition.kind == "read" and not counts_reads:
         name = call.capability.capability_id
@@ -184,14 +193,14 @@ async def history_known(context: GuardContext, call: GuardedCall) -> GuardedCall
 
 
 async def reserved(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
-    """Read the history again right before the call is sent, decide again if it changed, and count the call in it.
+    """Read history and clock again right before the call is sent, decide again if they changed, and count the call.
 
     The count is part of the commit that dispatches the call, and that commit fails if another effect was faster.
     """
     if not call.history:
         return call
     before, call = call, await _with_history(context, call, f"dispatch/{call.key}")
-    if call.history["facts"] != before.history["facts"]:
+    if any(call.history.get(one) != before.history.get(one) for one in ("facts", "clock")):
         assert before.decision is not None, "the policy guard has run"
         again = await guards.policy_allows(context, call, ("dispatch", "dispatch_commit"))
         if isinstance(again, Refusal):
@@ -221,6 +230,7 @@ async def _with_history(context: GuardContext, call: GuardedCall, key: str) -> G
         context.ports,
         context.policy.history,
         _buckets(context, call),
+        context.policy.hours_of(call.capability.capability_id),
         operation_key(call.capability.capability_id, _operation_of(context, call)),
         key,
     )

@@ -123,6 +123,9 @@ def _how(delivery: Delivery, answer: Mapping[str, Any]) -> How | None:
     outcome, error = answer["outcome"], answer["envelope"]["error"]
     if outcome == "returned" or answer.get("drifted"):
         return None
+    if delivery.operation is not None:
+        # It was accepted, so it is not sent again; what the system does not know any more, a person finds out.
+        return None if answer.get("no_record", False) else "look_up"
     if error is not None and error["code"] == SECRET_LOST.code:
         # No process will have the secret, so asking again would tell no more.
         return None

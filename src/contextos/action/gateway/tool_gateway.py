@@ -107,12 +107,12 @@ class Gateway:
         """Return how many of these reads, counted from the first, can be sent at the same time.
 
         Together they must fit the budget, and no policy rule may read evidence that one of them produces. A read that
-        a history fact counts is sent alone: the next one is decided when it is counted.
+        a history fact counts is sent alone: the next one is decided when it is counted. So is one that a clock decides.
         """
         spent, produced = self.context.ports.spent(), set[str]()
         counted = {tool for fact in self.context.policy.history.values() for tool in fact.counted()}
         for count, step in enumerate(steps):
-            if step.tool in counted and self._in_full:
+            if (step.tool in counted and self._in_full) or self.context.policy.hours_of(step.tool):
                 return max(count, 1)
             definition = self.context.scope.tools.capabilities[step.tool].definition
             read = any(reads_evidence(path, name) for path in self.context.policy.evidence_paths for name in produced)

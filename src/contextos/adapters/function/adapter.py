@@ -59,6 +59,16 @@ class BusinessError(Exception):
         super().__init__(message)
 
 
+class Running(BusinessError):
+    """Raised by a write whose effect goes on after it returns, and by its lookup while it does: the other system knows
+    it as `operation`, and it is looked up in `retry_after_s` seconds or later. For writes with a `lookup`.
+    """
+
+    def __init__(self, operation: str, *, retry_after_s: int = 5) -> None:
+        self.operation, self.retry_after_s = operation, retry_after_s
+        super().__init__("running", f"it runs as `{operation}`", retryable=True)
+
+
 class FunctionAdapter:
     """An adapter made of plain Python functions. `functions` and `lookups` map capability (tool) names to them.
 
@@ -228,6 +238,9 @@ def log_fault(fault: BaseException, fields: Mapping[str, str]) -> None:
 def _reply(returned: Any, caught: _Caught) -> AdapterReply:
     """What a function returned, as a reply. A value that is no reply is a fault like any other."""
     reply: AdapterReply | None = None
+    strategy = caught.capability.idempotency.strategy
+    if isinstance(caught.refusal, Running) and caught.capability.kind == "write" and strategy != "lookup":
+        caught.uncertain("it says that it runs on, and has no lookup")
     with caught:
         reply = _as_reply(returned if caught.refusal is None else caught.refusal, caught.capability.cost_cents)
     if caught.defect is not None:
@@ -239,6 +252,8 @@ def _reply(returned: Any, caught: _Caught) -> AdapterReply:
 
 def _as_reply(returned: Any, cost_cents: float) -> AdapterReply | None:
     """Raises whatever foreign values raise. The Tool Gateway refuses an output that is no JSON."""
+    if isinstance(returned, Running):
+        return AdapterReply(operation=returned.operation, retry_after_s=returned.retry_after_s, cost_cents=cost_cents)
     if isinstance(returned, BusinessError):
         code, message = _text(returned.code, MAX_NAME_CHARS), _text(returned, MAX_TEXT_CHARS)
         refusal = ToolError(code=code, message=message, retryable=bool(returned.retryable))

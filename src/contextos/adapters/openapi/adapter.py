@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urljoin
 
 from contextos.adapters.foreign.adapter_file import unlisted_member, with_auth
 from contextos.adapters.foreign.refused_json import is_whole
@@ -22,9 +23,10 @@ from contextos.adapters.foreign.texts import plain_text
 from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation
 from contextos.adapters.openapi.requests import build_request
 from contextos.adapters.openapi.secrets import ConnectionSecrets
-from contextos.adapters.outbound import AnswerTooLarge, OutboundClient, OutboundResponse, destination
+from contextos.adapters.outbound import AnswerTooLarge, OutboundClient, OutboundRequest, OutboundResponse, destination
 from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.pointer import resolve_pointer
 from contextos.contracts.encoding.secret_shapes import shortened
 from contextos.contracts.envelopes.tool import (
     AdapterDefinition,
@@ -37,6 +39,7 @@ from contextos.errors import InvalidInput, InvalidSettings, LostReply, Overloade
 
 MAX_ERROR_CHARS: Final = 2_000
 MAX_RETRY_AFTER_S: Final = 3_600
+DEFAULT_POLL_S: Final = 5
 _OWN_HEADERS: Final = frozenset(("accept", "authorization", "content-type", "cookie", "traceparent", "tracestate"))
 _TOO_LARGE: Final = Problem("", "too_large", "it has more bytes than are read")
 _NO_OBJECT: Final = Problem("", "no_object", "it is not an object")
@@ -109,11 +112,58 @@ class OpenApiAdapter:
             return unreadable_answer(_TOO_LARGE, declared, credentials.redact, final=True)
         except LostReply as lost:
             raise self._uncertain(declared, str(lost)) from None
+        if operation.polled is not None and response.status == 202:
+            return self._running(request.url, response.headers.get(operation.polled.header), response, credentials)
         return self._reply(declared, operation, response, credentials.redact)
 
-    async def lookup(self, capability: str, _idempotency_key: str, _context: CallContext) -> AdapterReply | None:
-        """Raise `LostReply`: an API that only has a document cannot be asked what a key did."""
-        raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
+    async def lookup(self, capability: str, _idempotency_key: str, context: CallContext) -> AdapterReply | None:
+        """Ask what became of the operation of a 202, once, with a GET.
+
+        Raises:
+            LostReply: it has no operation, because an API that only has a document cannot be asked what a key did; or
+                the answer does not say what became of it.
+        """
+        declared, operation, url = self._declared[capability], self._operations[capability], context.operation
+        polled, credentials = operation.polled, self._credentials.for_call(context.access_token)
+        if url is None or polled is None or credentials.lacks(operation.credentials):
+            raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
+        headers = {**context.headers(), "Accept": "*/*", **credentials.placed(operation.credentials).headers}
+        request = OutboundRequest("GET", url, headers)
+        response = await self._client.send(request, egress=context.egress, timeout_s=context.timeout_ms / 1000)
+        if response.status == 202:
+            return self._running(url, response.headers.get(polled.header, url), response, credentials)
+        if not 200 <= response.status < 300:
+            raise LostReply(f"the question about its operation was answered with {response.status}")
+        if polled.state is not None:
+            try:
+                state = resolve_pointer(loads(response.body), polled.state)
+            except InvalidInput:
+                state = None
+            if state in polled.running:
+                return self._running(url, url, response, credentials)
+            if state in polled.failed:
+                error = ToolError(code="operation_failed", message=f"the server says that it is `{state}`")
+                return AdapterReply(error=error, cost_cents=declared.cost_cents)
+            if not isinstance(state, str):
+                raise LostReply(f"the answer about its operation has no text at `{polled.state}`")
+        return self._reply(declared, operation, response, credentials.redact)
+
+    def _running(
+        self, asked: str, location: str | None, response: OutboundResponse, credentials: ConnectionSecrets
+    ) -> AdapterReply:
+        """The reply of a write that the server accepted. Raises `LostReply` if it does not say where here to ask."""
+        try:
+            url = urljoin(asked, location or "")
+            to, own = destination(url), destination(self._server)
+        except (InvalidInput, ValueError):
+            raise LostReply("it was accepted, and no plain URL says where to ask about it") from None
+        if location is None or (to.scheme, to.endpoint) != (own.scheme, own.endpoint) or credentials.redact(url) != url:
+            raise LostReply(
+                "it was accepted, and no URL of the same server without a secret says where to ask about it"
+            )
+        wait = response.headers.get("retry-after", "")
+        seconds = min(int(wait), MAX_RETRY_AFTER_S) if _SECONDS.fullmatch(wait) else DEFAULT_POLL_S
+        return AdapterReply(operation=url, retry_after_s=seconds)
 
     def _reply(
         self,
@@ -241,6 +291,11 @@ def _refuse_misfit(
         own |= {(connection.credentials[one].name or "").lower() for one in operation.credentials if one not in unknown}
         placed = {(place.place, place.name) for place in operation.parameters}
         secrets = [connection.credentials[one] for one in operation.credentials if one not in unknown]
+        ends = any(one.status != "202" for one in operation.answers)
+        placed_else = any(one.place in ("query", "cookie") for one in secrets)
+        if operation.polled is not None and (capability.kind == "read" or not ends or placed_else):
+            what = "is polled, and is a read, has no other answer than 202, or a credential outside of the headers"
+            wrong.append((capability.name, what, "correct it"))
         if sum(one.place in ("bearer", "basic") for one in secrets) > 1 and any(one.audience for one in secrets):
             wrong.append((capability.name, "has a token of its own and another one", "name one of its credentials"))
         if any((one.place, one.name) in placed for one in secrets):

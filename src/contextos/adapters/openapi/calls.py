@@ -134,6 +134,27 @@ class ExpectedAnswer(Model):
     body: Literal["json", "text", "base64", "none"]
 
 
+class PolledOperation(Model):
+    """How a write that is answered with 202 is asked about: by a GET of the URL in `header`, until it is no 202 and, if
+    the body has a state, that is none of `running`. The answer is then that of the call.
+    """
+
+    header: Literal["location", "operation-location"]
+    """The header of the 202 with the URL, at the endpoint of the server."""
+    state: Annotated[str, Field(pattern=r"^/")] | None = None
+    """A JSON Pointer to the state in the body; without it the status alone says whether it still runs."""
+    running: Seq[Name] = ()
+    """The states of an operation that still runs."""
+    failed: Seq[Name] = ()
+    """The states of one that failed without an effect."""
+
+    @model_validator(mode="after")
+    def _refuse_half_a_state(self) -> Self:
+        if (self.state is None) != (not self.running):
+            raise ValueError("`state` and `running` belong together; state both, or none")
+        return self
+
+
 class OpenApiOperation(Model):
     """The request of one capability. `path` is the template that follows the server's own path."""
 
@@ -150,3 +171,5 @@ class OpenApiOperation(Model):
     """A person stated that the call only reads; without it the capability is a write."""
     idempotency_header: HeaderName | None = None
     """The header in which the server takes the idempotency key, if it honours one."""
+    polled: PolledOperation | None = None
+    """How the server is asked what became of a write that it answered with 202."""

@@ -65,12 +65,21 @@ def _code(language: str, text: str) -> Iterator[str]:
     yield from (f"```{language}", text.rstrip(), "```", "")
 
 
+UNUSED: Final = {
+    "business_hours": "business_hours:\n  office: {zone: Europe/Berlin, days: [mon], opens: '09:00', closes: '17:00'}"
+}
+"""The examples of what no short form in `examples/` has."""
+
+
 def _short_example(name: str) -> Iterator[str]:
     for source in SHORT:
         text = (EXAMPLES / source).read_text("utf-8")
         if found := re.search(rf"^{name}:.*\n(?:[ -].*\n)*", text, re.MULTILINE):
             yield from (f"From `examples/{source}`:", "", *_code("yaml", found[0]))
             return
+    if name in UNUSED:
+        yield from _code("yaml", UNUSED[name])
+        return
     raise AssertionError(f"no short form of `examples/` has `{name}`")
 
 

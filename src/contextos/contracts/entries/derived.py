@@ -190,13 +190,16 @@ class FrozenEvidence(Model):
 
 
 class AskedEvidence(Model):
-    """Evidence for a call that a person is asked about. `digest` is that of the statement that the run froze."""
+    """Evidence for a call that a person is asked about. `digest` is that of the statement that the run froze, and
+    `volatile` says by how much numbers in it can differ when the answer is used.
+    """
 
     name: Name
     subject: Name
     value: Any
     ref: Name
     digest: Name
+    volatile: Map[Amount] = {}
 
 
 class ApprovalBinding(Model):
@@ -275,5 +278,14 @@ class EndedRun(Model):
     entries: Positive
 
 
-RecheckedEvidence = dict[str, str | None]
-"""`evidence.rechecked`: the digest now of everything an approval was bound to, by name; None for what was withdrawn."""
+class RecheckedValue(Model):
+    """Volatile evidence as it is now."""
+
+    digest: Name
+    value: Any
+
+
+RecheckedEvidence = dict[str, str | RecheckedValue | None]
+"""`evidence.rechecked`: the digest now of everything an approval was bound to, by name; None for what was withdrawn.
+Of volatile evidence it has the value too.
+"""

@@ -265,12 +265,14 @@ class CountedUpto(Model):
 
 class HistoryRead(Model):
     """Body of `history.read`: the history facts about one call, the time for which they are true (Unix microseconds),
-    and where each bucket ended that they were read from.
+    and where each bucket ended that they were read from. `clock` is that time by the clocks that rules about the call
+    read, by the name of their business hours.
     """
 
     facts: Map[Number]
     at_us: Count
     buckets: Map[CountedUpto]
+    clock: Map[OpenObject] = {}
 
 
 class ComparedAnswer(Model):
@@ -378,7 +380,8 @@ class ReturnedCall(Model):
     its answer does not say what the call did: it knows no such call, or refused it when it was sent again. `drifted`:
     nothing was sent, because the tool is not as it was published. `done_before`: nothing was sent, because a run that
     the store lost in a restore had done it. `definition_age_ms`: how long before the call the server was asked for the
-    list in which its tool was compared with what was published; 0 if it was asked for this call.
+    list in which its tool was compared with what was published; 0 if it was asked for this call. `operation`: the write
+    was accepted and runs on under this name, by which it is looked up.
     """
 
     outcome: Literal["returned", "not_sent", "unknown"]
@@ -391,6 +394,7 @@ class ReturnedCall(Model):
     no_record: bool = False
     drifted: bool = False
     done_before: bool = False
+    operation: Text | None = None
     definition_age_ms: Count | None = None
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from datetime import UTC, date, datetime
+from typing import Annotated, Any, Literal, Self, get_args
+from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
@@ -168,10 +170,63 @@ class HistoryFact(Model):
         }
 
 
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+WEEKDAYS: tuple[Weekday, ...] = get_args(Weekday)
+"""In the order in which `datetime` counts them."""
+
+ClockTime = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$|^24:00$")]
+"""A time of the day by the clock on the wall, `HH:MM`; `24:00` is the end of the day."""
+
+
+class BusinessHours(Model):
+    """When somebody is at work, by the clock on the wall of one time zone. Rules read the clock of that zone through
+    it, as `clock.<name>.open`, `.weekday`, `.hour`, `.minute`, `.date` and `.holiday`.
+    """
+
+    zone: str = Field(pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$", max_length=64)
+    """The time zone by its IANA name, such as `Europe/Berlin`; its summer time counts."""
+    days: NonEmpty[Weekday]
+    """The days of the week that have business hours, at least one."""
+    opens: ClockTime
+    """When the hours begin on each of these days; this minute is within."""
+    closes: ClockTime
+    """When they end on the same day; this minute is outside."""
+    holidays: Seq[str] = ()
+    """The dates without business hours, as `YYYY-MM-DD`."""
+
+    @model_validator(mode="after")
+    def _real(self) -> Self:
+        if self.opens >= self.closes:
+            raise ValueError("`opens` is before `closes`; hours over midnight are two entries, read with `or`")
+        for one in self.holidays:
+            if len(one) != len("2026-12-25"):
+                raise ValueError(f"the holiday `{one[:40]}` is not written as YYYY-MM-DD")
+            date.fromisoformat(one)
+        return self
+
+    def at(self, now_us: int) -> dict[str, Any]:
+        """Return the facts of the clock at a moment (Unix microseconds).
+
+        Raises `ZoneInfoNotFoundError` if this machine does not know the zone.
+        """
+        now = datetime.fromtimestamp(now_us // 1_000_000, UTC).astimezone(ZoneInfo(self.zone))
+        weekday, today = WEEKDAYS[now.weekday()], now.date().isoformat()
+        holiday, time = today in self.holidays, f"{now:%H:%M}"
+        return {
+            "weekday": weekday,
+            "hour": now.hour,
+            "minute": now.minute,
+            "date": today,
+            "holiday": holiday,
+            "open": weekday in self.days and not holiday and self.opens <= time < self.closes,
+        }
+
+
 class PolicyBundle(Model):
     """Rules that are published together. A larger `priority` is listed first; it never overrides a deny.
 
-    Rules read the facts that `history` declares as `history.<name>`.
+    Rules read the facts that `history` declares as `history.<name>`, and the clock as `clock.<name>.<part>` through the
+    `business_hours` of that name.
     """
 
     bundle_id: BundleId
@@ -184,6 +239,8 @@ class PolicyBundle(Model):
     """The paths of facts that the caller only states and that rules of the bundle can nevertheless allow by."""
     history: Map[HistoryFact] = {}
     """Facts about past effects by name; rules read one as `history.<name>`."""
+    business_hours: Map[BusinessHours] = {}
+    """Business hours by name; rules read them, and the clock of their zone, as `clock.<name>.<part>`."""
     policy_dsl: PolicyDsl
     """The rules, and their language."""
 

@@ -29,7 +29,20 @@ from contextos.contracts.ids import (
     ToolCallId,
     TraceId,
 )
-from contextos.contracts.model import Amount, Cents, Count, Map, Model, Name, OpenObject, Positive, Seq, Share, Text
+from contextos.contracts.model import (
+    Amount,
+    Cents,
+    Count,
+    Map,
+    Model,
+    Name,
+    Number,
+    OpenObject,
+    Positive,
+    Seq,
+    Share,
+    Text,
+)
 from contextos.contracts.refs import EvidenceRef
 
 
@@ -62,6 +75,21 @@ class PolicyDecisionRef(Model):
     """The ids of the rules that matched."""
 
 
+class MovedEvidence(Model):
+    """A number of volatile evidence that changed between the question and the use of its answer."""
+
+    evidence: Name
+    """The name of the evidence."""
+    place: Name
+    """Where the number is in its value, as a JSON Pointer."""
+    was: Number | None
+    """What the approver was shown."""
+    now: Number | None
+    """What it was when the answer was used, or when it was found void; null if it was gone."""
+    tolerance: Number
+    """The difference up to which the answer counts."""
+
+
 class ApprovalReceipt(Model):
     """A question to an approver that was answered or expired, with the digests of the action and evidence it covers."""
 
@@ -83,6 +111,8 @@ class ApprovalReceipt(Model):
     """The digest of everything that the approval is bound to."""
     assertion: Literal["webauthn", "jws", "oidc", "unsafe_local"] | None = None
     """How the answer was proved."""
+    moved: Seq[MovedEvidence] = ()
+    """The numbers of volatile evidence that had changed when the answer was looked at."""
 
 
 class RecordedEffect(Model):

@@ -119,6 +119,9 @@ class CapabilityDefinition(Model):
     arguments of a write that are secret texts, such as a password: the tool gets them, and a mark replaces them
     everywhere else. Nothing that a foreign server says of its arguments fills it.
 
+    `volatile` names the numbers of what a read `produces` that change by themselves, each as a JSON Pointer into the
+    output with the difference up to which an approval that rests on it still counts.
+
     `auth` is how a call authenticates. With `exchange`, the token has exactly the `required_scopes`.
 
     Refuses a kind, risk and mode that contradict each other: a write declared as a read would pass every gate.
@@ -140,6 +143,7 @@ class CapabilityDefinition(Model):
     output_classification: Classification | None = None
     destinations: Seq[Name] | None = None
     secrets: Seq[Name] = ()
+    volatile: Map[Amount] = {}
     auth: Authentication = Authentication(mode="none")
     description: str = Field(default="", max_length=2000)
 
@@ -287,7 +291,8 @@ class AdapterReply(Model):
 
     `mutations` names the side effects. `cost_cents` is the cost in US cents; what is declared counts where it is lower.
     `definition_age_ms` is how old the list of a foreign server was, in which its tool was compared with what was
-    published: 0 if the server was asked for this call.
+    published: 0 if the server was asked for this call. `operation` is the other system's name of a write that it
+    accepted and that runs on: it is looked up in `retry_after_s` seconds or later, and never sent again.
     """
 
     output: OpenObject | None = None
@@ -297,6 +302,8 @@ class AdapterReply(Model):
     cost_cents: Cents = 0
     definition_age_ms: Count | None = None
     paused: bool = False
+    operation: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+    retry_after_s: int = Field(default=5, ge=0, le=3600)
 
     @property
     def had_no_effect(self) -> bool:
@@ -321,7 +328,8 @@ class CallContext:
     `is_late()` is true if a write waited in the adapter until after `not_after_us` by the runtime's clock: it must not
     be sent any more. It is never true for a lookup, or for a call that is sent again under its key. `egress` lists the
     endpoints that the call may reach. `access_token` is the secret bearer token that was issued for this call, if the
-    capability's `auth` is `exchange`; it must reach no other call and no answer.
+    capability's `auth` is `exchange`; it must reach no other call and no answer. `operation` is the name that the other
+    system gave to the write that a lookup asks about, if it accepted one that runs on.
     """
 
     tenant_id: str
@@ -336,6 +344,7 @@ class CallContext:
     is_late: Callable[[], bool] = bool
     egress: tuple[str, ...] = ()
     access_token: str = field(default="", repr=False)
+    operation: str | None = None
 
 
 class ToolCallEnvelope(Model):

@@ -13,7 +13,14 @@ from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.envelopes.artifacts import PinnedContent
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.plan import PlanStep
-from contextos.contracts.envelopes.policy import CapabilityView, HistoryFact, Point, PolicyDecision, RulesAbove
+from contextos.contracts.envelopes.policy import (
+    BusinessHours,
+    CapabilityView,
+    HistoryFact,
+    Point,
+    PolicyDecision,
+    RulesAbove,
+)
 from contextos.contracts.envelopes.slots import (
     AgentContextSlot,
     PickRefused,
@@ -249,6 +256,10 @@ class Policy(Protocol):
 
     def asked_at(self, point: Point) -> bool:
         """Return whether a rule is only about this point."""
+        ...
+
+    def hours_of(self, capability_id: str) -> dict[str, BusinessHours]:
+        """Return the business hours through which the rules about a tool read the clock, by name."""
         ...
 
     def decide(

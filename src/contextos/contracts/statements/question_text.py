@@ -11,7 +11,7 @@ from contextos.contracts.statements.questions import shown_text
 
 QUESTION_LABELS: Final = frozenset(
     {"call", "evidence", "source", "untrusted", "unknown", "secret", "speaks", "asked", "by", "until", "not", "bound"}
-    | {"binding", "answer", "reason", "happened", "output", "changed", "signed"}
+    | {"can", "binding", "answer", "reason", "happened", "output", "changed", "signed"}
 )
 """The first words of the lines of a question, an answer and a settlement. An argument of such a name is in quotes."""
 
@@ -37,6 +37,8 @@ def question_text(shown: Mapping[str, Any], binding_digest: str) -> list[str]:
     for one in shown["evidence"]:
         lines.append(question_line("evidence", f"{displayed(one['name'])} = {displayed_json(one['value'], None)}"))
         lines.append(question_line("source", f"{displayed(one['ref'])} about {displayed(one['subject'])}"))
+        for place, most in one.get("volatile", {}).items():
+            lines.append(question_line("can move", f"{displayed(place)} by at most {displayed_json(most)}"))
     untrusted = shown.get("untrusted", {})
     lines += [
         question_line("untrusted", f"{displayed(name)} was found only in {', '.join(map(displayed, found))}")

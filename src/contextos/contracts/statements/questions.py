@@ -46,9 +46,10 @@ def approval_statement(question: Mapping[str, Any], approver_id: str, verdict: s
 def shown_text(binding: Mapping[str, Any], args: Mapping[str, Any], evidence: Any) -> dict[str, Any]:
     """Return what an approver is shown, with every string escaped for display. No model takes part in writing it.
 
-    `evidence` lists {`name`, `subject`, `value`, `ref`, `digest`}. `untrusted` of the binding names the arguments that
-    nothing trusted has, and `secrets` those that are secret, each with where it was found, or `planner` if nowhere;
-    `instructions` names content that speaks to an agent. Without one nothing is shown.
+    `evidence` lists {`name`, `subject`, `value`, `ref`, `digest`}, and `volatile` where its numbers can move.
+    `untrusted` of the binding names the arguments that nothing trusted has, and `secrets` those that are secret, each
+    with where it was found, or `planner` if nowhere; `instructions` names content that speaks to an agent. Without one
+    nothing is shown.
     """
     marked = {name: escape_all(binding[name]) for name in ("untrusted", "secrets", "instructions") if binding[name]}
     return {
@@ -56,7 +57,10 @@ def shown_text(binding: Mapping[str, Any], args: Mapping[str, Any], evidence: An
         "mode": binding["mode"],
         "gate": binding["gate_id"],
         "args": escape_all(dict(args)),
-        "evidence": [escape_all({name: one[name] for name in ("name", "subject", "value", "ref")}) for one in evidence],
+        "evidence": [
+            escape_all({name: one[name] for name in ("name", "subject", "value", "ref", "volatile") if name in one})
+            for one in evidence
+        ],
         "until": _utc(binding["deadline_us"]),
         "requester": [f"{principal['kind']}:{principal['id']}" for principal in binding["requester_chain"]],
         **marked,

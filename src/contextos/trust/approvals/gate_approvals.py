@@ -9,7 +9,7 @@ Source: docs/design/contracts.md, "Approval modes"; docs/design/standards.md, "A
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from contextos.contracts.ids import derive
 from contextos.contracts.journal import VOID_ANSWER, Timeout, Write
 from contextos.contracts.ports.outside import Directory, Signer
 from contextos.contracts.ports.seams import Journal, ProvedCancels
-from contextos.contracts.scope import SESSION_LIMIT, Action, Redeemed, RunScope
+from contextos.contracts.scope import SESSION_LIMIT, Action, Fact, Redeemed, RunScope
 from contextos.contracts.statements.questions import shown_text
 from contextos.errors import ApprovalRefused, Overloaded
 from contextos.trust.approvals.assertion import approval_fault
@@ -35,11 +35,12 @@ from contextos.trust.identity.principals import look_up
 class Recheck:
     """How everything that an approval is bound to is looked up again.
 
-    `look` returns the current content address of each thing; None for a withdrawn one. Meanwhile `incidents` gets the
+    `look` returns the current content address of each thing; None for a withdrawn one, and for volatile evidence its
+    digest and value. Meanwhile `incidents` gets the
     incidents of changed definitions that it finds, and `values` the evidence as it is now, by the name of its address.
     """
 
-    look: Callable[[], Awaitable[Mapping[str, str | None]]]
+    look: Callable[[], Awaitable[Mapping[str, Any]]]
     incidents: list[Write]
     values: dict[str, Any]
 
@@ -48,7 +49,7 @@ class Recheck:
 class VoidQuestion:
     """Why an answer to an open question would not count. `name` is what changed, if it is a pin or evidence; `before`
     and `now` are the values of evidence, or the digests of a pin; None for what is gone. `changed` are the names of all
-    pins and evidence (`<reference>#<name>`) that changed.
+    pins and evidence (`<reference>#<name>`) that changed. `volatile` says how far numbers of the evidence can move.
     """
 
     reason: str
@@ -56,12 +57,15 @@ class VoidQuestion:
     before: Any = None
     now: Any = None
     changed: tuple[str, ...] = ()
+    volatile: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def detail(self) -> str:
         """Return the reason in one line, with each old and new value, escaped for display."""
+        most = {self.name + place.replace("/", "."): one for place, one in self.volatile.items()}
         differing = [
             f"{displayed(name)} was {displayed_json(before, 200)} and is {displayed_json(now, 200)}"
+            + (f", and can move by at most {displayed_json(most[name])}" if name in most else "")
             for name, before, now in _differences(self.name, self.before, self.now)
         ]
         return f"{self.reason}: {'; '.join(differing[:8])}" if differing else self.reason
@@ -152,7 +156,7 @@ class RunApprovals:
                 return self._void(action, approval_id, f"{UNPROVED_CANCEL} ended the wait for an answer")
             return self._failure("cancelled", action, "the run was cancelled while it waited")
         answer = Answered.model_validate(answer).to_json()
-        void = await self._void_reason(action, question, answer)
+        void, now = await self._void_reason(action, question, answer)
         if void:
             return self._void(action, approval_id, void)
         if answer["verdict"] != "approved":
@@ -164,6 +168,15 @@ class RunApprovals:
             answer["approver"],
             question["evidence_snapshot_hash"],
             APPROVALS.write(approval_id, 2, consumed, not_after_us=document.deadline_us),
+            self._moved(action, now),
+        )
+
+    @staticmethod
+    def _moved(action: Action, now: Mapping[str, Any]) -> tuple[Fact, ...]:
+        """The volatile evidence that changed within its tolerance, as it is now."""
+        found = ((fact, now.get(fact.evidence_ref + "#" + fact.name)) for fact in action.evidence if fact.volatile)
+        return tuple(
+            replace(fact, value=one["value"], digest=one["digest"]) for fact, one in found if isinstance(one, Mapping)
         )
 
     async def _place(self, document: ApprovalDocument) -> tuple[Write, ...]:
@@ -184,6 +197,7 @@ class RunApprovals:
         deadline_us = scope.within_session(self.journal.now_us + action.gate.timeout_s * 1_000_000)
         evidence = [
             {"name": f.name, "subject": f.subject, "value": f.value, "ref": f.evidence_ref, "digest": f.digest}
+            | ({"volatile": dict(f.volatile)} if f.volatile else {})
             for f in action.evidence
         ]
         binding = {
@@ -246,12 +260,13 @@ class RunApprovals:
         name = changed[0]
         facts = {fact.evidence_ref + "#" + fact.name: fact for fact in action.evidence}
         if name in facts:
-            return VoidQuestion(reason, facts[name].name, facts[name].value, values.get(name), changed)
+            fact = facts[name]
+            return VoidQuestion(reason, fact.name, fact.value, values.get(name), changed, fact.volatile)
         return VoidQuestion(reason, name, self.scope.pinned.pins.get(name), now.get(name), changed)
 
     async def _look_again(
         self, action: Action, question: Mapping[str, Any], approver_id: str, *, denied: bool = False
-    ) -> tuple[Mapping[str, Any], Mapping[str, str | None], Mapping[str, Any]]:
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
         """Look up again the people and everything else that the question is bound to, and record it.
 
         A denial rests on no fact and on no requester, so it counts if its approver gave it in time.
@@ -284,7 +299,7 @@ class RunApprovals:
         return people, now, again.values
 
     def _changed(
-        self, action: Action, question: Mapping[str, Any], people: Mapping[str, Any], now: Mapping[str, str | None]
+        self, action: Action, question: Mapping[str, Any], people: Mapping[str, Any], now: Mapping[str, Any]
     ) -> tuple[str, tuple[str, ...]]:
         """Return why the question is void for every answer ("": it is not), and which pins and evidence changed."""
         if people.get("late") or self.journal.now_us > question["deadline_us"]:
@@ -292,25 +307,33 @@ class RunApprovals:
         known = Principals.model_validate(people["principals"]) if people["principals"] is not None else None
         if known is None or not known.same_as(self.scope.identity.principals):
             return "the requester or the agent changed", ()
-        expected = {
+        expected: dict[str, Any] = {
             **self.scope.pins_of(action),
             **{fact.evidence_ref + "#" + fact.name: fact.digest for fact in action.evidence},
         }
+        for fact in action.evidence:
+            found = now.get(name := fact.evidence_ref + "#" + fact.name)
+            if isinstance(found, Mapping) and fact.moved_to(found["value"]) is not None:
+                expected[name] = found
         changed = sorted(name for name in expected.keys() | now.keys() if now.get(name) != expected.get(name))
         return (f"`{changed[0]}` changed or was withdrawn" if changed else ""), tuple(changed)
 
-    async def _void_reason(self, action: Action, question: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
-        """Return why the answer does not count, or the first thing that changed since the approver gave it, or None."""
+    async def _void_reason(
+        self, action: Action, question: Mapping[str, Any], answer: Mapping[str, Any]
+    ) -> tuple[str | None, Mapping[str, Any]]:
+        """Return why the answer does not count, or the first thing that changed since the approver gave it, or None;
+        and what everything that it is bound to was found to be.
+        """
         denied = answer["verdict"] != "approved"
         people, now, _ = await self._look_again(action, question, answer["approver"], denied=denied)
         if people.get("late"):
-            return "its deadline has passed"
+            return "its deadline has passed", now
         if denied:
-            return self._unproved(question, answer, people)
+            return self._unproved(question, answer, people), now
         changed, _ = self._changed(action, question, people, now)
         if content_address(dict(action.args)) != question["binding"]["args_digest"]:
-            return "the arguments differ from those that the approver saw"
-        return self._unproved(question, answer, people) or changed or None
+            return "the arguments differ from those that the approver saw", now
+        return self._unproved(question, answer, people) or changed or None, now
 
     @staticmethod
     def _unproved(question: Mapping[str, Any], answer: Mapping[str, Any], people: Mapping[str, Any]) -> str | None:

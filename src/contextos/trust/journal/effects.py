@@ -50,15 +50,15 @@ def _without(found: Mapping[str, dict[str, Any]], call: str) -> dict[str, dict[s
     return {name: one for name, one in found.items() if name != call}
 
 
-def undone_write(log: Sequence[Logged], writes: Set[str]) -> tuple[str, str] | None:
-    """Return the last write that the agent of a session asked for and that was not done, if no later call of its tool
-    was: the tool, and why. `writes` are the ids of the tools that write.
+def undone_call(log: Sequence[Logged], tools: Set[str]) -> tuple[str, str] | None:
+    """Return the last call of one of `tools` that the agent of a session asked for and that was not done, if no later
+    call of its tool was: the tool, and why.
     """
     asked: dict[str, str] = {}
     undone: dict[str, str] = {}
     made = _effects_by_call("", log)
     for entry in log:
-        if entry.kind == "call.asked" and entry.body["tool"] in writes:
+        if entry.kind == "call.asked" and entry.body["tool"] in tools:
             asked[entry.key] = entry.body["tool"]
         elif entry.kind == "call.answered" and entry.key in asked:
             undone.pop(asked[entry.key], None)

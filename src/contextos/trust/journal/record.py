@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.encoding.pointer import resolve_pointer
 from contextos.contracts.entries.reading import void_answers
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure, RecordStatus
@@ -292,6 +293,7 @@ def _decisions(log: Sequence[Logged]) -> Iterator[Mapping[str, Any]]:
 
 def _approvals(log: Sequence[Logged]) -> list[dict[str, Any]]:
     asked = {entry.key: entry.body for entry in log if entry.kind == "approval.asked"}
+    again = {entry.key: entry.body for entry in log if entry.kind == "evidence.rechecked"}
     receipts, void = [], void_answers(log)
     for entry in log:
         if entry.kind not in ("approval.answered", "approval.expired"):
@@ -309,9 +311,29 @@ def _approvals(log: Sequence[Logged]) -> list[dict[str, Any]]:
                 "reason": entry.body["reason"] if answered else void.get(entry.seq, "the gate's deadline passed"),
                 "binding_digest": question["binding_digest"],
                 **({"assertion": entry.body["assertion"]["kind"]} if answered else {}),
+                **({"moved": moved} if (moved := _moved(question, again.get(entry.key, {}))) else {}),
             }
         )
     return receipts
+
+
+def _moved(question: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The numbers of volatile evidence that changed since the question, within their tolerance or not."""
+    found = []
+    for one in question["evidence"]:
+        again = now.get(f"{one['ref']}#{one['name']}")
+        for place, tolerance in one.get("volatile", {}).items():
+            was = _number_at(one["value"], place)
+            is_now = _number_at(again["value"], place) if isinstance(again, Mapping) else was
+            if was != is_now:
+                told = {"evidence": one["name"], "place": place, "was": was, "now": is_now}
+                found.append(told | {"tolerance": tolerance})
+    return found
+
+
+def _number_at(value: Any, place: str) -> int | float | None:
+    found: Any = resolve_pointer(value, place)
+    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 
 def _unsafe_assertions(approvals: Sequence[Mapping[str, Any]]) -> set[str]:

@@ -96,6 +96,8 @@ def _remedy(path: str, vocabulary: Vocabulary) -> str:
             return f"set `applies_to.capability` to `{known.capability}`, whose effects it counts"
         near = nearest_name(path, [f"history.{name}" for name in vocabulary.history])
         return f"write `{near}`" if near else "declare it in `history` of the bundle"
+    if path.partition(".")[0] == "clock" and not vocabulary.hours:
+        return "declare `business_hours` with a zone; a rule reads `clock.<their name>.open`, `.weekday` or `.hour`"
     near = vocabulary.nearest(path)
     return f"write `{near}`" if near else "see `contextos policies facts` for what a rule can read"
 

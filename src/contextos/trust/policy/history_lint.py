@@ -1,15 +1,21 @@
-"""Lint of the history facts that policy bundles declare: each must count something, and mean one thing."""
+"""Lint of the history facts and business hours that policy bundles declare: each must mean one thing, a history must
+count something, and hours are by the clock of a time zone that exists.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from zoneinfo import available_timezones
 
 from contextos.contracts.encoding.display_escape import an
 from contextos.contracts.encoding.pointer import pointer
-from contextos.contracts.envelopes.policy import CountedTool, HistoryFact, LeveledBundle
-from contextos.contracts.facts import NO_SUCH, Vocabulary, property_type
+from contextos.contracts.envelopes.policy import BusinessHours, CountedTool, HistoryFact, LeveledBundle
+from contextos.contracts.facts import NO_SUCH, Vocabulary, nearest_name, property_type
 from contextos.errors import Problem
 from contextos.trust.policy.conditions import analyse_condition
+
+AMBIENT_ZONES = frozenset({"localtime", "Factory"})
+"""Names that mean another zone on another machine."""
 
 
 def lint_history(
@@ -49,6 +55,24 @@ def lint_history(
                     remedy = f"write the rule for `{tool}` too, with this id in `applies_to`"
                     yield Problem(pointer(at), "counted_and_not_limited", detail, remedy)
                 yield from _lint_arguments(tool, counted, known, at if own else (*at, "also", tool))
+
+
+def lint_hours(bundles: Sequence[LeveledBundle]) -> Iterator[Problem]:
+    """Yield the problems of all declared business hours."""
+    seen: dict[str, BusinessHours] = {}
+    for leveled in bundles:
+        for name, hours in leveled.bundle.business_hours.items():
+            at = ("business_hours", name)
+            if seen.setdefault(name, hours) != hours:
+                detail = f"another bundle declares the business hours `{name}` differently"
+                yield Problem(pointer(at), "duplicate_hours", detail, "choose another name")
+            if "." in name or not name:
+                yield Problem(pointer(at), "bad_name", f"`{name[:80]}` cannot be read by a rule", "leave out the dots")
+            zones = available_timezones() - AMBIENT_ZONES
+            if hours.zone not in zones:
+                near = nearest_name(hours.zone, zones)
+                remedy = f"write `{near}`" if near else "write an IANA name such as `Europe/Berlin` or `Etc/UTC`"
+                yield Problem(pointer((*at, "zone")), "unknown_zone", f"there is no time zone `{hours.zone}`", remedy)
 
 
 def _lint_arguments(tool: str, counted: CountedTool, vocabulary: Vocabulary, at: tuple[str, ...]) -> Iterator[Problem]:

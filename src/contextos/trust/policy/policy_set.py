@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from contextos.contracts.envelopes.policy import (
     ApprovalMode,
+    BusinessHours,
     CapabilityView,
     HistoryFact,
     LeveledBundle,
@@ -55,13 +56,14 @@ def compile_policy(
         InvalidArtifact: with every problem found, each with a pointer into its bundle (or `/guardrails`).
     """
     history = {name: fact for leveled in bundles for name, fact in leveled.bundle.history.items()}
-    vocabulary = replace(vocabulary, history=history)
+    hours = {name: one for leveled in bundles for name, one in leveled.bundle.business_hours.items()}
+    vocabulary = replace(vocabulary, history=history, hours=tuple(hours))
     rules, problems = compile_rules(bundles, gates, declared or {}, vocabulary)
     problems += add_guardrails(rules, must_refuse, must_escalate, vocabulary)
     if problems:
         raise InvalidArtifact(*problems)
     order = {leveled.bundle.bundle_id: -leveled.bundle.priority for leveled in bundles}
-    return PolicySet(rules.values(), sorted(order, key=lambda name: (order[name], name)), history)
+    return PolicySet(rules.values(), sorted(order, key=lambda name: (order[name], name)), history, hours)
 
 
 class PolicySet:
@@ -77,8 +79,9 @@ class PolicySet:
         rules: Iterable[CompiledRule],
         bundle_ids: Sequence[str],
         history: Mapping[str, HistoryFact] = MappingProxyType({}),
+        hours: Mapping[str, BusinessHours] = MappingProxyType({}),
     ) -> None:
-        self.history = history
+        self.history, self._hours = history, hours
         self.rules = {rule.rule_id: rule for rule in rules}
         self.homes: Mapping[str, str] = {
             rule.rule_id: rule.order[1] for rule in self.rules.values() if rule.allow is not None
@@ -103,11 +106,24 @@ class PolicySet:
             rule.rule_id: rule.prohibits for rule in self.rules.values() if rule.prohibits and rule.bundle_enforces
         }
         self.evidence_paths = frozenset(".".join(path[1:]) for path in paths if path[0] == "evidence")
+        self._clocks = sorted(
+            {
+                (rule.applies_to.capability, fact.segments[1])
+                for rule in self.rules.values()
+                for fact in rule.facts
+                if fact.segments[0] == "clock"
+            },
+            key=lambda read: (read[1], read[0] or ""),
+        )
         self.reads_origins = any(path[0] in ("origin", "integrity", "classification") for path in paths)
 
     def asked_at(self, point: Point) -> bool:
         """Return whether a rule is only about this point. Other rules decide there as they did at `execute`."""
         return point in self._named_points
+
+    def hours_of(self, capability_id: str) -> dict[str, BusinessHours]:
+        """Return the business hours through which the rules about a tool read the clock, by name."""
+        return {name: self._hours[name] for about, name in self._clocks if about in (None, capability_id)}
 
     def decide(
         self,

@@ -28,7 +28,7 @@ from contextos.errors import Problem
 from contextos.trust.policy.conditions import ConditionAnalysis, FactPath, analyse_condition
 from contextos.trust.policy.constraints import is_bounding, lint_constraint
 from contextos.trust.policy.fact_lint import lint_facts, lint_scope
-from contextos.trust.policy.history_lint import lint_history
+from contextos.trust.policy.history_lint import lint_history, lint_hours
 from contextos.trust.policy.operators import JsonPath
 
 MAX_RULES: Final = 10_000
@@ -86,7 +86,7 @@ def compile_rules(
 
     A rule of a tenant or of the platform can read arguments and evidence that this pack does not have.
     """
-    problems = [*_lint_bundles(bundles), *lint_history(bundles, declared, vocabulary)]
+    problems = [*_lint_bundles(bundles), *lint_history(bundles, declared, vocabulary), *lint_hours(bundles)]
     rules: dict[str, CompiledRule] = {}
     if sum(len(leveled.bundle.policy_dsl.rules) for leveled in bundles) > MAX_RULES:
         return rules, [Problem("/policy_dsl/rules", "too_many", f"there are more than {MAX_RULES} rules", "merge some")]

@@ -347,3 +347,98 @@ def test_a_secret_of_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) ->
         return 200, json.dumps({"said": asked.headers["Authorization"]}).encode(), JSON
 
     assert called(WRITE, answer, edit) == AdapterReply(output={"status": 200, "body": {"said": "Bearer [credential]"}})
+
+
+def polled(file: dict[str, Any], **more: Any) -> None:
+    file["operations"]["pay"]["polled"] = {"header": "location", **more}
+
+
+STATE = {"state": "/status", "running": ["running"], "failed": ["failed"]}
+
+
+def looked_up(answers: list[Answer], **more: Any) -> tuple[list[Asked], AdapterReply | ContextOSError | None]:
+    """What a write and then look-ups of its operation come to, one for each answer."""
+    seen: list[Asked] = []
+
+    def answer(asked: Asked) -> Answer:
+        seen.append(asked)
+        return answers[len(seen) - 1]
+
+    async def ask(url: str) -> AdapterReply | ContextOSError | None:
+        file = file_of(url)
+        polled(file, **more)
+        adapter = adapter_of(file)
+        try:
+            reply: AdapterReply | None = await adapter.call(*WRITE, context(adapter))
+            while reply is not None and reply.operation is not None and len(seen) < len(answers):
+                reply = await adapter.lookup("pay", "ik_0123456789abcdef", context(adapter, operation=reply.operation))
+        except ContextOSError as error:
+            return error
+        return reply
+
+    with serving(answer) as url:
+        return seen, asyncio.run(ask(url))
+
+
+def accepted(location: str = "/operations/7", **headers: str) -> Answer:
+    return 202, b"", {"Location": location, **headers}
+
+
+def test_a_write_that_is_accepted_is_asked_about_until_it_is_done() -> None:
+    seen, reply = looked_up([accepted(**{"Retry-After": "30"}), accepted(), (200, b'{"id": "r"}', JSON)])
+    assert isinstance(reply, AdapterReply)
+    assert reply.output == {"status": 200, "body": {"id": "r"}}
+    assert [(one.method, one.path) for one in seen] == [("POST", "/refunds"), *[("GET", "/operations/7")] * 2]
+    _, first = looked_up([accepted(**{"Retry-After": "30"})])
+    assert isinstance(first, AdapterReply)
+    assert first.retry_after_s == 30
+
+
+@pytest.mark.parametrize(
+    ("body", "comes_to"),
+    [
+        (b'{"status": "running"}', "operation"),
+        (b'{"status": "done"}', "output"),
+        (b'{"status": "failed"}', "error"),
+        (b'{"status": 7}', LostReply),
+        (b"{}", LostReply),
+        (b"<html>", LostReply),
+    ],
+)
+def test_the_state_in_the_answer_says_what_became_of_it(body: bytes, comes_to: Any) -> None:
+    _, reply = looked_up([accepted(), (200, body, JSON)], **STATE)
+    if isinstance(comes_to, str):
+        assert isinstance(reply, AdapterReply), reply
+        assert getattr(reply, comes_to) is not None
+    else:
+        assert isinstance(reply, comes_to), reply
+
+
+@pytest.mark.parametrize(
+    "location", ["https://evil.example/steal", "//evil.example/x", "http://user@host/x", "\\x", "/%2f"]
+)
+def test_no_operation_is_asked_about_elsewhere(location: str) -> None:
+    seen, reply = looked_up([accepted(location)])
+    assert isinstance(reply, LostReply), reply
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("status", [303, 404, 500])
+def test_an_answer_that_says_nothing_of_the_operation_leaves_it_unknown(status: int) -> None:
+    _, reply = looked_up([accepted(), (status, b"{}", JSON)])
+    assert isinstance(reply, ContextOSError), reply
+
+
+@pytest.mark.parametrize("wrong", [{"state": "/status"}, {"running": ["x"]}, {"header": "x-where"}])
+def test_a_polled_operation_is_declared_whole(wrong: dict[str, Any]) -> None:
+    file = file_of("http://127.0.0.1:9")
+    polled(file, **wrong)
+    with pytest.raises(InvalidInput):
+        adapter_of(file)
+
+
+def test_a_read_is_not_polled() -> None:
+    file = file_of("http://127.0.0.1:9")
+    file["operations"]["read"]["polled"] = {"header": "location"}
+    with pytest.raises(InvalidSettings, match="polled"):
+        adapter_of(file)

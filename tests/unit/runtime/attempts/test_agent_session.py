@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from contextos.contracts.envelopes.verdicts import SessionOutcome
 from contextos.operations.acts.ended_runs import reopen_run
 from contextos.operations.gate.gate import Done, Gate, Refused, Waiting
 from tests.sessions import (
+    EVAL,
     LOOKUP,
     REFUND,
     assert_replays,
@@ -53,7 +56,6 @@ def test_an_agent_cannot_approve_without_the_evidence_of_its_decision(tmp_path: 
 def test_an_agent_cannot_approve_what_it_did_not_do(tmp_path: Path) -> None:
     async def play(world: TestWorld) -> None:
         gate = await refund_session(world, "ses_empty")
-        await read_first(gate)
         await is_escalated(gate, "approved", "no write of the session was made")
         view = await gate.view()
         again = await gate.finish("approved")
@@ -62,6 +64,43 @@ def test_an_agent_cannot_approve_what_it_did_not_do(tmp_path: Path) -> None:
         assert isinstance(late, Refused)
         assert late.ended
         assert late.reasons[0].code == "session_ended"
+        await assert_replays(world, gate.run_id)
+
+    in_world(tmp_path, play)
+
+
+def test_a_session_that_only_read_ends_well_and_its_record_has_no_effect(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_reads")
+        wrong = await gate.call(LOOKUP, {"order": "ord_881"}, call_id="wrong")
+        assert isinstance(wrong, Refused), wrong
+        assert isinstance(await gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="look"), Done)
+        view = await gate.finish("approved")
+        assert (view.state, view.record["status"], view.record["outcome"]) == ("completed", "DECIDED", "approved")
+        assert view.record["effects"] == []
+        await assert_replays(world, gate.run_id)
+
+    in_world(tmp_path, play)
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "why"),
+    [
+        (REFUND, refund_args(), "the last call of `adp_payments.issue_refund` was not done"),
+        (REFUND, {"order_id": 7}, "the last call of `adp_payments.issue_refund` was not done"),
+        (EVAL, {"order": "ord_881"}, "the last call of `adp_policy.eval` was not done"),
+        ("adp_payments.other", {}, "the last call of `adp_payments.other` was not done"),
+    ],
+)
+def test_a_session_that_read_and_was_refused_does_not_end_well(
+    tmp_path: Path, tool: str, args: dict[str, Any], why: str
+) -> None:
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_refused")
+        assert isinstance(await gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="look"), Done)
+        assert isinstance(await gate.call(tool, args, call_id="more"), Refused)
+        assert isinstance(await gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="again"), Done)
+        await is_escalated(gate, "approved", why)
         await assert_replays(world, gate.run_id)
 
     in_world(tmp_path, play)

@@ -10,7 +10,7 @@ import pytest
 
 from contextos.contracts.envelopes.verdicts import End
 from contextos.contracts.journal import Logged
-from contextos.trust.journal.effects import effects_of, end_contradiction, undone_write
+from contextos.trust.journal.effects import effects_of, end_contradiction, undone_call
 from contextos.trust.journal.record import OUTCOME_OF_END
 
 RUN = "run_00000000000000ab"
@@ -83,7 +83,7 @@ def test_an_end_agrees_with_every_history_of_this_length(length: int) -> None:
         assert [one["state"] for one in found] == [
             "unknown" if known is None else "happened" for known in effects.values()
         ], events
-        undone = undone_write(log, WRITES)
+        undone = undone_call(log, WRITES)
         assert (undone is None) == all(last.values()), events
         for end in get_args(End):
             why = end_contradiction(end, found, undone)
@@ -97,7 +97,7 @@ def test_an_end_agrees_with_every_history_of_this_length(length: int) -> None:
 
 def test_what_disagrees_names_what_was_done() -> None:
     log, *_ = history(["done", "refused"])
-    why = end_contradiction("completed", effects_of(RUN, log), undone_write(log, WRITES))
+    why = end_contradiction("completed", effects_of(RUN, log), undone_call(log, WRITES))
     assert why == "the last call of `bank.pay` was not done (refused), and `bank.pay` was done"
     assert (
         end_contradiction("cancelled", effects_of(RUN, log), None)
@@ -107,8 +107,8 @@ def test_what_disagrees_names_what_was_done() -> None:
     assert "`bank.t2` and 2 more" in str(end_contradiction("rejected", many, None))
 
 
-def test_the_last_of_several_undone_writes_is_named() -> None:
+def test_the_last_of_several_undone_calls_is_named() -> None:
     log, *_ = history(["refused", "other done", "read"])
-    assert undone_write(log, WRITES) == ("bank.pay", "refused")
+    assert undone_call(log, WRITES) == ("bank.pay", "refused")
     log, *_ = history(["refused", "done", "other done"])
-    assert undone_write(log, WRITES) is None
+    assert undone_call(log, WRITES) is None

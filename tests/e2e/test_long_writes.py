@@ -1,0 +1,138 @@
+"""Writes that run on after they were accepted: started once, looked up until they are done, also by another process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import contextos
+from contextos.audit.replay import replay
+from contextos.operations.deployment import Deployment
+from contextos.operations.gate.gate import Done, Refused, Waiting
+from contextos.testing import MovableClock, in_memory
+from tests.deployers import TENANT, people
+
+
+@dataclass
+class Builds:
+    """The system that builds: what was started, which operations were asked about, and what each look-up finds."""
+
+    started: list[str] = field(default_factory=list)
+    asked: list[str | None] = field(default_factory=list)
+    finds: list[Any] = field(default_factory=list)
+
+
+@contextmanager
+def building(finds: list[Any]) -> Iterator[tuple[Any, Any, MovableClock, Builds]]:
+    builds, clock = Builds(finds=finds), MovableClock()
+
+    def built(key: contextos.Key, context: contextos.CallContext) -> bool | None:
+        builds.asked.append(context.operation)
+        found = builds.finds.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found  # type: ignore[no-any-return]
+
+    @contextos.write(risk="reversible", idempotency="lookup", lookup=built, destinations=[])
+    def build(name: str) -> bool:
+        """Build an image, which takes half an hour."""
+        builds.started.append(name)
+        raise contextos.Running("op-1", retry_after_s=600)
+
+    alone = [{"tools": ["build"], "bounds": {"name": {"enum": ["web"]}}}]
+    stated: dict[str, Any] = {"version": "1.0.0", "tenant": TENANT, "who": ["deployer"], "auto_approve": alone}
+
+    pack = contextos.pack("ci", tools=[contextos.toolset("ci", [build])], **stated)
+    with in_memory(packs=[pack], directory=people(), clock=clock) as app:
+        gate = app.gate(session="s", user="ana", token="tok_ana", agent="agt_deploy")
+        yield app, gate, clock, builds
+
+
+def later(app: Any, clock: MovableClock, times: int = 1) -> None:
+    for _ in range(times):
+        clock.advance(1_000)
+        app.drive_due_runs()
+
+
+def returned(app: Any, gate: Any) -> list[tuple[str, str | None]]:
+    entries = app.call(app.deployment.ports.stores.tenant(TENANT).read, gate.view().run_id)
+    bodies = [json.loads(one.body)["answer"] for one in entries if one.kind == "tool.returned"]
+    return [(one["envelope"]["status"], one.get("operation")) for one in bodies]
+
+
+def test_a_long_write_is_started_once_and_looked_up_until_it_is_done() -> None:
+    runs_on = [contextos.Running("op-1", retry_after_s=600) for _ in range(3)]
+    with building([*runs_on, True]) as (app, gate, clock, builds):
+        answer = gate.call("ci.build", {"name": "web"}, call_id="1")
+        assert isinstance(answer, Waiting), answer
+        assert (builds.started, builds.asked) == (["web"], [])
+        app.drive_due_runs()
+        assert builds.asked == [], "it is looked up when the system said"
+        later(app, clock, 4)
+        assert builds.asked == ["op-1"] * 4
+        answer = gate.call("ci.build", {"name": "web"}, call_id="1")
+        assert isinstance(answer, Done), answer
+        assert answer.output == {"result": True}
+        assert builds.started == ["web"]
+        assert returned(app, gate) == [("paused", "op-1")] * 4 + [("completed", None)]
+        record = gate.finish("approved").record
+        again = app.call(replay, app.deployment, TENANT, gate.view().run_id)
+        assert again.record_hash == record["record_hash"]
+
+
+def test_another_process_goes_on_looking_and_starts_nothing() -> None:
+    with building([contextos.Running("op-1"), True]) as (app, gate, clock, builds):
+        gate.call("ci.build", {"name": "web"}, call_id="1")
+        run_id = gate.view().run_id
+        for _ in range(2):
+            # It knows the run from the journal alone.
+            other = Deployment(app.call(given, app).ports, app.call(given, app).config)
+            clock.advance(1_000)
+            app.call(other.advance, TENANT, run_id)
+        assert (builds.started, builds.asked) == (["web"], ["op-1"] * 2)
+        assert isinstance(gate.call("ci.build", {"name": "web"}, call_id="1"), Done)
+
+
+async def given(app: Any) -> Any:
+    return getattr(app.deployment, "_target", app.deployment)
+
+
+@pytest.mark.parametrize("lost", [OSError("down"), RuntimeError("x")])
+def test_a_lost_look_up_is_made_again_and_nothing_is_sent_again(lost: Exception) -> None:
+    with building([lost, lost, True]) as (app, gate, clock, builds):
+        gate.call("ci.build", {"name": "web"}, call_id="1")
+        later(app, clock, 3)
+        assert (builds.started, builds.asked) == (["web"], ["op-1"] * 3)
+        assert isinstance(gate.call("ci.build", {"name": "web"}, call_id="1"), Done)
+
+
+def test_what_the_system_does_not_know_any_more_is_found_out_by_a_person() -> None:
+    with building([None]) as (app, gate, clock, builds):
+        gate.call("ci.build", {"name": "web"}, call_id="1")
+        later(app, clock, 3)
+        assert (builds.started, builds.asked) == (["web"], ["op-1"])
+        assert gate.view().waiting["for"] == "settlement"
+
+
+def test_a_failed_operation_is_an_error_of_the_tool() -> None:
+    with building([contextos.BusinessError("no_disk", "no room")]) as (app, gate, clock, builds):
+        gate.call("ci.build", {"name": "web"}, call_id="1")
+        later(app, clock)
+        answer = gate.call("ci.build", {"name": "web"}, call_id="1")
+        assert not isinstance(answer, Waiting | Refused), answer
+        assert answer.error is not None
+        assert builds.started == ["web"]
+
+
+def test_a_name_with_a_secret_is_not_kept() -> None:
+    with building([True]) as (app, gate, clock, builds):
+        builds.finds = [contextos.Running("op?token=ghp_" + "a1B2" * 9), True]
+        gate.call("ci.build", {"name": "web"}, call_id="1")
+        later(app, clock, 3)
+        assert builds.started == ["web"]
+        assert all("ghp_" not in str(operation) for _, operation in returned(app, gate))

@@ -10,6 +10,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ from contextos.port_settings import (
 )
 from contextos.port_settings.adapters import AdapterSetting, check_adapter
 from contextos.port_settings.browser_logins import BrowserLoginsSetting
+from contextos.port_settings.faults import read_whole
 from contextos.port_settings.witness import check_witness
 from contextos.port_settings.workloads import WorkloadsSetting
 from contextos.runtime.environment import RunLimits
@@ -185,7 +187,7 @@ class Settings:
         """Read `contextos.toml` in the directory `workspace`.
 
         Raises:
-            InvalidSettings: the file is missing, not TOML, or a setting in it is invalid; names the setting.
+            InvalidSettings: the file is missing, not TOML, or settings in it are invalid; names each, with its line.
         """
         try:
             text = read_regular_file(workspace / SETTINGS_FILE, MAX_SETTINGS_BYTES).decode()
@@ -201,33 +203,7 @@ class Settings:
             raise invalid_setting(
                 "", "unreadable", f"`{SETTINGS_FILE}` cannot be read: {why}", "fix the file"
             ) from None
-        if "queue" in table:
-            detail = "workers share the due runs of a PostgreSQL store, and use no queue beside it"
-            raise invalid_setting("/queue", "unknown_setting", detail, "remove `queue`")
-        made = _named(cls, table, "")
-        for name in ("packs", "policies", "adapters", "unsafe", "observed_packs"):
-            if name in made:
-                made[name] = _list(made[name], f"/{name}")
-        if "policies" in made:
-            made["policies"] = tuple(_list(one, f"/policies/{at}") for at, one in enumerate(made["policies"]))
-        if "adapters" in made:
-            tables = [_named(AdapterSetting, one, f"/adapters/{at}") for at, one in enumerate(made["adapters"])]
-            made["adapters"] = tuple(AdapterSetting(**one) for one in tables)
-        for name, remedy in (("egress", EGRESS_REMEDY), ("redaction", REDACTION_REMEDY)):
-            if name not in made:
-                continue
-            if not isinstance(made[name], dict):
-                raise invalid_setting(f"/{name}", "bad_setting", f"`/{name}` is not a table", remedy)
-            made[name] = {tenant: _list(one, f"/{name}/{tenant}") for tenant, one in made[name].items()}
-        for name, port in _TABLES.items():
-            if name in made:
-                made[name] = port.read(made[name])
-        for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
-            if name in made:
-                made[name] = kind(**_named(kind, made[name], f"/{name}"))
-        settings = cls(workspace=workspace, **made)
-        check_settings(settings)
-        return settings
+        return read_whole(text, table, partial(_made, workspace))
 
 
 def is_postgres_url(store: str) -> bool:
@@ -312,6 +288,37 @@ def invalid_setting(pointer: str, code: str, detail: str, remedy: str) -> Invali
 def has_default_witness(settings: Settings) -> bool:
     """Return whether the witness is the file in the user's state folder. A store that machines share has none there."""
     return settings.witness == "" and settings.profile == "embedded" and not is_postgres_url(settings.store)
+
+
+def _made(workspace: Path, table: dict[str, Any]) -> Settings:
+    """The settings of a table. Raises `InvalidSettings` for the first that is wrong."""
+    if "queue" in table:
+        detail = "workers share the due runs of a PostgreSQL store, and use no queue beside it"
+        raise invalid_setting("/queue", "unknown_setting", detail, "remove `queue`")
+    made = _named(Settings, table, "")
+    for name in ("packs", "policies", "adapters", "unsafe", "observed_packs"):
+        if name in made:
+            made[name] = _list(made[name], f"/{name}")
+    if "policies" in made:
+        made["policies"] = tuple(_list(one, f"/policies/{at}") for at, one in enumerate(made["policies"]))
+    if "adapters" in made:
+        tables = [_named(AdapterSetting, one, f"/adapters/{at}") for at, one in enumerate(made["adapters"])]
+        made["adapters"] = tuple(AdapterSetting(**one) for one in tables)
+    for name, remedy in (("egress", EGRESS_REMEDY), ("redaction", REDACTION_REMEDY)):
+        if name not in made:
+            continue
+        if not isinstance(made[name], dict):
+            raise invalid_setting(f"/{name}", "bad_setting", f"`/{name}` is not a table", remedy)
+        made[name] = {tenant: _list(one, f"/{name}/{tenant}") for tenant, one in made[name].items()}
+    for name, port in _TABLES.items():
+        if name in made:
+            made[name] = port.read(made[name])
+    for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
+        if name in made:
+            made[name] = kind(**_named(kind, made[name], f"/{name}"))
+    settings = Settings(workspace=workspace, **made)
+    check_settings(settings)
+    return settings
 
 
 def _by_tenant(table: Any, at: str, remedy: str) -> Iterator[tuple[str, Any]]:

@@ -23,7 +23,7 @@ from contextos.contracts.facts import ENVIRONMENTS, PROFILES, name_remedy
 from contextos.contracts.ids import EGRESS
 from contextos.contracts.model import MAX_CENTS, MAX_COUNT
 from contextos.errors import InvalidSettings, Problem
-from contextos.files import read_regular_file
+from contextos.files import read_regular_file, why
 from contextos.port_settings import (
     PORT_SETTINGS,
     ApprovalLoginsSetting,
@@ -195,14 +195,13 @@ class Settings:
             if max(line.count(".") for line in text.split("\n")) > MAX_DOTS_PER_LINE:
                 raise ValueError(f"a line has more than {MAX_DOTS_PER_LINE} dots")
             table = tomllib.loads(text)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             detail = f"`{workspace}` is not a workspace: it has no `{SETTINGS_FILE}`"
             raise invalid_setting("", "missing", detail, "make one with `contextos init DIR`") from None
         except (OSError, ValueError, RecursionError) as error:
-            why = str(error).partition("\n")[0][:200]
-            raise invalid_setting(
-                "", "unreadable", f"`{SETTINGS_FILE}` cannot be read: {why}", "fix the file"
-            ) from None
+            detail = f"`{SETTINGS_FILE}` cannot be read: {why(error).splitlines()[0][:200]}"
+            remedy = "correct it there; a text stands in quotes" if isinstance(error, ValueError) else "see to the file"
+            raise invalid_setting("", "unreadable", detail, remedy) from None
         return read_whole(text, table, partial(_made, workspace))
 
 

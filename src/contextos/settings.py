@@ -383,17 +383,14 @@ def _named(kind: type, table: Any, where: str) -> dict[str, Any]:
     """Check that `table` has only fields of `kind` as keys, and every field of an adapter; return a copy."""
     known = {one.name: one for one in fields(kind) if one.name != "workspace"}
     if not isinstance(table, dict):
-        raise invalid_setting(
-            where, "bad_setting", f"`{where}` is not a table", f"give a table of {', '.join(sorted(known))}"
-        )
+        remedy = f"give a table of {', '.join(sorted(known))}"
+        raise invalid_setting(where, "bad_setting", f"`{where}` is not a table", remedy)
     for name in sorted(table.keys() - known):
         detail = f"`{name[:80]}` is not a setting{' here' if where else ''}"
         raise invalid_setting(f"{where}/{name[:80]}", "unknown_setting", detail, name_remedy(name, sorted(known)))
     if kind is AdapterSetting:
         for name in sorted({"path", "digest"} - table.keys()):
-            raise invalid_setting(
-                f"{where}/{name}", "missing", f"`{name}` is missing", "name the module and its digest"
-            )
+            raise invalid_setting(f"{where}/{name}", "missing", f"`{name}` is missing", "name the module and digest")
     return dict(table)
 
 

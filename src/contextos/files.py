@@ -78,6 +78,11 @@ def replace_file(path: Path, raw: bytes) -> None:
         raise
 
 
+def why(error: Exception) -> str:
+    """Return what is wrong in words, without the number and the path that Python adds."""
+    return (getattr(error, "strerror", None) or str(error)).lower()
+
+
 class NewFiles:
     """New files that appear together: each is written beside its place, and moved there by `publish`.
 

@@ -10,6 +10,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from contextos.contracts.facts import ENVIRONMENTS, PROFILES, name_remedy
 from contextos.contracts.ids import EGRESS
 from contextos.contracts.model import MAX_CENTS, MAX_COUNT
 from contextos.errors import InvalidSettings, Problem
-from contextos.files import read_regular_file
+from contextos.files import read_regular_file, why
 from contextos.port_settings import (
     PORT_SETTINGS,
     ApprovalLoginsSetting,
@@ -35,6 +36,7 @@ from contextos.port_settings import (
 )
 from contextos.port_settings.adapters import AdapterSetting, check_adapters
 from contextos.port_settings.browser_logins import BrowserLoginsSetting
+from contextos.port_settings.faults import read_whole
 from contextos.port_settings.witness import check_witness
 from contextos.port_settings.workloads import WorkloadsSetting
 from contextos.runtime.environment import RunLimits
@@ -187,7 +189,7 @@ class Settings:
         """Read `contextos.toml` in the directory `workspace`.
 
         Raises:
-            InvalidSettings: the file is missing, not TOML, or a setting in it is invalid; names the setting.
+            InvalidSettings: the file is missing, not TOML, or settings in it are invalid; names each, with its line.
         """
         try:
             text = read_regular_file(workspace / SETTINGS_FILE, MAX_SETTINGS_BYTES).decode()
@@ -195,41 +197,14 @@ class Settings:
             if max(line.count(".") for line in text.split("\n")) > MAX_DOTS_PER_LINE:
                 raise ValueError(f"a line has more than {MAX_DOTS_PER_LINE} dots")
             table = tomllib.loads(text)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             detail = f"`{workspace}` is not a workspace: it has no `{SETTINGS_FILE}`"
             raise invalid_setting("", "missing", detail, "make one with `contextos init DIR`") from None
         except (OSError, ValueError, RecursionError) as error:
-            why = str(error).partition("\n")[0][:200]
-            raise invalid_setting(
-                "", "unreadable", f"`{SETTINGS_FILE}` cannot be read: {why}", "fix the file"
-            ) from None
-        if "queue" in table:
-            detail = "workers share the due runs of a PostgreSQL store, and use no queue beside it"
-            raise invalid_setting("/queue", "unknown_setting", detail, "remove `queue`")
-        made = _named(cls, table, "")
-        for name in ("packs", "policies", "adapters", "unsafe", "observed_packs", "adapter_authors"):
-            if name in made:
-                made[name] = _list(made[name], f"/{name}")
-        if "policies" in made:
-            made["policies"] = tuple(_list(one, f"/policies/{at}") for at, one in enumerate(made["policies"]))
-        if "adapters" in made:
-            tables = [_named(AdapterSetting, one, f"/adapters/{at}") for at, one in enumerate(made["adapters"])]
-            made["adapters"] = tuple(AdapterSetting(**one) for one in tables)
-        for name, remedy in (("egress", EGRESS_REMEDY), ("redaction", REDACTION_REMEDY)):
-            if name not in made:
-                continue
-            if not isinstance(made[name], dict):
-                raise invalid_setting(f"/{name}", "bad_setting", f"`/{name}` is not a table", remedy)
-            made[name] = {tenant: _list(one, f"/{name}/{tenant}") for tenant, one in made[name].items()}
-        for name, port in _TABLES.items():
-            if name in made:
-                made[name] = port.read(made[name])
-        for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
-            if name in made:
-                made[name] = kind(**_named(kind, made[name], f"/{name}"))
-        settings = cls(workspace=workspace, **made)
-        check_settings(settings)
-        return settings
+            detail = f"`{SETTINGS_FILE}` cannot be read: {why(error).splitlines()[0][:200]}"
+            remedy = "correct it there; a text stands in quotes" if isinstance(error, ValueError) else "see to the file"
+            raise invalid_setting("", "unreadable", detail, remedy) from None
+        return read_whole(text, table, partial(_made, workspace))
 
 
 def is_postgres_url(store: str) -> bool:
@@ -315,6 +290,37 @@ def has_default_witness(settings: Settings) -> bool:
     return settings.witness == "" and settings.profile == "embedded" and not is_postgres_url(settings.store)
 
 
+def _made(workspace: Path, table: dict[str, Any]) -> Settings:
+    """The settings of a table. Raises `InvalidSettings` for the first that is wrong."""
+    if "queue" in table:
+        detail = "workers share the due runs of a PostgreSQL store, and use no queue beside it"
+        raise invalid_setting("/queue", "unknown_setting", detail, "remove `queue`")
+    made = _named(Settings, table, "")
+    for name in ("packs", "policies", "adapters", "unsafe", "observed_packs", "adapter_authors"):
+        if name in made:
+            made[name] = _list(made[name], f"/{name}")
+    if "policies" in made:
+        made["policies"] = tuple(_list(one, f"/policies/{at}") for at, one in enumerate(made["policies"]))
+    if "adapters" in made:
+        tables = [_named(AdapterSetting, one, f"/adapters/{at}") for at, one in enumerate(made["adapters"])]
+        made["adapters"] = tuple(AdapterSetting(**one) for one in tables)
+    for name, remedy in (("egress", EGRESS_REMEDY), ("redaction", REDACTION_REMEDY)):
+        if name not in made:
+            continue
+        if not isinstance(made[name], dict):
+            raise invalid_setting(f"/{name}", "bad_setting", f"`/{name}` is not a table", remedy)
+        made[name] = {tenant: _list(one, f"/{name}/{tenant}") for tenant, one in made[name].items()}
+    for name, port in _TABLES.items():
+        if name in made:
+            made[name] = port.read(made[name])
+    for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
+        if name in made:
+            made[name] = kind(**_named(kind, made[name], f"/{name}"))
+    settings = Settings(workspace=workspace, **made)
+    check_settings(settings)
+    return settings
+
+
 def _by_tenant(table: Any, at: str, remedy: str) -> Iterator[tuple[str, Any]]:
     """Yield each value of a table of lists by tenant, with its place. Raises `InvalidSettings`."""
     if not isinstance(table, Mapping):
@@ -378,17 +384,14 @@ def _named(kind: type, table: Any, where: str) -> dict[str, Any]:
     """Check that `table` has only fields of `kind` as keys, and every field of an adapter; return a copy."""
     known = {one.name: one for one in fields(kind) if one.name != "workspace"}
     if not isinstance(table, dict):
-        raise invalid_setting(
-            where, "bad_setting", f"`{where}` is not a table", f"give a table of {', '.join(sorted(known))}"
-        )
+        remedy = f"give a table of {', '.join(sorted(known))}"
+        raise invalid_setting(where, "bad_setting", f"`{where}` is not a table", remedy)
     for name in sorted(table.keys() - known):
         detail = f"`{name[:80]}` is not a setting{' here' if where else ''}"
         raise invalid_setting(f"{where}/{name[:80]}", "unknown_setting", detail, name_remedy(name, sorted(known)))
     if kind is AdapterSetting:
         for name in sorted({"path", "digest"} - table.keys()):
-            raise invalid_setting(
-                f"{where}/{name}", "missing", f"`{name}` is missing", "name the module and its digest"
-            )
+            raise invalid_setting(f"{where}/{name}", "missing", f"`{name}` is missing", "name the module and digest")
     return dict(table)
 
 

@@ -83,7 +83,7 @@ def test_without_an_unsafe_line_no_development_substitute_is_allowed(tmp_path: P
 
 @pytest.mark.parametrize("name", UNSAFE_SETTINGS)
 def test_a_service_refuses_development_substitutes(tmp_path: Path, name: str) -> None:
-    said = problem(tmp_path, f'profile = "service"\nunsafe = ["{name}"]')
+    said = problem(tmp_path, f'profile = "service"\nenvironment = "prod"\nunsafe = ["{name}"]')
     assert (said.pointer, said.code) == ("/unsafe", "unsafe_not_allowed")
 
 
@@ -117,7 +117,7 @@ WRONG = [
     ("adapters = [7]", "/adapters/0"),
     ('adapters = [{path = "x"}]', "/adapters/0/digest"),
     ('adapters = [{path = 7, digest = "x"}]', "/adapters/0/path"),
-    ('adapters = [{url = "x"}]', "/adapters/0/url"),
+    ('adapters = [{path = "p", digest = "sha256:00", url = "x"}]', "/adapters/0/url"),
     ('queue = "postgresql://q@h/q"', "/queue"),
     ('redaction = ["email"]', "/redaction"),
     ('redaction = {tenant_a = "email"}', "/redaction/tenant_a"),

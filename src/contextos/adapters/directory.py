@@ -46,7 +46,8 @@ class FileDirectory:
         try:
             self._current()
         except ContextOSError as error:
-            raise InvalidSettings(Problem("/directory", "unreadable", str(error), "name a directory file")) from None
+            detail = str(error).removesuffix(f"; try again in {getattr(error, 'retry_after_ms', 0)} ms")
+            raise InvalidSettings(Problem("/directory", "unreadable", detail, "name a directory file")) from None
 
     async def knows_tenant(self, tenant_id: str) -> bool:
         """Return whether the file has this tenant."""

@@ -24,7 +24,7 @@ from contextos.contracts.facts import name_remedy
 from contextos.contracts.model import MAX_COUNT, Count, Model, Name, Seq
 from contextos.contracts.ports.outside import Clock
 from contextos.errors import InvalidInput, InvalidSettings, Problem
-from contextos.files import read_private_file, read_regular_file
+from contextos.files import read_private_file, read_regular_file, why
 from contextos.operations.acts.keys import OVERLAP_US, NewKey, overtaken
 from contextos.trust.seal import KEY_BYTES, MAX_KEYS_PER_PURPOSE, PURPOSES, KeyRing
 
@@ -260,7 +260,7 @@ def _list_faults() -> Iterator[None]:
     except InvalidSettings:
         raise
     except (OSError, InvalidInput, ValueError) as error:
-        detail = f"`{RING_FILE}` is not a list of keys: {error}"
+        detail = f"`{RING_FILE}` is not a list of keys: {why(error)}"
         remedy = "make them with `contextos key new DIR --runtime`, or bring them back from a backup"
         raise InvalidSettings(Problem("/keys", "unreadable", detail, remedy)) from None
 
@@ -285,7 +285,7 @@ def read_seed(path: Path) -> bytes:
     try:
         raw = bytes.fromhex(read_private_file(path, MAX_KEY_FILE_BYTES, "/keys").decode("ascii").strip())
     except (OSError, ValueError) as error:
-        detail = f"`{path.name}` is not a key file: {error}"
+        detail = f"`{path.name}` is not a key file: {why(error)}"
         raise InvalidSettings(
             Problem("/keys", "unreadable", detail, "make one with `contextos key new FILE`")
         ) from None

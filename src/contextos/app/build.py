@@ -58,8 +58,8 @@ async def open_app(settings: Settings, given: GivenPorts | None = None) -> App:
     Opening changes nothing of what is active: `operations.acts` does, or the command `contextos apply`.
 
     Raises:
-        InvalidSettings: a setting, a port, a key file or an adapter is invalid, or the store has other policies in
-            force than the settings name; names the remedy.
+        InvalidSettings: a setting, a port, a key file or an adapter is invalid, a setting is of a tenant that the
+            directory does not list, or the store has other policies in force than the settings name.
         Integrity: what is active in a tenant was changed past the runtime.
         StoreRestored: the store was restored from a backup, and no operator has recorded the restore.
         Unavailable: the store does not answer.
@@ -67,6 +67,7 @@ async def open_app(settings: Settings, given: GivenPorts | None = None) -> App:
     app = await open_unchecked(settings, given)
     with ExitStack() as on_failure:
         on_failure.callback(app.close)
+        app.configuration.require_tenants()
         await app.check_policies()
         on_failure.pop_all()
     return app

@@ -12,7 +12,8 @@ from typing import Final
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import Level
-from contextos.errors import ContextOSError, OtherEnvironment, Problem, Unavailable
+from contextos.contracts.facts import name_remedy
+from contextos.errors import ContextOSError, InvalidSettings, OtherEnvironment, Problem, Unavailable
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import activate_policies, pin_packs
 from contextos.operations.acts.unmatched_rules import pinned_packs
@@ -72,12 +73,21 @@ class Configuration:
         await require_lint_of_policies(self.deployment, tenant_id, level_refs)
         await activate_policies(self.deployment, tenant_id, level_refs, expected=expected, by=by)
 
+    def require_tenants(self) -> None:
+        """Refuse settings of a tenant that the directory does not list. Raises `InvalidSettings`."""
+        with suppress(Unavailable):
+            if unknown := tuple(self._of_unknown_tenants()):
+                raise InvalidSettings(*unknown)
+
     def of_settings(self) -> Iterator[Problem]:
         """Yield what the settings name and is not there. Raises `Unavailable` if the directory cannot be read."""
         for index, folder in enumerate(self.settings.packs):
             if self.settings.packs != DEFAULT_PACKS and not (self.settings.workspace / folder).is_dir():
                 detail = f"there is no folder `{folder}` in the workspace, so nothing of it is published"
                 yield Problem(pointer(("packs", index)), "no_folder", detail, "correct its name, or make it")
+        yield from self._of_unknown_tenants()
+
+    def _of_unknown_tenants(self) -> Iterator[Problem]:
         listed = self.listed()
         telemetry = self.settings.telemetry
         by_tenant = {
@@ -89,7 +99,8 @@ class Configuration:
             for tenant_id in tenants:
                 if tenant_id not in (listed or ()):
                     detail = f"the directory has no tenant `{tenant_id}`, so this is in force for nobody"
-                    yield Problem(pointer((*place, tenant_id)), "no_tenant", detail, "correct its name")
+                    remedy = name_remedy(tenant_id, listed) if listed else "add it to the directory"
+                    yield Problem(pointer((*place, tenant_id)), "no_tenant", detail, remedy)
 
     async def check(self) -> tuple[Found, ...]:
         """Check everything, and keep what was found for `latest`. Raises `Unavailable`; what was found before stays."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from contextos.contracts.encoding.codec import MAX_BYTES
+from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidInput, Problem
 from contextos.files import read_regular_file
@@ -36,13 +37,14 @@ def draft_openapi_file(
     """
     require_http()
     from contextos.adapters.foreign.adapter_file import ADAPTER_FILE_FORMAT
+    from contextos.adapters.foreign.drafting import noted
     from contextos.adapters.openapi.document import MAX_OPENAPI_BYTES
     from contextos.adapters.openapi.draft import draft_openapi
 
     try:
         raw = read_regular_file(document, MAX_OPENAPI_BYTES)
     except OSError as error:
-        detail = f"the document cannot be read: {(error.strerror or str(error)).lower()}"
+        detail = f"`{displayed(document)[:300]}` cannot be read: {(error.strerror or str(error)).lower()}"
         raise InvalidInput(Problem("", "unreadable", detail, "check the path")) from None
     draft = draft_openapi(name, raw, server=server, internal=internal, only=only, reads=reads, bearer_env=bearer_env)
     content = {"format": ADAPTER_FILE_FORMAT, **draft.to_json()}
@@ -52,7 +54,7 @@ def draft_openapi_file(
     rows = []
     for one in draft.definition.capabilities:
         stated = "stated as a read" if one.kind == "read" else "strictest: nothing is known of it"
-        why = "; ".join((stated, *draft.notes.get(one.name, ())[:2]))
+        why = noted(stated, draft.notes.get(one.name, ()))
         rows.append({"tool": draft.named[one.name], "kind": one.kind, "mode": one.approval_mode, "why": why})
     rows += [{"tool": one.name, "kind": "-", "mode": "left out", "why": one.reason} for one in draft.refused]
     return content, rows

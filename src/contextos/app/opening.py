@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from contextos.adapters.loop_thread import BothContexts
 from contextos.app.application import App
@@ -22,8 +22,9 @@ from contextos.contracts.ports.planning import Planner
 from contextos.errors import Integrity, InvalidInput, Problem, Unavailable
 from contextos.operations.ports import RunTelemetry
 from contextos.settings import Settings, invalid_setting
-from contextos.telemetry.logs import error_fields
+from contextos.telemetry.logs import configure_if_debugging, error_fields
 
+_HOW: Final = "write `async with contextos.open(…) as app:`, or `with` where there is no event loop"
 _LOG: Final = logging.getLogger("contextos.app")
 
 
@@ -75,6 +76,7 @@ class Opening(BothContexts[App]):
         if self._entered:
             raise InvalidInput(Problem("", "open", "this deployment is open already", "call `contextos.open` again"))
         self._entered = True
+        configure_if_debugging()
         async with AsyncExitStack() as on_failure:
             on_failure.callback(self._left)
             settings = self._settings
@@ -97,6 +99,15 @@ class Opening(BothContexts[App]):
             on_failure.pop_all()
         self._app = app
         return app
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # `hasattr` asks too, so it is an `AttributeError`.
+            raise AttributeError(f"the deployment is not open, so it has no `{name}`; {_HOW}")
+
+        def __await__(self) -> Any:
+            raise InvalidInput(Problem("", "not_open", "what `contextos.open` returns is not awaited", _HOW))
 
     def _left(self) -> None:
         self._entered = False

@@ -33,7 +33,7 @@ from contextos.contracts.documents.operations import (
     operation_key,
     unvouched_key,
 )
-from contextos.contracts.documents.runs import LEASES, REQUESTS, RequestClaim
+from contextos.contracts.documents.runs import LEASES, REQUESTS, RequestClaim, request_key
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.entries.reading import read_body
@@ -126,7 +126,8 @@ class _Rows:
         received = read_body(entries[0])
         if received is not None:
             claim = RequestClaim(run_id, received["fingerprint"])
-            self._expect(REQUESTS, received["request"]["request_id"], 1, claim)
+            key = request_key(received["request"]["request_id"], received.get("correction", 1))
+            self._expect(REQUESTS, key, 1, claim)
         self._questions()
         self._dispatches()
 

@@ -55,9 +55,9 @@ def main() -> None:
     # What a command creates, its user alone can read.
     os.umask(0o077)
     if os.environ.get("CONTEXTOS_DEBUG"):
-        from contextos.telemetry.logs import configure
+        from contextos.telemetry.logs import configure_if_debugging
 
-        configure(sys.stderr, as_json=not sys.stderr.isatty())
+        configure_if_debugging()
     if COMPLETE_VARIABLE in os.environ:
         sys.exit(answer_shell(command_line()))
     sys.exit(run_command_line(sys.argv[1:]))

@@ -17,7 +17,7 @@ import typer
 
 from contextos.cli.workspace_search import find_workspace
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.errors import ContextOSError, Integrity, InvalidInput, Problem, Unavailable
+from contextos.errors import ContextOSError, Integrity, InvalidInput, NotFound, Problem, Unavailable
 from contextos.files import NewFiles, read_private_file, read_regular_file
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _run(
     async def inside() -> ReturnT:
         app = await open_with(Settings.read(find_workspace(workspace)))
         try:
-            tenant_id = only_tenant(app) if tenant == "" else tenant or ""
+            tenant_id = only_tenant(app) if tenant == "" else await known_tenant(app, tenant) if tenant else ""
             return await act(CommandContext(app, tenant_id))
         finally:
             app.close()
@@ -231,13 +231,31 @@ def only_tenant(app: App) -> str:
     return tenants[0]
 
 
+async def known_tenant(app: App, tenant: str) -> str:
+    """Return `tenant`, which the directory knows or of which something is stored. Raises `NotFound` for any other."""
+    from contextos.contracts.facts import name_remedy
+    from contextos.contracts.journal import CONTROL
+
+    if not await app.deployment.ports.directory.knows_tenant(tenant) and not await app.stores.tenant(tenant).read(
+        CONTROL, limit=1
+    ):
+        listed = app.listed_tenants()
+        remedy = name_remedy(tenant, listed) if listed else "check its name in the directory"
+        raise NotFound(f"there is no tenant `{tenant[:64]}`, in the directory or in the store; {remedy}")
+    return tenant
+
+
 @contextmanager
 def about(path: Path) -> Iterator[None]:
     """Return a context that adds the name of the file to the problems of an `InvalidInput` raised in it."""
     try:
         yield
     except InvalidInput as error:
-        problems = [Problem(one.pointer, one.code, f"`{path}`: {one.detail}", one.remedy) for one in error.problems]
+        name = f"`{displayed(path)[:MAX_SHOWN_CHARS]}`"
+        problems = [
+            one if name in one.detail else Problem(one.pointer, one.code, f"{name}: {one.detail}", one.remedy)
+            for one in error.problems
+        ]
         raise type(error)(*problems) from None
 
 

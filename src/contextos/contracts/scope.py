@@ -293,6 +293,22 @@ class RunScope:
         place = f"`platform_scopes` of the agent `{agent.agent_id}` in the directory"
         return f"`{capability_id}` needs the platform scope `{lacks[0]}`, which is not in {place}; add it there"
 
+    def why_not_in_manifest(self, capability_id: str, said: str) -> str:
+        """Return `said`, and after it why the run does not have this tool and what to do about that."""
+        capability = self.tools.capabilities.get(capability_id)
+        if capability is None or self.pinned.semantics < FULL_ENVELOPES:
+            return said
+        lacks = sorted(set(capability.definition.required_scopes) - self.identity.scopes)
+        why = {
+            "delegation_missing": "it acts for a user, and the user has delegated nothing to the agent; state their "
+            "`delegation` (`/user/delegation`, or the `token` of a session)",
+            "scope_missing": f"it needs the scope `{next(iter(lacks), '')}`, which the agent does not have here; give "
+            "it to both user and agent in the directory, and let the user delegate it",
+            "not_asked_for": "the request does not ask for it; add it to `/runtime/tools`",
+        }
+        of_pack = "the pack does not list it, prohibits it, or permits it to no role of the user; correct the pack"
+        return f"{said}: {why.get(self.withheld_by_others(capability) or '', of_pack)}"
+
     def lacking(self, evidence: Iterable[str]) -> str:
         """Return these names of evidence, or paths below `evidence`, for a message; each for which the request names no
         entity to begin at with the place where it would.

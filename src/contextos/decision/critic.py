@@ -164,8 +164,9 @@ def in_manifest(proposal: Proposal) -> Sequence[Failure]:
             failures.append(_failure("platform_scope_missing", step, missing))
             continue
         code: FailureCode = "policy_denied" if hidden else "tool_not_in_manifest"
-        reason = "is hidden from this run by policy" if hidden else "is not in the tool manifest"
-        failures.append(_failure(code, step, f"`{step.tool}` {reason}"))
+        said = f"`{step.tool}` is not in the tool manifest"
+        why = proposal.scope.why_not_in_manifest(step.tool, said)
+        failures.append(_failure(code, step, f"`{step.tool}` is hidden from this run by policy" if hidden else why))
     return failures
 
 

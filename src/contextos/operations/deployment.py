@@ -39,7 +39,7 @@ from contextos.operations.driver import MAX_CONFLICTS, DrivenState, RunDriver
 from contextos.operations.leases import held_until_us
 from contextos.operations.lru import RecentTenants, keep_recent
 from contextos.operations.ports import DeploymentConfig, Ports
-from contextos.queries.run_names import claimed_run
+from contextos.queries.run_names import claimed_run, was_refused
 from contextos.queries.run_view import RunView, run_view
 from contextos.runtime.admission import request_fingerprint
 from contextos.runtime.environment import ContextSources, DeploymentFacts, RunArtifacts, RunEnvironment, RunPorts
@@ -99,7 +99,8 @@ class Deployment:
         """Accept a request and drive its run until it ends or waits, for example for a person. Returns the state of
         the run.
 
-        The same `request_id` is the same run. A `long_running` request is only stored durably, and an engine drives
+        The same `request_id` is the same run, unless that was refused before anything came of it: then a corrected
+        request takes the id over. A `long_running` request is only stored durably, and an engine drives
         its run. `named` is called with the id of the run before it is driven; of a new run nothing is stored then. If
         another process begins the same request at that moment, it is called again, with the id of that run.
 
@@ -127,7 +128,7 @@ class Deployment:
         """The run of a request, driven until it ends, waits, or is suspended for longer than `SOON_US`."""
         counted = False
         for _ in range(MAX_CONFLICTS):
-            known = await self._run_of(request, fingerprint)
+            known, correction = await self._run_of(request, fingerprint)
             if known and request.mode == "long_running":
                 if named is not None:
                     named(known)
@@ -139,7 +140,9 @@ class Deployment:
             if named is not None:
                 named(run_id)
             try:
-                state = await self._drive(request.tenant_id, run_id, None if known else (request, fingerprint))
+                state = await self._drive(
+                    request.tenant_id, run_id, None if known else (request, fingerprint, correction)
+                )
             except Conflict:
                 continue
             return state.view if request.mode == "long_running" else (await self._drive_soon(state)).view
@@ -325,12 +328,17 @@ class Deployment:
     async def _redacted(self, request: InvokeRequest, fields: dict[str, Any]) -> tuple[InvokeRequest, dict[str, Any]]:
         return await redacted_request(request, fields, self.catalog(request.tenant_id), self.ports.directory)
 
-    async def _run_of(self, request: InvokeRequest, fingerprint: str) -> str | None:
-        """The id of the run that this request made before, or None."""
-        claim = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)
+    async def _run_of(self, request: InvokeRequest, fingerprint: str) -> tuple[str | None, int]:
+        """The id of the run that this request made before, or None; and which request with its id it is: one that was
+        refused can be sent again, corrected.
+        """
+        store = self.ports.stores.tenant(request.tenant_id)
+        claim, sent = await claimed_run(store, request.request_id)
         if claim is None:
-            return None
+            return None, 1
         if claim.fingerprint != fingerprint:
+            if await was_refused(store, claim.run_id):
+                return None, sent + 1
             found = await self._differing(request, claim.run_id)
             raise conflict(
                 "/request_id",
@@ -338,13 +346,13 @@ class Deployment:
                 found,
                 "send that again, or use a new request id",
             )
-        return claim.run_id
+        return claim.run_id, sent
 
     async def differing(self, raw: Mapping[str, Any]) -> list[Difference]:
         """Return how a request differs from the one that its id was used for first; nothing where that was erased."""
         request = parse(InvokeRequest, canonical(dict(raw)))
         request, _ = await self._redacted(request, request.to_json())
-        claim = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)
+        claim, _ = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)
         return await self._differing(request, claim.run_id) if claim else []
 
     async def _differing(self, request: InvokeRequest, run_id: str) -> list[Difference]:
@@ -353,7 +361,11 @@ class Deployment:
         return request_differences(before["request"], request.to_json()) if before else []
 
     async def _drive(
-        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, message: AgentMessage | None = None
+        self,
+        tenant_id: str,
+        run_id: str,
+        fresh: tuple[InvokeRequest, str, int] | None,
+        message: AgentMessage | None = None,
     ) -> DrivenState:
         try:
             return await self._driver.drive(tenant_id, run_id, fresh, message)

@@ -100,12 +100,17 @@ class RunDriver:
         self._suspended_runs.clear()
 
     async def drive(
-        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, message: AgentMessage | None = None
+        self,
+        tenant_id: str,
+        run_id: str,
+        fresh: tuple[InvokeRequest, str, int] | None,
+        message: AgentMessage | None = None,
     ) -> DrivenState:
         """Drive a run until it ends or waits. Two drives of one run in this process follow each other.
 
-        `fresh` is the request of a new run and its digest, or None. `message` is what the agent of a session says next;
-        it is recorded if the session is open for it and has not recorded it before, and is dropped otherwise.
+        `fresh` is the request of a new run, its digest and which request with its id it is, or None. `message` is what
+        the agent of a session says next; it is recorded if the session is open for it and has not recorded it before,
+        and is dropped otherwise.
 
         Raises:
             Conflict: another process began the `fresh` run at the same moment.
@@ -145,7 +150,7 @@ class RunDriver:
         raise Unavailable("run", f"`{run_id}` {detail}", retry_after_ms=1_000)
 
     async def _drive_once(
-        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, message: AgentMessage | None
+        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str, int] | None, message: AgentMessage | None
     ) -> DrivenState | None:
         store = self._deployment.ports.stores.tenant(tenant_id)
         # Before the run is read, so that an act of an operator that comes meanwhile counts at the next message.
@@ -201,7 +206,7 @@ class RunDriver:
         return not _is_recorded(message, journal)
 
     async def _read(
-        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str] | None, suspended: SuspendedRun | None
+        self, tenant_id: str, run_id: str, fresh: tuple[InvokeRequest, str, int] | None, suspended: SuspendedRun | None
     ) -> SuspendedRun | DrivenState | None:
         """Read a run and return it as it can be driven on: `suspended` if only people appended to it, or its loop from
         its start. Returns its state if nothing drives it on, and None if another process drives it.
@@ -247,14 +252,14 @@ class RunDriver:
         self,
         tenant_id: str,
         run_id: str,
-        fresh: tuple[InvokeRequest, str] | None,
+        fresh: tuple[InvokeRequest, str, int] | None,
         entries: Sequence[Entry],
         heads: Sequence[SignedHead],
         lease_version: int,
     ) -> SuspendedRun:
         """The loop of a run from its start, over the journal as it is in the store."""
         if fresh:
-            request, mark = fresh
+            request, mark, correction = fresh
         else:
             verify_chain(tenant_id, run_id, entries)
             # The last signed head covers all entries before it; only entries of people can come after it.
@@ -264,7 +269,7 @@ class RunDriver:
             if entries[0].body is None:
                 raise ReplayMismatch(1, entries[0].kind, "its body was erased; the run cannot go on")
             received = read_body(entries[0])
-            request, mark = parse(InvokeRequest, received["request"]), received["fingerprint"]
+            request, mark, correction = parse(InvokeRequest, received["request"]), received["fingerprint"], 1
         sends_heartbeats = request.mode == "long_running"
         live = LiveDriver(
             store=self._deployment.ports.stores.tenant(tenant_id),
@@ -283,7 +288,7 @@ class RunDriver:
             concurrency=self._deployment.ports.concurrency,
         )
         journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)
-        loop = invoke_agent(request, mark, self._deployment.environment(tenant_id, journal))
+        loop = invoke_agent(request, mark, self._deployment.environment(tenant_id, journal), correction)
         return SuspendedRun(
             ResumableLoop(loop), journal, self._inputs(tenant_id), sends_heartbeats, None, request.trace.trace_id
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contextos.contracts.documents.runs import LEASES, REQUESTS, RequestClaim
-from contextos.contracts.entries.reading import read_body
+from contextos.contracts.documents.collection import find_documents
+from contextos.contracts.documents.runs import LEASES, REQUESTS, RequestClaim, request_key
+from contextos.contracts.entries.reading import MAX_REFUSED_ENTRIES, is_refused, read_body
 from contextos.contracts.facts import nearest_name
 from contextos.errors import ChainBroken, Integrity, NotFound
 
@@ -23,38 +24,55 @@ async def run_named(store: Store, name: str) -> str:
     """
     if name.startswith("run_"):
         return name
-    claim = await claimed_run(store, name)
+    claim, _ = await claimed_run(store, name)
     if claim is None:
         raise await no_such_run(store, name)
     return claim.run_id
 
 
-async def claimed_run(store: Store, request_id: str) -> RequestClaim | None:
-    """Return which run the request with this id made, or None.
+async def claimed_run(store: Store, request_id: str) -> tuple[RequestClaim | None, int]:
+    """Return which run the last request with this id made, or None, and how many there were: each corrects a refused
+    one.
 
     Raises:
         Integrity: the store names a run for this request that another request made.
     """
-    stored = await REQUESTS.one(store, request_id)
-    if stored is None:
-        return None
-    claim = stored.body
+    claim, sent = None, 0
+    while stored := await _next_claims(store, request_id, sent):
+        claim, sent = stored[-1], sent + len(stored)
+        if len(stored) == 1:
+            break
+    if claim is None:
+        return None, 0
     try:
         received = await store.read(claim.run_id, limit=1)
     except ChainBroken:
         # The next read of the run says what is altered.
-        return claim
+        return claim, sent
     made_by = _made_by(received[0]) if received else None
     if made_by is not None and made_by != request_id:
         raise Integrity(f"the store names `{claim.run_id}` for `{request_id[:64]}`, but `{made_by}` made that run")
-    return claim
+    return claim, sent
+
+
+async def _next_claims(store: Store, request_id: str, sent: int) -> list[RequestClaim]:
+    """The claims of the next two requests with this id, as far as there are any."""
+    keys = [request_key(request_id, sent + 1), request_key(request_id, sent + 2)] if "#" not in request_id else []
+    found = await find_documents(store, *map(REQUESTS.place, keys))
+    return [one.body for one in (found.one(REQUESTS, key) for key in keys) if one is not None]
+
+
+async def was_refused(store: Store, run_id: str) -> bool:
+    """Return whether a run ended before anything came of it, so that its request can be sent again, corrected."""
+    entries = await store.read(run_id, limit=MAX_REFUSED_ENTRIES)
+    return len(entries) < MAX_REFUSED_ENTRIES and is_refused(entries)
 
 
 async def no_such_run(store: Store, name: str) -> NotFound:
     """Return the error for a name of no run: with the name that is most like it, among those that begin alike."""
     collection, alike, what = (LEASES, 8, "run") if name.startswith("run_") else (REQUESTS, 2, "run or request")
     there: list[str] = await anext(collection.key_pages(store, prefix=name[:alike]), [])
-    near = nearest_name(name[:200], there)
+    near = nearest_name(name[:200], [one for one in there if "#" not in one])
     remedy = f"did you mean `{near}`?" if near else "list them with `contextos runs list`"
     return NotFound(f"there is no {what} `{name[:64]}` in this tenant; {remedy}")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from contextos.contracts.documents.runs import REQUESTS, RequestClaim
+from contextos.contracts.documents.runs import REQUESTS, RequestClaim, request_key
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import IdentityClaim, Principals
 from contextos.contracts.envelopes.plan import TaskTemplate
@@ -45,15 +45,19 @@ from contextos.trust.identity.principals import identity_differences
 from contextos.trust.journal.record import RunOutcome
 
 
-async def invoke_agent(request: InvokeRequest, fingerprint: str, environment: RunEnvironment) -> dict[str, Any]:
+async def invoke_agent(
+    request: InvokeRequest, fingerprint: str, environment: RunEnvironment, correction: int = 1
+) -> dict[str, Any]:
     """Take one request to its DecisionRecord, as JSON. A refused request also gets a record; it raises nothing.
+
+    `correction` counts the requests with its id: those before it were refused.
 
     Raises:
         Parked: the run waits, for example for an approval; drive it again when it is woken.
         ReplayMismatch: in a replay, the loop computes something other than what was recorded.
         Conflict, Unavailable: nothing was lost; drive it again.
     """
-    environment = await receive(request, fingerprint, environment)  # 2
+    environment = await receive(request, fingerprint, environment, correction)  # 2
     admitted = await admit(request, environment)  # 3, 4
     if isinstance(admitted, Failure):
         return await conclude(request, None, RunOutcome(scoring.end_of((admitted,)), (admitted,)), environment)
@@ -93,7 +97,9 @@ async def invoke_agent(request: InvokeRequest, fingerprint: str, environment: Ru
         admitted = as_reopened(admitted, reopened, environment.journal.now_us)
 
 
-async def receive(request: InvokeRequest, fingerprint: str, environment: RunEnvironment) -> RunEnvironment:
+async def receive(
+    request: InvokeRequest, fingerprint: str, environment: RunEnvironment, correction: int
+) -> RunEnvironment:
     """Step 2: record the request and claim its `request_id`; a repeated id with the same body is the same run.
 
     The facts of the deployment are recorded too, and a later replay or recovery uses the recorded ones. Returns the
@@ -105,11 +111,12 @@ async def receive(request: InvokeRequest, fingerprint: str, environment: RunEnvi
             "request": request.to_json(),
             "fingerprint": fingerprint,
             "deployment": describe_deployment(environment),
+            **({"correction": correction} if correction > 1 else {}),
         }
 
     received = await environment.journal.record("run.received", "", {"fingerprint": fingerprint}, accept)
     claim = RequestClaim(environment.journal.run_id, fingerprint)
-    environment.journal.stage(REQUESTS.write(request.request_id, 0, claim))
+    environment.journal.stage(REQUESTS.write(request_key(request.request_id, received.get("correction", 1)), 0, claim))
     if request.mode == "long_running":
         environment.journal.hand_over()
     return with_recorded_deployment(environment, received["deployment"])

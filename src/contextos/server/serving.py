@@ -7,6 +7,7 @@ serve other machines, put a TLS proxy in front.
 
 from __future__ import annotations
 
+import errno
 import hmac
 import ipaddress
 import json
@@ -19,6 +20,7 @@ from urllib.parse import urlsplit
 from contextos.contracts.encoding.codec import MAX_DEPTH, MAX_NODES, MAX_PROBLEMS, loads
 from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import InvalidSettings, MalformedJson, Problem, Unavailable
+from contextos.files import why
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
@@ -247,9 +249,11 @@ def listen(address: str, *, reachable: bool = False) -> socket.socket:
         bound.listen()
     except (OSError, OverflowError) as error:
         bound.close()
-        raise _refused(address, "not_bound", str(error).lower()) from None
+        taken = "another process has the port; end it, or name another port"
+        remedy = {errno.EADDRINUSE: taken, errno.EACCES: "name a port above 1023"}.get(getattr(error, "errno", 0) or 0)
+        raise _refused(address, "not_bound", why(error), *[remedy] if remedy else []) from None
     return bound
 
 
-def _refused(address: str, code: str, why: str) -> InvalidSettings:
-    return InvalidSettings(Problem("/http", code, f"cannot serve on `{address}`: {why}", "use 127.0.0.1 and a port"))
+def _refused(address: str, code: str, said: str, remedy: str = "use 127.0.0.1 and a port") -> InvalidSettings:
+    return InvalidSettings(Problem("/http", code, f"cannot serve on `{address}`: {said}", remedy))

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 import traceback
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -72,6 +74,14 @@ def configure(stream: TextIO, *, level: int = logging.DEBUG, as_json: bool) -> l
     logger.setLevel(level)
     logger.propagate = False
     return handler
+
+
+def configure_if_debugging() -> None:
+    """With `CONTEXTOS_DEBUG`, write the log to stderr: as JSON lines where that is no terminal. For the edge of a
+    process, and for `contextos.open`. What a program configured itself, stays.
+    """
+    if os.environ.get("CONTEXTOS_DEBUG") and not logging.getLogger(ROOT).handlers:
+        configure(sys.stderr, as_json=not sys.stderr.isatty())
 
 
 class JsonLinesFormatter(logging.Formatter):

@@ -49,7 +49,8 @@ async def surfaced(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
         return Refusal("blocked", "policy_denied", f"policy does not expose `{name}` to this run")
     if missing := context.scope.platform_scope_missing(name):
         return Refusal("rejected", "platform_scope_missing", missing)
-    return Refusal("rejected", "tool_not_in_manifest", f"`{name}` is not in the tool manifest of this run")
+    said = f"`{name}` is not in the tool manifest of this run"
+    return Refusal("rejected", "tool_not_in_manifest", context.scope.why_not_in_manifest(name, said))
 
 
 async def not_quarantined(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefi
 from contextos.contracts.model import MAX_KEYS, Model
 from contextos.errors import InvalidInput, Problem
 
+MAX_NOTES: Final = 4
 MAX_DRAFTED_CHARS: Final = 2_000
 MAX_MODEL_NAME_CHARS: Final = 64
 """How long a name is that models take: that of the adapter, two characters between, and that of the capability."""
@@ -105,6 +106,12 @@ class FileDraft:
             "definition": definition,
             "operations": self.operations,
         }
+
+
+def noted(why: str, notes: Sequence[str]) -> str:
+    """Return why a tool is drafted as it is, with the first notes on its schemas and how many more there are."""
+    more = [f"and {len(notes) - MAX_NOTES} more"] if len(notes) > MAX_NOTES else []
+    return "; ".join([why, *notes[:MAX_NOTES], *more])
 
 
 def drafted_capability(

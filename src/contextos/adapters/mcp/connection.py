@@ -346,7 +346,7 @@ class McpSessions:
             self._folder / program if os.sep in program else shutil.which(program, path=given.get("PATH", os.defpath))
         )
         if found is None or not os.access(found, os.X_OK):
-            remedy = "install it, or list `PATH` in `env` of the adapter file"
+            remedy = "install it, or let it see `PATH`: `--env PATH`, or `PATH` in `env` of the adapter file"
             raise Unavailable(program[:200], "there is no such program", remedy=remedy)
         return StdioTransport(named.command, given, self._folder)
 

@@ -17,6 +17,7 @@ from contextos.adapters.foreign.drafting import (
     capability_names,
     check_drafted,
     drafted_capability,
+    noted,
     plain_name,
     require_listed,
 )
@@ -27,7 +28,6 @@ from contextos.adapters.mcp.listings import UNREADABLE_TOOL
 from contextos.contracts.encoding.codec import parse
 from contextos.errors import InvalidInput, Problem
 
-MAX_NOTES: Final = 4
 """The most notes about the schemas of a tool that its row has."""
 
 _IN_A_HEADER: Final = "x-mcp-header"
@@ -121,7 +121,7 @@ def _add_tool(draft: FileDraft, tool: Mapping[str, Any], name: str, capability: 
             raise InvalidInput(Problem("", "in_headers", detail, "take them in the body"))
         arguments = tool_arguments(tool.get("inputSchema"), draft.patterns)
         output, output_schema, notes = _output_of(tool, draft.patterns)
-        why = "; ".join([why, *[*arguments.notes, *notes][:MAX_NOTES]])
+        why = noted(why, [*arguments.notes, *notes])
         declared = drafted_capability(
             capability,
             reads=reads,

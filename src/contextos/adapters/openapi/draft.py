@@ -179,14 +179,17 @@ def _server(document: OpenApiDocument, stated: str, *, internal: bool) -> str:
         url = first.get("url") if isinstance(first, dict) else None
         if not isinstance(url, str) or "{" in url or internal:
             detail = "the document names no server that can be used as it is"
-            raise InvalidInput(Problem("/servers", "no_server", detail, "name it with `--server https://…`"))
+            if internal:
+                detail = "with `--internal` a person names the server, and not the document"
+            there = plain_text(url, 100) if isinstance(url, str) and "{" not in url else "https://…"
+            raise InvalidInput(Problem("/servers", "no_server", detail, f"name it with `--server {there}`"))
         stated = url
     to = destination(stated)
     if "?" in to.target:
         raise InvalidInput(Problem("/servers", "bad_server", "the server has a query", "name it without"))
     if to.scheme == "http" and not internal:
         detail = f"`{to.endpoint}` is asked without TLS"
-        remedy = "use `https://`, or state with `--internal` that it is on this machine"
+        remedy = f"use `https://`, or write `--server {plain_text(stated, 100)} --internal` if it is on this machine"
         raise InvalidInput(Problem("/servers", "not_https", detail, remedy))
     return stated.rstrip("/")
 

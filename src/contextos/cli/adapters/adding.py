@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from contextos.cli.command_context import JsonOption, WorkspaceOption, write_new_file
+from contextos.cli.command_context import JsonOption, WorkspaceOption, about, write_new_file
 from contextos.cli.terminal import Heading, print_result
 from contextos.cli.workspace_search import find_workspace
 from contextos.contracts.encoding.display_escape import displayed
@@ -67,6 +67,10 @@ def add_mcp_command(
     from contextos.app.adapter_files import draft_mcp
 
     root = find_workspace(workspace)
+    if stated := next((one for one in env if "=" in one), None):
+        name_alone = displayed(stated.partition("=")[0])
+        detail = f"`--env` names a variable, and `{name_alone}=…` has its value too"
+        raise InvalidInput(Problem("/env", "value", detail, f"set it in your shell, and write `--env {name_alone}`"))
     said = mcp_connection(command or (), env, url, token_env, internal=internal)
     drafting = draft_mcp(root, name, said, reads=read, resources=resource, egress=egress, local=local, only=only)
     drafted = asyncio.run(drafting)
@@ -112,9 +116,10 @@ def add_openapi_command(
     from contextos.app.openapi_files import draft_openapi_file
 
     root = find_workspace(workspace)
-    drafted = draft_openapi_file(
-        name, document, server=server, internal=internal, only=only, reads=read, bearer_env=bearer_env
-    )
+    with about(document):
+        drafted = draft_openapi_file(
+            name, document, server=server, internal=internal, only=only, reads=read, bearer_env=bearer_env
+        )
     return write_draft(root, out or Path("adapters") / f"{name}.json", *drafted, as_json=as_json)
 
 

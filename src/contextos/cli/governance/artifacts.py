@@ -11,7 +11,7 @@ import typer
 
 from contextos.cli.command_context import CommandContext, JsonOption, WorkspaceOption, read_file, with_authors_context
 from contextos.cli.governance.declarations import workspace_definitions
-from contextos.cli.terminal import USAGE, print_result
+from contextos.cli.terminal import USAGE, print_note, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import Integrity, InvalidInput, Problem
 
@@ -60,6 +60,8 @@ def lint_command(
         for path, one in found
     ]
     lines = [f"{path}: {one.code} {displayed(str(one))}" for path, one in found]
+    if not adapters and not as_json:
+        print_note("not checked: tools, roles and people of a workspace; --adapters checks against those too")
     print_result(
         {"files": [str(path) for path in files], "problems": documents},
         lines or [f"{path}: fine" for path in files],

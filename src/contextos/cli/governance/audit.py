@@ -23,8 +23,9 @@ from contextos.cli.command_context import (
     with_read_context,
 )
 from contextos.cli.terminal import print_result
+from contextos.cli.workspace_search import find_workspace
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.errors import InvalidInput, Problem
+from contextos.errors import InvalidInput, InvalidSettings, Problem
 from contextos.files import NewFiles
 
 if TYPE_CHECKING:
@@ -203,7 +204,14 @@ def exported(
     async def operation(context: CommandContext) -> Export:
         return read(context.app.keys)
 
-    return read(_ring(trusted)) if trusted else with_read_context(workspace, None, operation), persons
+    if trusted:
+        return read(_ring(trusted)), persons
+    try:
+        place = find_workspace(workspace)
+    except InvalidSettings as none:
+        remedy = "give the exporter's public key with --trusted-key, or name its workspace with -w DIR"
+        raise InvalidSettings(*(Problem("", one.code, one.detail, remedy) for one in none.problems)) from None
+    return with_read_context(place, None, operation), persons
 
 
 def proof_document(export: Export, persons: Persons) -> dict[str, Any]:

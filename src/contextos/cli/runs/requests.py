@@ -12,6 +12,7 @@ from contextos.cli.command_context import (
     JsonOption,
     TenantOption,
     WorkspaceOption,
+    about,
     document_of,
     exit_code_of,
     read_file,
@@ -41,7 +42,7 @@ def invoke_command(
         from contextos.contracts.encoding.codec import parse
         from contextos.contracts.envelopes.run import InvokeRequest
 
-        sent = _of_tenant(raw, tenant)
+        sent = _of_tenant(file, raw, tenant)
         if parse(InvokeRequest, sent).mode != "stream":
             return await context.deployment.invoke(sent)
         stream = await context.app.stream(sent)
@@ -67,7 +68,7 @@ def compile_command(
     async def operation(context: CommandContext) -> Any:
         from contextos.operations.preview import preview
 
-        return await preview(context.deployment, _of_tenant(raw, tenant))
+        return await preview(context.deployment, _of_tenant(file, raw, tenant))
 
     seen = with_read_context(workspace, None, operation)
     if seen.compiled is None:
@@ -154,14 +155,14 @@ def question_lines(shown: dict[str, Any], binding_digest: str) -> list[str]:
     return [*(line for one in told for line in chopped(one, QUESTION_INDENT)), binding]
 
 
-def _of_tenant(raw: bytes, tenant: str) -> bytes:
-    """The request, unchanged. Refuses a request of another tenant than `--tenant`, if that is given."""
-    if tenant:
-        from contextos.contracts.encoding.codec import parse
-        from contextos.contracts.envelopes.run import InvokeRequest
+def _of_tenant(file: Path, raw: bytes, tenant: str) -> bytes:
+    """The request in a file, unchanged. Refuses what is none, and one of another tenant than `--tenant`, if given."""
+    from contextos.contracts.encoding.codec import parse
+    from contextos.contracts.envelopes.run import InvokeRequest
 
+    with about(file):
         asked = parse(InvokeRequest, raw).tenant_id
-        if asked != tenant:
+        if tenant and asked != tenant:
             raise InvalidInput(Problem("/tenant_id", "other_tenant", f"the request is of `{asked}`", "omit --tenant"))
     return raw
 

@@ -108,7 +108,17 @@ HEARTBEATS: Final = Collection("heartbeats", _heartbeat, strict_decoder(Heartbea
 """By run id."""
 
 REQUESTS: Final = Collection("requests", _request, strict_decoder(RequestClaim))
-"""By request id."""
+"""By `request_key`."""
+
+
+def request_key(request_id: str, correction: int) -> str:
+    """Return the key of the claim of a request: the first (1) with this id, or one that corrects a refused one.
+
+    >>> request_key("req_1", 1), request_key("req_1", 2)
+    ('req_1', 'req_1#2')
+    """
+    return request_id if correction == 1 else f"{request_id}#{correction}"
+
 
 CANCELS: Final[Collection[CancelRequest]] = Collection("cancels", orjson.dumps, strict_decoder(CancelRequest))
 """By run id."""

@@ -262,6 +262,7 @@ _REMEDIES: Final = {
     "int_type": "send a JSON integer",
     "bool_type": "send true or false",
     "literal_error": "send one of these",
+    "model_type": "send one with the members of the schema",
 }
 
 
@@ -278,6 +279,8 @@ def problems_of(error: ValidationError, value: Any = MISSING) -> list[Problem]:
         for noise in ("Value error, ", "Assertion failed, "):
             detail = detail.removeprefix(noise)
         detail = _QUOTED.sub("`...`", detail[:1].lower() + detail[1:])
+        if kind in ("model_type", "dataclass_type", "model_attributes_type"):
+            detail = "this is not a JSON object"
         remedy = str(item.get("ctx", {}).get("remedy", "")) or _REMEDIES.get(kind, "send what the schema says")
         problems.append(Problem(_place(item["loc"], value, kind), kind, detail, remedy))
     return problems

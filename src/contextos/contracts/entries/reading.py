@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import orjson
 
 from contextos.contracts.entries.bodies import body_fault
 from contextos.contracts.journal import CONTROL, INDEX, KINDS, UNSIGNED_KINDS, Entry
 from contextos.errors import Integrity
+
+_REFUSED_ENDS: Final = ("refused", "rejected")
+MAX_REFUSED_ENTRIES: Final = 64
+"""Of a run with more entries something came."""
 
 
 def read_body(entry: Entry) -> Any:
@@ -33,6 +37,13 @@ def read_body(entry: Entry) -> Any:
             f"entry {entry.seq} of `{entry.run}` (`{entry.kind}`) holds no answer; find out which process wrote it"
         )
     return body["answer"]
+
+
+def is_refused(entries: Sequence[Entry]) -> bool:
+    """Return whether a run ended before anything came of it: nothing was called, and nobody was asked."""
+    if not entries or entries[-1].kind != "run.ended" or (read_body(entries[-1]) or {}).get("end") not in _REFUSED_ENDS:
+        return False
+    return not any(entry.kind.startswith(("tool.", "approval.", "slot.", "agent.")) for entry in entries)
 
 
 def environment_of(received: Mapping[str, Any]) -> str:

@@ -39,11 +39,15 @@ class DescribedDeployment(Model):
 
 
 class ReceivedRun(Model):
-    """Body of `run.received`: the request as JSON, its digest, and the facts of the deployment that accepted it."""
+    """Body of `run.received`: the request as JSON, its digest, and the facts of the deployment that accepted it.
+
+    `correction` counts the requests with this id, each of which corrects a refused one; absent for the first.
+    """
 
     request: OpenObject
     fingerprint: Text
     deployment: DescribedDeployment
+    correction: int | None = None
 
 
 class ResumedRun(Model):

@@ -31,7 +31,7 @@ from contextos.operations.gate.gate import (
     opened_tools,
 )
 from contextos.operations.preview import preview
-from contextos.queries.run_names import claimed_run
+from contextos.queries.run_names import claimed_run, was_refused
 from contextos.queries.run_view import RunView
 from contextos.runtime.inputs.request_conflicts import conflict
 
@@ -254,7 +254,9 @@ async def recorded_request(deployment: Deployment, tenant_id: str, session: str)
 async def _recorded(deployment: Deployment, tenant_id: str, session: str) -> tuple[str, InvokeRequest] | None:
     """The run of this session and the request with which it was opened before, or None."""
     store = deployment.ports.stores.tenant(tenant_id)
-    claim = await claimed_run(store, checked_text(session, "/session", MAX_CALL_ID_CHARS))
+    claim, _ = await claimed_run(store, checked_text(session, "/session", MAX_CALL_ID_CHARS))
+    if claim and await was_refused(store, claim.run_id):
+        return None
     received = await store.read(claim.run_id, limit=1) if claim else ()
     body = read_body(received[0]) if received else None
     return (claim.run_id, parse(InvokeRequest, body["request"])) if claim and body else None

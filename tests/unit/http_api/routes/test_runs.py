@@ -32,6 +32,21 @@ def test_the_same_request_is_the_same_run_and_another_body_is_refused(face: Http
     assert part["detail"].startswith("`/input/message` was `")
 
 
+def test_a_refused_request_does_not_use_up_its_id(face: HttpFace) -> None:
+    right = face.request()
+    wrong = {**right, "input": {**right["input"], "intent": "support.nothing"}}
+    refused = face.send("POST", "/v1/runs", json=wrong).json()
+    assert refused["record"]["rationale"]["failures"][0]["code"] == "unknown_intent"
+    assert face.send("POST", "/v1/runs", json=wrong).json()["run_id"] == refused["run_id"]
+    mended = face.send("POST", "/v1/runs", json=right).json()
+    assert (mended["state"], mended["run_id"] != refused["run_id"]) == ("completed", True)
+    assert face.send("GET", f"/v1/runs/{right['request_id']}").json()["run_id"] == mended["run_id"]
+    again = face.send("POST", "/v1/runs", json=wrong)
+    assert (again.status_code, again.json()["code"]) == (422, "conflicting_request")
+    for run in (refused["run_id"], mended["run_id"]):
+        assert face.send("GET", f"/v1/runs/{run}").json()["run_id"] == run
+
+
 def test_an_unknown_intent_is_named_as_such(face: HttpFace) -> None:
     body = face.request()
     body["input"]["intent"] = "support.refnud"

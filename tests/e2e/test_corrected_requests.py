@@ -1,0 +1,94 @@
+"""A request that was refused is sent again, corrected, under its own id; the record of both stays and verifies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import contextos
+from contextos.app import App
+from contextos.cli import run_command_line
+from contextos.errors import ConflictingRequest
+from contextos.operations.gate.opening import recorded_request
+from tests.http_face import TENANT, begin_refunds
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    path = tmp_path / "shop"
+    asyncio.run(begin_refunds(path))
+    return path
+
+
+def requested(shop: Path) -> dict[str, Any]:
+    return json.loads((shop / "requests" / "large.json").read_text("utf-8"))
+
+
+def test_each_correction_is_a_run_of_its_own_and_all_of_them_verify(shop: Path) -> None:
+    right = requested(shop)
+    user = right["user"]
+    wrong = [
+        {**right, "user": {**user, "role": "nobody"}},
+        {**right, "context_pack_refs": ["ctxpack.nothing@1.0.0"]},
+        {**right, "user": {name: value for name, value in user.items() if name != "delegation"}},
+    ]
+
+    async def sent(app: App) -> list[Any]:
+        views = [await app.deployment.invoke(one) for one in (*wrong, right, right)]
+        with pytest.raises(ConflictingRequest):
+            await app.deployment.invoke(wrong[0])
+        return views
+
+    async def act() -> list[Any]:
+        async with contextos.open(shop) as app:
+            return await sent(app)
+
+    views = asyncio.run(act())
+    assert [one.state for one in views] == ["refused", "rejected", "rejected", "waiting", "waiting"]
+    assert len({one.run_id for one in views}) == 4
+    lacks = views[2].record["rationale"]["failures"][0]
+    assert (lacks["code"], "has delegated nothing" in lacks["detail"]) == ("tool_not_in_manifest", True)
+    assert run_command_line(["verify", "--tenant", TENANT, "-w", str(shop)]) == 0
+    for one in views[:3]:
+        assert run_command_line(["replay", one.run_id, "--tenant", TENANT, "-w", str(shop)]) == 0
+
+
+def test_two_corrections_at_once_are_one_run(shop: Path) -> None:
+    right = requested(shop)
+
+    async def act() -> set[str]:
+        async with contextos.open(shop) as app:
+            await app.deployment.invoke({**right, "user": {"user_id": "nobody"}})
+            views = await asyncio.gather(*(app.deployment.invoke(right) for _ in range(4)))
+            return {one.run_id for one in views}
+
+    assert len(asyncio.run(act())) == 1
+
+
+def test_a_request_of_which_something_came_keeps_its_id(shop: Path) -> None:
+    right = requested(shop)
+
+    async def act() -> None:
+        async with contextos.open(shop) as app:
+            await app.deployment.invoke(right)
+            with pytest.raises(ConflictingRequest, match="was used first"):
+                await app.deployment.invoke({**right, "input": {**right["input"], "message": "another"}})
+
+    asyncio.run(act())
+
+
+def test_a_session_that_was_refused_is_opened_again_under_its_name(shop: Path) -> None:
+    """What differed then is not taken over: it was wrong."""
+    right = requested(shop)
+
+    async def act() -> dict[str, Any]:
+        async with contextos.open(shop) as app:
+            refused = {**right, "user": {"user_id": "nobody"}, "mode": "stream"}
+            await app.deployment.invoke({**refused, "request_id": "s1", "session_id": "s1"})
+            return {"known": await recorded_request(app.deployment, TENANT, "s1")}
+
+    assert asyncio.run(act()) == {"known": None}

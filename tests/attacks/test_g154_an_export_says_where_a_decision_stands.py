@@ -83,7 +83,7 @@ def test_each_status_is_in_the_export_and_what_a_person_made_of_it_with_who_and_
 
 @pytest.mark.parametrize("change", ["resolved", "again", "of_another_record", "reopened", "before"])
 def test_no_act_is_in_an_export_that_the_run_does_not_allow(change: str, tmp_path: Path) -> None:
-    """Whoever has every key signs the act and the file anew; both verifiers refuse it."""
+    """The holder of every key signs the act and the file anew; both verifiers refuse it."""
 
     async def act(world: TestWorld) -> None:
         short, small = await made(world, **SHORT), await made(world)

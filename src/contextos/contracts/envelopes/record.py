@@ -265,7 +265,7 @@ class DecisionRecord(Model):
     """When this revision was made, in UTC."""
     status: DecisionStatus
     """What the decision came to; a run that waits is `DEFERRED`. That its run is driven (`IN_FLIGHT`) or that nothing
-    more follows (`CLOSED`) is told of a run and of an export; no record is written then.
+    more follows (`CLOSED`) is said of a run and of an export; no record is written then.
     """
     outcome: Name | None = None
     """The outcome, one that the decision spec allows; absent while the run waits."""

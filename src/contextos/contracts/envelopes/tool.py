@@ -293,7 +293,7 @@ class ToolArtifact(Model):
     content: Any = None
     """A text or another JSON value; with `encoding`, the base64 of bytes."""
     encoding: Literal["base64"] | None = None
-    """How a text stands for bytes; absent, `content` is the value itself."""
+    """How bytes are written as a text; absent, `content` is the value itself."""
 
     @model_validator(mode="before")
     @classmethod

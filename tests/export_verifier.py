@@ -31,6 +31,8 @@ NOT_IN_FILE = ("active_policies", "egress", "redaction", "runtime")
 ROLES = {
     "entry.erased": ["operator"],
     "run.reopened": ["operator"],
+    "decision.resolved": ["operator"],
+    "decision.closed": ["operator"],
     "approval.reasked": ["operator", None],
     "run.cancelled": ["operator", None],
     "artifact.published": ["publisher"],
@@ -320,6 +322,10 @@ def read_control(
             match = [at for at, act in said if holds(act, act["arguments"])]
             need(match, f"no act `{kind}` of `{key}`")
             used.add(match[0])
+        try:
+            used |= set(of_decision(entries, acts))
+        except (LookupError, TypeError, AttributeError) as error:
+            raise Refused(f"a body of another form: {error!r}") from None
     need(used == set(range(len(acts))), "an act on which nothing rests")
     for value in acts:
         prove_act(tenant, value, in_force(people, value["by"], value["at_us"], value["at_us"]), persons)
@@ -532,6 +538,19 @@ def needed(entries: Sequence[dict[str, Any]]) -> Iterable[tuple[str, str, Any]]:
                 )
         if one["kind"] == "run.pinned" and said and said.get("pins"):
             yield from put_in_force(entries[0]["said"], said)
+
+
+def of_decision(entries: Sequence[dict[str, Any]], acts: Sequence[Any]) -> Iterable[int]:
+    """The acts about the decision of a run that has ended: the first that resolves it, and the first that closes it."""
+    records = [one["said"] for one in entries if one["kind"] == "record.revised" and one["said"]]
+    if entries[-1]["kind"] != "run.ended" or not records:
+        return
+    about = {"run": entries[0]["run"], "record_hash": records[-1]["record_hash"]}
+    for kind in ("decision.resolved", "decision.closed"):
+        said = [at for at, one in enumerate(acts) if (one["kind"], one["key"]) == (kind, about["run"])]
+        said = [at for at in said if about.items() <= acts[at]["body"]["act"]["arguments"].items()]
+        if kind == "decision.closed" or records[-1]["status"] == "ESCALATED":
+            yield from said[:1]
 
 
 def put_in_force(received: Any, said: Any) -> Iterable[tuple[str, str, Any]]:

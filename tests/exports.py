@@ -20,7 +20,7 @@ from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.journal import Draft, Entry, genesis, header_hash, link
 from contextos.contracts.statements.questions import CONTENT, approval_statement
 from contextos.operations import operator
-from contextos.operations.acts.ended_runs import reopen_run
+from contextos.operations.acts.ended_runs import close_decision, reopen_run, resolve_escalation
 from contextos.trust.approvals.acts import sign_act
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.journal.record import LedgerHeads
@@ -85,14 +85,19 @@ async def settled(path: Path) -> bytes:
 
 
 async def reopened(path: Path) -> bytes:
-    """A run that exhausted its calls, and that an operator reopened."""
+    """Runs that exhausted their calls: one that an operator reopened and whose decision they closed when it had ended,
+    and one whose decision they resolved.
+    """
     world = await open_world(path)
     body = request(900, "req_short")
     body["runtime"] |= {"max_tool_calls": 2}
     run_id = (await world.invoke(body)).run_id
     await reopen_run(world.deployment, TENANT, run_id, by=world.actor(), reason="more", to=9)
     await world.deployment.advance(TENANT, run_id)
-    return await exported(world, [run_id])
+    await close_decision(world.deployment, TENANT, run_id, by=world.actor(), reason="paid")
+    other = (await world.invoke({**body, "request_id": "req_resolved"})).run_id
+    await resolve_escalation(world.deployment, TENANT, other, "REJECTED", by=world.actor(), reason="too late")
+    return await exported(world, [run_id, other])
 
 
 async def session(path: Path) -> bytes:

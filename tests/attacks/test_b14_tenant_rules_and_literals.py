@@ -125,8 +125,9 @@ def test_the_manifests_keep_the_trace_and_a_result_counts_its_retries(stores: st
         trace = body["trace"]
         assert compiled["manifests"]["trace_context"] == {
             "traceparent": f"00-{trace['trace_id']}-{trace['span_id']}-{trace.get('trace_flags', '00')}",
-            "tracestate": "vendor=1",
-            "baggage": "team=refunds",
+            "tracestate": f"tenant={TENANT},ctxpack={body['context_pack_refs'][0]},vendor=1",
+            "baggage": f"session_id={body['session_id']},decision_id=support.refund.execute,run_id={view.run_id},"
+            "team=refunds",
         }
         results = [one["envelope"] for one in await bodies(world, view.run_id, "tool.returned")]
         lookups = [one["metadata"]["retries"] for one in results if one["capability_id"] == "adp_orders.lookup"]

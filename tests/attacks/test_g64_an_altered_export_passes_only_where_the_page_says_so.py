@@ -56,6 +56,7 @@ ACT_TIME = "time and salt of an act"
 BEFORE = "anything before a question that a person answered with a key"
 LISTED = "how a person is listed"
 NOT_LISTED = "a listing that nothing needs, such as a removal: dropped"
+NOT_DECIDED = "an act about the decision of an ended run: dropped"
 NOT_SIGNED = "an act replaced by one that states that nobody signed it"
 SIGNATURE = "signature of an artifact"
 SWAPPED = "an artifact, with its pin and the act that published it"
@@ -214,6 +215,7 @@ def of_acts(file: Opened, chance: random.Random) -> Iterator[Alteration]:
         kind = act["kind"]
         again = sum((one["kind"], one["key"]) == (kind, act["key"]) for one in file.acts) > 1
         gone = NOT_LISTED if kind == "person.listed" and again else FORM
+        gone = NOT_DECIDED if kind.startswith("decision.") else gone
         yield gone, f"{kind} dropped", lambda f, n=number: f.acts.pop(n)
         yield FORM, f"{kind} twice", lambda f, n=number: f.acts.insert(n, f.acts[n])
         yield (

@@ -347,7 +347,7 @@ def test_the_text_of_verify_says_that_a_run_has_not_ended_and_what_was_not_check
     assert run_command_line(["verify", file, "--trusted-key", said.json["public_keys"]["export"][0]]) == 0
     text = capsys.readouterr().out
     assert f"{open_run}" in text
-    assert "has not ended" in text
+    assert "has not ended, DEFERRED" in text
     assert "not checked: the signatures of the keys for head, act, pack" in text
 
 

@@ -167,7 +167,7 @@ def check_reply(reply: AdapterReply) -> None:
     """Raise whatever foreign values raise: a reply can be made without validation, or be changed afterwards."""
     AdapterReply.model_validate(dict(reply))
     said = [one and one.to_json() for one in (reply.error, reply.withheld)]
-    canonical({"mutations": reply.mutations, "said": said})
+    canonical({"mutations": reply.mutations, "said": said, "made": [[o.name, o.media_type] for o in reply.artifacts]})
 
 
 def describe_adapter(adapter_id: str, adapter: Adapter) -> AdapterDefinition:

@@ -25,7 +25,7 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.redacted import is_secret_argument, secret_argument_mark, without_secret_arguments
 from contextos.contracts.encoding.secret_shapes import SECRET_MARK
 from contextos.contracts.entries.recorded import AskedSecrets
-from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, CallContext, ToolError
+from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, CallContext, ToolArtifact, ToolError
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import Logged, Parked
 from contextos.contracts.ports.outside import Adapter
@@ -166,6 +166,9 @@ def _redacted_reply(reply: AdapterReply, redactor: SecretRedactor) -> AdapterRep
     """An answer without the secrets. That a definition changed is said still."""
     output, mutations = redactor.redact(reply.output), redactor.redact(list(reply.mutations))
     changed: dict[str, Any] = {"output": output, "mutations": tuple(mutations)}
+    if reply.artifacts:
+        made = [ToolArtifact.model_validate(redactor.redact(dict(one))) for one in reply.artifacts]
+        changed["artifacts"] = tuple(made)
     if reply.withheld is not None:
         # The place in an answer has names that the server chose.
         changed["withheld"] = ToolError.model_validate(redactor.redact(reply.withheld.to_json()))

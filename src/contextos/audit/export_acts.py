@@ -2,7 +2,7 @@
 
 They are the acts that account for an erased body, a reopening and a cancel request, that published what the run pins,
 and that put it in force; and how the directory listed the people who signed. The entries say which they are, so an
-export has each of them, once, and no other.
+export has each of them, once, and no other. What a person made of the decision of an ended run is there too.
 Source: docs/reference/export.md, "Lines of control".
 """
 
@@ -23,9 +23,10 @@ from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.control.catalog import ACTIVE_POLICIES, pinned_refs
 from contextos.errors import ChainBroken
+from contextos.trust.approvals.acts import read_act
 from contextos.trust.approvals.people import counts_between
 from contextos.trust.approvals.signers import signers_of
-from contextos.trust.journal.entry_acts import NeededAct, act_in, explaining
+from contextos.trust.journal.entry_acts import DECISION_ACTS, NeededAct, act_in, acts_on_end, explaining
 
 
 def needed_acts(entries: Sequence[Entry]) -> Iterator[NeededAct]:
@@ -42,14 +43,18 @@ def needed_acts(entries: Sequence[Entry]) -> Iterator[NeededAct]:
 
 
 async def acts_of(store: Store, entries: Sequence[Entry], keys: Keys) -> list[Entry]:
-    """Return the lines of `control` on which the verified entries of a run rest: the first of each that is sealed.
+    """Return the lines of `control` on which the verified entries of a run rest, the first of each that is sealed, and
+    those about the decision with which it ended.
 
     Raises:
-        ChainBroken: one of them is missing; names the entry that rests on it.
+        ChainBroken: one of them is missing, and the error names the entry that rests on it; or one about the decision
+            is not the one that the runtime recorded.
     """
     needed, tenant_id = list(needed_acts(entries)), entries[0].tenant
-    lines = await store.lines(CONTROL, *{one.key for one in needed})
-    return matched_acts(needed, [(line, act) for line in lines if (act := act_in(line, tenant_id, keys))])
+    lines = await store.lines(CONTROL, *{one.key for one in needed}, entries[0].run)
+    of_end = [(line, read_act(line, keys).act) for line in lines if line.kind in DECISION_ACTS]
+    acts = [(line, act) for line in lines if (act := act_in(line, tenant_id, keys))]
+    return [*matched_acts(needed, acts), *acts_on_end(entries, of_end)]
 
 
 def matched_acts(needed: Iterable[NeededAct], acts: Sequence[tuple[Entry, OperatorAct]]) -> list[Entry]:

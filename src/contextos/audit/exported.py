@@ -42,10 +42,13 @@ from contextos.contracts.ports.outside import Keys
 from contextos.contracts.scope import ADAPTER
 from contextos.control.catalog import Catalog, pinned_refs
 from contextos.errors import ChainBroken, InvalidInput, ReplayMismatch, SignatureInvalid
+from contextos.queries.decisions import DecisionView, decision_in
+from contextos.queries.run_view import run_view
 from contextos.runtime.environment import DeploymentFacts, RunArtifacts, RunEnvironment, RunLimits
 from contextos.trust.approvals.acts import read_act
 from contextos.trust.approvals.people import ListedPeople
 from contextos.trust.approvals.signers import NO_PERSONS, Persons, actor_fault, verify_signers
+from contextos.trust.journal.entry_acts import acts_on_end
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.signed_heads import is_signed
 from contextos.trust.seal import decode_base64, open_sealed
@@ -63,7 +66,8 @@ ReadT = TypeVar("ReadT")
 class Export:
     """A verified export: the entries of each run, and the artifacts (packs, policies) that the runs use, by digest.
 
-    `acts` are the operator acts on which the runs rest. `unproved` names the purposes of `PROVING` of which the reader
+    `acts` are the operator acts on which the runs rest, and those about the decisions with which they ended; where each
+    decision stands by them is in `decisions`. `unproved` names the purposes of `PROVING` of which the reader
     has no key: their signatures were not checked, so what they prove rests on the key for exports alone. `unsigned`
     names what states openly that no key of a person signed it. `signers` are the people who signed or were looked up.
     """
@@ -71,6 +75,7 @@ class Export:
     tenant: str
     streams: Mapping[str, tuple[Entry, ...]]
     acts: tuple[OperatorAct, ...]
+    decisions: Mapping[str, DecisionView]
     artifacts: Mapping[str, bytes]
     unproved: tuple[str, ...]
     unsigned: tuple[str, ...]
@@ -103,6 +108,7 @@ def read_export(raw: bytes, keys: Keys, *, persons: Persons = NO_PERSONS) -> Exp
     streams = _read_runs(lines, manifest.tenant, given)
     control = _read_control(lines, manifest.tenant)
     acts = _require_exactly(streams, control, given)
+    decisions = _decisions(streams, manifest.tenant, [(line, one.act) for line, one in acts])
     _verify_people(streams, control, acts, given, persons)
     artifacts = _read_artifacts(lines, streams, given)
     lines.end()
@@ -112,6 +118,7 @@ def read_export(raw: bytes, keys: Keys, *, persons: Persons = NO_PERSONS) -> Exp
         tenant=manifest.tenant,
         streams=streams,
         acts=tuple(one.act for _, one in acts),
+        decisions=decisions,
         artifacts=artifacts,
         unproved=given.unproved,
         unsigned=(*_unsigned_entries(streams), *named),
@@ -255,11 +262,25 @@ def _require_exactly(
     acts = [(line, read_act(line, keys)) for line in control if line.kind in ACT_ARGUMENTS]
     stated = [(line, recorded.act) for line, recorded in acts]
     used = {line for entries in streams.values() for line in matched_acts(needed_acts(entries), stated)}
+    used.update(line for entries in streams.values() for line in acts_on_end(entries, stated))
     used.update(counting_listings(control, needed_listings(streams.values(), [line for line, _ in acts])))
     for line in control:
         if line not in used:
             raise ChainBroken(CONTROL, line.seq, f"is surplus: no run in the file rests on this `{line.kind}`")
     return acts
+
+
+def _decisions(
+    streams: Mapping[str, Sequence[Entry]], tenant_id: str, acts: Sequence[tuple[Entry, OperatorAct]]
+) -> dict[str, DecisionView]:
+    found = {}
+    for run_id, entries in streams.items():
+        try:
+            found[run_id] = decision_in(run_view(tenant_id, run_id, entries), acts)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            detail = f"holds what no runtime writes: {type(error).__name__}"
+            raise ChainBroken(run_id, len(entries), detail) from None
+    return found
 
 
 def _verify_people(

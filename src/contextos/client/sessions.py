@@ -103,4 +103,4 @@ def answer_of(found: CallDocument) -> CallAnswer:
     if found.status == "failed" and found.error is None:
         raise UnfitAnswer("the server says that the call failed, and not how; make the same call again")
     error = None if found.error is None else fitting_document(ToolError, found.error)
-    return Done(found.call_id, found.output, error, found.replayed, found.withheld)
+    return Done(found.call_id, found.output, error, found.replayed, found.withheld, tuple(found.artifacts))

@@ -2,14 +2,15 @@
 
 No decision uses these headers: tenant and authority are never read from baggage or tracestate. `TraceContext` keeps
 the caller's headers verbatim. An outbound call gets a new parent id and one tracestate member of ContextOS. A callee
-outside the trust domain gets no baggage and no other tracestate. The functions are pure; callers make random ids.
+outside the trust domain gets no baggage and no other tracestate. What a run is named in a manifest (`manifest_headers`)
+is sent to nobody. The functions are pure; callers make random ids.
 Source: docs/design/standards.md, "Trace Context and Baggage"; docs/design/contracts.md, "Tracing".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 from urllib.parse import quote, unquote
@@ -151,11 +152,15 @@ def update_tracestate(members: Iterable[StateMember], value: str) -> tuple[State
 
     Members of more than 128 characters are dropped first, then members from the right.
     """
-    assert _STATE_MEMBER.fullmatch(f"{OWN_MEMBER}={value}"), "our own member is well-formed"
-    others = [member for member in members if member[0] != OWN_MEMBER][: MAX_STATE_MEMBERS - 1]
-    kept = [(OWN_MEMBER, value), *others]
-    while len(format_tracestate(kept)) > MAX_STATE_CHARS and len(kept) > 1:
-        large = [at for at, member in enumerate(kept) if at and len("=".join(member)) > LARGE_STATE_MEMBER_CHARS]
+    return _behind([(OWN_MEMBER, value)], members, MAX_STATE_CHARS)
+
+
+def _behind(own: Sequence[StateMember], members: Iterable[StateMember], max_chars: int) -> tuple[StateMember, ...]:
+    assert all(_STATE_MEMBER.fullmatch("=".join(one)) for one in own), "our own members are well-formed"
+    others = [member for member in members if member[0] not in dict(own)][: MAX_STATE_MEMBERS - len(own)]
+    kept = [*own, *others]
+    while len(format_tracestate(kept)) > max_chars and len(kept) > len(own):
+        large = [at for at, one in enumerate(kept) if at >= len(own) and len("=".join(one)) > LARGE_STATE_MEMBER_CHARS]
         del kept[large[-1] if large else -1]
     return tuple(kept)
 
@@ -253,13 +258,27 @@ def child_headers(
     headers = {"traceparent": format_traceparent(trace.trace_id, span_id, int(trace.trace_flags, 16))}
     foreign = () if external else parse_tracestate(trace.tracestate or "")
     headers["tracestate"] = format_tracestate(update_tracestate(foreign, span_id))
-    if external:
-        return headers
-    own = baggage or {}
-    carried = [member for member in parse_baggage(trace.baggage or "") if member.key not in own]
-    if text := format_baggage([*(BaggageMember(key, value) for key, value in own.items()), *carried]):
+    if not external and (text := _baggage_behind(baggage or {}, trace)):
         headers["baggage"] = text
     return headers
+
+
+def manifest_headers(trace: TraceContext, state: Mapping[str, str], baggage: Mapping[str, str]) -> dict[str, str]:
+    """Return the trace headers that the manifest of a run keeps: the caller's position, and what the run is (`state`,
+    `baggage`) before what the caller sent that is well-formed and has no name of these.
+    """
+    members = _behind(list(state.items()), parse_tracestate(trace.tracestate or ""), MAX_BAGGAGE_BYTES)
+    return {
+        "traceparent": format_traceparent(trace.trace_id, trace.span_id, int(trace.trace_flags, 16)),
+        "tracestate": format_tracestate(members),
+        "baggage": _baggage_behind(baggage, trace),
+    }
+
+
+def _baggage_behind(own: Mapping[str, str], trace: TraceContext) -> str:
+    """Our values, and behind them those members of the caller's baggage that have another key."""
+    carried = [member for member in parse_baggage(trace.baggage or "") if member.key not in own]
+    return format_baggage([*(BaggageMember(key, value) for key, value in own.items()), *carried])
 
 
 def _baggage_member(part: str) -> BaggageMember | None:

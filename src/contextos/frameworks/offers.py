@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import Withheld
 from contextos.contracts.ports.gates import CallAnswer, DescribedTool, Done, Reason, Refused, ToolGate, Waiting
@@ -90,10 +91,16 @@ async def ask(gate: ToolGate, offered: Mapping[str, OfferedTool], name: Any, arg
 
 
 def answer_text(answer: Done | Refused) -> str:
-    """Return an answer as the text that a model reads. It says so if it is withheld, or that of an earlier call."""
+    """Return an answer as the text that a model reads. It says so if it is withheld, or that of an earlier call.
+
+    A text carries no artifacts, so it only names them; `Done.artifacts` has them.
+    """
     if isinstance(answer, Refused):
         return str(answer)
     text = canonical(dict(answer.output or {})).decode()
+    if answer.artifacts:
+        named = ", ".join(f"{displayed(one.name)} ({displayed(one.media_type)})" for one in answer.artifacts)
+        text = f"{text}\nmade beside it, and not shown here: {named}"
     if answer.withheld is not None and answer.error is not None:
         text = f"what the tool answered is withheld: {_why(answer.withheld)}; {answer.error.remedy}"
     elif answer.withheld is not None:

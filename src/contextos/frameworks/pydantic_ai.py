@@ -106,7 +106,8 @@ class GateToolset(AbstractToolset[AgentDepsT]):
             raise (ToolFailed if answer.ended else ModelRetry)(answer_text(answer))
         if answer.error is not None:
             raise (ModelRetry if answer.error.retryable else ToolFailed)(answer_text(answer))
-        return answer_text(answer) if answer.replayed or answer.withheld else answer.output
+        in_words = answer.replayed or answer.withheld or answer.artifacts
+        return answer_text(answer) if in_words else answer.output
 
 
 def ask_again(messages: Sequence[ModelMessage], gate: ToolGate) -> DeferredToolResults | None:

@@ -15,7 +15,7 @@ from contextos.contracts.encoding.jcs import canonical, same_json
 from contextos.contracts.entries.derived import ApprovalBinding, AskedEvidence
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import BudgetInForce
-from contextos.contracts.envelopes.tool import ToolResultEnvelope, Withheld
+from contextos.contracts.envelopes.tool import RecordedArtifact, ToolResultEnvelope, Withheld
 from contextos.contracts.model import Model, OpenObject
 from contextos.contracts.statements.questions import CONTENT, question_disagreement
 from contextos.errors import UnfitAnswer
@@ -413,7 +413,8 @@ class CallDocument(Model):
     """The answer to a call. `waiting`: make the same call again; nothing is lost meanwhile.
 
     `output` and `error` are of a call that was made, `reasons` of a refused one, `waits_for`, `about` and `question` of
-    one that waits. `withheld`: the call was made, and this is why nobody reads what the tool answered.
+    one that waits. `withheld`: the call was made, and this is why nobody reads what the tool answered. `artifacts` are
+    what the tool made beside its output.
     """
 
     status: Literal["done", "failed", "refused", "waiting"]
@@ -421,6 +422,7 @@ class CallDocument(Model):
     output: OpenObject | None = None
     error: OpenObject | None = None
     withheld: Withheld | None = None
+    artifacts: list[RecordedArtifact] = []
     replayed: bool = False
     reasons: list[RefusedReason] = []
     ended: bool = False

@@ -36,14 +36,14 @@ from contextos.operations import dead_letters
 from contextos.operations.leases import Heartbeats, blocking_writes, held_until_us, wake_blocked
 from contextos.operations.ports import DeploymentConfig, Ports
 from contextos.operations.suspended_runs import ResumableLoop, SuspendedRun, SuspendedRuns
-from contextos.queries.run_view import RunView, last_record, run_view, view_in_state
+from contextos.queries.run_view import RunView, run_view, view_in_state
 from contextos.runtime import state_machine
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.logged_run import LOGGED_RUN, LoggedRun
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
 from contextos.trust.journal.chain import refuse_other_environment, refuse_unknown_semantics, verify_chain
-from contextos.trust.journal.entry_acts import require_acts
+from contextos.trust.journal.entry_acts import last_record, require_acts
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed

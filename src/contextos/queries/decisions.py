@@ -17,11 +17,16 @@ from contextos.errors import ChainBroken, Integrity, NotFound
 from contextos.queries.checked_run import UNREADABLE
 from contextos.queries.rationales import pinned_artifacts
 from contextos.trust.approvals.acts import read_act
+from contextos.trust.journal.entry_acts import DECISION_ACTS, decision_acts
 from contextos.trust.journal.ledger import ASKING_STATES
 from contextos.trust.journal.record import OUTCOME_OF_END
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from contextos.contracts.acts import OperatorAct
     from contextos.contracts.envelopes.verdicts import DecisionStatus
+    from contextos.contracts.journal import Entry
     from contextos.contracts.ports.outside import Keys
     from contextos.contracts.ports.storage import Store
     from contextos.control.catalog import Catalog
@@ -47,19 +52,21 @@ async def decision_of(store: Store, view: RunView, keys: Keys) -> DecisionView:
     Raises:
         ChainBroken: an act about it is not the one that the runtime recorded.
     """
+    lines = await store.lines(CONTROL, view.run_id) if view.ended and view.record is not None else []
+    return decision_in(view, [(line, read_act(line, keys).act) for line in lines if line.kind in DECISION_ACTS])
+
+
+def decision_in(view: RunView, acts: Iterable[tuple[Entry, OperatorAct]]) -> DecisionView:
+    """Return where the decision of a run stands by these proved acts of `control`."""
     if not view.ended:
         waits = view.record is not None and view.state in ASKING_STATES
         return DecisionView("DEFERRED" if waits else "IN_FLIGHT")
     if view.record is None:
         return DecisionView(None)
     stands = DecisionView(view.record["status"])
-    for line in await store.lines(CONTROL, view.run_id):
-        if line.kind not in ("decision.resolved", "decision.closed"):
-            continue
-        act = read_act(line, keys).act
-        if act.arguments["record_hash"] == view.record["record_hash"]:
-            status: Any = "CLOSED" if act.kind == "decision.closed" else act.arguments["status"]
-            stands = DecisionView(status, act.actor, str(act.arguments["reason"]))
+    for _, act in decision_acts(view.run_id, view.record, acts):
+        status: Any = "CLOSED" if act.kind == "decision.closed" else act.arguments["status"]
+        stands = DecisionView(status, act.actor, str(act.arguments["reason"]))
     return stands
 
 

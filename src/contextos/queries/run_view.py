@@ -11,6 +11,7 @@ from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.journal import Entry
 from contextos.queries.run_now import paused_result
 from contextos.runtime import state_machine
+from contextos.trust.journal.entry_acts import last_record
 from contextos.trust.journal.ledger import ASKING_STATES
 
 ERASED: Final = "erased"
@@ -84,12 +85,6 @@ def view_in_state(
         else None
     )
     return RunView(tenant_id, run_id, state, record, waiting, wake_at_us)
-
-
-def last_record(entries: Sequence[Entry]) -> dict[str, Any] | None:
-    """The last record of a run that was not erased."""
-    revised = (read_body(entry) for entry in reversed(entries) if entry.kind == "record.revised")
-    return next((record for record in revised if record is not None), None)
 
 
 def _events(entry: Entry) -> Sequence[str]:

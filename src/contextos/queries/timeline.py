@@ -261,7 +261,8 @@ def _said(envelope: Mapping[str, Any]) -> str:
     """What a tool answered, or why nobody reads it."""
     if withheld := envelope.get("withheld"):
         return f"(its answer is withheld: {withheld['code']}, {displayed(withheld['detail'])})"
-    return displayed_json(envelope.get("output"))
+    made = [f"{displayed(one['name'])} ({displayed(one['media_type'])})" for one in envelope.get("artifacts", ())]
+    return displayed_json(envelope.get("output")) + (f", and made {', '.join(made)}" if made else "")
 
 
 _BY: Final = {"run.cancel_requested": "{} cancels: {}", "approval.reasked": "{} has it asked again: {}"}

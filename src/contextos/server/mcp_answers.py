@@ -14,12 +14,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed_json
+from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, Unavailable
 from contextos.frameworks.offers import answer_text, is_error
 from contextos.operations.gate.gate import CallAnswer, Reason, Refused, Waiting
 
 if TYPE_CHECKING:
     from mcp import types
+
+    from contextos.contracts.envelopes.tool import RecordedArtifact
 
 META_RUN: Final = "io.contextos/run"
 META_CALL: Final = "io.contextos/call"
@@ -60,7 +63,21 @@ def call_result(answer: CallAnswer, run_id: str, shown: Sequence[str] = (), link
     if answer.error is not None:
         failed = {"status": "failed", "code": answer.error.code, "message": answer.error.message}
         return _result(answer_text(answer), failed, meta, failed=is_error(answer))
-    return _result(answer_text(answer), dict(answer.output or {}), meta, failed=False)
+    kept = [one for one in answer.artifacts if one.evidence_ref]
+    unshown = tuple(one for one in answer.artifacts if not one.evidence_ref)
+    text = answer_text(replace(answer, artifacts=unshown))
+    done = _result(text, dict(answer.output or {}), meta, failed=False)
+    done.content += map(_embedded, kept)
+    return done
+
+
+def _embedded(one: RecordedArtifact) -> types.EmbeddedResource:
+    from mcp import types
+
+    text = one.content if isinstance(one.content, str) else canonical(one.content).decode()
+    named = {"uri": f"artifact:{one.artifact_id}", "mimeType": one.media_type}
+    found = {**named, "blob": text} if one.encoding else {**named, "text": text}
+    return types.EmbeddedResource.model_validate({"type": "resource", "resource": found})
 
 
 def _for_client(reason: Reason, shown: Sequence[str]) -> Reason:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.envelopes.compiled import TraceHeaders
 from contextos.contracts.trace import (
     MAX_BAGGAGE_BYTES,
     BaggageMember,
@@ -15,6 +16,7 @@ from contextos.contracts.trace import (
     format_baggage,
     format_traceparent,
     format_tracestate,
+    manifest_headers,
     parse_baggage,
     parse_traceparent,
     parse_tracestate,
@@ -22,6 +24,7 @@ from contextos.contracts.trace import (
     update_tracestate,
 )
 from contextos.errors import InvalidEnvelope
+from tests.unit.contracts.seeds import example
 
 TRACE_ID, SPAN_ID, FRESH = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", "b9c7c989f97918e1"
 GOOD = f"00-{TRACE_ID}-{SPAN_ID}-01"
@@ -321,3 +324,47 @@ def test_a_trace_that_does_not_fit_is_refused(change: dict[str, str | None]) -> 
         parse(TraceContext, good | change)
     with pytest.raises(ValidationError):
         TraceContext.model_validate(good | change)
+
+
+STATE = {"tenant": "tenant_acme_prod", "ctxpack": "ctxpack.support@5.2.0"}
+RUN = {"session_id": "sess_42f1", "decision_id": "support.refund.execute", "run_id": "run_a1b2c3d4e5f60718"}
+
+
+def test_a_manifest_names_the_run_as_the_specification_shows_it() -> None:
+    shown = example("trace_context")["trace_context"]
+    caller = TraceContext(trace_id=TRACE_ID, span_id="b9c7c989f97918e1", trace_flags="01")
+    assert manifest_headers(caller, STATE, RUN) == shown
+
+
+@pytest.mark.parametrize(
+    ("sent", "state", "baggage"),
+    [
+        ({"tracestate": "vendor=1", "baggage": "team=a"}, ",vendor=1", ",team=a"),
+        ({"tracestate": "tenant=other,ctxpack=x,v=1", "baggage": "run_id=other,team=a,run_id=b"}, ",v=1", ",team=a"),
+        ({"tracestate": "v=1,,not a member", "baggage": "=,team=a,\t"}, "", ",team=a"),
+        ({"tracestate": "", "baggage": ""}, "", ""),
+    ],
+)
+def test_behind_our_names_is_what_the_caller_sent_that_is_well_formed_and_has_none_of_them(
+    sent: dict[str, str], state: str, baggage: str
+) -> None:
+    caller = TraceContext(trace_id=TRACE_ID, span_id=SPAN_ID, **sent)
+    kept, ours = (
+        manifest_headers(caller, STATE, RUN),
+        manifest_headers(TraceContext(trace_id=TRACE_ID, span_id=SPAN_ID), STATE, RUN),
+    )
+    assert (kept["tracestate"], kept["baggage"]) == (ours["tracestate"] + state, ours["baggage"] + baggage)
+
+
+def test_whatever_a_caller_sends_a_manifest_fits_its_contract_and_our_names_are_whole() -> None:
+    caller = TraceContext(
+        trace_id=TRACE_ID,
+        span_id=SPAN_ID,
+        tracestate=",".join(f"k{number}={'y' * 250}" for number in range(32)),
+        baggage=",".join(f"k{number}={'y' * 120}" for number in range(64)),
+    )
+    long = {"tenant": "t" * 128, "ctxpack": "p" * 100 + "@1.2.3"}
+    kept = manifest_headers(caller, long, {"session_id": "s" * 128, "run_id": "run_1"})
+    TraceHeaders.model_validate(kept)
+    assert kept["tracestate"].startswith(f"tenant={long['tenant']},ctxpack={long['ctxpack']},k0=")
+    assert kept["baggage"].startswith(f"session_id={'s' * 128},run_id=run_1,k0=")

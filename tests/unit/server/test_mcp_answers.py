@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contextos.contracts.envelopes.tool import ToolError
+from contextos.contracts.envelopes.tool import RecordedArtifact, ToolError
 from contextos.errors import Integrity, InvalidInput, Problem, Unavailable
 from contextos.operations.gate.gate import Done, Reason, Refused, Waiting
 from contextos.server.mcp_answers import HOW_IT_ENDS, call_result, error_result, utc_text
@@ -66,3 +66,23 @@ def test_an_error_of_the_runtime_is_a_result_with_a_remedy() -> None:
 
 def test_times_are_in_utc() -> None:
     assert utc_text(1_793_003_600_122_000) == "2026-10-26T08:33:20Z"
+
+
+def test_artifacts_are_embedded_resources_and_a_withheld_one_is_only_named() -> None:
+    named = {"name": "rows.csv", "media_type": "text/csv", "evidence_ref": "artifact:a#b"}
+    kept = [{"content": "a,b"}, {"content": {"a": 1}, "media_type": "application/json"}]
+    kept += [{"content": "/w==", "encoding": "base64"}]
+    found = [named | one | {"artifact_id": f"art_{at}"} for at, one in enumerate(kept)]
+    made = [RecordedArtifact.model_validate(one) for one in found]
+    withheld = {"code": "unsafe_output", "detail": "it is a key"}
+    made.append(RecordedArtifact(artifact_id="art_3", name="key.pem", media_type="text/plain", withheld=withheld))  # type: ignore[arg-type]
+    done = call_result(Done("mcp_1", {"rows": 1}, artifacts=tuple(made)), "run_1")
+    assert done.structured_content == {"rows": 1}
+    said, *embedded = done.content
+    assert said.text == '{"rows":1}\nmade beside it, and not shown here: key.pem (text/plain)'
+    assert [(one.resource.uri, one.resource.mime_type) for one in embedded] == [
+        ("artifact:art_0", "text/csv"),
+        ("artifact:art_1", "application/json"),
+        ("artifact:art_2", "text/csv"),
+    ]
+    assert [getattr(one.resource, "text", None) or one.resource.blob for one in embedded] == ["a,b", '{"a":1}', "/w=="]

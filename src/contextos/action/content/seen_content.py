@@ -368,7 +368,8 @@ def _can_be_written(capability: Capability) -> bool:
 
 
 def _values_of(envelope: Mapping[str, Any]) -> dict[str, None]:
-    return dict.fromkeys(leaves([envelope.get("output"), envelope.get("error")]))
+    made = [[one["name"], one.get("content")] for one in envelope.get("artifacts", ())]
+    return dict.fromkeys(leaves([envelope.get("output"), envelope.get("error"), made]))
 
 
 def _said(value: Any) -> tuple[str, ...] | None:

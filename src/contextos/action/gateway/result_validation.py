@@ -1,13 +1,13 @@
 """Check an adapter's reply and turn it into the status, output and error of a result envelope.
 
 Withholds output that is too large, does not satisfy the capability's schema, or contains unsafe text: only the reason,
-the digest and the size are kept. Output that differs from what was asked is withheld from the agent and kept, because
-it says what happened. A write whose output is withheld was made; a read has failed.
+the digest and the size are kept. Each artifact is judged by itself. Output that differs from what was asked is withheld
+from the agent and kept, because it says what happened. A write whose output is withheld was made; a read has failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from contextos.action.breaker_adapter import BreakerAdapter
@@ -20,6 +20,7 @@ from contextos.contracts.envelopes.tool import (
     MAX_SAID_CHARS,
     AdapterReply,
     Settled,
+    ToolArtifact,
     ToolCallEnvelope,
     ToolError,
     ToolResultEnvelope,
@@ -29,16 +30,19 @@ from contextos.contracts.envelopes.tool import (
 from contextos.contracts.ids import derive
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter, Clock
-from contextos.contracts.refs import tool_ref
+from contextos.contracts.refs import artifact_ref, tool_ref
 from contextos.contracts.scope import Capability, Redeemed
 from contextos.errors import InvalidInput, Problem
 
 MAX_OUTPUT_BYTES: Final = 1_048_576
+"""The most bytes of an output as canonical JSON, and of all artifacts of an answer together."""
+MAX_ARTIFACTS: Final = 64
 MAX_KEPT_CHARS: Final = 4_000
 """The longest message of an error that the reason for asking a person repeats."""
 MAX_POINTER_CHARS: Final = 200
 UNSAID: Final = "the answer cannot be taken, and what is said of it is unsafe or too long"
 UNNAMED: Final = "an effect with an unsafe name"
+UNNAMED_ARTIFACT: Final = ["an artifact with an unsafe name", "application/octet-stream"]
 
 Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
 """output -> (redacted output, redaction rules applied, problems with unsafe text)."""
@@ -56,11 +60,14 @@ class CheckedReply:
     error: ToolError | None = None
     withheld: Withheld | None = None
     redacted: tuple[str, ...] = ()
+    artifacts: tuple[dict[str, Any], ...] = ()
 
 
-def _said(checked: CheckedReply) -> list[str]:
+def _said(checked: CheckedReply) -> list[Any]:
     """What a reply says beside its output: the words of an adapter can be in each."""
-    return [checked.error.message if checked.error else "", checked.withheld.detail if checked.withheld else ""]
+    withheld = [checked.withheld] if checked.withheld else []
+    made = [one.get(name) for one in checked.artifacts for name in ("name", "content")]
+    return [checked.error.message if checked.error else "", *(one.detail for one in withheld), *made]
 
 
 def validate_reply(
@@ -95,7 +102,8 @@ def validate_reply(
     output, (withheld, pointer, applied) = _checked_output(registry, cleanse, capability, args, reply)
     if withheld is None or writes:
         # No answer is a reason to say that a write was not made.
-        return CheckedReply("completed" if writes else "ok", output, None, withheld, applied)
+        artifacts, rules = _checked_artifacts(cleanse, reply.artifacts if withheld is None else ())
+        return CheckedReply("completed" if writes else "ok", output, None, withheld, applied + rules, artifacts)
     error = ToolError(code=withheld.code, message=withheld.detail, pointer=pointer)
     return CheckedReply("failed", output, error, withheld, applied)
 
@@ -111,26 +119,66 @@ def _checked_output(
         return None, _withheld(cleanse, reply.withheld.message, reply.withheld.pointer)
     if (output := reply.output) is None:
         return None, _withheld(cleanse, "there is no output")
-    try:
-        size = len(canonical(output))
-    except InvalidInput as invalid:
-        fault = invalid.problems[0]
-        return None, _withheld(cleanse, f"the output is not JSON: {fault.detail}", fault.pointer)
-    if size > MAX_OUTPUT_BYTES:
-        return None, _withheld(cleanse, f"the output has more than {MAX_OUTPUT_BYTES} bytes", size=size)
-    kept, applied, unsafe = cleanse(output)
-    # A digest of a secret could be inverted.
-    known = (
-        {"size": size}
-        if any(one.code == "secret" for one in unsafe)
-        else {"size": size, "digest": content_address(kept)}
-    )
-    problem = registry.check(capability, "output", output) or next(iter(unsafe), None)
+    if len(reply.artifacts) > MAX_ARTIFACTS:
+        return None, _withheld(cleanse, f"the answer has more than {MAX_ARTIFACTS} artifacts")
+    kept, applied, unsafe, known = _cleansed(cleanse, output, "the output")
+    problem = unsafe if unsafe and kept is None else registry.check(capability, "output", output) or unsafe
     if problem is not None:
         return None, _withheld(cleanse, problem.detail, problem.pointer, applied, **known)
     if differs := disagreement(capability, args, output):
         return kept, (Withheld(code="output_disagrees", detail=differs.detail, **known), differs.pointer, applied)
     return kept, (None, None, applied)
+
+
+def _cleansed(
+    cleanse: Cleanse, value: Any, what: str, before: int = 0
+) -> tuple[Any, tuple[str, ...], Problem | None, dict[str, Any]]:
+    """Returns (the value as it is kept, redaction rules, why it cannot be, what is known of it: `size`, `digest`).
+
+    `before` is how many bytes were kept before of what the limit is about. What is no JSON or too large is None.
+    """
+    try:
+        size = len(canonical(value))
+    except InvalidInput as invalid:
+        fault = invalid.problems[0]
+        return None, (), Problem(fault.pointer, "not_json", f"{what} is not JSON: {fault.detail}"), {}
+    if before + size > MAX_OUTPUT_BYTES:
+        detail = f"{what} has more than {MAX_OUTPUT_BYTES} bytes" + (" with what is before it" if before else "")
+        return None, (), Problem("", "too_large", detail), {"size": size}
+    kept, applied, unsafe = cleanse(value)
+    # A digest of a secret could be inverted.
+    if any(one.code == "secret" for one in unsafe):
+        return kept, applied, unsafe[0], {"size": size}
+    return kept, applied, next(iter(unsafe), None), {"size": size, "digest": content_address(kept)}
+
+
+def _checked_artifacts(
+    cleanse: Cleanse, stated: Sequence[ToolArtifact]
+) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
+    """Returns the artifacts of an answer as they are kept, each by itself, and the redaction rules that applied."""
+    made, rules, total = list[dict[str, Any]](), tuple[str, ...](), 0
+    for one in (ToolArtifact.model_validate(dict(reply)) for reply in stated):
+        named, applied, unsafe = cleanse([one.name, one.media_type])
+        name, media_type = UNNAMED_ARTIFACT if unsafe else named
+        artifact = {"name": name, "media_type": media_type}
+        kept, more, problem, known = _cleansed(cleanse, one.content, "the artifact", total)
+        rules += applied + more
+        if problem is None:
+            total += known["size"]
+            encoded = {"encoding": one.encoding} if one.encoding else {}
+            artifact |= {"content": kept, **encoded, "digest": known["digest"], "size": len(canonical(kept))}
+        else:
+            withheld, _, _ = _withheld(cleanse, problem.detail, problem.pointer, **known)
+            artifact["withheld"] = withheld.to_json()
+        made.append(artifact)
+    return tuple(made), rules
+
+
+def _identified(artifact: dict[str, Any], tool_call_id: str, number: int) -> dict[str, Any]:
+    """The artifact with its id, and with the reference to its content if that is kept."""
+    artifact_id = derive("art_", tool_call_id, "artifact", number)
+    cited = {"evidence_ref": artifact_ref(artifact_id, artifact["digest"])} if "digest" in artifact else {}
+    return {"artifact_id": artifact_id, **cited, **artifact}
 
 
 def _withheld(
@@ -203,7 +251,9 @@ class AttemptOutcome:
         said = list(reply.mutations) if reply else []
         changed = [UNNAMED if self.cleanse(one)[2] else one for one in self.cleanse_text(said)]
         used = checked.status in ("ok", "completed") and checked.withheld is None
-        cited = [tool_ref(envelope.capability_id, envelope.tool_call_id)] if used else []
+        artifacts = [_identified(one, envelope.tool_call_id, at) for at, one in enumerate(checked.artifacts)]
+        refs = [one["evidence_ref"] for one in artifacts if "evidence_ref" in one]
+        cited = [tool_ref(envelope.capability_id, envelope.tool_call_id), *refs] if used else []
         # An adapter can state a higher cost than the declared one, and none that is lower for a call that was made.
         least = self.capability.definition.cost_cents
         cost = (
@@ -224,7 +274,7 @@ class AttemptOutcome:
             "output": checked.output,
             "error": checked.error.to_json() if checked.error else None,
             **({"withheld": checked.withheld.to_json()} if checked.withheld else {}),
-            "artifacts": [],
+            "artifacts": artifacts,
             "citations": [{"evidence_ref": ref} for ref in cited],
             "mutations": changed,
             "risk_tags": [

@@ -8,7 +8,8 @@ such texts into the messages of its exceptions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import base64
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import httpx
@@ -17,6 +18,7 @@ from a2a.helpers import get_data_parts, new_data_part, new_text_part
 from a2a.types import (
     AgentCard,
     AgentInterface,
+    Artifact,
     GetTaskRequest,
     ListTasksRequest,
     Message,
@@ -215,7 +217,17 @@ def _answer_of(task: Task) -> AgentAnswer:
         state=TaskState.Name(task.status.state).removeprefix(STATE_PREFIX).lower(),
         parts=[part for artifact in task.artifacts for part in _parts(artifact.parts)],
         said=_parts(task.status.message.parts),
+        artifacts=[one for made in task.artifacts for part in made.parts for one in _content(made, part)],
     )
+
+
+def _content(made: Artifact, part: Part) -> Iterator[dict[str, Any]]:
+    """The content of a part of an artifact, if it has one. A URL is none: nobody fetches it."""
+    name, raw = part.filename or made.name or made.artifact_id, part.HasField("raw")
+    found = {"text": base64.b64encode(part.raw).decode()} if raw else _parts([part])[0]
+    media_type = part.media_type or ("application/json" if "data" in found else "")
+    for content in found.values():
+        yield {"name": name, "media_type": media_type, "content": content, "raw": raw}
 
 
 def _parts(parts: Iterable[Part]) -> list[dict[str, Any]]:

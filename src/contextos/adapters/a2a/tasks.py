@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.adapters.a2a.definitions import SkillOperation
-from contextos.adapters.foreign.replies import paused_task, stated_error
+from contextos.adapters.foreign.replies import artifact_of, paused_task, stated_error
 from contextos.contracts.envelopes.tool import AdapterReply, CapabilityDefinition
 from contextos.errors import LostReply, Problem
 
@@ -72,7 +72,8 @@ class AgentAnswer:
     """The answer to a message: a task in a state, or a message alone, which has no `task_id` and is `completed`.
 
     `parts` are those of the artifacts of the task or of the message, and `said` those of the message of its status.
-    A part is an object with `text`, with `data`, or with neither.
+    A part is an object with `text`, with `data`, or with neither. `artifacts` are those parts of the artifacts of the
+    task that have a content: objects with `name`, `media_type`, `content` and `raw` (base64 of bytes).
     """
 
     task_id: str
@@ -80,6 +81,7 @@ class AgentAnswer:
     state: str
     parts: Sequence[Mapping[str, Any]]
     said: Sequence[Mapping[str, Any]] = ()
+    artifacts: Sequence[Mapping[str, Any]] = ()
 
 
 def reply_of(
@@ -93,7 +95,10 @@ def reply_of(
         BadAnswer: the state is none in which a task ends.
     """
     if answer.state == "completed":
-        return AdapterReply(output=_output(answer, operation, redact), cost_cents=declared.cost_cents)
+        output = _output(answer, operation, redact)
+        # Without an output the answer is withheld, and nobody reads what is beside it.
+        made = [artifact_of(**one, redact=redact) for one in answer.artifacts] if output is not None else []
+        return AdapterReply(output=output, cost_cents=declared.cost_cents, artifacts=tuple(made))
     if answer.state in REFUSING:
         said = "\n".join(redact(_texts(answer.said)))
         return stated_error(f"task_{answer.state}", said, declared)

@@ -17,8 +17,10 @@ from contextos.contracts.envelopes.tool import (
     MAX_SAID_CHARS,
     AdapterReply,
     CapabilityDefinition,
+    ToolArtifact,
     ToolError,
 )
+from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.errors import LostReply, Problem, Unavailable
 
 _LITERAL: Final = re.compile(r"^`[^`]*` ")
@@ -34,6 +36,17 @@ def stated_error(code: str, text: str, declared: CapabilityDefinition) -> Adapte
 def paused_task(code: str, text: str, declared: CapabilityDefinition) -> AdapterReply:
     """Return the reply of a read whose server waits for something before it goes on. The text is ours."""
     return stated_error(code, text, declared).model_copy(update={"paused": True})
+
+
+def artifact_of(name: Any, media_type: Any, content: Any, redact: Callable[[Any], Any], *, raw: bool) -> ToolArtifact:
+    """Return something that a server made beside its output, without the secrets of the connection. `raw`: the content
+    is the base64 of bytes. What the server does not name is called `artifact`.
+    """
+    said = [one if isinstance(one, str) and one else default for one, default in ((name, "artifact"), (media_type, ""))]
+    named, kind = (shortened(one, MAX_NAME_CHARS) for one in redact(said))
+    kind = kind or ("application/octet-stream" if raw else "text/plain")
+    encoded = {"encoding": "base64"} if raw else {}
+    return ToolArtifact.model_validate({"name": named, "media_type": kind, "content": redact(content), **encoded})
 
 
 def definition_drift(capability_id: str, kind: str) -> AdapterReply:

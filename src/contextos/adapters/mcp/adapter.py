@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from contextos.action.registry import Registry
 from contextos.action.secret_redactor import SecretRedactor
 from contextos.adapters.foreign.adapter_file import with_auth
-from contextos.adapters.foreign.replies import paused_task, stated_error, unreadable_answer
+from contextos.adapters.foreign.replies import artifact_of, paused_task, stated_error, unreadable_answer
 from contextos.adapters.foreign.server_adapter import ServerAdapter
 from contextos.adapters.loop_thread import LoopThread
 from contextos.adapters.mcp.definitions import (
@@ -43,6 +43,7 @@ from contextos.contracts.envelopes.tool import (
     AdapterReply,
     CallContext,
     CapabilityDefinition,
+    ToolArtifact,
 )
 from contextos.errors import InvalidInput, LostReply, Overloaded, Problem, Unavailable
 
@@ -336,19 +337,38 @@ def _reply(
         return paused_task("input_required", "the tool asks for input, which nobody gives it", declared)
     if answer.is_error:
         return stated_error("tool_error", "\n".join(texts), declared)
+    made = [one for part in answer.content if (one := _artifact(part, redact)) is not None]
     if operation.output == "text":
-        return AdapterReply(
-            output={"texts": texts, "omitted": len(answer.content) - len(texts)}, cost_cents=declared.cost_cents
-        )
+        output = {"texts": texts, "omitted": len(answer.content) - len(texts)}
+        return AdapterReply(output=output, cost_cents=declared.cost_cents, artifacts=tuple(made))
     if not isinstance(answer.structured, dict):
         absent = Problem("/structuredContent", "no_object", "the structured content is absent, or is not an object")
         return unreadable_answer(absent, declared, redact, final=True)
-    return AdapterReply(output=redact(answer.structured), cost_cents=declared.cost_cents)
+    return AdapterReply(output=redact(answer.structured), cost_cents=declared.cost_cents, artifacts=tuple(made))
+
+
+def _artifact(part: Mapping[str, Any], redact: Redact) -> ToolArtifact | None:
+    """What a part of an answer embeds: a resource, an image or a sound. A link to a resource embeds nothing."""
+    if part.get("type") in ("image", "audio") and isinstance(part.get("data"), str):
+        return artifact_of(part["type"], part.get("mimeType"), part["data"], redact, raw=True)
+    found = part.get("resource") if part.get("type") == "resource" else None
+    return _resource(found, redact) if isinstance(found, dict) else None
+
+
+def _resource(found: Mapping[str, Any], redact: Redact) -> ToolArtifact | None:
+    kind = "blob" if isinstance(found.get("blob"), str) else "text"
+    if not isinstance(found.get(kind), str):
+        return None
+    return artifact_of(found.get("uri"), found.get("mimeType"), found[kind], redact, raw=kind == "blob")
 
 
 def _contents(answer: ResourceAnswer, uri: str, declared: CapabilityDefinition, redact: Redact) -> AdapterReply:
-    """The texts of the resource `uri`. What the server says to be another resource is left out: nobody listed it."""
-    said = [part["text"] for part in answer.contents if isinstance(part.get("text"), str) and part.get("uri") == uri]
+    """The texts of the resource `uri`, and its bytes as artifacts. What the server says to be another resource is left
+    out: nobody listed it.
+    """
+    own = [part for part in answer.contents if part.get("uri") == uri]
+    said = [part["text"] for part in own if isinstance(part.get("text"), str)]
+    made = [one for part in own if not isinstance(part.get("text"), str) and (one := _resource(part, redact))]
     texts = [{"uri": redact(uri), "text": text} for text in redact(said)]
     output = {"contents": texts, "omitted": len(answer.contents) - len(texts)}
-    return AdapterReply(output=output, cost_cents=declared.cost_cents)
+    return AdapterReply(output=output, cost_cents=declared.cost_cents, artifacts=tuple(made))

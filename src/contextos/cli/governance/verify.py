@@ -294,6 +294,8 @@ def _refuse_misuse(
 
 
 def _covered(export: Export) -> list[dict[str, Any]]:
+    from contextos.cli.runs.escalations import decision_document
+
     return [
         {
             "stream": name,
@@ -301,6 +303,7 @@ def _covered(export: Export) -> list[dict[str, Any]]:
             "head": entries[-1].hash,
             "erased": [one.seq for one in entries if one.body is None],
             "ended": entries[-1].kind == "run.ended",
+            "decision": decision_document(export.decisions[name]),
         }
         for name, entries in export.streams.items()
     ]
@@ -315,7 +318,9 @@ def _is_own(stream: str) -> bool:
 
 def _open(stream: dict[str, Any]) -> str:
     own = _is_own(stream["stream"])
-    return "" if own or stream["ended"] else "  has not ended"
+    said = [] if own or stream["ended"] else ["has not ended"]
+    said += [stream["decision"]["status"] or "erased"] if "decision" in stream else []
+    return f"  {', '.join(said)}" if said else ""
 
 
 def _erased(stream: dict[str, Any]) -> str:

@@ -139,20 +139,20 @@ class SurfaceEntry(Model):
 
 
 class TraceHeaders(Model):
-    """The W3C trace headers of the caller, unchanged. No decision uses them (API Contracts, "Trace context
-    propagation").
+    """The place of a run in the caller's trace, and what the run is, in the form of the W3C trace headers. No decision
+    uses them, and they are sent to nobody (API Contracts, "Trace context propagation").
     """
 
     traceparent: HeaderText
-    """The header `traceparent`."""
+    """The header `traceparent` of the caller."""
     tracestate: HeaderText | None = None
-    """The header `tracestate`, if the caller sent one."""
+    """`tenant` and `ctxpack` of the run, and behind them the well-formed members that the caller sent."""
     baggage: HeaderText | None = None
-    """The header `baggage`, if the caller sent one."""
+    """`session_id`, `decision_id` and `run_id`, and behind them the well-formed members that the caller sent."""
 
 
 class PreservedTrace(Model):
-    """The caller's trace headers as they are kept for a replay."""
+    """The trace headers as they are kept for a replay."""
 
     trace_context: TraceHeaders
 
@@ -189,7 +189,7 @@ class Manifests(Model):
     redactions: Seq[Redaction] = ()
     """What was removed before it was recorded."""
     trace_context: TraceHeaders | None = None
-    """The caller's trace headers, if it sent any."""
+    """The caller's place in its trace, and what the run is; of an older run, the headers that the caller sent."""
 
 
 class RuntimeControls(Model):

@@ -6,12 +6,19 @@ Source: API Contracts, "DecisionRecord"; Runtime API Schemas, "Field invariants"
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, get_args
 
 from contextos.contracts.envelopes.compiled import RuntimeControls
 from contextos.contracts.envelopes.identity import Chain
 from contextos.contracts.envelopes.policy import ApprovalMode
-from contextos.contracts.envelopes.verdicts import End, Failure, RecordStatus, ScoreVerdict, VerifyVerdict
+from contextos.contracts.envelopes.verdicts import (
+    DecisionStatus,
+    End,
+    Failure,
+    RecordStatus,
+    ScoreVerdict,
+    VerifyVerdict,
+)
 from contextos.contracts.ids import (
     CapabilityId,
     Ceid,
@@ -286,8 +293,10 @@ class DecisionRecord(Model):
     """The version of the decision spec as `x.y.z`."""
     timestamp: Timestamp | None = None
     """When this revision was made, in UTC."""
-    status: RecordStatus
-    """What the decision came to; a run that waits is `DEFERRED`."""
+    status: DecisionStatus
+    """What the decision came to; a run that waits is `DEFERRED`. That its run is driven (`IN_FLIGHT`) or that nothing
+    more follows (`CLOSED`) is said of a run and of an export; no record is written then.
+    """
     outcome: Name | None = None
     """The outcome, one that the decision spec allows; absent while the run waits."""
     end: End | None = None
@@ -346,7 +355,9 @@ class DecisionRecord(Model):
     )
 
     def sealing_faults(self) -> Iterator[tuple[str, str]]:
-        """Yield a fault if the record claims a decision and has no outcome."""
+        """Yield a fault if the record claims a decision and has no outcome, or has the status of no record."""
+        if self.status not in get_args(RecordStatus):
+            yield "status", "no record is written with this status; it is that of a run, or of a person's act"
         if self.status == "DECIDED" and self.outcome is None:
             yield "outcome", "status `DECIDED` does not say what was decided; give one of the allowed outcomes"
 

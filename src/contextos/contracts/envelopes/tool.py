@@ -5,12 +5,13 @@ Source: API Contracts, "ToolCallEnvelope", "ToolResultEnvelope"; docs/design/con
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import Field, Strict, model_validator
+from pydantic import Field, model_validator
 
 from contextos.contracts.envelopes.evidence import Classification, IntegrityLevel
 from contextos.contracts.envelopes.identity import AnswerAssertion, Chain, SignerAssertion
@@ -33,7 +34,6 @@ from contextos.contracts.model import (
     Amount,
     Cents,
     Count,
-    ListOnly,
     Map,
     Model,
     Name,
@@ -55,6 +55,7 @@ AuthRef = Annotated[str, AUTH_REF]
 _WRITES: Final = ("local_write", "destructive")
 """The modes that only a write can declare; a read can be `network` or `delegated`."""
 
+_URL_SAFE: Final = str.maketrans("-_", "+/")
 _SCOPE_TOKEN: Final = re.compile(r"[!#-\[\]-~]+")
 """One scope, as a list with blanks between can hold it (RFC 6749, section 3.3)."""
 
@@ -283,6 +284,34 @@ class ToolError(Model):
     """The facts that policy lacked, or the limit that was exhausted."""
 
 
+class ToolArtifact(Model):
+    """Something that a tool made and returns beside its output, such as a file.
+
+    Bytes that are text (UTF-8) are taken as that text, so that whatever is looked for in texts is found there too.
+    """
+
+    name: Name
+    """What the tool calls it: a file name or a URI; nobody opens it."""
+    media_type: Name
+    """The media type of the content, as the tool states it."""
+    content: Any = None
+    """A text or another JSON value; with `encoding`, the base64 of bytes."""
+    encoding: Literal["base64"] | None = None
+    """How bytes are written as a text; absent, `content` is the value itself."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_bytes_that_are_text(cls, value: Any) -> Any:
+        if not (isinstance(value, dict) and value.get("encoding") == "base64" and type(value.get("content")) is str):
+            return value
+        try:
+            # As the most lenient reader does.
+            text = base64.b64decode(value["content"].translate(_URL_SAFE) + "==").decode()
+        except ValueError:
+            return value
+        return {name: one for name, one in value.items() if name != "encoding"} | {"content": text}
+
+
 class AdapterReply(Model):
     """The answer of an adapter: an output, or a business error, or why its output is withheld: the call was done, and
     what was answered cannot be taken. `withheld.pointer` is the place in the answer. An error says that a write had no
@@ -293,6 +322,7 @@ class AdapterReply(Model):
     `definition_age_ms` is how old the list of a foreign server was, in which its tool was compared with what was
     published: 0 if the server was asked for this call. `operation` is the other system's name of a write that it
     accepted and that runs on: it is looked up in `retry_after_s` seconds or later, and never sent again.
+    `artifacts` are what the tool made beside its output.
     """
 
     output: OpenObject | None = None
@@ -304,6 +334,13 @@ class AdapterReply(Model):
     paused: bool = False
     operation: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
     retry_after_s: int = Field(default=5, ge=0, le=3600)
+    artifacts: Seq[ToolArtifact] = ()
+
+    @model_validator(mode="after")
+    def _refuse_artifacts_of_nothing(self) -> Self:
+        if self.artifacts and self.output is None:
+            raise ValueError("`artifacts` are beside an output; answer with one, or without them")
+        return self
 
     @property
     def had_no_effect(self) -> bool:
@@ -426,6 +463,21 @@ class Withheld(Model):
     """The size of the answer in bytes."""
 
 
+class RecordedArtifact(ToolArtifact):
+    """An artifact of a result: its content as it was kept, or why it is withheld."""
+
+    artifact_id: Name
+    """The id of the artifact, derived from that of its call."""
+    evidence_ref: EvidenceRef | None = None
+    """The reference under which a result and a record cite it; absent where the content is withheld."""
+    digest: Digest | None = None
+    """The digest of the content as canonical JSON, after redaction."""
+    size: Count | None = None
+    """The size of this JSON in bytes."""
+    withheld: Withheld | None = None
+    """Why there is no content: it is unsafe, or the artifacts of the answer are too large together."""
+
+
 class Citation(Model):
     """A citable source of a result."""
 
@@ -436,8 +488,8 @@ class Citation(Model):
 class ToolResultEnvelope(Model):
     """The result of one call of a tool. `mutations` names the side effects; `latency_ms` is in milliseconds.
 
-    `artifacts` is empty: an adapter returns none, and a result that states one is refused. A replay reads the result
-    from the journal and calls nothing.
+    A replay reads the result from the journal and calls nothing. An operation that an earlier run did is answered with
+    its output alone: its artifacts are in the result of that call, which `metadata` names as `made_by`.
     """
 
     envelope_version: Literal["contextos.tool_result.v1"]
@@ -460,10 +512,10 @@ class ToolResultEnvelope(Model):
     """Why the call has no output; absent for `ok` and `completed`."""
     withheld: Withheld | None = None
     """Why nobody reads what the tool answered; of a `completed` call, that it was made and its answer is withheld."""
-    artifacts: Annotated[tuple[OpenObject, ...], Strict(False), Field(max_length=0), ListOnly()] = ()
-    """Always empty in this version."""
+    artifacts: Seq[RecordedArtifact] = ()
+    """What the tool made beside its output, such as files."""
     citations: Seq[Citation] = ()
-    """The sources of the output."""
+    """The sources of the output, and the artifacts whose content is kept."""
     mutations: Seq[Name] = ()
     """The names of the side effects; empty for `ok`."""
     risk_tags: Seq[Name] = ()

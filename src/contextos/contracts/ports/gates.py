@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.tool import ToolError, Withheld
+from contextos.contracts.envelopes.tool import RecordedArtifact, ToolError, Withheld
 from contextos.errors import InvalidInput, MalformedJson, Problem
 
 MAX_ARGS_BYTES: Final = 262_144
@@ -46,7 +46,7 @@ class Done:
     is withheld, and a call whose answer was erased, have an `error` too.
 
     `replayed`: this call had no effect of its own. An earlier call of the session, under another call id, did the same
-    operation, and this is its answer.
+    operation, and this is its answer. `artifacts` are what the tool made beside its output.
     """
 
     call_id: str
@@ -54,6 +54,7 @@ class Done:
     error: ToolError | None = None
     replayed: bool = False
     withheld: Withheld | None = None
+    artifacts: tuple[RecordedArtifact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

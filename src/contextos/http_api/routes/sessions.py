@@ -216,6 +216,7 @@ def _answered(answer: CallAnswer) -> CallDocument:
             "output": None if answer.output is None else dict(answer.output),
             "error": None if error is None else error.to_json(),
             "withheld": answer.withheld,
+            "artifacts": list(answer.artifacts),
             "replayed": answer.replayed,
         }
     return CallDocument(**made)

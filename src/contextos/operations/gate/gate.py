@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, get_args
 from contextos.contracts.encoding.secret_shapes import SECRET_MARK
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.entries.recorded import AskedSecrets
-from contextos.contracts.envelopes.tool import CapabilityDefinition, ToolError, Withheld
+from contextos.contracts.envelopes.tool import CapabilityDefinition, RecordedArtifact, ToolError, Withheld
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode, SessionOutcome
 from contextos.contracts.facts import tool_remedy
 from contextos.contracts.ids import derive
@@ -236,7 +236,8 @@ class CallGate:
         if body["status"] == "failed" and error is None:
             # A person settled that the effect did not happen; the result says nothing of that.
             error = ToolError(code=failures[0].code, message=failures[0].detail)
-        return Done(call_id, envelope.get("output"), error, replayed)
+        artifacts = tuple(map(RecordedArtifact.model_validate, envelope.get("artifacts", ())))
+        return Done(call_id, envelope.get("output"), error, replayed, artifacts=artifacts)
 
     async def _rationales(self, rules: Sequence[Sequence[str]], entries: Sequence[Entry]) -> Mapping[str, str]:
         """Why these rules exist, by the pack and the policies that the session is pinned to."""

@@ -118,6 +118,7 @@ def _returned(entry: Entry, body: Mapping[str, Any]) -> Told:
                 "status": envelope["status"],
                 "outcome": body["outcome"],
                 "mutations": _redacted(list(envelope.get("mutations", ()))),
+                **({"artifacts": _redacted(made)} if (made := envelope.get("artifacts")) else {}),
             },
         },
     )

@@ -87,7 +87,13 @@ def compile_surface(
     ]
     compiled = compile_context(  # 8
         CompileInput(
-            task=TaskInputs(request, admitted.scope.run, admitted.loaded.intents[request.input.intent], template),
+            task=TaskInputs(
+                request,
+                admitted.scope.run,
+                admitted.loaded.intents[request.input.intent],
+                template,
+                admitted.scope.pinned.semantics,
+            ),
             pack=PackInputs(
                 admitted.loaded.pack,
                 admitted.scope.pinned.pack_ref,

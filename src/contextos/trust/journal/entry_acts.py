@@ -10,9 +10,9 @@ Source: docs/design/journal.md, "Erasures"; docs/adr/0026-an-escalated-run-has-a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from contextos.contracts.acts import OperatorAct
 from contextos.contracts.entries.bodies import ACT_ARGUMENTS
@@ -22,6 +22,9 @@ from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken, Integrity
 from contextos.trust.approvals.acts import read_act
+
+DECISION_ACTS: Final = ("decision.resolved", "decision.closed")
+"""The acts about the decision of a run that has ended, in the order in which they can come."""
 
 
 class NeededAct(NamedTuple):
@@ -116,6 +119,33 @@ def reasks(act: OperatorAct, entry: Entry) -> bool:
     except (Integrity, ValueError):
         return False
     return answer is None or (answer.get("by"), answer.get("reason")) == (act.actor, act.arguments.get("reason"))
+
+
+def last_record(entries: Sequence[Entry]) -> dict[str, Any] | None:
+    """Return the last record of a run that was not erased."""
+    revised = (read_body(entry) for entry in reversed(entries) if entry.kind == "record.revised")
+    return next((record for record in revised if record is not None), None)
+
+
+def decision_acts(
+    run_id: str, record: Mapping[str, Any], acts: Iterable[tuple[Entry, OperatorAct]]
+) -> list[tuple[Entry, OperatorAct]]:
+    """Return those of these acts that say what a person made of the last record of an ended run, in their order: that
+    an escalated decision is resolved, and then that it is closed, each once.
+    """
+    found: dict[str, tuple[Entry, OperatorAct]] = {}
+    kinds = [kind for kind in DECISION_ACTS if kind == "decision.closed" or record["status"] == "ESCALATED"]
+    for line, act in acts:
+        said = (act.arguments.get("run"), act.arguments.get("record_hash"))
+        if line.key == run_id and act.kind in kinds and said == (run_id, record["record_hash"]):
+            found.setdefault(act.kind, (line, act))
+    return [found[kind] for kind in kinds if kind in found]
+
+
+def acts_on_end(entries: Sequence[Entry], acts: Iterable[tuple[Entry, OperatorAct]]) -> list[Entry]:
+    """Return the lines of those of these acts that are about the decision of a run, if it has ended."""
+    record = last_record(entries) if entries[-1].kind == "run.ended" else None
+    return [] if record is None else [line for line, _ in decision_acts(entries[0].run, record, acts)]
 
 
 def act_in(line: Entry, tenant_id: str, keys: Keys) -> OperatorAct | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -80,3 +81,25 @@ def test_no_secret_of_the_connection_comes_back() -> None:
 def test_the_text_of_a_refusal_is_in_none_of_its_representations() -> None:
     refusal = AgentRefusal(-32603, TOKEN)
     assert (TOKEN in str(refusal) + repr(refusal), refusal.said) == (False, TOKEN)
+
+
+def test_the_artifacts_of_a_task_are_those_of_the_reply_without_the_secrets_of_the_connection() -> None:
+    parts = [{"text": "a"}]
+    raw = base64.b64encode(f"key {TOKEN}".encode()).decode()
+    made = [
+        {"name": "a.txt", "media_type": "", "content": f"key {TOKEN}", "raw": False},
+        {"name": TOKEN, "media_type": "application/json", "content": {"a": 1}, "raw": False},
+        {"name": "b", "media_type": "application/octet-stream", "content": raw, "raw": True},
+    ]
+    answer = AgentAnswer("t", "c", "completed", parts, artifacts=made)
+    found = reply_of(answer, TEXT, READ, SecretRedactor([TOKEN]).redact).artifacts
+    assert [one.media_type for one in found] == ["text/plain", "application/json", "application/octet-stream"]
+    assert (found[0].name, found[1].content) == ("a.txt", {"a": 1})
+    assert TOKEN not in str(found)
+    assert raw not in str(found)
+
+
+def test_beside_an_answer_without_an_output_there_are_no_artifacts() -> None:
+    made = [{"name": "a", "media_type": "", "content": "a", "raw": False}]
+    answer = AgentAnswer("t", "c", "completed", [{"text": "a"}], artifacts=made)
+    assert reply_of(answer, STRUCTURED, READ, SecretRedactor([TOKEN]).redact).artifacts == ()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -215,6 +217,37 @@ def test_no_secret_of_the_connection_comes_back_in_an_answer() -> None:
         assert TOKEN[9:] not in str(split)
     found = ResourceAnswer.model_validate({"contents": [{"uri": f"x://{TOKEN}", "text": TOKEN}]})
     assert TOKEN not in str(_contents(found, f"x://{TOKEN}", READS, redact))
+
+
+def test_what_an_answer_embeds_is_an_artifact_and_a_link_embeds_nothing() -> None:
+    redact, blob = SecretRedactor([TOKEN]).redact, base64.b64encode(b"\xff\x00").decode()
+    parts: list[dict[str, Any]] = [
+        {"type": "text", "text": "see"},
+        {"type": "image", "data": blob, "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": "file:///a.md", "mimeType": "text/markdown", "text": f"# {TOKEN}"}},
+        {"type": "resource", "resource": {"uri": "file:///b", "blob": blob}},
+        {"type": "resource_link", "uri": "file:///c", "name": "c"},
+        *({"type": "resource", "resource": odd} for odd in (None, [], {}, {"uri": 1, "text": 2})),
+        {"type": "image", "data": 1},
+    ]
+    answer = {"content": parts, "structuredContent": {"a": 1}}
+    for operation in (SAY, SAY.model_copy(update={"output": "structured"})):
+        found = _reply(ToolAnswer.model_validate(answer), operation, READS, redact).artifacts
+        assert [(one.name, one.media_type, one.encoding) for one in found] == [
+            ("image", "image/png", "base64"),
+            ("file:///a.md", "text/markdown", None),
+            ("file:///b", "application/octet-stream", "base64"),
+        ]
+        assert TOKEN not in str(found)
+    assert _reply(ToolAnswer.model_validate(answer | {"isError": True}), SAY, READS, redact).artifacts == ()
+
+
+def test_the_bytes_of_a_resource_are_an_artifact_and_those_of_another_one_are_left_out() -> None:
+    blob = base64.b64encode(b"\xff").decode()
+    said = {"contents": [{"uri": "x://a", "blob": blob}, {"uri": "x://b", "blob": blob}, {"uri": "x://a", "text": "t"}]}
+    reply = _contents(ResourceAnswer.model_validate(said), "x://a", READS, lambda value: value)
+    assert reply.output == {"contents": [{"uri": "x://a", "text": "t"}], "omitted": 2}
+    assert [(one.name, one.content) for one in reply.artifacts] == [("x://a", blob)]
 
 
 def test_the_secrets_of_a_connection_are_its_token_and_what_its_names_say_is_secret() -> None:

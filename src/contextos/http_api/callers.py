@@ -3,12 +3,13 @@
 `App.bearer_tokens` verifies a token, and `App.browser_logins` a session. A request with both is refused, because nobody
 says which one counts. Nothing else of a request says who the caller is or of which tenant, and what a body states about
 them is compared with it.
-Source: RFC 6750; RFC 9110, section 11.
+Source: RFC 6750; RFC 9110, section 11; RFC 9728.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 
@@ -19,9 +20,45 @@ from contextos.errors import NotFound, SignatureInvalid
 from contextos.http_api.cookies import SESSION_COOKIE, check_same_origin, cookie_of
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.rates import RequestRates
+from contextos.port_settings import OidcDirectorySetting
+from contextos.settings import Settings
 from contextos.trust.identity.callers import Caller
 
 REALM: Final = "contextos"
+RESOURCE_PATH: Final = "/.well-known/oauth-protected-resource"
+
+
+class ProtectedResource(NamedTuple):
+    """The API as an OAuth 2.0 resource: its URL, which is the audience of tokens, and who issues them (RFC 9728)."""
+
+    url: str
+    issuer: str
+
+    @property
+    def path(self) -> str:
+        """Where its metadata is."""
+        return RESOURCE_PATH + urlsplit(self.url).path.removesuffix("/")
+
+    @property
+    def challenge(self) -> str:
+        """What a 401 adds to `WWW-Authenticate`."""
+        url = urlsplit(self.url)
+        return f', resource_metadata="{url.scheme}://{url.netloc}{self.path}"'
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the metadata as JSON."""
+        return {"resource": self.url, "authorization_servers": [self.issuer], "bearer_methods_supported": ["header"]}
+
+
+def protected_resource(settings: Settings) -> ProtectedResource | None:
+    """Return the resource that the settings name: None if none counts, or one of both is not a URL."""
+    directory = settings.directory
+    if not isinstance(directory, OidcDirectorySetting):
+        return None
+    named = [urlsplit(one) for one in (directory.audience, directory.issuer)]
+    if any(one.scheme not in ("http", "https") or one.query or one.fragment or '"' in one.geturl() for one in named):
+        return None
+    return ProtectedResource(directory.audience, directory.issuer)
 
 
 async def opened_app(request: Request) -> App:
@@ -76,7 +113,7 @@ async def sender_of(request: Request) -> Caller:
         return caller
     except (SignatureInvalid, NotFound):
         error = ', error="invalid_token"' if session is None else ""
-        raise _unauthenticated(f'Bearer realm="{REALM}"{error}') from None
+        raise _unauthenticated(request, error) from None
 
 
 async def authenticated(request: Request) -> Caller:
@@ -101,10 +138,12 @@ def _bearer_token(request: Request) -> str:
     sent = request.headers.getlist("authorization")
     scheme, _, token = sent[0].partition(" ") if len(sent) == 1 else ("", "", "")
     if scheme.lower() != "bearer" or not token:
-        raise _unauthenticated(f'Bearer realm="{REALM}"')
+        raise _unauthenticated(request)
     return token.strip()
 
 
-def _unauthenticated(challenge: str) -> HttpProblem:
+def _unauthenticated(request: Request, error: str = "") -> HttpProblem:
+    resource: ProtectedResource | None = request.app.state.resource
+    challenge = f'Bearer realm="{REALM}"{error}{resource.challenge if resource else ""}'
     detail = "send a valid access token as `Authorization: Bearer TOKEN`"
     return HttpProblem(401, "unauthenticated", detail, {"WWW-Authenticate": challenge})

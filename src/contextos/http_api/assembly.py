@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contextos.app import App
 from contextos.app.logins.bearer import BearerTokens
-from contextos.http_api.callers import protected_resource
+from contextos.http_api.callers import resource_metadata
 from contextos.http_api.control.children import child_places
 from contextos.http_api.control.groups import CONTROL_ROUTES
 from contextos.http_api.login.browsers import browser_routes
@@ -41,7 +41,7 @@ from contextos.http_api.routes.published import published_routes
 from contextos.http_api.routes.runs import run_routes
 from contextos.http_api.routes.sessions import session_routes
 from contextos.http_api.routes.spans import span_routes
-from contextos.server.edge import Edge
+from contextos.server.edge import HttpEdge
 
 _HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in SECURE_HEADERS.items()]
 
@@ -55,7 +55,7 @@ def http_api(app: App, tokens: BearerTokens, hosts: Sequence[str] = ()) -> FastA
     api = routed_api(hosts)
     api.state.contextos = app
     api.state.bearer_tokens = tokens
-    api.state.resource = protected_resource(app.settings)
+    api.state.resource_metadata = resource_metadata(app.settings)
     api.state.browser_logins = app.browser_logins(tokens)
     api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
     api.state.percent_per_address = percent = app.settings.pressure.max_http_percent_per_address
@@ -70,7 +70,7 @@ def http_api(app: App, tokens: BearerTokens, hosts: Sequence[str] = ()) -> FastA
 
 
 def routed_api(hosts: Sequence[str] = ()) -> FastAPI:
-    """Return the API over nothing yet: its routes, and what describes them. `hosts` are those of `Edge`."""
+    """Return the API over nothing yet: its routes, and what describes them. `hosts` are those of `HttpEdge`."""
     api = FastAPI(title="ContextOS", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.state.draining = asyncio.Event()
     add_problem_handlers(api)
@@ -91,7 +91,7 @@ def routed_api(hosts: Sequence[str] = ()) -> FastAPI:
     api.include_router(browser_routes)
     api.include_router(metrics_routes, responses=PROBLEM, dependencies=[Depends(check_query)])
     api.include_router(published_routes)
-    api.add_middleware(Edge, hosts=hosts)
+    api.add_middleware(HttpEdge, hosts=hosts)
     api.add_middleware(SecureAnswers, draining=api.state.draining)
     api.add_middleware(HeadAsGet)
     api.openapi = partial(describe, api)  # type: ignore[method-assign]  # as FastAPI documents it

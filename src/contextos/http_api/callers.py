@@ -8,7 +8,7 @@ Source: RFC 6750; RFC 9110, section 11; RFC 9728.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
@@ -28,37 +28,19 @@ REALM: Final = "contextos"
 RESOURCE_PATH: Final = "/.well-known/oauth-protected-resource"
 
 
-class ProtectedResource(NamedTuple):
-    """The API as an OAuth 2.0 resource: its URL, which is the audience of tokens, and who issues them (RFC 9728)."""
-
-    url: str
-    issuer: str
-
-    @property
-    def path(self) -> str:
-        """Where its metadata is."""
-        return RESOURCE_PATH + urlsplit(self.url).path.removesuffix("/")
-
-    @property
-    def challenge(self) -> str:
-        """What a 401 adds to `WWW-Authenticate`."""
-        url = urlsplit(self.url)
-        return f', resource_metadata="{url.scheme}://{url.netloc}{self.path}"'
-
-    def metadata(self) -> dict[str, Any]:
-        """Return the metadata as JSON."""
-        return {"resource": self.url, "authorization_servers": [self.issuer], "bearer_methods_supported": ["header"]}
-
-
-def protected_resource(settings: Settings) -> ProtectedResource | None:
-    """Return the resource that the settings name: None if none counts, or one of both is not a URL."""
+def resource_metadata(settings: Settings) -> tuple[str, dict[str, Any]]:
+    """Return the metadata of the API as an OAuth 2.0 resource, whose URL is the audience of tokens, with their address
+    (RFC 9728). Both are empty if no issuer of users counts, or if audience or issuer are not URLs.
+    """
     directory = settings.directory
     if not isinstance(directory, OidcDirectorySetting):
-        return None
+        return "", {}
     named = [urlsplit(one) for one in (directory.audience, directory.issuer)]
     if any(one.scheme not in ("http", "https") or one.query or one.fragment or '"' in one.geturl() for one in named):
-        return None
-    return ProtectedResource(directory.audience, directory.issuer)
+        return "", {}
+    issuers = {"authorization_servers": [directory.issuer], "bearer_methods_supported": ["header"]}
+    path = RESOURCE_PATH + named[0].path.removesuffix("/")
+    return named[0]._replace(path=path).geturl(), {"resource": directory.audience, **issuers}
 
 
 async def opened_app(request: Request) -> App:
@@ -143,7 +125,7 @@ def _bearer_token(request: Request) -> str:
 
 
 def _unauthenticated(request: Request, error: str = "") -> HttpProblem:
-    resource: ProtectedResource | None = request.app.state.resource
-    challenge = f'Bearer realm="{REALM}"{error}{resource.challenge if resource else ""}'
+    metadata, _ = request.app.state.resource_metadata
+    where = f', resource_metadata="{metadata}"' if metadata else ""
     detail = "send a valid access token as `Authorization: Bearer TOKEN`"
-    return HttpProblem(401, "unauthenticated", detail, {"WWW-Authenticate": challenge})
+    return HttpProblem(401, "unauthenticated", detail, {"WWW-Authenticate": f'Bearer realm="{REALM}"{error}{where}'})

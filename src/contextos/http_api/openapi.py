@@ -26,7 +26,7 @@ from contextos.http_api.operate.groups import OPERATE_BODIES
 from contextos.http_api.routes.approvals import AnswerDraft, SignedAnswer
 from contextos.http_api.routes.cancels import CancelDraft, SignedCancel
 from contextos.http_api.routes.sessions import CallDraft, SessionEnd, SessionOpening
-from contextos.http_api.shared.forms import NO_CONTROLS
+from contextos.http_api.shared.forms import ID_PATTERN
 
 API_PREFIX: Final = "/v1"
 """The beginning of the address of every route of this version."""
@@ -58,8 +58,6 @@ PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
 }
 """The answer to whatever goes wrong, on every route."""
 
-OPEN: Final = frozenset({"/v1/health", "/v1/ready"})
-"""The routes that need no token."""
 BEYOND_SCHEMA: Final = (
     "What no schema here says. A body is I-JSON (RFC 7493): no member twice, at most 64 levels deep, 1 MiB at most, "
     "and no number beyond 2^53-1. A whole number is written without a fraction or an exponent; a cost has at most four "
@@ -115,7 +113,7 @@ def _made(api: FastAPI) -> dict[str, Any]:
     posted = components["schemas"][InvokeRequest.__name__]
     posted["required"] = [one for one in posted["required"] if one not in FILLED_IN]
     for name, member in (("UserClaims", "user_id"), ("AgentIdentity", "agent_id"), ("UserDelegation", "token_ref")):
-        components["schemas"][name]["properties"][member]["pattern"] = NO_CONTROLS
+        components["schemas"][name]["properties"][member]["pattern"] = ID_PATTERN
     components["securitySchemes"] = {
         BEARER: {"type": "http", "scheme": "bearer"},
         SESSION_SCHEME: {"type": "apiKey", "in": "cookie", "name": SESSION_COOKIE},
@@ -126,7 +124,7 @@ def _made(api: FastAPI) -> dict[str, Any]:
             session: dict[str, list[str]] = {SESSION_SCHEME: []}
             if method != "get":
                 session[CSRF] = []
-            operation["security"] = [] if path in OPEN else [{BEARER: []}, session]
+            operation["security"] = [] if path in ("/v1/health", "/v1/ready") else [{BEARER: []}, session]
             for parameter in operation.get("parameters", ()):
                 # What is left out is absent: no text of an address or of a header is `null`.
                 [stated] = [one for one in parameter["schema"].pop("anyOf", [{}]) if one.get("type") != "null"]

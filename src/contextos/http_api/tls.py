@@ -56,10 +56,9 @@ def check_reach(is_loopback: bool, *, has_tls: bool, behind_tls_proxy: bool) -> 
 
 def hosts_of(stated: Sequence[str]) -> list[str]:
     """Return the hosts that requests may name, in lower case. Raises `InvalidSettings` for another text."""
-    for one in stated:
-        if not is_host(one):
-            detail = f"`{displayed(one)}` is not the host of a request"
-            raise _refused("not_a_host", detail, "write it as in a URL, such as `api.acme.example` or `127.0.0.1:8765`")
+    if (wrong := next((one for one in stated if not is_host(one)), None)) is not None:
+        detail = f"`{displayed(wrong)}` is not the host of a request"
+        raise _refused("not_a_host", detail, "write it as in a URL, such as `api.acme.example` or `127.0.0.1:8765`")
     return [one.lower() for one in stated]
 
 

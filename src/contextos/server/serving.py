@@ -78,7 +78,7 @@ def _hosts(bound: socket.socket) -> list[str]:
 def _http_app(server: Server[Any], hosts: Sequence[str], *origins: str, **auth: Any) -> Any:
     from mcp.server.transport_security import TransportSecuritySettings
 
-    # Explicit: the SDK makes these checks only for the common loopback addresses. `Edge` checks the host.
+    # Explicit: the SDK makes these checks only for the common loopback addresses. `HttpEdge` checks the host.
     allowed = [*(f"http://{host}" for host in hosts), *origins]
     security = TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=allowed)
     app = server.streamable_http_app(
@@ -141,14 +141,14 @@ class _OneMeaning:
         self._app = app
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
-        from contextos.server.edge import Refusal, is_json
+        from contextos.server.edge import HttpRefusal, is_json
 
         refused: list[dict[str, Any]] = []
         body, is_whole = bytearray(), False
         stated = next((value for name, value in scope.get("headers", ()) if name == b"content-type"), b"")
         if scope["type"] == "http" and scope["method"] == "POST" and not is_json(stated.decode("latin-1")):
             detail = "the body has to be `application/json` in UTF-8; state it in `Content-Type`"
-            await Refusal(415, "unsupported_media_type", detail, (("Accept", "application/json"),)).send(send)
+            await HttpRefusal(415, "unsupported_media_type", detail, (("Accept", "application/json"),)).send(send)
             return
 
         async def read() -> Message:
@@ -196,10 +196,10 @@ class _TryAgain:
 async def _serve(app: Asgi, bound: socket.socket, hosts: Sequence[str]) -> None:
     import uvicorn
 
-    from contextos.server.edge import Edge, EdgeConnection
+    from contextos.server.edge import EdgeConnection, HttpEdge
 
     config = uvicorn.Config(
-        Edge(app, hosts),
+        HttpEdge(app, hosts),
         http=EdgeConnection,
         ws="none",
         log_level="warning",

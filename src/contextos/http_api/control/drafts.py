@@ -24,7 +24,7 @@ from contextos.http_api.control.children import ChildrenHere
 from contextos.http_api.control.packs import PACK_READERS
 from contextos.http_api.documents import ProblemPart
 from contextos.http_api.routes.runs import named_request
-from contextos.http_api.shared.forms import IdempotencyKey
+from contextos.http_api.shared.forms import RequestKey
 from contextos.http_api.tracing import trace_of
 from contextos.operations.acts.unmatched_rules import policies_in_force
 from contextos.operations.deployment import Deployment
@@ -158,7 +158,7 @@ async def post_compilation(
     caller: CallerHere,
     children: ChildrenHere,
     request: Request,
-    idempotency_key: IdempotencyKey = None,
+    idempotency_key: RequestKey = None,
 ) -> CompiledDocument:
     """Compile the context that a request would get now. No run is made, nothing is stored and nothing is called."""
     fields = await tokens.request(caller, named_request(await read_object(request), idempotency_key))

@@ -17,7 +17,7 @@ from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.documents import ActDocument
 from contextos.http_api.problems import HttpProblem
-from contextos.http_api.shared.forms import Reason
+from contextos.http_api.shared.forms import ActReason
 from contextos.http_api.shared.pages import Limit, LongCursor, opened_cursor, sealed_cursor
 from contextos.http_api.shared.signing import Signed, StatedAt, act_document, signing_actor
 from contextos.intelligence.memory import list_candidates
@@ -47,7 +47,7 @@ class ReviewDraft(Model):
     """
 
     verdict: ReviewVerdict
-    reason: Reason = ""
+    reason: ActReason = ""
     integrity: IntegrityLevel = "untrusted"
     supersede: bool = False
     at_us: StatedAt

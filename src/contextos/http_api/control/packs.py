@@ -20,7 +20,7 @@ from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.documents import ActDocument, ProblemPart
 from contextos.http_api.problems import HttpProblem
-from contextos.http_api.shared.forms import Reason
+from contextos.http_api.shared.forms import ActReason
 from contextos.http_api.shared.pages import Limit, LongCursor, is_unchanged, unchanged
 from contextos.http_api.shared.signing import Signed, act_document, signing_actor
 from contextos.operations.acts.act import Actor
@@ -85,7 +85,7 @@ class Withdrawal(Model):
     that the actor saw.
     """
 
-    reason: Reason = ""
+    reason: ActReason = ""
     expected: Count
 
 

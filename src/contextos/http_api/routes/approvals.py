@@ -28,7 +28,7 @@ from contextos.http_api.documents import (
 )
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.rates import ListsHere
-from contextos.http_api.shared.forms import Reason
+from contextos.http_api.shared.forms import ActReason
 from contextos.http_api.shared.pages import Cursor, Limit
 from contextos.trust.identity.jws import unverified_payload
 
@@ -39,7 +39,7 @@ class AnswerDraft(Model):
     """The answer that a person is about to sign."""
 
     verdict: Literal["approved", "denied"]
-    reason: Reason = ""
+    reason: ActReason = ""
 
 
 class SignedAnswer(Model):

@@ -13,7 +13,7 @@ from contextos.http_api.access import RolesHere, RunName, readable_run
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.documents import RequestOutcome, StatedAct
-from contextos.http_api.shared.forms import Reason
+from contextos.http_api.shared.forms import ActReason
 from contextos.http_api.shared.signing import ActToken, to_sign
 
 cancel_routes: Final = APIRouter(tags=["runs"])
@@ -22,7 +22,7 @@ cancel_routes: Final = APIRouter(tags=["runs"])
 class CancelDraft(Model):
     """The reason for which a run is to stop, or for which its question is to be asked again."""
 
-    reason: Reason = ""
+    reason: ActReason = ""
 
 
 class SignedCancel(CancelDraft):

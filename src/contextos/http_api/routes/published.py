@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
 from contextos.contracts.schemas import file_name, published
-from contextos.http_api.callers import RESOURCE_PATH, ProtectedResource
+from contextos.http_api.callers import RESOURCE_PATH
 from contextos.http_api.problems import not_found
 
 published_routes: Final = APIRouter(include_in_schema=False)
@@ -26,10 +27,10 @@ async def get_openapi_document(request: Request) -> JSONResponse:
 @published_routes.get(RESOURCE_PATH + "{path:path}")
 async def get_resource_metadata(request: Request) -> JSONResponse:
     """Return who issues tokens for this API (RFC 9728)."""
-    resource: ProtectedResource | None = request.app.state.resource
-    if resource is None or request.scope["path"] != resource.path:
+    url, document = request.app.state.resource_metadata
+    if request.scope["path"] != urlsplit(url).path:
         raise not_found()
-    return JSONResponse(resource.metadata())
+    return JSONResponse(document)
 
 
 @published_routes.get("/schemas/{name}")

@@ -34,7 +34,7 @@ from contextos.http_api.problems import HttpProblem, not_found
 from contextos.http_api.rates import ListsHere
 from contextos.http_api.routes.events import Reader, stream_request, wants_events
 from contextos.http_api.routes.search import SearchHere
-from contextos.http_api.shared.forms import STRUCTURED_STRING, IdempotencyKey
+from contextos.http_api.shared.forms import STRUCTURED_STRING, RequestKey
 from contextos.http_api.shared.pages import Cursor, Limit, is_unchanged, unchanged
 from contextos.http_api.tracing import trace_of
 
@@ -55,7 +55,7 @@ run_routes: Final = APIRouter(tags=["runs"])
     openapi_extra=body_of(InvokeRequest),
 )
 async def post_run(
-    app: AppHere, tokens: TokensHere, caller: CallerHere, request: Request, idempotency_key: IdempotencyKey = None
+    app: AppHere, tokens: TokensHere, caller: CallerHere, request: Request, idempotency_key: RequestKey = None
 ) -> Response:
     """Send a request. It is driven until it ends or waits; a `long_running` one is stored, and an engine drives it.
 

@@ -1,7 +1,4 @@
-"""Texts of requests whose form the service checks behind the model: the OpenAPI document says it, from the same bounds.
-
-What no schema can say, the document says in words: `openapi.BEYOND_SCHEMA`.
-"""
+"""Texts whose form is checked behind the model of a body: the OpenAPI document says it, from the same bounds."""
 
 from __future__ import annotations
 
@@ -16,16 +13,13 @@ from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.contracts.ports.gates import MAX_CALL_ID_CHARS, MAX_TOOL_CHARS
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 
-NO_CONTROLS: Final = r"^[^\u0000-\u001f]*$"
+ID_PATTERN: Final = r"^[^\u0000-\u001f]*$"
 _SHOWN: Final = rf"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f{BIDI}]*$"
 
-KnownId = Annotated[str, Field(json_schema_extra={"maxLength": MAX_NAME_CHARS, "pattern": NO_CONTROLS})]
-"""An id that is looked up in the directory."""
-
+KnownId = Annotated[str, Field(json_schema_extra={"maxLength": MAX_NAME_CHARS, "pattern": ID_PATTERN})]
 CallId = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": MAX_CALL_ID_CHARS})]
 ToolId = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": MAX_TOOL_CHARS})]
-
-Reason = Annotated[str, Field(max_length=MAX_REASON_CHARS, json_schema_extra={"pattern": _SHOWN})]
+ActReason = Annotated[str, Field(max_length=MAX_REASON_CHARS, json_schema_extra={"pattern": _SHOWN})]
 """Why somebody acts, for people: without characters that control a terminal or the reading direction."""
 
 _CHARACTER: Final = r'(?:[ !#-\[\]-~]|\\["\\])'
@@ -34,6 +28,6 @@ STRUCTURED_STRING: Final = re.compile(
 )
 """A string of RFC 8941 (section 3.3.3) that is not empty, in group 1. Its parameters mean nothing here."""
 
-IdempotencyKey = Annotated[
+RequestKey = Annotated[
     str | None, Header(max_length=160, json_schema_extra={"pattern": f"^{STRUCTURED_STRING.pattern}$"})
 ]

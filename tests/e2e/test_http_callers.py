@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.http_face import REQUESTER, TENANT, HttpFace, begin_deploys, begin_refunds, http_face
 from tests.issuer import AUDIENCE, ISSUER, jwks, token
 from tests.spire import AUDIENCE as SVID_AUDIENCE
@@ -146,3 +148,36 @@ def test_a_user_of_the_issuer_runs_a_session_that_a_later_token_renews(tmp_path:
         run = run_session(face, user, "s1")
         assert run_session(face, later, "s1", call_id="later") == run
         assert runs_of(face, later) == [run]
+
+
+@pytest.mark.parametrize(
+    ("audience", "path"),
+    [
+        ("https://api.acme.example", "/.well-known/oauth-protected-resource"),
+        ("https://api.acme.example/v1", "/.well-known/oauth-protected-resource/v1"),
+        ("contextos", ""),
+    ],
+)
+def test_a_client_learns_who_issues_tokens_where_the_audience_is_a_url(
+    tmp_path: Path, audience: str, path: str
+) -> None:
+    def more(workspace: Path) -> str:
+        users = issuer_of_users(workspace, "support_agent", ["orders.read"])
+        return users.replace(f'audience = "{AUDIENCE}"', f'audience = "{audience}"')
+
+    with served(tmp_path, begin_refunds, more) as face:
+        challenge = face.anonymous("GET", "/v1/runs").headers["www-authenticate"]
+        for other in ("/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-authorization-server"):
+            assert face.anonymous("GET", other).status_code == 404
+        if not path:
+            assert challenge == 'Bearer realm="contextos"'
+            assert face.anonymous("GET", "/.well-known/oauth-protected-resource").status_code == 404
+            return
+        assert challenge == f'Bearer realm="contextos", resource_metadata="https://api.acme.example{path}"'
+        # Whatever host and scheme a request or a proxy says, the document is that of the settings.
+        answer = face.anonymous("GET", path, headers={"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "http"})
+        assert answer.json() == {
+            "resource": audience,
+            "authorization_servers": [ISSUER],
+            "bearer_methods_supported": ["header"],
+        }

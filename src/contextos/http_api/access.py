@@ -23,7 +23,9 @@ READER_ROLES: Final = frozenset({"operator", "auditor"})
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
-RunName = Annotated[str, Path(alias="run", description="A run id, or the id of the request that made the run.")]
+_FORM: Final = {"pattern": f"^{_NAME.pattern}$"}
+_DESCRIPTION: Final = "A run id, or the id of the request that made the run."
+RunName = Annotated[str, Path(alias="run", description=_DESCRIPTION, json_schema_extra=_FORM)]
 
 
 async def held_roles(app: AppHere, caller: CallerHere) -> frozenset[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contextos.app import App
 from contextos.app.logins.bearer import BearerTokens
+from contextos.http_api.callers import resource_metadata
 from contextos.http_api.control.children import child_places
 from contextos.http_api.control.groups import CONTROL_ROUTES
 from contextos.http_api.login.browsers import browser_routes
@@ -20,7 +22,7 @@ from contextos.http_api.openapi import API_PREFIX, PROBLEM, check_query, describ
 from contextos.http_api.operate.groups import OPERATE_ROUTES
 from contextos.http_api.operate.metrics import metrics_routes
 from contextos.http_api.operate.work import Work
-from contextos.http_api.problems import SECURE_HEADERS, add_problem_handlers, problem_response
+from contextos.http_api.problems import SECURE_HEADERS, add_problem_handlers
 from contextos.http_api.rates import (
     MAX_HELD_CALLS,
     MAX_HELD_CALLS_PER_TENANT,
@@ -39,25 +41,21 @@ from contextos.http_api.routes.published import published_routes
 from contextos.http_api.routes.runs import run_routes
 from contextos.http_api.routes.sessions import session_routes
 from contextos.http_api.routes.spans import span_routes
+from contextos.server.edge import HttpEdge
 
-MAX_HEAD_BYTES: Final = 32_768
-"""The most bytes of the address and the headers of a request."""
-
-SINGLE_HEADERS: Final = (b"idempotency-key", b"last-event-id")
-"""Headers of which one value counts, so that another one would be ignored."""
-CLOSE: Final = {"Connection": "close"}
 _HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in SECURE_HEADERS.items()]
 
 
-def http_api(app: App, tokens: BearerTokens) -> FastAPI:
-    """Return the API over `app`. `tokens` verifies bearer tokens.
+def http_api(app: App, tokens: BearerTokens, hosts: Sequence[str] = ()) -> FastAPI:
+    """Return the API over `app`. `tokens` verifies bearer tokens. With `hosts` it is for requests to these alone.
 
     Raises:
         InvalidSettings: as `App.browser_logins`.
     """
-    api = routed_api()
+    api = routed_api(hosts)
     api.state.contextos = app
     api.state.bearer_tokens = tokens
+    api.state.resource_metadata = resource_metadata(app.settings)
     api.state.browser_logins = app.browser_logins(tokens)
     api.state.rates = RequestRates(app.settings.pressure, app.deployment.ports.clock)
     api.state.percent_per_address = percent = app.settings.pressure.max_http_percent_per_address
@@ -71,8 +69,8 @@ def http_api(app: App, tokens: BearerTokens) -> FastAPI:
     return api
 
 
-def routed_api() -> FastAPI:
-    """Return the API over nothing yet: its routes, and what describes them."""
+def routed_api(hosts: Sequence[str] = ()) -> FastAPI:
+    """Return the API over nothing yet: its routes, and what describes them. `hosts` are those of `HttpEdge`."""
     api = FastAPI(title="ContextOS", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     api.state.draining = asyncio.Event()
     add_problem_handlers(api)
@@ -93,47 +91,11 @@ def routed_api() -> FastAPI:
     api.include_router(browser_routes)
     api.include_router(metrics_routes, responses=PROBLEM, dependencies=[Depends(check_query)])
     api.include_router(published_routes)
-    api.add_middleware(BoundedHeads)
+    api.add_middleware(HttpEdge, hosts=hosts)
     api.add_middleware(SecureAnswers, draining=api.state.draining)
     api.add_middleware(HeadAsGet)
     api.openapi = partial(describe, api)  # type: ignore[method-assign]  # as FastAPI documents it
     return api
-
-
-class BoundedHeads:
-    """Refuses a request by its head: larger than `MAX_HEAD_BYTES` (the parser alone lets one pass that arrives in one
-    piece), of another version than HTTP/1, with one of `SINGLE_HEADERS` twice, or with two lengths of its body, of
-    which a proxy may have read the other.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self._app if scope["type"] != "http" else (_refusal(scope) or self._app)
-        await answer(scope, receive, send)
-
-
-def _refusal(scope: Scope) -> ASGIApp | None:
-    size = len(scope["method"]) + len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"])
-    if size + sum(map(_size, scope["headers"])) > MAX_HEAD_BYTES:
-        detail = f"the address and the headers have more than {MAX_HEAD_BYTES} bytes; send less"
-        return problem_response(431, "head_too_large", detail, headers=CLOSE)
-    if scope["http_version"] not in ("1.0", "1.1"):
-        detail = "this server speaks HTTP/1.1; put a proxy in front for others"
-        return problem_response(505, "http_version", detail, headers=CLOSE)
-    names = [name for name, _ in scope["headers"]]
-    if twice := next((one for one in SINGLE_HEADERS if names.count(one) > 1), None):
-        detail = f"the header `{twice.decode()}` is there more than once; send it once"
-        return problem_response(400, "header_twice", detail, headers=CLOSE)
-    if {b"content-length", b"transfer-encoding"} <= {*names}:
-        detail = "`Content-Length` and `Transfer-Encoding` are both there; send one of them"
-        return problem_response(400, "two_lengths", detail, headers=CLOSE)
-    return None
-
-
-def _size(header: tuple[bytes, bytes]) -> int:
-    return len(header[0]) + len(header[1])
 
 
 class SecureAnswers:

@@ -17,6 +17,7 @@ from contextos.contracts.model import Model
 from contextos.errors import InvalidEnvelope, Problem
 from contextos.http_api.documents import JSON
 from contextos.http_api.problems import HttpProblem
+from contextos.server.edge import is_json
 
 ModelT = TypeVar("ModelT", bound=Model)
 
@@ -32,9 +33,8 @@ async def read_object(request: Request) -> dict[str, Any]:
         MalformedJson: the body is not I-JSON within the limits of `contracts.encoding.codec`.
         InvalidEnvelope: it is not an object.
     """
-    stated = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if stated != JSON:
-        detail = f"the body has to be `{JSON}`; state it in `Content-Type`"
+    if not is_json(request.headers.get("content-type", "")):
+        detail = f"the body has to be `{JSON}` in UTF-8; state it in `Content-Type`"
         raise HttpProblem(415, "unsupported_media_type", detail, {"Accept": JSON})
     try:
         async with asyncio.timeout(MAX_BODY_S):

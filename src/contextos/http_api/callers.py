@@ -3,12 +3,13 @@
 `App.bearer_tokens` verifies a token, and `App.browser_logins` a session. A request with both is refused, because nobody
 says which one counts. Nothing else of a request says who the caller is or of which tenant, and what a body states about
 them is compared with it.
-Source: RFC 6750; RFC 9110, section 11.
+Source: RFC 6750; RFC 9110, section 11; RFC 9728.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 
@@ -19,9 +20,27 @@ from contextos.errors import NotFound, SignatureInvalid
 from contextos.http_api.cookies import SESSION_COOKIE, check_same_origin, cookie_of
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.rates import RequestRates
+from contextos.port_settings import OidcDirectorySetting
+from contextos.settings import Settings
 from contextos.trust.identity.callers import Caller
 
 REALM: Final = "contextos"
+RESOURCE_PATH: Final = "/.well-known/oauth-protected-resource"
+
+
+def resource_metadata(settings: Settings) -> tuple[str, dict[str, Any]]:
+    """Return the metadata of the API as an OAuth 2.0 resource, whose URL is the audience of tokens, with their address
+    (RFC 9728). Both are empty if no issuer of users counts, or if audience or issuer are not URLs.
+    """
+    directory = settings.directory
+    if not isinstance(directory, OidcDirectorySetting):
+        return "", {}
+    named = [urlsplit(one) for one in (directory.audience, directory.issuer)]
+    if any(one.scheme not in ("http", "https") or one.query or one.fragment or '"' in one.geturl() for one in named):
+        return "", {}
+    issuers = {"authorization_servers": [directory.issuer], "bearer_methods_supported": ["header"]}
+    path = RESOURCE_PATH + named[0].path.removesuffix("/")
+    return named[0]._replace(path=path).geturl(), {"resource": directory.audience, **issuers}
 
 
 async def opened_app(request: Request) -> App:
@@ -76,7 +95,7 @@ async def sender_of(request: Request) -> Caller:
         return caller
     except (SignatureInvalid, NotFound):
         error = ', error="invalid_token"' if session is None else ""
-        raise _unauthenticated(f'Bearer realm="{REALM}"{error}') from None
+        raise _unauthenticated(request, error) from None
 
 
 async def authenticated(request: Request) -> Caller:
@@ -101,10 +120,12 @@ def _bearer_token(request: Request) -> str:
     sent = request.headers.getlist("authorization")
     scheme, _, token = sent[0].partition(" ") if len(sent) == 1 else ("", "", "")
     if scheme.lower() != "bearer" or not token:
-        raise _unauthenticated(f'Bearer realm="{REALM}"')
+        raise _unauthenticated(request)
     return token.strip()
 
 
-def _unauthenticated(challenge: str) -> HttpProblem:
+def _unauthenticated(request: Request, error: str = "") -> HttpProblem:
+    metadata, _ = request.app.state.resource_metadata
+    where = f', resource_metadata="{metadata}"' if metadata else ""
     detail = "send a valid access token as `Authorization: Bearer TOKEN`"
-    return HttpProblem(401, "unauthenticated", detail, {"WWW-Authenticate": challenge})
+    return HttpProblem(401, "unauthenticated", detail, {"WWW-Authenticate": f'Bearer realm="{REALM}"{error}{where}'})

@@ -5,9 +5,8 @@
 - `MAX_CONNECTIONS`: one more is answered with 503, and `SPARE_CONNECTIONS` more are closed. One whose TLS has not begun
   counts too; `hosting` ends it after `MAX_HEAD_S`.
 - One address has a share of them (`max_http_percent_per_address`), and is refused in the same way beyond it.
-- What is no HTTP is answered with a problem document, as every other error is.
 
-The parser is `h11`, because it is the one that bounds the bytes of a head.
+How its bytes are read: `server.edge`.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ import resource
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-import h11
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from contextos.errors import InvalidSettings, Problem
 from contextos.http_api.problems import SECURE_HEADERS, problem_response
 from contextos.http_api.rates import client_address, share_of
+from contextos.server.edge import EdgeConnection
 
 if TYPE_CHECKING:
     import uvicorn
@@ -72,8 +70,10 @@ async def refuse_address(scope: Scope, receive: Receive, send: Send) -> None:
     await answer(scope, receive, send)
 
 
-class BoundedConnection(H11Protocol):
+class BoundedConnection(EdgeConnection):
     """The protocol of one connection, for `uvicorn.Config(http=…)`."""
+
+    more_headers = SECURE_HEADERS
 
     _head_late: asyncio.TimerHandle | None = None
     _unsent_late: asyncio.TimerHandle | None = None
@@ -141,23 +141,6 @@ class BoundedConnection(H11Protocol):
         self._stop_waiting_for_head()
         self._stop_waiting_for_reader()
         super().connection_lost(exc)
-
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - a problem document says it
-        """Answer what is no HTTP, unless an answer has begun, and end the connection."""
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            answer = problem_response(400, "no_http", "the request cannot be read as HTTP", headers=CLOSING)
-            head = h11.Response(status_code=400, headers=answer.raw_headers, reason=b"Bad Request")
-            for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
-        if self.cycle is not None:
-            # A request whose body is broken is still being read: nothing it answers can be sent.
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        self.transport.close()
-
-    def _should_upgrade(self) -> bool:
-        # No other protocol is spoken here, so the header is ignored (RFC 9110, section 7.8).
-        return False
 
     def _wait_for_head(self) -> None:
         if self._head_late is None:

@@ -19,7 +19,6 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from contextos.http_api.assembly import MAX_HEAD_BYTES
 from contextos.http_api.connections import CLOSING, MAX_HEAD_S, MAX_PART_BYTES, BoundedConnection, reserve_files
 from contextos.http_api.problems import problem_response
 
@@ -50,7 +49,6 @@ async def serve_api(api: FastAPI, bound: socket, *, drain_s: float = 0, tls: ssl
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         timeout_keep_alive=MAX_IDLE_S,
         timeout_graceful_shutdown=GRACE_S,
     )

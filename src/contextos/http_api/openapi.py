@@ -26,6 +26,7 @@ from contextos.http_api.operate.groups import OPERATE_BODIES
 from contextos.http_api.routes.approvals import AnswerDraft, SignedAnswer
 from contextos.http_api.routes.cancels import CancelDraft, SignedCancel
 from contextos.http_api.routes.sessions import CallDraft, SessionEnd, SessionOpening
+from contextos.http_api.shared.forms import ID_PATTERN
 
 API_PREFIX: Final = "/v1"
 """The beginning of the address of every route of this version."""
@@ -56,6 +57,13 @@ PROBLEM: Final[dict[int | str, dict[str, Any]]] = {
     }
 }
 """The answer to whatever goes wrong, on every route."""
+
+BEYOND_SCHEMA: Final = (
+    "What no schema here says. A body is I-JSON (RFC 7493): no member twice, at most 64 levels deep, 1 MiB at most, "
+    "and no number beyond 2^53-1. A whole number is written without a fraction or an exponent; a cost has at most four "
+    "decimals. A request to `/v1/runs` has `request_id` or the header `Idempotency-Key`. A text that people read holds "
+    "no secret and nothing that is not shown. Each parameter, and each header of one value, is there once."
+)
 
 _MAKING: Final = Lock()
 
@@ -89,7 +97,14 @@ def describe(api: FastAPI) -> dict[str, Any]:
 
 
 def _made(api: FastAPI) -> dict[str, Any]:
-    document = get_openapi(title="ContextOS", version=__version__, routes=api.routes)
+    document = get_openapi(
+        title="ContextOS",
+        version=__version__,
+        description=BEYOND_SCHEMA,
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        servers=[{"url": "/", "description": "The server that publishes this document."}],
+        routes=api.routes,
+    )
     _, generated = models_json_schema(
         [(model, "validation") for model in PARSED_BODIES], ref_template="#/components/schemas/{model}"
     )
@@ -97,16 +112,21 @@ def _made(api: FastAPI) -> dict[str, Any]:
     components.setdefault("schemas", {}).update(generated["$defs"])
     posted = components["schemas"][InvokeRequest.__name__]
     posted["required"] = [one for one in posted["required"] if one not in FILLED_IN]
+    for name, member in (("UserClaims", "user_id"), ("AgentIdentity", "agent_id"), ("UserDelegation", "token_ref")):
+        components["schemas"][name]["properties"][member]["pattern"] = ID_PATTERN
     components["securitySchemes"] = {
         BEARER: {"type": "http", "scheme": "bearer"},
         SESSION_SCHEME: {"type": "apiKey", "in": "cookie", "name": SESSION_COOKIE},
         CSRF: {"type": "apiKey", "in": "header", "name": CSRF_HEADER},
     }
     for path, operations in document["paths"].items():
-        if path not in ("/v1/health", "/v1/ready"):
-            for method, operation in operations.items():
-                session: dict[str, list[str]] = {SESSION_SCHEME: []}
-                if method != "get":
-                    session[CSRF] = []
-                operation["security"] = [{BEARER: []}, session]
+        for method, operation in operations.items():
+            session: dict[str, list[str]] = {SESSION_SCHEME: []}
+            if method != "get":
+                session[CSRF] = []
+            operation["security"] = [] if path in ("/v1/health", "/v1/ready") else [{BEARER: []}, session]
+            for parameter in operation.get("parameters", ()):
+                # What is left out is absent: no text of an address or of a header is `null`.
+                [stated] = [one for one in parameter["schema"].pop("anyOf", [{}]) if one.get("type") != "null"]
+                parameter["schema"].update(stated)
     return document

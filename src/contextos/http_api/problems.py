@@ -31,6 +31,7 @@ from contextos.errors import (
     Unavailable,
 )
 from contextos.http_api.documents import PROBLEM_JSON, ProblemDocument, ProblemPart
+from contextos.server.edge import TYPE_PREFIX
 from contextos.telemetry.logs import error_fields
 
 SECURE_HEADERS: Final[Mapping[str, str]] = {
@@ -43,8 +44,6 @@ SECURE_HEADERS: Final[Mapping[str, str]] = {
 """On every answer: nothing is kept on the way, no browser takes an answer for a page, and no other page reads it or
 learns the address of this one.
 """
-TYPE_PREFIX: Final = "urn:contextos:problem:"
-
 STATUSES: Final[Mapping[type[ContextOSError], int]] = {
     MalformedJson: 400,
     ConflictingRequest: 422,

@@ -1,4 +1,5 @@
-"""TLS of the server itself: its certificate and key, and which address may be served with or without it.
+"""TLS of the server itself: its certificate and key, which address may be served with or without it, and the hosts that
+requests may name.
 
 Other machines are served over TLS, or through a proxy with TLS of whom the operator says so. What a proxy says about a
 request in `Forwarded` or `X-Forwarded-*` is never believed.
@@ -7,9 +8,12 @@ request in `Forwarded` or `X-Forwarded-*` is never believed.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
+from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidSettings, Problem
+from contextos.server.edge import is_host
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -48,6 +52,14 @@ def check_reach(is_loopback: bool, *, has_tls: bool, behind_tls_proxy: bool) -> 
         detail = "other machines can reach the address, and there is no TLS"
         remedy = "give `--tls-cert` and `--tls-key`, or say `--behind-tls-proxy`; or serve 127.0.0.1"
         raise _refused("not_loopback", detail, remedy)
+
+
+def hosts_of(stated: Sequence[str]) -> list[str]:
+    """Return the hosts that requests may name, in lower case. Raises `InvalidSettings` for another text."""
+    if (wrong := next((one for one in stated if not is_host(one)), None)) is not None:
+        detail = f"`{displayed(wrong)}` is not the host of a request"
+        raise _refused("not_a_host", detail, "write it as in a URL, such as `api.acme.example` or `127.0.0.1:8765`")
+    return [one.lower() for one in stated]
 
 
 def _refused(code: str, detail: str, remedy: str) -> InvalidSettings:

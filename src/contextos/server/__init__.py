@@ -7,6 +7,7 @@ which the gate of a session or `slots` gives. The process that starts a server p
   `mcp_answers`: what the gate answers, as results. `mcp_sessions`: whose session is which run.
 - `oauth`: who a request over HTTP is from, by its access token.
 - `mcp_slots`: the tool `context_resolve`.
+- `edge`: what every door over HTTP does with a request before anything else reads it, also that of `http_api`.
 - `serving`: MCP over HTTP on this machine. `stdio`: MCP over stdin and stdout.
 
 Invariants, with the tests that prove them (`tests/unit/server/test_mcp_slots.py`):
@@ -15,6 +16,7 @@ Invariants, with the tests that prove them (`tests/unit/server/test_mcp_slots.py
 - A client approves nothing, and acts for nobody but its user (`tests/attacks/test_d37_mcp_clients_approve_nothing.py`,
   `tests/attacks/test_d38_mcp_users_and_tokens.py`).
 - HTTP serves only a loopback address, and only requests with a token, but for the metadata of RFC 9728.
+- A request over HTTP has one reading, or is refused (`tests/attacks/test_f54_http_edge.py`).
 - Nothing but the protocol reads stdin or writes stdout, every line of a client is bounded, and one that is a
   request or no message is answered
   (`tests/unit/server/test_stdio.py`).

@@ -13,7 +13,7 @@ import ipaddress
 import json
 import logging
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -25,6 +25,8 @@ from contextos.files import why
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
     from mcp.server.lowlevel import Server
+
+    from contextos.server.edge import Asgi, Message
 
 PATH: Final = "/mcp"
 MAX_REQUEST_BYTES: Final = 4 << 20
@@ -45,13 +47,11 @@ class Resource(Protocol):
 
 _LOG: Final = logging.getLogger(__name__)
 
-Message = MutableMapping[str, Any]
-Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
-
 
 async def serve_http(server: Server[Any], bound: socket.socket, token: str) -> None:
     """Serve HTTP on a bound socket until SIGINT or SIGTERM. `token` is the bearer token of every request."""
-    await _serve(require_token(_http_app(server, bound), token), bound)
+    hosts = _hosts(bound)
+    await _serve(require_token(_http_app(server, hosts), token), bound, hosts)
 
 
 async def serve_oauth(server: Server[Any], bound: socket.socket, resource: Resource) -> None:
@@ -67,18 +67,22 @@ async def serve_oauth(server: Server[Any], bound: socket.socket, resource: Resou
     )
     # A proxy with TLS in front passes on the host that the client named.
     named = urlsplit(resource.url).netloc
-    app = _http_app(server, bound, also=(named,), auth=auth, token_verifier=resource)
+    hosts = [*_hosts(bound), named.lower()]
+    app = _http_app(server, hosts, f"https://{named}", auth=auth, token_verifier=resource)
     app.add_middleware(_TryAgain)
-    await _serve(app, bound)
+    await _serve(app, bound, hosts)
 
 
-def _http_app(server: Server[Any], bound: socket.socket, also: Sequence[str] = (), **auth: Any) -> Any:
+def _hosts(bound: socket.socket) -> list[str]:
+    return [address_of(bound), f"localhost:{bound.getsockname()[1]}"]
+
+
+def _http_app(server: Server[Any], hosts: Sequence[str], *origins: str, **auth: Any) -> Any:
     from mcp.server.transport_security import TransportSecuritySettings
 
-    # Explicit, because the SDK makes these checks only for the common loopback addresses.
-    hosts = [address_of(bound), f"localhost:{bound.getsockname()[1]}", *also]
-    origins = [*(f"http://{host}" for host in hosts), *(f"https://{host}" for host in also)]
-    security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
+    # Explicit: the SDK makes these checks only for the common loopback addresses. `HttpEdge` checks the host.
+    allowed = [*(f"http://{host}" for host in hosts), *origins]
+    security = TransportSecuritySettings(allowed_hosts=list(hosts), allowed_origins=allowed)
     app = server.streamable_http_app(
         streamable_http_path=PATH,
         stateless_http=True,
@@ -87,18 +91,21 @@ def _http_app(server: Server[Any], bound: socket.socket, also: Sequence[str] = (
         transport_security=security,
         **auth,
     )
+    # Behind a proxy with TLS it would lead to an address without; what is not `PATH` is nothing.
+    app.router.redirect_slashes = False
     app.add_middleware(_OneMeaning)
     return app
 
 
 def refused_json(raw: bytes) -> dict[str, Any] | None:
     """Return the JSON-RPC error that answers a message whose text is no JSON, or means one thing to one reader and
-    another to the next, such as a member that is there twice; None for any other.
+    another to the next, such as a member that is there twice, or whose id nobody can answer, such as null; None for any
+    other.
 
     The gate names the place of a number or a text that cannot be carried, where it is in the arguments of a call.
     """
     try:
-        loads(raw, max_bytes=MAX_REQUEST_BYTES, max_depth=2 * MAX_DEPTH, max_nodes=2 * MAX_NODES)
+        said = loads(raw, max_bytes=MAX_REQUEST_BYTES, max_depth=2 * MAX_DEPTH, max_nodes=2 * MAX_NODES)
     except MalformedJson as error:
         problem = next((one for one in error.problems if one.code not in _OF_VALUES), None)
         if problem is None and len(error.problems) < MAX_PROBLEMS:
@@ -106,6 +113,9 @@ def refused_json(raw: bytes) -> dict[str, Any] | None:
         problem = problem or error.problems[0]
         code = PARSE_ERROR if problem.code == "syntax" else INVALID_REQUEST
         return {"jsonrpc": "2.0", "id": id_of(raw), "error": {"code": code, "message": str(problem)}}
+    if isinstance(said, dict) and "method" in said and "id" in said and id_of(raw) is None:
+        detail = "`id` is a text or a whole number; a notification has none"
+        return {"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": detail}}
     return None
 
 
@@ -123,7 +133,8 @@ def id_of(raw: bytes) -> str | int | None:
 
 
 class _OneMeaning:
-    """Answers a request with 400 where `refused_json` refuses its body: the SDK takes the last of two members.
+    """Answers a request with 400 where `refused_json` refuses its body: the SDK takes the last of two members. One that
+    does not say that its body is JSON gets 415.
 
     The body is looked at when the SDK reads it, which is behind the check of the token.
     """
@@ -132,15 +143,25 @@ class _OneMeaning:
         self._app = app
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
+        from contextos.server.edge import HttpRefusal, is_json
+
         refused: list[dict[str, Any]] = []
-        body = bytearray()
+        body, is_whole = bytearray(), False
+        stated = next((value for name, value in scope.get("headers", ()) if name == b"content-type"), b"")
+        if scope["type"] == "http" and scope["method"] == "POST" and not is_json(stated.decode("latin-1")):
+            detail = "the body has to be `application/json` in UTF-8; state it in `Content-Type`"
+            await HttpRefusal(415, "unsupported_media_type", detail, (("Accept", "application/json"),)).send(send)
+            return
 
         async def read() -> Message:
+            nonlocal is_whole
             message: Message = await receive()
             if message["type"] != "http.request":
-                return message
+                # The SDK logs a stack where a body breaks off. Nobody reads the answer.
+                return message if is_whole else {"type": "http.request", "body": b"\0", "more_body": False}
+            is_whole = not message.get("more_body", False)
             body.extend(message.get("body", b"")[: MAX_REQUEST_BYTES + 1 - len(body)])
-            if not message.get("more_body", False) and body.strip() and (error := refused_json(bytes(body))):
+            if is_whole and body.strip() and (error := refused_json(bytes(body))):
                 refused.append(error)
             # A text of which nothing was refused is read as it came; one that is refused is no message.
             return {**message, "body": b"\0"} if refused else message
@@ -179,10 +200,20 @@ class _TryAgain:
             await send({"type": "http.response.body", "body": b""})
 
 
-async def _serve(app: Asgi, bound: socket.socket) -> None:
+async def _serve(app: Asgi, bound: socket.socket, hosts: Sequence[str]) -> None:
     import uvicorn
 
-    config = uvicorn.Config(app, log_level="warning", access_log=False)
+    from contextos.server.edge import EdgeConnection, HttpEdge
+
+    config = uvicorn.Config(
+        HttpEdge(app, hosts),
+        http=EdgeConnection,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+    )
     await uvicorn.Server(config).serve(sockets=[bound])
 
 
@@ -200,7 +231,8 @@ def check_token(token: str) -> None:
 
 
 def require_token(app: Asgi, token: str) -> Asgi:
-    """Return `app` behind a check of the bearer token. Any other request gets an empty 401.
+    """Return `app` behind a check of the bearer token. Any other request gets an empty 401, but for the addresses where
+    a client looks for the metadata of a protected resource, which has none here: 404.
 
     Raises:
         InvalidSettings: the token is too short to be a secret.
@@ -209,7 +241,7 @@ def require_token(app: Asgi, token: str) -> Asgi:
     expected = b"Bearer " + token.encode()
 
     async def checked(scope: Message, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
+        if scope["type"] == "lifespan" or scope["path"].startswith("/.well-known/"):
             await app(scope, receive, send)
             return
         tokens = [value for name, value in scope.get("headers", ()) if name == b"authorization"]

@@ -17,9 +17,9 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 
 from contextos.errors import InvalidSettings
 from contextos.http_api import bodies, connections
-from contextos.http_api.assembly import BoundedHeads
 from contextos.http_api.hosting import serve_api
 from contextos.http_api.problems import add_problem_handlers
+from contextos.server.edge import HttpEdge
 from contextos.server.serving import listen
 from tests.world import run
 
@@ -35,7 +35,7 @@ async def served(percent_per_address: int = 100) -> AsyncIterator[tuple[int, asy
     api.state.draining, api.state.stopping = asyncio.Event(), asyncio.Event()
     api.state.wait_for_driven = partial(asyncio.sleep, 0)
     add_problem_handlers(api)
-    api.add_middleware(BoundedHeads)
+    api.add_middleware(HttpEdge)
     over = asyncio.Event()
 
     @api.get("/health")

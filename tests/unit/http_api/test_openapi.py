@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +19,12 @@ from schemathesis.generation import GenerationMode
 from contextos.http_api import openapi
 from contextos.http_api.assembly import routed_api
 from tests.http_face import LEAD, OPERATOR, REQUESTER, HttpFace
+from tests.npm import locked_npm_folder, node_environment, npm_folder
 
 pytestmark = pytest.mark.slow
 
 EXAMPLES = 8
+REDOCLY = Path(__file__).resolve().parents[2] / "redocly"
 OPEN = ("/v1/health", "/v1/ready")
 """The routes that need no token. They have no parameters either, and so has `/metrics`."""
 PEOPLE = [REQUESTER, LEAD, OPERATOR]
@@ -27,6 +32,21 @@ EXCLUDED = ("unsupported_method", "ignored_auth", "positive_data_acceptance", "n
 """What other tests check (401, 405), or what the document cannot say: most valid ids name nothing, and a token of
 another JSON type is a text that is no token.
 """
+
+
+SAYS_NO_SCHEMA = {
+    # As `openapi.BEYOND_SCHEMA` says: how a body is written, what the texts of people hold, and the id of a request.
+    *("int_type", "integer_too_large", "value_error", "no_idempotency_key", "conflicting_key", "secret"),
+    *("hidden_character", "tag_character"),
+    # As the model of the body says in words: exactly one of its members is there.
+    "no_proof",
+    # The text of a pack or of a graph is a document in a document.
+    *("syntax", "not_an_object", "not_text"),
+    # What the deployment has, and what happened before.
+    *("unknown_cursor", "unknown_intent", "unknown_environment", "unknown_tool", "stale_version", "other_statements"),
+    *("nothing_recorded", "not_now", "not_ended", "no_such_run"),
+}
+"""Why the service refuses a request that fits the document."""
 
 
 def operations(face: HttpFace) -> list[Any]:
@@ -55,6 +75,11 @@ def exercise(face: HttpFace, url: str, operation: Any, mode: GenerationMode, run
             case.path_parameters["run"] = run
         answer = case.call(base_url=url, headers={"Authorization": f"Bearer {face.token(by)}"})
         statuses.add(answer.status_code)
+        if mode is GenerationMode.POSITIVE and answer.status_code in (400, 422):
+            refused = answer.json()
+            codes = {one["code"] for one in refused.get("errors", ())} or {refused["code"]}
+            # The nodes and edges of a graph are open objects in the document.
+            assert codes <= SAYS_NO_SCHEMA or operation.path.startswith("/v1/facts/load"), (label, answer.text)
         assert answer.status_code < 500, (label, answer.text)
         try:
             case.validate_response(answer, excluded_checks=excluded)
@@ -87,8 +112,22 @@ def test_the_document_is_openapi_3_1_and_names_the_error_of_every_route(face: Ht
         for method, operation in found.items():
             problem = operation["responses"]["default"]["content"]
             assert list(problem) == ["application/problem+json"], (method, path)
-            assert bool(operation.get("security")) is (path not in OPEN)
+            assert bool(operation["security"]) is (path not in OPEN)
     assert document == face.anonymous("GET", "/v1/openapi.json").json()
+
+
+def test_redocly_finds_no_error_in_the_document(face: HttpFace, tmp_path: Path) -> None:
+    (tmp_path / "openapi.json").write_bytes(face.anonymous("GET", "/v1/openapi.json").content)
+    program = locked_npm_folder(REDOCLY) / "node_modules" / ".bin" / "redocly"
+    node = node_environment(npm_folder(("node@22.23.3",)))
+    quiet = {**node, "REDOCLY_TELEMETRY": "off", "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true"}
+    command = [str(program), "lint", "openapi.json", "--format=json"]
+    said = subprocess.run(command, cwd=tmp_path, env=quiet, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
+    found = json.loads(said.stdout)
+    assert found["totals"]["errors"] == 0, found["problems"]
+    # Every operation names its errors as `default`, which the rule does not count.
+    assert {one["ruleId"] for one in found["problems"]} == {"operation-4xx-response"}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contextos.errors import InvalidSettings
-from contextos.http_api.tls import check_reach, tls_context
+from contextos.http_api.tls import check_reach, hosts_of, tls_context
 from tests.certificates import certificate
 
 
@@ -65,3 +65,10 @@ def test_an_address_without_tls_and_a_proxy_without_effect_are_refused(
     with pytest.raises(InvalidSettings) as refused:
         check_reach(is_loopback, has_tls=has_tls, behind_tls_proxy=behind_tls_proxy)
     assert refused.value.problems[0].code == code
+
+
+@pytest.mark.parametrize("stated", ["", "a b", "user@api.example", "https://api.example", "api.example/v1", "a:b"])
+def test_what_is_not_the_host_of_a_request_is_refused(stated: str) -> None:
+    with pytest.raises(InvalidSettings, match="is not the host of a request"):
+        hosts_of(["127.0.0.1:8765", stated])
+    assert hosts_of(["API.acme.example", "[::1]:8765"]) == ["api.acme.example", "[::1]:8765"]

@@ -41,6 +41,10 @@ def serve_command(
     behind_tls_proxy: Annotated[
         bool, typer.Option("--behind-tls-proxy", help="Serve other machines without TLS: a proxy in front has it.")
     ] = False,
+    only_host: Annotated[
+        list[str] | None,
+        typer.Option("--only-host", metavar="HOST[:PORT]", help="Refuse requests to other hosts. Give it for each."),
+    ] = None,
     workspace: WorkspaceOption = None,
 ) -> int:
     """Serve the HTTP API and drive due runs until interrupted.
@@ -50,18 +54,19 @@ def serve_command(
     goes on for `--drain` seconds, in which `/v1/ready` says no.
     """
     require_service()
-    from contextos.http_api.tls import check_reach, tls_context
+    from contextos.http_api.tls import check_reach, hosts_of, tls_context
     from contextos.port_settings.checks import is_loopback
     from contextos.server.serving import listen
 
     if (tls_cert is None) is not (tls_key is None):
         detail = "a certificate needs its key, and a key its certificate"
         raise InvalidSettings(Problem("/http", "no_certificate", detail, "give `--tls-cert` and `--tls-key`"))
+    hosts = hosts_of(only_host or ())
     tls = tls_context(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     check_reach(is_loopback(host), has_tls=tls is not None, behind_tls_proxy=behind_tls_proxy)
 
     async def operation(context: CommandContext) -> None:
-        await _serve(context, bound, tls, drives=not no_worker, drain_s=drain)
+        await _serve(context, bound, tls, hosts, drives=not no_worker, drain_s=drain)
 
     # Bound first: a client that connects before the server is ready waits and is not refused.
     with listen(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", reachable=True) as bound:
@@ -69,7 +74,9 @@ def serve_command(
     return 0
 
 
-async def _serve(context: CommandContext, bound: socket, tls: SSLContext | None, *, drives: bool, drain_s: int) -> None:
+async def _serve(
+    context: CommandContext, bound: socket, tls: SSLContext | None, hosts: list[str], *, drives: bool, drain_s: int
+) -> None:
     from contextos.app.logins.development_tokens import development_logins
     from contextos.http_api.assembly import http_api
     from contextos.http_api.hosting import serve_api
@@ -91,7 +98,7 @@ async def _serve(context: CommandContext, bound: socket, tls: SSLContext | None,
             print_note(f"  {displayed(tenant_id)} {displayed(person_id)} {token}")
         if len(logins) > MAX_SHOWN_LOGINS:
             print_note(f"  and {len(logins) - MAX_SHOWN_LOGINS} more people; `contextos token` makes one for each")
-        await serve_api(http_api(app, tokens), bound, drain_s=drain_s, tls=tls)
+        await serve_api(http_api(app, tokens, hosts), bound, drain_s=drain_s, tls=tls)
         print_note("stopping: the runs in progress are released")
 
 

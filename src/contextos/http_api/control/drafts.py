@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Request
 from pydantic import Field, Strict
 
 from contextos.action.foreign_code import describe_adapter
@@ -24,10 +24,12 @@ from contextos.http_api.control.children import ChildrenHere
 from contextos.http_api.control.packs import PACK_READERS
 from contextos.http_api.documents import ProblemPart
 from contextos.http_api.routes.runs import named_request
+from contextos.http_api.shared.forms import RequestKey
 from contextos.http_api.tracing import trace_of
 from contextos.operations.acts.unmatched_rules import policies_in_force
 from contextos.operations.deployment import Deployment
 from contextos.operations.preview import preview
+from contextos.packs.declaration import PackName
 from contextos.packs.deployed import Deployed
 from contextos.trust.identity.callers import Caller
 
@@ -40,7 +42,7 @@ PackText = Annotated[str, Field(max_length=MAX_BODY_BYTES)]
 class PackDraft(Model):
     """A pack to begin: its name, the roles that may use it, and the role that is asked about each write."""
 
-    name: Name
+    name: PackName
     version: Name = "0.1.0"
     who: NonEmpty[Name]
     approver: Name = "approver"
@@ -156,7 +158,7 @@ async def post_compilation(
     caller: CallerHere,
     children: ChildrenHere,
     request: Request,
-    idempotency_key: Annotated[str | None, Header(max_length=160)] = None,
+    idempotency_key: RequestKey = None,
 ) -> CompiledDocument:
     """Compile the context that a request would get now. No run is made, nothing is stored and nothing is called."""
     fields = await tokens.request(caller, named_request(await read_object(request), idempotency_key))

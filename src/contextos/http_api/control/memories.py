@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path
-from pydantic import Field
 
 from contextos.app import App
 from contextos.application.acts import check_stated_at
@@ -18,11 +17,12 @@ from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.documents import ActDocument
 from contextos.http_api.problems import HttpProblem
+from contextos.http_api.shared.forms import ActReason
 from contextos.http_api.shared.pages import Limit, LongCursor, opened_cursor, sealed_cursor
 from contextos.http_api.shared.signing import Signed, StatedAt, act_document, signing_actor
 from contextos.intelligence.memory import list_candidates
 from contextos.operations.acts.act import Actor
-from contextos.operations.acts.checks import MAX_REASON_CHARS, refuse_reason
+from contextos.operations.acts.checks import refuse_reason
 from contextos.operations.acts.memories import review_memory
 from contextos.trust.approvals.acts import AUDITOR_ROLE, MEMORY_REVIEWER_ROLE
 from contextos.trust.approvals.assertion import OPERATOR_ROLE
@@ -47,7 +47,7 @@ class ReviewDraft(Model):
     """
 
     verdict: ReviewVerdict
-    reason: str = Field(default="", max_length=MAX_REASON_CHARS)
+    reason: ActReason = ""
     integrity: IntegrityLevel = "untrusted"
     supersede: bool = False
     at_us: StatedAt

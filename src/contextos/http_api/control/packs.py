@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import Annotated, Final, Self
 
 from fastapi import APIRouter, Header, Path, Response
-from pydantic import Field
 
 from contextos.app import App
 from contextos.application.artifacts import CatalogArtifact
@@ -21,10 +20,11 @@ from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.documents import ActDocument, ProblemPart
 from contextos.http_api.problems import HttpProblem
+from contextos.http_api.shared.forms import ActReason
 from contextos.http_api.shared.pages import Limit, LongCursor, is_unchanged, unchanged
 from contextos.http_api.shared.signing import Signed, act_document, signing_actor
 from contextos.operations.acts.act import Actor
-from contextos.operations.acts.checks import MAX_REASON_CHARS, refuse_reason
+from contextos.operations.acts.checks import refuse_reason
 from contextos.operations.acts.governance import publish_artifact, withdraw_artifact
 from contextos.trust.approvals.acts import AUDITOR_ROLE, POLICY_ADMIN_ROLE, PUBLISHER_ROLE
 from contextos.trust.approvals.assertion import OPERATOR_ROLE
@@ -85,7 +85,7 @@ class Withdrawal(Model):
     that the actor saw.
     """
 
-    reason: str = Field(default="", max_length=MAX_REASON_CHARS)
+    reason: ActReason = ""
     expected: Count
 
 

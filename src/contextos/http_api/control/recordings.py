@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal, Self
 
 from fastapi import APIRouter
-from pydantic import Field, Strict, model_validator
+from pydantic import ConfigDict, Field, Strict, model_validator
 
 from contextos.app import App
 from contextos.contracts.model import ListOnly, Model, Name, Seq
@@ -22,6 +22,7 @@ from contextos.http_api.control.children import Children, ChildrenHere, in_child
 from contextos.http_api.control.drafts import PackText, tool_definitions
 from contextos.http_api.control.packs import PACK_READERS
 from contextos.http_api.problems import HttpProblem
+from contextos.packs.declaration import PackName
 from contextos.queries.observations import RecordedSession, Recording, counts_by_rule, read_sessions
 from contextos.trust.identity.callers import Caller
 
@@ -30,8 +31,16 @@ recording_routes: Final = APIRouter(tags=["packs"])
 MAX_READ_RUNS: Final = 200
 
 
+_LIMIT_OF_NAMED_RUNS: Final[dict[str, Any]] = {
+    "properties": {"runs": {"minItems": 1}, "limit": {"type": "integer"}},
+    "required": ["runs", "limit"],
+}
+
+
 class SessionChoice(Model):
     """Sessions: `runs`, or the observed ones of the `limit` newest runs (200 unless said); of these intents alone."""
+
+    model_config = ConfigDict(json_schema_extra={"not": _LIMIT_OF_NAMED_RUNS})
 
     runs: Annotated[tuple[Name, ...], Strict(False), Field(max_length=MAX_READ_RUNS), ListOnly()] = ()
     intents: Seq[Name] = ()
@@ -53,7 +62,7 @@ class PackTrial(SessionChoice):
 class MinedDraft(SessionChoice):
     """A pack to make from sessions: its name, its version, and the role that is asked about writes."""
 
-    name: Name
+    name: PackName
     version: Name = "0.1.0"
     approver: Name = "approver"
 

@@ -46,10 +46,9 @@ async def get_callback(
     """Take a browser back from the issuer, and begin a session. One that it had before ends."""
     logins = _logins(request)
     attempt = cookie_of(request, logins, LOGIN_COOKIE) or ""
-    single = all(len(request.query_params.getlist(name)) < 2 for name in ("state", "code", "iss", "error"))
     try:
-        if error is not None or not single:
-            raise SignatureInvalid("the issuer says that there is no login, or says a part twice")
+        if error is not None:
+            raise SignatureInvalid("the issuer says that there is no login")
         before = cookie_of(request, logins, SESSION_COOKIE) or ""
         session = await logins.finish(attempt, state=state, code=code, issuer=iss, replaces=before)
     except (SignatureInvalid, NotFound, InvalidInput) as refused:

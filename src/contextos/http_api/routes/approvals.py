@@ -28,8 +28,8 @@ from contextos.http_api.documents import (
 )
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.rates import ListsHere
+from contextos.http_api.shared.forms import ActReason
 from contextos.http_api.shared.pages import Cursor, Limit
-from contextos.operations.acts.checks import MAX_REASON_CHARS
 from contextos.trust.identity.jws import unverified_payload
 
 approval_routes: Final = APIRouter(tags=["approvals"])
@@ -39,7 +39,7 @@ class AnswerDraft(Model):
     """The answer that a person is about to sign."""
 
     verdict: Literal["approved", "denied"]
-    reason: str = Field(default="", max_length=MAX_REASON_CHARS)
+    reason: ActReason = ""
 
 
 class SignedAnswer(Model):

@@ -7,15 +7,14 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from fastapi import APIRouter
-from pydantic import Field
 
 from contextos.contracts.model import Model
 from contextos.http_api.access import RolesHere, RunName, readable_run
 from contextos.http_api.bodies import body_of, json_of
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.documents import RequestOutcome, StatedAct
+from contextos.http_api.shared.forms import ActReason
 from contextos.http_api.shared.signing import ActToken, to_sign
-from contextos.operations.acts.checks import MAX_REASON_CHARS
 
 cancel_routes: Final = APIRouter(tags=["runs"])
 
@@ -23,7 +22,7 @@ cancel_routes: Final = APIRouter(tags=["runs"])
 class CancelDraft(Model):
     """The reason for which a run is to stop, or for which its question is to be asked again."""
 
-    reason: str = Field(default="", max_length=MAX_REASON_CHARS)
+    reason: ActReason = ""
 
 
 class SignedCancel(CancelDraft):

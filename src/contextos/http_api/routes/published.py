@@ -1,14 +1,18 @@
-"""What the API publishes about itself: the OpenAPI document and the JSON Schemas of the envelopes. No token needed."""
+"""What the API publishes about itself: the OpenAPI document, the JSON Schemas of the envelopes, and who issues tokens
+for it. No token needed.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
 from contextos.contracts.schemas import file_name, published
+from contextos.http_api.callers import RESOURCE_PATH
 from contextos.http_api.problems import not_found
 
 published_routes: Final = APIRouter(include_in_schema=False)
@@ -18,6 +22,15 @@ published_routes: Final = APIRouter(include_in_schema=False)
 async def get_openapi_document(request: Request) -> JSONResponse:
     """Return the OpenAPI document of this API."""
     return JSONResponse(request.app.openapi())
+
+
+@published_routes.get(RESOURCE_PATH + "{path:path}")
+async def get_resource_metadata(request: Request) -> JSONResponse:
+    """Return who issues tokens for this API (RFC 9728)."""
+    url, document = request.app.state.resource_metadata
+    if request.scope["path"] != urlsplit(url).path:
+        raise not_found()
+    return JSONResponse(document)
 
 
 @published_routes.get("/schemas/{name}")

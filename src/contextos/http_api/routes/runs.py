@@ -6,10 +6,12 @@ Source: draft-ietf-httpapi-idempotency-key-header; RFC 9110, sections 8.8 and 13
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
+from contextos.application.runs import STATES
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.envelopes.record import DecisionOutput, DecisionRecord
 from contextos.contracts.envelopes.run import InvokeRequest
@@ -32,6 +34,7 @@ from contextos.http_api.problems import HttpProblem, not_found
 from contextos.http_api.rates import ListsHere
 from contextos.http_api.routes.events import Reader, stream_request, wants_events
 from contextos.http_api.routes.search import SearchHere
+from contextos.http_api.shared.forms import STRUCTURED_STRING, RequestKey
 from contextos.http_api.shared.pages import Cursor, Limit, is_unchanged, unchanged
 from contextos.http_api.tracing import trace_of
 
@@ -52,11 +55,7 @@ run_routes: Final = APIRouter(tags=["runs"])
     openapi_extra=body_of(InvokeRequest),
 )
 async def post_run(
-    app: AppHere,
-    tokens: TokensHere,
-    caller: CallerHere,
-    request: Request,
-    idempotency_key: Annotated[str | None, Header(max_length=160)] = None,
+    app: AppHere, tokens: TokensHere, caller: CallerHere, request: Request, idempotency_key: RequestKey = None
 ) -> Response:
     """Send a request. It is driven until it ends or waits; a `long_running` one is stored, and an engine drives it.
 
@@ -88,7 +87,10 @@ async def get_runs(
     roles: RolesHere,
     search: SearchHere,
     lists: ListsHere,
-    state: Annotated[str | None, Query(max_length=64, description="Only runs in this state.")] = None,
+    state: Annotated[
+        str | None,
+        Query(max_length=64, description="Only runs in this state.", json_schema_extra={"enum": sorted(STATES)}),
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = "",
 ) -> RunListDocument:
@@ -174,10 +176,11 @@ def named_request(fields: dict[str, Any], header: str | None) -> dict[str, Any]:
             detail = "the request has no name; send `request_id`, or the header `Idempotency-Key`"
             raise HttpProblem(400, "no_idempotency_key", detail)
         return fields
-    key = header[1:-1]
-    if len(header) < 3 or header[0] != '"' or header[-1] != '"' or '"' in key or "\\" in key:
+    stated = STRUCTURED_STRING.fullmatch(header)
+    if stated is None:
         detail = '`Idempotency-Key` is no text in quotes; send it like `"8e03978e-40d5"`'
         raise HttpProblem(400, "bad_idempotency_key", detail)
+    key = re.sub(r"\\(.)", r"\1", stated[1])
     if fields.get("request_id", key) != key:
         detail = "`request_id` and `Idempotency-Key` differ"
         raise InvalidInput(Problem("/request_id", "conflicting_key", detail, "send one of them, or the same"))

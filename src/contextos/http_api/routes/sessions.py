@@ -32,6 +32,7 @@ from contextos.http_api.documents import (
 )
 from contextos.http_api.problems import not_found
 from contextos.http_api.rates import Places, client_address
+from contextos.http_api.shared.forms import CallId, KnownId, ToolId
 from contextos.http_api.tracing import trace_of
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 from contextos.operations.gate.gate import CallAnswer, CallGate, Done, Gate, Refused, Waiting
@@ -51,9 +52,9 @@ class SessionOpening(Model):
     """A session to open. What is left out is taken where the tenant has exactly one."""
 
     session: str = Field(pattern=_NAME_FORM)
-    user: str | None = None
-    agent: str | None = None
-    delegation: str | None = None
+    user: KnownId | None = None
+    agent: KnownId | None = None
+    delegation: KnownId | None = None
     intent: str | None = None
     pack: str | None = None
     message: str = ""
@@ -64,8 +65,8 @@ class SessionOpening(Model):
 class CallDraft(Model):
     """A call that an agent asks for. One `call_id` is one call."""
 
-    call_id: str
-    tool: str
+    call_id: CallId
+    tool: ToolId
     args: OpenObject = {}
 
 

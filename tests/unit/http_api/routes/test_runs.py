@@ -57,11 +57,12 @@ def test_an_unknown_intent_is_named_as_such(face: HttpFace) -> None:
     assert failure["detail"].endswith("did you mean `support.refund`?")
 
 
-def test_the_idempotency_key_names_a_request_that_has_no_id(face: HttpFace) -> None:
+@pytest.mark.parametrize("parameters", ["", ";a=1", '; a; b="c;d" ; e=:YQ==:;f=?1'])
+def test_the_idempotency_key_names_a_request_that_has_no_id(face: HttpFace, parameters: str) -> None:
     body = face.request()
     key = body.pop("request_id")
-    headers = {"Idempotency-Key": f'"{key}"'}
-    first, again = (face.send("POST", "/v1/runs", json=body, headers=headers) for _ in range(2))
+    stated = ({"Idempotency-Key": f'"{key}"{more}'} for more in ("", parameters))
+    first, again = (face.send("POST", "/v1/runs", json=body, headers=headers) for headers in stated)
     assert first.status_code == 201, first.text
     assert first.json()["run_id"] == again.json()["run_id"]
     assert face.send("GET", f"/v1/runs/{key}").json()["run_id"] == first.json()["run_id"]
@@ -74,7 +75,12 @@ def test_the_idempotency_key_names_a_request_that_has_no_id(face: HttpFace) -> N
         ("bare", False, 400, "bad_idempotency_key"),
         ('"', False, 400, "bad_idempotency_key"),
         ('""', False, 400, "bad_idempotency_key"),
-        ('"a\\"b"', False, 400, "bad_idempotency_key"),
+        ('"a"b"', False, 400, "bad_idempotency_key"),
+        ('"a\\b"', False, 400, "bad_idempotency_key"),
+        ('"a" b', False, 400, "bad_idempotency_key"),
+        ('"a";B=1', False, 400, "bad_idempotency_key"),
+        # A string with a quote in it, which is no id of a request.
+        ('"a\\"b"', False, 422, "invalid_envelope"),
         ('"req_another"', True, 422, "invalid_input"),
     ],
 )

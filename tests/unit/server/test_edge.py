@@ -1,0 +1,80 @@
+"""The edge of HTTP in this process: what it passes on. Over real sockets: `tests/attacks/test_f54_http_edge.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from contextos.server.edge import HttpEdge, is_host, is_json
+from tests.world import run
+
+
+def passed(path: bytes, *headers: tuple[bytes, bytes], hosts: tuple[str, ...] = ()) -> dict[str, Any] | int:
+    """What the application behind the edge gets of a request, or the status of the refusal."""
+    got: list[Any] = []
+
+    async def behind(scope: Any, _receive: Any, _send: Any) -> None:
+        got.append(scope)
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            got.append(message["status"])
+
+    raw_path, _, query = path.partition(b"?")
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "path": raw_path.decode(),
+        "raw_path": raw_path,
+        "query_string": query,
+        "headers": [(b"host", b"api.example"), *headers],
+    }
+    run(HttpEdge(behind, hosts)(scope, None, send))
+    [found] = got
+    return found if isinstance(found, int) else dict(found)
+
+
+def test_the_lines_of_a_list_are_one_value() -> None:
+    sent = [(b"prefer", b"wait=1"), (b"cookie", b"a=1"), (b"prefer", b"respond-async"), (b"cookie", b"b=2")]
+    read = passed(b"/v1/runs", *sent)
+    assert isinstance(read, dict)
+    assert dict(read["headers"]) == {
+        b"host": b"api.example",
+        b"prefer": b"wait=1, respond-async",
+        b"cookie": b"a=1; b=2",
+    }
+
+
+def test_an_absolute_address_is_the_path_and_the_host_that_it_names() -> None:
+    read = passed(b"http://API.example:8765/v1/%72uns?limit=1", hosts=("api.example:8765",))
+    assert isinstance(read, dict)
+    assert (read["path"], read["raw_path"], dict(read["headers"])[b"host"]) == (
+        "/v1/runs",
+        b"/v1/%72uns",
+        b"api.example:8765",
+    )
+    assert passed(b"http://api.example/v1/runs", hosts=("api.example:8765",)) == 421
+
+
+@pytest.mark.parametrize("text", ["api.acme.example", "127.0.0.1:8765", "[::1]:8765", "a%2Db", "localhost:"])
+def test_a_host_is_read(text: str) -> None:
+    assert is_host(text)
+
+
+@pytest.mark.parametrize("text", ["", "a b", "user@a", "https://a", "a/b", "[::1", "a:b", "a\r", "a\n"])
+def test_what_is_not_a_host_is_not_read(text: str) -> None:
+    assert not is_host(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
+)
+def test_json_is_in_utf_8(text: str) -> None:
+    assert is_json(text)
+
+
+@pytest.mark.parametrize("text", ["", "text/json", "application/json; charset=latin1", "application/json, text/plain"])
+def test_another_media_type_is_not_json(text: str) -> None:
+    assert not is_json(text)

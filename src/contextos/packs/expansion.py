@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.yaml_text import in_lines
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.contracts.envelopes.run import BUCKETS
@@ -45,9 +46,12 @@ class Expansion:
     document: Mapping[str, Any] = field(repr=False)
     origins: Mapping[str, Origin] = field(repr=False)
     places: Mapping[str, str] = field(repr=False)
+    source: bytes = field(default=b"", repr=False)
+    """The file with the declaration, where it is from one."""
 
     def placed(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-        """Return problems of the expansion at the places of the declaration that they are from, each once.
+        """Return problems of the expansion at the places of the declaration that they are from, each once, with line
+        and column where it is from a file.
 
         A remedy names the field `egress` as the declaration does.
         """
@@ -59,7 +63,7 @@ class Expansion:
             ): None
             for one in problems
         }
-        return tuple(found)
+        return in_lines(found, self.source)
 
     def _place(self, pointer: str) -> str:
         """The place of a field, or that of the nearest field around it which is from one."""
@@ -88,19 +92,24 @@ class _Expander:
         self.every = {capability_id(one, tool): tool for one in definitions.values() for tool in one.capabilities}
         if not self.every:
             raise refuse_pack("no_tools", ("tools",), "the pack is given no tools", "give it the adapters of its tools")
-        self.builder = RuleBuilder(declaration, self.every, Vocabulary())
-        chosen = self.builder.named(declaration.tools, list(self.every), ("tools",)) or list(self.every)
+        every = RuleBuilder(declaration, self.every, Vocabulary())
+        chosen = every.named(declaration.tools, list(self.every), ("tools",), keep=True) or list(self.every)
         self.tools = {name: self.every[name] for name in dict.fromkeys(chosen)}
         self.builder = RuleBuilder(declaration, self.tools, self._vocabulary())
+        self.builder.faults += every.faults
         self.intents = dict(declaration.intents) or {declaration.name: IntentDeclaration()}
         self.used = {
-            name: self.builder.named(intent.tools, list(self.tools), ("intents", name, "tools")) or list(self.tools)
+            name: self.builder.named(intent.tools, list(self.tools), ("intents", name, "tools"), keep=True)
+            or list(self.tools)
             for name, intent in self.intents.items()
         }
 
     def expansion(self) -> Expansion:
-        self._check()
-        tree = self._tree()
+        with self.builder.collecting():
+            self._check()
+        with self.builder.collecting():
+            tree = self._tree()
+        self.builder.refuse_faults()
         document, origins = split_origins(tree)
         expansion = Expansion(parse(ContextPack, document), document, origins, places_of(tree))
         self._lint(expansion)
@@ -132,9 +141,10 @@ class _Expander:
 
     def _tree(self) -> dict[str, Any]:
         told = self.declaration
-        rules = [
-            rule for name, intent in self.intents.items() for rule in self.builder.rules(name, intent, self.used[name])
-        ]
+        rules: list[dict[str, Any]] = []
+        for name, intent in self.intents.items():
+            with self.builder.collecting():
+                rules += self.builder.rules(name, intent, self.used[name])
         return {
             "contract_meta": {
                 "contract_name": default("contextos.context_pack"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -61,8 +62,22 @@ class RuleBuilder:
         self, declaration: PackDeclaration, tools: Mapping[str, CapabilityDefinition], vocabulary: Vocabulary
     ) -> None:
         self.declaration, self.tools, self.vocabulary = declaration, tools, vocabulary
+        self.faults: list[Problem] = []
         self.gates: dict[str, dict[str, OriginOf]] = {}
         self._ids: dict[str, str] = {}
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Return a context that keeps what is refused in it in `faults`, so that all faults are found at once."""
+        try:
+            yield
+        except InvalidArtifact as error:
+            self.faults += error.problems
+
+    def refuse_faults(self) -> None:
+        """Refuse the faults that were kept, one for each place and code. Raises `InvalidArtifact`."""
+        if self.faults:
+            raise InvalidArtifact(*{(one.pointer, one.code): one for one in reversed(self.faults)}.values())
 
     def check_entries(self, used: Mapping[str, Sequence[str]]) -> None:
         """Refuse an entry about a tool that no run of its intent uses, or that asks about a read: it never counts.
@@ -76,7 +91,8 @@ class RuleBuilder:
         for at, layer, tools in layers:
             for kind in ("deny", "ask", "auto_approve"):
                 for index, entry in enumerate(getattr(layer, kind)):
-                    self._check_entry(kind, entry.tools, tools, (*at, kind, index))
+                    with self.collecting():
+                        self._check_entry(kind, entry.tools, tools, (*at, kind, index))
 
     def _check_entry(self, kind: str, names: Sequence[str], used: Sequence[str], at: Place) -> None:
         writes = [one for one in used if self.tools[one].kind == "write"]
@@ -271,31 +287,36 @@ class RuleBuilder:
         named = self.named(tools, list(self.tools), (*at, "tools"))
         return [one for one in used if one in named]
 
-    def named(self, names: Sequence[str], known: Sequence[str], at: Place) -> list[str]:
-        """Return the ids of tools that a declaration names by id or by their own name.
+    def named(self, names: Sequence[str], known: Sequence[str], at: Place, *, keep: bool = False) -> list[str]:
+        """Return the ids of tools that a declaration names by id or by their own name. With `keep`, faults are kept.
 
         Raises:
             InvalidArtifact: there is no such tool, or there are two.
         """
-        found = []
+        found, faults = [], list[Problem]()
         for index, name in enumerate(names):
             fitting = [one for one in known if one == name or one.rpartition(".")[2] == name]
             if name in fitting:
                 fitting = [name]
             if len(fitting) > 1:
                 detail = f"`{name[:80]}` means {' and '.join(f'`{one}`' for one in fitting)}"
-                raise refuse_pack("ambiguous_tool", (*at, index), detail, "write the whole id")
+                faults.append(Problem(pointer((*at, index)), "ambiguous_tool", detail, "write the whole id"))
             if not fitting:
                 near = nearest_name(name, [*known, *(one.rpartition(".")[2] for one in known)])
                 remedy = f"write `{near}`" if near else f"use one of {', '.join(known) or 'no tool yet'}"
-                raise refuse_pack("unknown_tool", (*at, index), f"there is no tool `{name[:80]}`", remedy)
+                faults.append(Problem(pointer((*at, index)), "unknown_tool", f"there is no tool `{name[:80]}`", remedy))
             found += fitting
+        if faults and not keep:
+            raise InvalidArtifact(*faults)
+        self.faults += faults
         return found
 
     def _condition(self, text: str, tool: str, intent: str, at: Place) -> Any:
-        condition = compile_condition(text, at)
-        self._check(condition, tool, intent, at)
-        return condition
+        with self.collecting():
+            condition = compile_condition(text, at)
+            self._check(condition, tool, intent, at)
+            return condition
+        return True  # in a pack that is refused
 
     def _check(self, condition: Any, tool: str, intent: str, at: Place) -> None:
         """Refuse a condition that cannot be typed, or reads a fact that does not exist for this tool."""

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from contextos.contracts.encoding.jcs import MAX_INT, canonical
 from contextos.contracts.encoding.pointer import MISSING, pointer, resolve_pointer
+from contextos.contracts.encoding.wanted import explained
 from contextos.errors import InvalidEnvelope, MalformedJson, Problem
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "JsonValue", "loads", "own_copy", "parse", "problems_of"]
@@ -252,7 +253,7 @@ def parse(
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        raise InvalidEnvelope(*problems_of(error, raw)) from None
+        raise InvalidEnvelope(*problems_of(error, raw, model)) from None
 
 
 _REMEDIES: Final = {
@@ -265,27 +266,30 @@ _REMEDIES: Final = {
 }
 
 
-def problems_of(error: ValidationError, value: Any = MISSING) -> list[Problem]:
+def problems_of(error: ValidationError, value: Any = MISSING, model: type[BaseModel] | None = None) -> list[Problem]:
     """Convert a pydantic error to problems (pointer, code, message), at most 50. No problem contains a value of the
     input.
 
     With `value`, the input that was validated, each pointer names a place in that input, without pydantic's union
-    tags.
+    tags. With `model` too, a problem says what the model takes there.
     """
-    problems = []
+    problems: dict[tuple[str, str], Problem] = {}
     for item in error.errors(include_url=False, include_input=False)[:MAX_PROBLEMS]:
         kind, detail = item["type"], item["msg"]
         for noise in ("Value error, ", "Assertion failed, "):
             detail = detail.removeprefix(noise)
         detail = _QUOTED.sub("`...`", detail[:1].lower() + detail[1:])
         remedy = str(item.get("ctx", {}).get("remedy", "")) or _REMEDIES.get(kind, "send what the schema says")
-        problems.append(Problem(_place(item["loc"], value, kind), kind, detail, remedy))
-    return problems
+        path = item["loc"] if value is MISSING else _path_in(item["loc"], value, kind)
+        if model is not None and value is not MISSING:
+            words, better = explained(model, path, kind, value) or ("", "")
+            detail, remedy = words or detail, str(item.get("ctx", {}).get("remedy", "")) or better or remedy
+        # Each branch of a union has the same to say of a value that is none of them.
+        problems.setdefault((pointer(path), detail), Problem(pointer(path), kind, detail, remedy))
+    return list(problems.values())
 
 
-def _place(loc: tuple[str | int, ...], value: Any, kind: str) -> str:
-    if value is MISSING:
-        return pointer(loc)
+def _path_in(loc: tuple[str | int, ...], value: Any, kind: str) -> tuple[str | int, ...]:
     path: list[str | int] = []
     for step in loc:
         below = resolve_pointer(value, pointer([step]))
@@ -294,4 +298,4 @@ def _place(loc: tuple[str | int, ...], value: Any, kind: str) -> str:
             value = below
         elif kind == "missing" and step == loc[-1]:
             path.append(step)
-    return pointer(path)
+    return tuple(path)

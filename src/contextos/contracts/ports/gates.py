@@ -135,7 +135,7 @@ def checked_call(name: Any, args: Any, call_id: Any) -> tuple[str, dict[str, Any
     except MalformedJson as error:
         [first, *_] = error.problems
         # The place is in the words too: a model reads nothing else.
-        words = f"the arguments are no JSON: {error}"
+        words = f"the arguments are no JSON: {f'at `{first.pointer}`: ' if first.pointer else ''}{first.detail}"
         raise InvalidInput(Problem(f"/args{first.pointer}", "no_json", words, first.remedy or "correct them")) from None
     except RecursionError as error:
         raise InvalidInput(Problem("/args", "no_json", f"the arguments are no JSON: {error}", "correct them")) from None

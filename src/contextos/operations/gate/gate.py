@@ -236,7 +236,9 @@ class CallGate:
         if body["status"] == "failed" and error is None:
             # A person settled that the effect did not happen; the result says nothing of that.
             error = ToolError(code=failures[0].code, message=failures[0].detail)
-        return Done(call_id, envelope.get("output"), error, replayed)
+        # Who prints the output alone reads why there is none.
+        failed = {"error": {"code": error.code, "message": error.message}} if error else None
+        return Done(call_id, envelope.get("output") or failed, error, replayed)
 
     async def _rationales(self, rules: Sequence[Sequence[str]], entries: Sequence[Entry]) -> Mapping[str, str]:
         """Why these rules exist, by the pack and the policies that the session is pinned to."""
@@ -284,6 +286,8 @@ def _reason(failure: Failure, tool: str, entries: Sequence[Entry], because: Sequ
         tools = opened_tools(entries) or ()
         detail = f"`{tool}` is no tool of this session"
         remedy = tool_remedy(tool, tools) if tools else NO_TOOLS
+    if failure.code == "policy_eval_error" and failure.facts and all(one.startswith("args.") for one in failure.facts):
+        remedy = "correct these arguments, then call again under a new call id"
     return Reason(failure.code, detail, remedy, tuple(failure.facts), tuple(dict.fromkeys(because)))
 
 

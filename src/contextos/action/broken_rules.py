@@ -59,9 +59,9 @@ def broken_rule(schema: Any, rule: Sequence[str | int], value: Any, at: Sequence
         known, given = holder.get("properties", {}), _found(value, at)
         named = _listed((f"`{name}`" for name in known), ", ") or "none"
         unknown = [name for name in given if name not in known] if isinstance(given, Mapping) else []
-        near = [one for name in unknown if (one := nearest_name(name[:200], known.keys() - given.keys()))]
+        near = [one for name in unknown if (one := nearest_name(name[:200], known))]
         meant = f" (did you mean {_listed((f'`{one}`' for one in dict.fromkeys(near)), ' and ')}?)" if near else ""
-        return f"has a member that is not defined{meant}; those that are: {named}"
+        return f"has a name that is not defined{meant}; those that are: {named}"
     if keyword == "pattern" and isinstance(stated, str):
         return f"does not have the form{_form(stated)}"
     if keyword in _LIMITS and isinstance(stated, str | int | float):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -20,6 +20,7 @@ from contextos.adapters.function.loading import LoadedAdapters
 from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.jcs import digest as digest_of
+from contextos.contracts.encoding.yaml_text import lines_of
 from contextos.contracts.facts import name_remedy
 from contextos.contracts.ports.outside import Adapter, Directory
 from contextos.errors import InvalidInput, InvalidSettings, Problem
@@ -98,10 +99,19 @@ def load_adapter_file(
         _refuse(path, "digest_mismatch", f"the file has the digest `{found}`", remedy)
     try:
         source = read_adapter_file(raw)
-        return _loaded(source, with_credentials(source, names or {}), found, root)
+        with lines_of(raw):
+            return _loaded(source, with_credentials(source, names or {}), found, root)
     except InvalidInput as error:
-        first = error.problems[0]
-        _refuse(path, first.code, f"{first.pointer}: {first.detail}" if first.pointer else first.detail, first.remedy)
+        raise InvalidSettings(
+            *(
+                replace(
+                    one,
+                    pointer="/adapters",
+                    detail=f"`{path[:200]}`{one.pointer and f' at `{one.pointer}`'}: {one.detail}",
+                )
+                for one in error.problems
+            )
+        ) from None
 
 
 def _loaded(source: AdapterFile, file: AdapterFile, digest: str, root: Path) -> LoadedFile:

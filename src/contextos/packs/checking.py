@@ -220,7 +220,8 @@ def read_unsigned(
     Raises:
         InvalidInput: it is none of these.
     """
-    value = loads(raw) if raw.lstrip()[:1] in (b"{", b"[") else None
+    with lines_of(raw):
+        value = loads(raw) if raw.lstrip()[:1] in (b"{", b"[") else None
     if value is None or (isinstance(value, dict) and "name" in value):
         expansion = expand_content(raw, definitions())
         return expansion.pack, expansion

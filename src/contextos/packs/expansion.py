@@ -55,15 +55,12 @@ class Expansion:
 
         A remedy names the field `egress` as the declaration does.
         """
-        found = {
-            replace(
-                one,
-                pointer=self._place(one.pointer),
-                remedy=one.remedy.replace("`tooling_layer.egress`", "`egress` of the pack"),
-            ): None
-            for one in problems
-        }
-        return in_lines(found, self.source)
+        found: dict[tuple[str, str], Problem] = {}
+        for one in problems:
+            place = self._place(one.pointer)
+            remedy = one.remedy.replace("`tooling_layer.egress`", "`egress` of the pack")
+            found.setdefault((place, one.detail), replace(one, pointer=place, remedy=remedy))
+        return in_lines(found.values(), self.source)
 
     def _place(self, pointer: str) -> str:
         """The place of a field, or that of the nearest field around it which is from one."""
@@ -132,8 +129,8 @@ class _Expander:
                 detail = f"a call of `{name}` costs {tool.cost_cents} cents, and a run has fewer"
                 raise refuse_pack("over_budget", ("budget", "max_cost_cents"), detail, "raise `max_cost_cents`")
         known = set[str]()
-        for index, name in enumerate(self.declaration.permissions):
-            (tool_id,) = self.builder.named([name], list(self.tools), ("permissions", index))
+        for name in self.declaration.permissions:
+            (tool_id,) = self.builder.named([name], list(self.tools), ("permissions", name))
             if tool_id in known:
                 detail = f"`{tool_id}` has two entries, under its id and under its own name"
                 raise refuse_pack("duplicate", ("permissions", name), detail, "write one entry")
@@ -260,11 +257,7 @@ class _Expander:
             for index, role in enumerate((who or self.declaration.who) if name in used else ()):
                 roles.setdefault(role, OriginOf(role, "derived", (*at, index)))
         told = next(
-            (
-                self.declaration.permissions[key]
-                for key in self.declaration.permissions
-                if self.builder.named([key], list(self.tools), ()) == [name]
-            ),
+            (self.declaration.permissions[key] for key in self.declaration.permissions if key in (name, own)),
             PermissionDeclaration(),
         )
         agreed: dict[str, OriginOf] = {}

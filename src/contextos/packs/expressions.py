@@ -68,7 +68,7 @@ def compile_condition(text: str, at: Place = ()) -> Any:
         found = " and ".join(f"`{one}`" for one in foreign)
         written = ", ".join(f"`{said[one]}` for `{one}`" for one in foreign)
         are = "are" if len(foreign) > 1 else "is"
-        refuse_expression(at, "syntax", f"{found} {are} not part of a condition", f"write {written}")
+        refuse_expression(at, "syntax_not_allowed", f"{found} {are} not part of a condition", f"write {written}")
     if len(text) > MAX_EXPRESSION_CHARS:
         refuse_expression(at, "too_long", f"it has more than {MAX_EXPRESSION_CHARS} characters", "split the rule")
     try:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import AppliesTo
 from contextos.contracts.envelopes.tool import CapabilityDefinition
-from contextos.contracts.facts import Vocabulary, nearest_name
+from contextos.contracts.facts import TYPO_SIMILARITY, Vocabulary, nearest_name
 from contextos.errors import InvalidArtifact, Problem
 from contextos.packs.declaration import (
     ArgumentBounds,
@@ -76,8 +76,11 @@ class RuleBuilder:
 
     def refuse_faults(self) -> None:
         """Refuse the faults that were kept, one for each place and code. Raises `InvalidArtifact`."""
-        if self.faults:
-            raise InvalidArtifact(*{(one.pointer, one.code): one for one in reversed(self.faults)}.values())
+        first: dict[tuple[str, str], Problem] = {}
+        for one in self.faults:
+            first.setdefault((one.pointer, one.code), one)
+        if first:
+            raise InvalidArtifact(*first.values())
 
     def check_entries(self, used: Mapping[str, Sequence[str]]) -> None:
         """Refuse an entry about a tool that no run of its intent uses, or that asks about a read: it never counts.
@@ -114,12 +117,12 @@ class RuleBuilder:
         if not who:
             remedy = 'name the roles: `who: ["deployer"]`'
             raise refuse_pack("nobody", (*at, "who"), f"nobody may make a request of `{name}`", remedy)
-        source = stated(intent, "who") if intent.who else stated(self.declaration, "who")
         # A person with a second role has both: `user.role` is the first one alone.
         place: Place = (*at, "who") if intent.who else ("who",)
         named = [OriginOf(role, "derived", (*place, index)) for index, role in enumerate(who)]
         held = [{"in": [role, derived({"var": ["user.roles", []]})]} for role in named]
-        allowed = {"or": [{"in": [derived({"var": "user.role"}), source]}, *held]}
+        listed = [replace(role, origin="written") for role in named]
+        allowed = {"or": [{"in": [derived({"var": "user.role"}), listed]}, *held]}
         yield self._rule(
             self._id("others", name, "OTHERS"),
             {"intent": derived(name)},
@@ -142,7 +145,7 @@ class RuleBuilder:
                     {"intent": derived(name), "capability": derived(tool)},
                     OriginOf(condition, "written", (*place, "when")),
                     {"allow": written(False)},
-                    stated(denial, "because"),
+                    replace(stated(denial, "because"), at=(*place, "because")),
                 )
         for tool in used:
             if tool in writes:
@@ -201,7 +204,7 @@ class RuleBuilder:
                     "arg_constraints": OriginOf(bounds, "written", (*place, "bounds")),
                     **requires,
                 },
-                stated(automatic, "because"),
+                replace(stated(automatic, "because"), at=(*place, "because")),
                 derived(name),
             )
             before.append(OriginOf({"!": [condition]}, "derived", place))
@@ -302,7 +305,9 @@ class RuleBuilder:
                 detail = f"`{name[:80]}` means {' and '.join(f'`{one}`' for one in fitting)}"
                 faults.append(Problem(pointer((*at, index)), "ambiguous_tool", detail, "write the whole id"))
             if not fitting:
-                near = nearest_name(name, [*known, *(one.rpartition(".")[2] for one in known)])
+                own = {one.rpartition(".")[2]: one for one in known}
+                near = nearest_name(name.rpartition(".")[2], own) or nearest_name(name, known, TYPO_SIMILARITY)
+                near = own.get(near or "", near) if "." in name else near
                 remedy = f"write `{near}`" if near else f"use one of {', '.join(known) or 'no tool yet'}"
                 faults.append(Problem(pointer((*at, index)), "unknown_tool", f"there is no tool `{name[:80]}`", remedy))
             found += fitting

@@ -324,7 +324,9 @@ def tool_of(
     except ValidationError as error:
         [first, *_] = problems_of(error, {**declared, **told}, CapabilityDefinition)
         where = first.pointer.removeprefix("/").replace("/", ".") or "it"
-        refuse_tool(name, "misfit", where.split("."), f"`{where}` is invalid: {first.detail}", first.remedy)
+        refuse_tool(
+            name, "misfit", where.split("."), f"`{where}` is invalid: {first.detail}", f"correct it: {first.remedy}"
+        )
     except InvalidArtifact as error:
         raise InvalidTool(*error.problems) from None
     return Tool(function, definition, signature, lookup)

@@ -167,7 +167,7 @@ def _argument(parameter: inspect.Parameter, hint: Any, name: str) -> Argument:
             raise MalformedJson(Problem("", "changed", "it is read as another value", "state that one"))
     except (ValidationError, MalformedJson, PydanticUserError):
         kind = inspect.formatannotation(hint)
-        remedy = f"give it a default of the type `{kind}`, or another type"
+        remedy = f"correct the default: give one of the type `{kind}`, or another type"
         if default is None:
             remedy = f"write `{parameter.name}: {kind} | None = None`, or leave the default out"
         refuse_tool(name, "wrong_default", (parameter.name,), f"the default of {at} is not of its type", remedy)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import accumulate, islice
 from math import inf
 from typing import Any, Final, NamedTuple, Never, TypeAlias, TypeVar
@@ -76,7 +77,7 @@ def loads(
     except UnicodeDecodeError as error:
         raise _malformed("not_utf8", f"byte {error.start} is not UTF-8", "encode the text as UTF-8") from None
     except json.JSONDecodeError as error:
-        raise _malformed("syntax", _syntax(error), "send one JSON value") from None
+        raise _malformed("syntax", _syntax(error), "correct the JSON there") from None
     except RecursionError:
         raise _malformed("too_deep", "nesting is deeper than this reader goes", "flatten the value") from None
 
@@ -241,8 +242,10 @@ def parse(
     max_bytes: int = MAX_BYTES,
     max_depth: int = MAX_DEPTH,
     max_nodes: int = MAX_NODES,
+    at: str = "",
 ) -> ModelT:
-    """Validate bytes, text or an object that `loads` returned as an instance of `model`.
+    """Validate bytes, text or an object that `loads` returned as an instance of `model`. `at` is the pointer of `raw`
+    in the document that it is a part of.
 
     Raises:
         MalformedJson: the bytes are not I-JSON within the limits.
@@ -253,7 +256,8 @@ def parse(
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        raise InvalidEnvelope(*problems_of(error, raw, model)) from None
+        found = problems_of(error, raw, model)
+        raise InvalidEnvelope(*(replace(one, pointer=at + one.pointer) for one in found)) from None
 
 
 _REMEDIES: Final = {

@@ -31,8 +31,9 @@ _BOUNDS: Final = {
     "minimum": "from", "maximum": "to", "exclusiveMinimum": "above", "exclusiveMaximum": "below",
     "minLength": "of at least", "maxLength": "of at most",
 }  # fmt: skip
-_LARGEST: Final = 10_000
-"""A bound above it protects the reader, and says nothing to an author."""
+_LARGEST: Final = 10**9
+_LONGEST: Final = 512
+"""Bounds from these on protect the reader, and say nothing to an author."""
 
 
 def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, document: Any) -> tuple[str, str] | None:
@@ -41,7 +42,9 @@ def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, docu
     `kind` is pydantic's name of the fault. Without words those of pydantic say it.
     """
     if kind == "extra_forbidden":
-        names = _names(model, path[:-1])
+        names = list(dict.fromkeys(name for one in schemas_at(model, path[:-1]) for name in one.get("properties", ())))
+        if not names:
+            return None
         given = resolve_pointer(document, pointer(path[:-1]))
         near = nearest_name(str(path[-1])[:200], [one for one in names if one not in given])
         listed = ", ".join(f"`{one}`" for one in names[:MAX_NAMES_SHOWN]) + ", …" * (len(names) > MAX_NAMES_SHOWN)
@@ -92,7 +95,9 @@ def _words(schema: Mapping[str, Any]) -> str:
     if example:
         shown = f" (pattern `{schema['pattern']}`)" if len(schema["pattern"]) <= MAX_PATTERN_SHOWN_CHARS else ""
         return f"{made} like `{example}`{shown}"
-    bounds = {one: schema[one] for one in _BOUNDS if one in schema and abs(schema[one]) <= _LARGEST}
+    made += {"array": " (`[a, b]`, or a line `- a` for each)", "object": " (`name: value`)"}.get(kind, "")
+    most = {one: _LONGEST if one.endswith("Length") else _LARGEST for one in _BOUNDS}
+    bounds = {one: schema[one] for one in _BOUNDS if one in schema and abs(schema[one]) < most[one]}
     made += "".join(f" {_BOUNDS[one]} {bound}" for one, bound in bounds.items() if one != "minLength" or bound > 1)
     made += " characters" * any(one.endswith("Length") and bounds[one] > 1 for one in bounds)
     if kind == "object" and (names := list(schema.get("properties", ()))):
@@ -102,10 +107,6 @@ def _words(schema: Mapping[str, Any]) -> str:
 
 def _allowed(schema: Mapping[str, Any]) -> list[Any]:
     return [schema["const"]] if "const" in schema else list(schema.get("enum", ()))
-
-
-def _names(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
-    return list(dict.fromkeys(name for one in schemas_at(model, path) for name in one.get("properties", ())))
 
 
 def schemas_at(model: type[BaseModel], path: Sequence[str | int]) -> list[Mapping[str, Any]]:
@@ -121,7 +122,7 @@ def schemas_at(model: type[BaseModel], path: Sequence[str | int]) -> list[Mappin
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
     try:
         return model.model_json_schema()
-    except PydanticUserError:
+    except (PydanticUserError, AssertionError):  # a model with a reader of its own has no schema
         return {}
 
 

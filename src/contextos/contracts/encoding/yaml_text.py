@@ -235,8 +235,9 @@ class _Builder:
         if not self.foreign and text != "<<" and not self._same_in_1_1(text, value):
             shown = text[:40]
             detail = f"`{shown}` is `{json.dumps(value)[:40]}` in YAML 1.2, and something else in version 1.1"
-            plain = "a plain number" if isinstance(value, int | float) or text[:1].isdigit() else "`true` or `false`"
-            self.faults += _at(event, "ambiguous", detail, f'write `"{shown}"` for the text, or {plain}').problems
+            other = f", or `{json.dumps(value)}`" if isinstance(value, int | float) else ""
+            other = other or (", or `true` or `false`" if text.isalpha() else "")
+            self.faults += _at(event, "ambiguous", detail, f'write `"{shown}"` for the text{other}').problems
         return value
 
     def _core(self, text: str, event: Any) -> Any:

@@ -97,7 +97,11 @@ def _remedy(path: str, capability: str | None, vocabulary: Vocabulary) -> str:
         having = [f"`{tool}`" for tool in arguments if vocabulary.find(path, tool) is not None]
         if having:
             return f"{' and '.join(having[:4])} has it: say that the rule is about that tool alone"
-        vocabulary = replace(vocabulary, arguments={capability: arguments[capability]})
+        own = [one for one in replace(vocabulary, arguments={capability: arguments[capability]}).paths() if "." in one]
+        named = {one.partition(".")[2]: one for one in own if one.startswith(("args.", "run."))}
+        near = nearest_name(path.partition(".")[2], named)
+        listed = ", ".join(f"`{one}`" for one in own if one.startswith("args."))
+        return f"write `{named[near]}`" if near else f"`{capability}` has {listed or 'no arguments'}"
     if path.partition(".")[0] == "history":
         known = vocabulary.history.get(path.partition(".")[2])
         if known is not None:

@@ -324,9 +324,8 @@ def tool_of(
     except ValidationError as error:
         [first, *_] = problems_of(error, {**declared, **told}, CapabilityDefinition)
         where = first.pointer.removeprefix("/").replace("/", ".") or "it"
-        refuse_tool(
-            name, "misfit", where.split("."), f"`{where}` is invalid: {first.detail}", f"correct it: {first.remedy}"
-        )
+        detail, remedy = f"`{where}` is invalid: {first.detail}", f"correct it: {first.remedy}"
+        refuse_tool(name, "misfit", (where,), detail, remedy)
     except InvalidArtifact as error:
         raise InvalidTool(*error.problems) from None
     return Tool(function, definition, signature, lookup)

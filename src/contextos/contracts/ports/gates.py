@@ -40,7 +40,8 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The call was made. The tool answered: with an output, or with an error of its own.
+    """The call was made. The tool answered: with an output, or with an error of its own, which `output` says too, as
+    `{"error": {"code", "message"}}`.
 
     `withheld` says why nobody reads the answer. Without an `error` the write was made all the same; a read whose answer
     is withheld, and a call whose answer was erased, have an `error` too.

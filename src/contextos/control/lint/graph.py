@@ -25,7 +25,7 @@ REQUEST_PLACE: Final = "field of a request"
 TO_REGISTER: Final = "add it to `adapter_registry`"
 
 
-def unknown_edge(at: PointerPath, kind: str, name: str, remedy: str, known: Collection[str] = ()) -> Problem:
+def no_such(at: PointerPath, kind: str, name: str, remedy: str, known: Collection[str] = ()) -> Problem:
     """Return the problem of a name at `at` that nothing of this `kind` has; it names the nearest one of `known`."""
     near = nearest_name(name[:200], known)
     remedy = f"did you mean `{near}`? otherwise {remedy}" if near else remedy

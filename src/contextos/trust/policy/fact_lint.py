@@ -93,7 +93,7 @@ def lint_scope(applies: AppliesTo, vocabulary: Vocabulary, at: JsonPath) -> Iter
 
 def _remedy(path: str, capability: str | None, vocabulary: Vocabulary) -> str:
     arguments = vocabulary.arguments or {}
-    if capability in arguments and path.partition(".")[0] in ("args", *TRACED_ROOTS):
+    if capability is not None and capability in arguments and path.partition(".")[0] in ("args", *TRACED_ROOTS):
         having = [f"`{tool}`" for tool in arguments if vocabulary.find(path, tool) is not None]
         if having:
             return f"{' and '.join(having[:4])} has it: say that the rule is about that tool alone"

@@ -86,7 +86,7 @@ PACK = contextos.pack(
     ask=[{"role": "lead", "when": "args.amount > 100"}],
     permissions={"refund": {"without_sum": "a lead is asked", "arg_constraints": {"account": {"enum": ["a1", "a2"]}}}},
     intents={"acme.desk": {"requires": ["hours"]}},
-    budget={"max_tool_calls": 40},
+    budget={"max_tool_calls": 40, "wall_clock_ms": 300_000},
 )
 PEOPLE = {
     TENANT: {

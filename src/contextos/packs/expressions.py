@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
 from contextos.contracts.encoding.pointer import pointer
@@ -86,6 +87,29 @@ def compile_condition(text: str, at: Place = ()) -> Any:
 def refuse_expression(at: Place, code: str, detail: str, remedy: str) -> NoReturn:
     """Raise `InvalidArtifact` for the condition at the path `at`."""
     raise InvalidArtifact(Problem(pointer(at), code, f"the condition: {detail}", remedy))
+
+
+class Faults:
+    """The faults of one document, which are refused together."""
+
+    def __init__(self) -> None:
+        self.faults: list[Problem] = []
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Return a context that keeps what is refused in it in `faults`, so that all faults are found at once."""
+        try:
+            yield
+        except InvalidArtifact as error:
+            self.faults += error.problems
+
+    def refuse_faults(self) -> None:
+        """Refuse the faults that were kept, one for each place and code. Raises `InvalidArtifact`."""
+        first: dict[tuple[str, str], Problem] = {}
+        for one in self.faults:
+            first.setdefault((one.pointer, one.code), one)
+        if first:
+            raise InvalidArtifact(*first.values())
 
 
 class _Compiler:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -25,8 +24,8 @@ from contextos.packs.declaration import (
     IntentDeclaration,
     PackDeclaration,
 )
-from contextos.packs.expressions import Place, compile_condition
-from contextos.packs.origins import OriginOf, default, derived, stated, written
+from contextos.packs.expressions import Faults, Place, compile_condition
+from contextos.packs.origins import OriginOf, conjuncts, default, derived, stated, written
 from contextos.trust.policy.conditions import analyse_condition
 from contextos.trust.policy.fact_lint import lint_facts
 
@@ -55,32 +54,16 @@ class WriteRules:
     asks_all: tuple[AskDeclaration, Place] | None
 
 
-class RuleBuilder:
+class RuleBuilder(Faults):
     """Builds the rules and gates of one declaration. `tools` maps tool ids to their definitions."""
 
     def __init__(
         self, declaration: PackDeclaration, tools: Mapping[str, CapabilityDefinition], vocabulary: Vocabulary
     ) -> None:
         self.declaration, self.tools, self.vocabulary = declaration, tools, vocabulary
-        self.faults: list[Problem] = []
+        super().__init__()
         self.gates: dict[str, dict[str, OriginOf]] = {}
         self._ids: dict[str, str] = {}
-
-    @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Return a context that keeps what is refused in it in `faults`, so that all faults are found at once."""
-        try:
-            yield
-        except InvalidArtifact as error:
-            self.faults += error.problems
-
-    def refuse_faults(self) -> None:
-        """Refuse the faults that were kept, one for each place and code. Raises `InvalidArtifact`."""
-        first: dict[tuple[str, str], Problem] = {}
-        for one in self.faults:
-            first.setdefault((one.pointer, one.code), one)
-        if first:
-            raise InvalidArtifact(*first.values())
 
     def check_entries(self, used: Mapping[str, Sequence[str]]) -> None:
         """Refuse an entry about a tool that no run of its intent uses, or that asks about a read: it never counts.
@@ -183,7 +166,7 @@ class RuleBuilder:
             yield self._rule(
                 rule_id,
                 applies,
-                {"and": [allowed, *before, *_conjuncts(condition, when)]},
+                {"and": [allowed, *before, *conjuncts(condition, when)]},
                 {**self._asked((ask, place), rule_id), **requires},
                 derived(f"a person with the role {ask.role} is asked"),
                 derived(name),
@@ -197,7 +180,7 @@ class RuleBuilder:
             yield self._rule(
                 self._id(f"auto {number}", name, tool, f"AUTO_{number}"),
                 applies,
-                {"and": [allowed, *before, *_conjuncts(condition, place)]},
+                {"and": [allowed, *before, *conjuncts(condition, place)]},
                 {
                     "allow": derived(True),
                     "approval_mode": stated(automatic, "mode"),
@@ -371,12 +354,6 @@ class RuleBuilder:
             **bound,
             "rationale": rationale,
         }
-
-
-def _conjuncts(condition: Any, at: Place) -> list[OriginOf]:
-    """The conditions that are all true where `condition` is, which the author wrote at this place."""
-    every = condition["and"] if isinstance(condition, dict) and "and" in condition else [condition]
-    return [OriginOf(one, "written", at) for one in every]
 
 
 def _within(argument: str, bound: ArgumentBounds, at: Place) -> list[dict[str, Any]]:

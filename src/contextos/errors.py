@@ -84,6 +84,8 @@ class InvalidInput(ContextOSError):
         self.problems = problems
         more = f" (+{len(problems) - 1} more)" if len(problems) > 1 else ""
         super().__init__(f"{problems[0]}{more}")
+        for problem in problems[1:]:
+            self.add_note(str(problem))  # Python prints them below the error
 
 
 class MalformedJson(InvalidInput):

@@ -124,11 +124,12 @@ class MemoryDirectory(FileDirectory):
 
     def __init__(self, tenants: Mapping[str, Any]) -> None:
         try:
-            self._people = tenants_of({name: _with_people(one) for name, one in tenants.items()})
+            listed = {name: _with_people(one) for name, one in tenants.items()}
         except (KeyError, TypeError, AttributeError) as error:
             detail = f"this is not a directory of identities ({type(error).__name__}: {error})"
             remedy = "give `{tenant: {users, agents, approvers}}`"
             raise InvalidInput(Problem("/directory", "bad_directory", detail, remedy)) from None
+        self._people = tenants_of(listed)
 
     def _current(self) -> dict[str, dict[str, Any]]:
         return self._people

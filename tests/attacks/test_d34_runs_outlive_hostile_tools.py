@@ -108,8 +108,8 @@ def test_a_read_from_a_hostile_mcp_server_fails_and_the_run_goes_on(mode: str, t
             app, gate = await on_exit.enter_async_context(session(adapter))
             answer = await gate.call("lab.say", {"text": "a"}, call_id="hostile")
             assert isinstance(answer, Done), answer
-            assert answer.output is None
             assert answer.error is not None
+            assert answer.output == {"error": {"code": answer.error.code, "message": answer.error.message}}
             assert SECRET not in answer.error.message
             await goes_on(app, gate)
 
@@ -215,8 +215,8 @@ def test_a_read_from_a_hostile_http_api_fails_and_the_run_goes_on(lie: str, tmp_
             async with session(adapter, tuple(definition.egress)) as (app, gate):
                 answer = await gate.call("lab.say", {}, call_id="hostile")
                 assert isinstance(answer, Done), answer
-                assert answer.output is None
                 assert answer.error is not None
+                assert answer.output == {"error": {"code": answer.error.code, "message": answer.error.message}}
                 await goes_on(app, gate)
 
     asyncio.run(attack())

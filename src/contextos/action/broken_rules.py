@@ -9,12 +9,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.safe_patterns import pattern_example
+from contextos.contracts.facts import nearest_name
 from contextos.contracts.model import MAX_COUNT
 
 MAX_ALTERNATIVES_SHOWN: Final = 20
 """Most names, or allowed values, that are listed."""
 MAX_VALUE_SHOWN_CHARS: Final = 60
-_BOUNDS: Final = ("format", "minimum", "maximum", "minLength", "maxLength")
+_BOUNDS: Final = ("format", "pattern", "minimum", "maximum", "minLength", "maxLength")
+_LIMITS: Final = {
+    "minimum": "is below {}, the least that is allowed",
+    "maximum": "is above {}, the most that is allowed",
+    "exclusiveMinimum": "has to be above {}",
+    "exclusiveMaximum": "has to be below {}",
+    "minLength": "is shorter than {} characters",
+    "maxLength": "is longer than {} characters",
+    "minItems": "has fewer than {} entries",
+    "maxItems": "has more than {} entries",
+    "minProperties": "has fewer than {} members",
+    "maxProperties": "has more than {} members",
+    "multipleOf": "is no multiple of {}",
+    "format": "does not have the format {}",
+    "const": "can only be {}",
+}
+_OTHERS: Final = {"uniqueItems": "has an entry twice", "not": "is a value that its schema excludes"}
 
 
 def broken_rule(schema: Any, rule: Sequence[str | int], value: Any, at: Sequence[str | int]) -> str:
@@ -37,9 +55,22 @@ def broken_rule(schema: Any, rule: Sequence[str | int], value: Any, at: Sequence
         return f"is not one of {_values(stated)}"
     if keyword == "type":
         return f"is not of the type {_values(stated if isinstance(stated, list) else [stated])}"
-    if keyword == "additionalProperties" and isinstance(holder, Mapping) and stated is False:
-        named = _listed((f"`{name}`" for name in holder.get("properties", {})), ", ") or "none"
-        return f"has a member that is not defined; those that are: {named}"
+    if keyword in ("additionalProperties", "unevaluatedProperties") and isinstance(holder, Mapping) and stated is False:
+        known, given = holder.get("properties", {}), _found(value, at)
+        named = _listed((f"`{name}`" for name in known), ", ") or "none"
+        unknown = [name for name in given if name not in known] if isinstance(given, Mapping) else []
+        near = [one for name in unknown if (one := nearest_name(name[:200], known))]
+        meant = f" (did you mean {_listed((f'`{one}`' for one in dict.fromkeys(near)), ' and ')}?)" if near else ""
+        return f"has a name that is not defined{meant}; those that are: {named}"
+    if keyword == "pattern" and isinstance(stated, str):
+        return f"does not have the form{_form(stated)}"
+    if keyword in _LIMITS and isinstance(stated, str | int | float):
+        return _LIMITS[keyword].format(_values([stated]))
+    if keyword in _OTHERS:
+        return _OTHERS[keyword]
+    if keyword in ("anyOf", "oneOf") and isinstance(stated, list) and all(map(_wanted, stated)):
+        how = "has to fit exactly one of" if keyword == "oneOf" else "fits none of"
+        return f"{how}: {_listed(map(_wanted, stated), '; or ')}"
     shown = f" ({_values([stated])})" if isinstance(stated, str | int | float) and stated is not False else ""
     return f"does not satisfy `{'/'.join(map(str, rule)) or keyword}`{shown}"
 
@@ -53,10 +84,36 @@ def _expected(schema: Any) -> str:
     if "const" in schema:
         return f" (only {_values([schema['const']])})"
     bounds = {name: schema[name] for name in _BOUNDS if name in schema and schema[name] not in (MAX_COUNT, -MAX_COUNT)}
-    parts = [f"{name} {_values([bound])}" for name, bound in bounds.items()]
+    parts = [
+        f"form{_form(bound)}" if name == "pattern" else f"{name} {_values([bound])}" for name, bound in bounds.items()
+    ]
     kind = schema.get("type")
     kinds = " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind) if kind else ""
     return f" ({', '.join([kinds, *parts] if kinds else parts)})" if kinds or parts else ""
+
+
+def _wanted(branch: Any) -> str:
+    """What one of several alternatives expects, with the members that it requires; empty if it does not say."""
+    if not isinstance(branch, Mapping):
+        return ""
+    named, needed = branch.get("properties", {}), branch.get("required", ())
+    members = [f"`{name}`{_expected(named.get(name))}" for name in needed]
+    kind = _expected(branch).removeprefix(" (").removesuffix(")")
+    return (f"{kind or 'an object'} with " if members else kind) + " and ".join(members)
+
+
+def _form(pattern: str) -> str:
+    example = pattern_example(pattern)
+    return f" `{_short(pattern)}`" + (f", such as `{example}`" if example else "")
+
+
+def in_words(place: Sequence[str | int]) -> str:
+    """Return a place in the arguments of a call, in words.
+
+    >>> in_words(["lines", 0, "price"])
+    '`price` of entry 1 of `lines`'
+    """
+    return " of ".join(f"entry {one + 1}" if isinstance(one, int) else f"`{one[:80]}`" for one in reversed(place))
 
 
 def _values(values: Iterable[Any]) -> str:

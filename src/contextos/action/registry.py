@@ -7,11 +7,12 @@ Source: Reference Architecture, "Action plane"; docs/design/standards.md, "JSON 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import Any, Final, NoReturn
 
 import jsonschema_rs
 
-from contextos.action.broken_rules import broken_rule
+from contextos.action.broken_rules import broken_rule, in_words
 from contextos.action.schema_profile import misfit_default, profile, refuse_unfilled_defaults
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import pointer
@@ -24,6 +25,7 @@ from contextos.contracts.scope import Capability, withheld_from
 from contextos.errors import InvalidArtifact, Problem
 
 MAX_REGISTERED: Final = 256
+MAX_FAULTS_SHOWN: Final = 8
 
 
 def _refuse_volatile_nothing(name: str, definition: CapabilityDefinition) -> None:
@@ -112,7 +114,8 @@ class Registry:
         The problem never contains the value.
         """
         validator = self._validators[capability.definition_digest, capability.capability_id, side]
-        for error in validator.iter_errors(value):
+        errors = list(islice(validator.iter_errors(value), MAX_FAULTS_SHOWN if in_full else 1))
+        for error in errors:
             where = pointer(error.instance_path)
             if side == "input" and error.instance_path[:1] and error.instance_path[0] in capability.definition.secrets:
                 remedy = "call it from a session, whose agent sends the secret"
@@ -123,7 +126,11 @@ class Registry:
             rule = "/".join(map(str, error.schema_path)) or "schema"
             detail = f"does not satisfy `{rule}`"
             if in_full:
-                detail = broken_rule(schema, error.schema_path, value, error.instance_path)
+                said = (
+                    (in_words(one.instance_path), broken_rule(schema, one.schema_path, value, one.instance_path))
+                    for one in errors
+                )
+                detail = "; and ".join(dict.fromkeys(f"{place or 'the call'} {what}" for place, what in said))
             return Problem(where, "schema_mismatch", detail, f"see the {side} schema of `{capability.capability_id}`")
         return None
 

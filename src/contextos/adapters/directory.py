@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import RootModel, Strict
 
 from contextos.contracts.encoding.codec import loads, parse
+from contextos.contracts.encoding.yaml_text import lines_of
 from contextos.contracts.envelopes.identity import (
     Approver,
     DirectoryLimits,
@@ -20,11 +23,27 @@ from contextos.contracts.envelopes.identity import (
     KnownUser,
     Principals,
 )
+from contextos.contracts.model import ListOnly, Model
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.files import read_regular_file
 
 MARK: Final = "unsafe_local_directory"
 MAX_DIRECTORY_BYTES: Final = 8 << 20
+
+ListedT = TypeVar("ListedT")
+_Every = Annotated[tuple[ListedT, ...], Strict(False), ListOnly()]
+
+
+class _ListedTenant(Model):
+    users: _Every[KnownUser]
+    agents: _Every[KnownAgent]
+    approvers: _Every[Approver]
+    delegations: dict[str, KnownDelegation] = {}
+    limits: DirectoryLimits = DirectoryLimits()
+
+
+class _Listed(RootModel[dict[str, _ListedTenant]]):
+    """The content of a directory file."""
 
 
 class FileDirectory:
@@ -143,31 +162,32 @@ class FileDirectory:
             raise Unavailable("directory", f"`{self._path.name}` cannot be read ({error.strerror})") from None
         except (InvalidInput, KeyError, TypeError, AttributeError) as error:
             # The file can be half written. The identities read before are not used then.
-            raise Unavailable("directory", f"`{self._path.name}` is not a directory of identities ({error})") from None
+            faults = "; ".join([str(one) for one in getattr(error, "problems", ())] or [str(error)])
+            detail = f"`{self._path.name}` is not a directory of identities ({faults})"
+            raise Unavailable("directory", detail) from None
         return self._tenants
 
     def _read(self, raw: bytes) -> dict[str, dict[str, Any]]:
-        return tenants_of(loads(raw, max_bytes=MAX_DIRECTORY_BYTES))
+        with lines_of(raw):
+            return tenants_of(loads(raw, max_bytes=MAX_DIRECTORY_BYTES))
 
 
 def tenants_of(content: Any) -> dict[str, dict[str, Any]]:
     """Return the identities of each tenant as typed values, from the content of a directory file.
 
     Raises:
-        InvalidInput, KeyError, TypeError, AttributeError: it is not a directory.
+        InvalidInput: it is not a directory; names each fault and its place.
     """
-    tenants: dict[str, dict[str, Any]] = {}
-    for tenant_id, listed in content.items():
-        tenants[tenant_id] = {
-            "users": {one["user_id"]: parse(KnownUser, one) for one in listed["users"]},
-            "agents": {one["agent_id"]: parse(KnownAgent, one) for one in listed["agents"]},
-            "delegations": {
-                name: parse(KnownDelegation, one) for name, one in dict(listed.get("delegations", {})).items()
-            },
-            "approvers": _with_every_name({one["approver_id"]: parse(Approver, one) for one in listed["approvers"]}),
-            "limits": parse(DirectoryLimits, listed.get("limits", {})),
+    return {
+        tenant_id: {
+            "users": {one.user_id: one for one in listed.users},
+            "agents": {one.agent_id: one for one in listed.agents},
+            "delegations": dict(listed.delegations),
+            "approvers": _with_every_name({one.approver_id: one for one in listed.approvers}),
+            "limits": listed.limits,
         }
-    return tenants
+        for tenant_id, listed in parse(_Listed, content).root.items()
+    }
 
 
 def _with_every_name(approvers: dict[str, Approver]) -> dict[str, Approver]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -20,6 +20,7 @@ from contextos.adapters.function.loading import LoadedAdapters
 from contextos.contracts.encoding.codec import MAX_BYTES, loads
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.jcs import digest as digest_of
+from contextos.contracts.encoding.yaml_text import lines_of
 from contextos.contracts.facts import name_remedy
 from contextos.contracts.ports.outside import Adapter, Directory
 from contextos.control.artifacts import ADAPTER_TYPE
@@ -100,11 +101,21 @@ def load_adapter_file(
         remedy = f"review the change, then `contextos adapters publish {path}`"
         _refuse(path, "digest_mismatch", f"the file has the digest `{found}`", remedy)
     try:
-        source = read_adapter_file(_signed_content(raw, authors))
-        return _loaded(source, with_credentials(source, names or {}), found, root)
+        content = _signed_content(raw, authors)
+        source = read_adapter_file(content)
+        with lines_of(content):
+            return _loaded(source, with_credentials(source, names or {}), found, root)
     except InvalidInput as error:
-        first = error.problems[0]
-        _refuse(path, first.code, f"{first.pointer}: {first.detail}" if first.pointer else first.detail, first.remedy)
+        raise InvalidSettings(
+            *(
+                replace(
+                    one,
+                    pointer="/adapters",
+                    detail=f"`{path[:200]}`{one.pointer and f' at `{one.pointer}`'}: {one.detail}",
+                )
+                for one in error.problems
+            )
+        ) from None
 
 
 def _signed_content(raw: bytes, authors: Sequence[str]) -> bytes:

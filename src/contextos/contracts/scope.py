@@ -251,6 +251,11 @@ class RunScope:
         """Return the values of the parameters by name, as bindings read them."""
         return {name: one.value for name, one in self.parameters.items()}
 
+    @property
+    def is_in_full(self) -> bool:
+        """Return whether the words of the run are those of semantics 8 and later."""
+        return self.pinned.semantics >= FULL_ENVELOPES
+
     def stated_at(self, place: str) -> Any:
         """Return what the request states at a place, or `MISSING`: a pointer into it, or `/parameters/<name>`."""
         name = place.removeprefix(PARAMETERS)

@@ -208,9 +208,8 @@ def arguments_fit(proposal: Proposal) -> Sequence[Failure]:
             continue
         problem = proposal.check_input(capability, args)
         if problem:
-            failures.append(
-                _failure("schema_mismatch", step, f"`{step.tool}` at `{problem.pointer}`: {problem.detail}")
-            )
+            place = f" at `{problem.pointer}`" if problem.pointer or not proposal.scope.is_in_full else ""
+            failures.append(_failure("schema_mismatch", step, f"`{step.tool}`{place}: {problem.detail}"))
     return failures
 
 

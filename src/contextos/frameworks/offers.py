@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import Withheld
+from contextos.contracts.facts import tool_remedy
 from contextos.contracts.ports.gates import CallAnswer, DescribedTool, Done, Reason, Refused, ToolGate, Waiting
 from contextos.errors import InvalidInput, Problem
 
@@ -83,11 +84,24 @@ async def ask(gate: ToolGate, offered: Mapping[str, OfferedTool], name: Any, arg
     """
     tool_id = offered[name].tool_id if isinstance(name, str) and name in offered else name
     try:
-        return await gate.call(tool_id, args, call_id=call_id)
+        answer = await gate.call(tool_id, args, call_id=call_id)
     except InvalidInput as error:
         if not {one.pointer.removeprefix("/").partition("/")[0] for one in error.problems} <= _OF_A_CALL:
             raise
         return Refused(call_id, tuple(Reason(one.code, one.detail, one.remedy) for one in error.problems))
+    return as_offered(answer, name, list(offered)) if isinstance(answer, Refused) else answer
+
+
+def as_offered(answer: Refused, name: Any, shown: Sequence[str]) -> Refused:
+    """Return a refusal of a call of `name` whose reasons name the tools as a model sees them: `shown`."""
+    remedy = tool_remedy(str(name), shown) if shown else ""
+    return replace(
+        answer,
+        reasons=tuple(
+            replace(one, remedy=remedy) if remedy and one.code == "tool_not_in_manifest" else one
+            for one in answer.reasons
+        ),
+    )
 
 
 def answer_text(answer: Done | Refused) -> str:
@@ -106,7 +120,8 @@ def answer_text(answer: Done | Refused) -> str:
     elif answer.withheld is not None:
         text = f"the call was made, and what the tool answered is withheld: {_why(answer.withheld)}; do not repeat it"
     elif answer.error is not None:
-        text = f"the tool failed: {answer.error.code}: {answer.error.message}"
+        again = "the same call can succeed later" if answer.error.retryable else "do not repeat the same call"
+        text = f"the tool failed: {answer.error.code}: {answer.error.message}; {answer.error.remedy or again}"
     return f"the recorded answer of an earlier call: {text}" if answer.replayed else text
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
+from contextos.contracts.encoding.yaml_text import lines_of
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.ports.outside import Adapter
 from contextos.errors import InvalidArtifact, InvalidInput, InvalidTool, Problem
@@ -88,8 +89,10 @@ def read_pack(path: Path | str, *, tools: Iterable[Tool[Any, Any] | Adapter]) ->
     except OSError as error:
         detail = f"`{Path(path).name}` cannot be read: {(error.strerror or str(error)).lower()}"
         raise InvalidInput(Problem("", "unreadable", detail, "name a file that is there")) from None
-    declaration = read_declaration(raw)
-    return DeclaredPack(declaration, expand(declaration, [one.describe() for one in adapters]), adapters)
+    with lines_of(raw):
+        declaration = read_declaration(raw)
+        expansion = expand(declaration, [one.describe() for one in adapters])
+    return DeclaredPack(declaration, replace(expansion, source=raw), adapters)
 
 
 def expand_file(raw: bytes, name: str, definitions: Iterable[AdapterDefinition]) -> Expansion:
@@ -111,8 +114,9 @@ def expand_content(raw: bytes, definitions: Iterable[AdapterDefinition]) -> Expa
     Raises:
         InvalidInput: the content is no declaration of a pack, names no tools, or as `expand`.
     """
-    declaration = read_declaration(raw)
-    if not declaration.tools:
-        detail = "the file names no tools, and a workspace can have some that the pack is not about"
-        raise InvalidArtifact(Problem("/tools", "no_tools", detail, "list them in `tools`"))
-    return expand(declaration, definitions)
+    with lines_of(raw):
+        declaration = read_declaration(raw)
+        if not declaration.tools:
+            detail = "the file names no tools, and a workspace can have some that the pack is not about"
+            raise InvalidArtifact(Problem("/tools", "no_tools", detail, "list them in `tools`"))
+        return replace(expand(declaration, definitions), source=raw)

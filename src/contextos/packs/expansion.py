@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.yaml_text import in_lines
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.contracts.envelopes.run import BUCKETS
@@ -45,21 +46,21 @@ class Expansion:
     document: Mapping[str, Any] = field(repr=False)
     origins: Mapping[str, Origin] = field(repr=False)
     places: Mapping[str, str] = field(repr=False)
+    source: bytes = field(default=b"", repr=False)
+    """The file with the declaration, where it is from one."""
 
     def placed(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-        """Return problems of the expansion at the places of the declaration that they are from, each once.
+        """Return problems of the expansion at the places of the declaration that they are from, each once, with line
+        and column where it is from a file.
 
         A remedy names the field `egress` as the declaration does.
         """
-        found = {
-            replace(
-                one,
-                pointer=self._place(one.pointer),
-                remedy=one.remedy.replace("`tooling_layer.egress`", "`egress` of the pack"),
-            ): None
-            for one in problems
-        }
-        return tuple(found)
+        found: dict[tuple[str, str], Problem] = {}
+        for one in problems:
+            place = self._place(one.pointer)
+            remedy = one.remedy.replace("`tooling_layer.egress`", "`egress` of the pack")
+            found.setdefault((place, one.detail), replace(one, pointer=place, remedy=remedy))
+        return in_lines(found.values(), self.source)
 
     def _place(self, pointer: str) -> str:
         """The place of a field, or that of the nearest field around it which is from one."""
@@ -88,19 +89,24 @@ class _Expander:
         self.every = {capability_id(one, tool): tool for one in definitions.values() for tool in one.capabilities}
         if not self.every:
             raise refuse_pack("no_tools", ("tools",), "the pack is given no tools", "give it the adapters of its tools")
-        self.builder = RuleBuilder(declaration, self.every, Vocabulary())
-        chosen = self.builder.named(declaration.tools, list(self.every), ("tools",)) or list(self.every)
+        every = RuleBuilder(declaration, self.every, Vocabulary())
+        chosen = every.named(declaration.tools, list(self.every), ("tools",), keep=True) or list(self.every)
         self.tools = {name: self.every[name] for name in dict.fromkeys(chosen)}
         self.builder = RuleBuilder(declaration, self.tools, self._vocabulary())
+        self.builder.faults += every.faults
         self.intents = dict(declaration.intents) or {declaration.name: IntentDeclaration()}
         self.used = {
-            name: self.builder.named(intent.tools, list(self.tools), ("intents", name, "tools")) or list(self.tools)
+            name: self.builder.named(intent.tools, list(self.tools), ("intents", name, "tools"), keep=True)
+            or list(self.tools)
             for name, intent in self.intents.items()
         }
 
     def expansion(self) -> Expansion:
-        self._check()
-        tree = self._tree()
+        with self.builder.collecting():
+            self._check()
+        with self.builder.collecting():
+            tree = self._tree()
+        self.builder.refuse_faults()
         document, origins = split_origins(tree)
         expansion = Expansion(parse(ContextPack, document), document, origins, places_of(tree))
         self._lint(expansion)
@@ -127,8 +133,8 @@ class _Expander:
                 detail = f"a call of `{name}` costs {tool.cost_cents} cents, and a run has fewer"
                 raise refuse_pack("over_budget", ("budget", "max_cost_cents"), detail, "raise `max_cost_cents`")
         known = set[str]()
-        for index, name in enumerate(self.declaration.permissions):
-            (tool_id,) = self.builder.named([name], list(self.tools), ("permissions", index))
+        for name in self.declaration.permissions:
+            (tool_id,) = self.builder.named([name], list(self.tools), ("permissions", name))
             if tool_id in known:
                 detail = f"`{tool_id}` has two entries, under its id and under its own name"
                 raise refuse_pack("duplicate", ("permissions", name), detail, "write one entry")
@@ -136,9 +142,10 @@ class _Expander:
 
     def _tree(self) -> dict[str, Any]:
         told = self.declaration
-        rules = [
-            rule for name, intent in self.intents.items() for rule in self.builder.rules(name, intent, self.used[name])
-        ]
+        rules: list[dict[str, Any]] = []
+        for name, intent in self.intents.items():
+            with self.builder.collecting():
+                rules += self.builder.rules(name, intent, self.used[name])
         return {
             "contract_meta": {
                 "contract_name": default("contextos.context_pack"),
@@ -254,11 +261,7 @@ class _Expander:
             for index, role in enumerate((who or self.declaration.who) if name in used else ()):
                 roles.setdefault(role, OriginOf(role, "derived", (*at, index)))
         told = next(
-            (
-                self.declaration.permissions[key]
-                for key in self.declaration.permissions
-                if self.builder.named([key], list(self.tools), ()) == [name]
-            ),
+            (self.declaration.permissions[key] for key in self.declaration.permissions if key in (name, own)),
             PermissionDeclaration(),
         )
         agreed: dict[str, OriginOf] = {}

@@ -11,7 +11,9 @@ Refuses every other syntax, and texts beyond the limits. Whether a fact exists a
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
 from contextos.contracts.encoding.pointer import pointer
@@ -42,6 +44,17 @@ FUNCTIONS: Final = ("default", "max", "min", "missing", "missing_some")
 CHAINED: Final = ("<", "<=")
 """The comparisons that JsonLogic has with three operands."""
 
+_MEANT: Final = {
+    "&&": "and", "||": "or", "===": "==", "!==": "!=", "<>": "!=", "=": "==", "!": "not", "&": "and", "|": "or",
+    **dict.fromkeys("“”„«»", '"'), **dict.fromkeys("‘’‚", "'"),  # noqa: RUF001
+}  # fmt: skip
+"""What a condition says for the operators and quotes of other languages."""
+_FOREIGN: Final = re.compile(
+    r""""[^"]*"|'[^']*'|(===|!==|&&|\|\||<>|[<>=!]=|[“”„«»‘’‚]|[=!&|]|[\w.]+)"""  # noqa: RUF001
+)  # fmt: skip
+_WORDS: Final = ("and", "in", "not", "or")
+_ABSENT: Final = ("null", "nil", "undefined", "none")
+
 Place = tuple[str | int, ...]
 
 
@@ -51,19 +64,52 @@ def compile_condition(text: str, at: Place = ()) -> Any:
     Raises:
         InvalidArtifact: the text is no condition; says what to write.
     """
+    said = {one: _MEANT.get(one, one.lower()) for one in _FOREIGN.findall(text)}
+    if foreign := [one for one, meant in said.items() if one in _MEANT or (meant != one and meant in _WORDS)]:
+        found = " and ".join(f"`{one}`" for one in foreign)
+        written = ", ".join(f"`{said[one]}` for `{one}`" for one in foreign)
+        are = "are" if len(foreign) > 1 else "is"
+        refuse_expression(at, "syntax_not_allowed", f"{found} {are} not part of a condition", f"write {written}")
     if len(text) > MAX_EXPRESSION_CHARS:
         refuse_expression(at, "too_long", f"it has more than {MAX_EXPRESSION_CHARS} characters", "split the rule")
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        why = error.msg if isinstance(error, SyntaxError) else "it is nested too deeply, or holds too large a number"
-        refuse_expression(at, "syntax", f"it is no expression: {why}", "write it like `args.amount > 20`")
+        if not isinstance(error, SyntaxError):
+            why = "it is nested too deeply, or holds too large a number"
+            refuse_expression(at, "syntax", f"it is no expression: {why}", "split the rule")
+        remedy = "close the quotes" if "unterminated" in error.msg else "write it like `args.amount > 20`"
+        where = f"character {error.offset}" if error.offset else "its end"
+        refuse_expression(at, "syntax", f"it is no expression: {error.msg} at {where}", remedy)
     return _Compiler(at).read(tree.body, 0)
 
 
 def refuse_expression(at: Place, code: str, detail: str, remedy: str) -> NoReturn:
     """Raise `InvalidArtifact` for the condition at the path `at`."""
     raise InvalidArtifact(Problem(pointer(at), code, f"the condition: {detail}", remedy))
+
+
+class Faults:
+    """The faults of one document, which are refused together."""
+
+    def __init__(self) -> None:
+        self.faults: list[Problem] = []
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Return a context that keeps what is refused in it in `faults`, so that all faults are found at once."""
+        try:
+            yield
+        except InvalidArtifact as error:
+            self.faults += error.problems
+
+    def refuse_faults(self) -> None:
+        """Refuse the faults that were kept, one for each place and code. Raises `InvalidArtifact`."""
+        first: dict[tuple[str, str], Problem] = {}
+        for one in self.faults:
+            first.setdefault((one.pointer, one.code), one)
+        if first:
+            raise InvalidArtifact(*first.values())
 
 
 class _Compiler:
@@ -136,7 +182,8 @@ class _Compiler:
         if name not in FUNCTIONS or node.keywords or any(isinstance(one, ast.Starred) for one in node.args):
             near = nearest_name(name, FUNCTIONS)
             remedy = f"write `{near}`" if near else f"the functions are {', '.join(FUNCTIONS)}"
-            self.refuse("unknown_function", f"`{name[:80]}(…)` is no function of a condition", remedy)
+            shown = ast.unparse(node.func)[:80]
+            self.refuse("unknown_function", f"`{shown}(…)` is no function of a condition", remedy)
         if name in ("min", "max"):
             return {name: [self.read(one, depth) for one in node.args]}
         if name == "default":
@@ -157,13 +204,13 @@ class _Compiler:
         if literal_type(node.value) is None:
             absent = "ask `missing(…)` whether a fact is there"
             remedy = absent if node.value is None else "use a boolean, a text or a number up to 2^53-1"
-            self.refuse("not_a_literal", "this literal is not allowed", remedy)
+            self.refuse("not_a_literal", f"`{str(node.value)[:40]}` is no value of a condition", remedy)
         return node.value
 
     def _list(self, node: ast.List | ast.Tuple, depth: int) -> Any:
         values = [self.read(one, depth) for one in node.elts]
         if any(literal_type(one) is None for one in values):
-            self.refuse("not_a_literal", "a list holds literals", "write the values out")
+            self.refuse("not_a_literal", "a list holds literals", "write the values out, and a number without commas")
         return values
 
     def _fact(self, node: ast.expr, _depth: int) -> Any:
@@ -183,12 +230,18 @@ class _Compiler:
             if len(segments) > MAX_SYNTAX_DEPTH:
                 self.refuse("too_deep", "the path is too long", "shorten it")
         path = ".".join((node.id, *reversed(segments)))
+        if not segments and (word := node.id.capitalize()) in ("True", "False"):
+            self.refuse("unknown_fact", f"`{node.id}` is no truth value here", f"write `{word}`")
+        if not segments and node.id.lower() in _ABSENT:
+            self.refuse("not_a_literal", f"`{node.id}` is no value here", "ask `missing(…)` whether a fact is there")
         if not segments or node.id not in ROOTS:
             near = nearest_name(path, [fact.path for fact in FACTS if "<" not in fact.path])
             root = nearest_name(node.id, ROOTS)
             if segments and root is not None and root != node.id:
                 near = ".".join((root, *reversed(segments)))
             remedy = f"write `{near}`" if near else f"begin with one of {', '.join(ROOTS)}"
+            if not segments and node.id not in ROOTS:
+                remedy = f'write the text "{node.id[:80]}" in quotes; or, for a fact, {remedy}'
             self.refuse("unknown_fact", f"there is no fact `{path[:200]}`", remedy)
         return path
 

@@ -88,3 +88,9 @@ def _origins(tree: Any, at: Place, origin: Origin | None) -> Iterator[tuple[str,
     if not inside:
         assert origin is not None, f"the field `{pointer(at)}` has no origin"
         yield pointer(at), origin
+
+
+def conjuncts(condition: Any, at: Place) -> list[OriginOf]:
+    """Return the conditions that are all true where `condition` is, which the author wrote at this place."""
+    every = condition["and"] if isinstance(condition, dict) and "and" in condition else [condition]
+    return [OriginOf(one, "written", at) for one in every]

@@ -6,7 +6,7 @@ depth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import parse
@@ -16,8 +16,9 @@ from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.plan import MAX_TEMPLATE_STEPS
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.control.lint.money import EACH_IS_ASKED, money_of
-from contextos.errors import InvalidArtifact, Problem
+from contextos.errors import InvalidArtifact, InvalidEnvelope, Problem
 from contextos.packs.declaration import PackDeclaration
+from contextos.packs.expressions import Place, compile_condition
 from contextos.slots.lint.documents import read_document
 
 WHOLE_FORM: Final = frozenset({*ContextPack.model_fields, "guardrails", "must_refuse", "must_escalate"})
@@ -70,7 +71,23 @@ def parse_declaration(value: dict[str, Any]) -> PackDeclaration:
         raise InvalidArtifact(
             *(Problem(pointer((name,)), "whole_form", f"the short form has no `{name}`", remedy) for name in foreign)
         )
-    return parse(PackDeclaration, value)
+    try:
+        return parse(PackDeclaration, value)
+    except InvalidEnvelope as error:
+        raise InvalidEnvelope(*error.problems, *_condition_faults(value, ())) from None
+
+
+def _condition_faults(value: Any, at: Place) -> Iterator[Problem]:
+    """What is wrong with the conditions of a declaration that is wrong in other places too."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, one in inside:
+        if step == "when" and isinstance(one, str):
+            try:
+                compile_condition(one, (*at, step))
+            except InvalidArtifact as error:
+                yield from error.problems
+        else:
+            yield from _condition_faults(one, (*at, step))
 
 
 def write_declaration(declaration: PackDeclaration) -> str:

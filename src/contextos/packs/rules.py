@@ -14,7 +14,7 @@ from typing import Any, Final
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import AppliesTo
 from contextos.contracts.envelopes.tool import CapabilityDefinition
-from contextos.contracts.facts import Vocabulary, nearest_name
+from contextos.contracts.facts import TYPO_SIMILARITY, Vocabulary, nearest_name
 from contextos.errors import InvalidArtifact, Problem
 from contextos.packs.declaration import (
     ArgumentBounds,
@@ -24,8 +24,8 @@ from contextos.packs.declaration import (
     IntentDeclaration,
     PackDeclaration,
 )
-from contextos.packs.expressions import Place, compile_condition
-from contextos.packs.origins import OriginOf, default, derived, stated, written
+from contextos.packs.expressions import Faults, Place, compile_condition
+from contextos.packs.origins import OriginOf, conjuncts, default, derived, stated, written
 from contextos.trust.policy.conditions import analyse_condition
 from contextos.trust.policy.fact_lint import lint_facts
 
@@ -54,13 +54,14 @@ class WriteRules:
     asks_all: tuple[AskDeclaration, Place] | None
 
 
-class RuleBuilder:
+class RuleBuilder(Faults):
     """Builds the rules and gates of one declaration. `tools` maps tool ids to their definitions."""
 
     def __init__(
         self, declaration: PackDeclaration, tools: Mapping[str, CapabilityDefinition], vocabulary: Vocabulary
     ) -> None:
         self.declaration, self.tools, self.vocabulary = declaration, tools, vocabulary
+        super().__init__()
         self.gates: dict[str, dict[str, OriginOf]] = {}
         self._ids: dict[str, str] = {}
 
@@ -76,7 +77,8 @@ class RuleBuilder:
         for at, layer, tools in layers:
             for kind in ("deny", "ask", "auto_approve"):
                 for index, entry in enumerate(getattr(layer, kind)):
-                    self._check_entry(kind, entry.tools, tools, (*at, kind, index))
+                    with self.collecting():
+                        self._check_entry(kind, entry.tools, tools, (*at, kind, index))
 
     def _check_entry(self, kind: str, names: Sequence[str], used: Sequence[str], at: Place) -> None:
         writes = [one for one in used if self.tools[one].kind == "write"]
@@ -98,12 +100,12 @@ class RuleBuilder:
         if not who:
             remedy = 'name the roles: `who: ["deployer"]`'
             raise refuse_pack("nobody", (*at, "who"), f"nobody may make a request of `{name}`", remedy)
-        source = stated(intent, "who") if intent.who else stated(self.declaration, "who")
         # A person with a second role has both: `user.role` is the first one alone.
         place: Place = (*at, "who") if intent.who else ("who",)
         named = [OriginOf(role, "derived", (*place, index)) for index, role in enumerate(who)]
         held = [{"in": [role, derived({"var": ["user.roles", []]})]} for role in named]
-        allowed = {"or": [{"in": [derived({"var": "user.role"}), source]}, *held]}
+        listed = [replace(role, origin="written") for role in named]
+        allowed = {"or": [{"in": [derived({"var": "user.role"}), listed]}, *held]}
         yield self._rule(
             self._id("others", name, "OTHERS"),
             {"intent": derived(name)},
@@ -126,7 +128,7 @@ class RuleBuilder:
                     {"intent": derived(name), "capability": derived(tool)},
                     OriginOf(condition, "written", (*place, "when")),
                     {"allow": written(False)},
-                    stated(denial, "because"),
+                    replace(stated(denial, "because"), at=(*place, "because")),
                 )
         for tool in used:
             if tool in writes:
@@ -164,7 +166,7 @@ class RuleBuilder:
             yield self._rule(
                 rule_id,
                 applies,
-                {"and": [allowed, *before, *_conjuncts(condition, when)]},
+                {"and": [allowed, *before, *conjuncts(condition, when)]},
                 {**self._asked((ask, place), rule_id), **requires},
                 derived(f"a person with the role {ask.role} is asked"),
                 derived(name),
@@ -178,14 +180,14 @@ class RuleBuilder:
             yield self._rule(
                 self._id(f"auto {number}", name, tool, f"AUTO_{number}"),
                 applies,
-                {"and": [allowed, *before, *_conjuncts(condition, place)]},
+                {"and": [allowed, *before, *conjuncts(condition, place)]},
                 {
                     "allow": derived(True),
                     "approval_mode": stated(automatic, "mode"),
                     "arg_constraints": OriginOf(bounds, "written", (*place, "bounds")),
                     **requires,
                 },
-                stated(automatic, "because"),
+                replace(stated(automatic, "because"), at=(*place, "because")),
                 derived(name),
             )
             before.append(OriginOf({"!": [condition]}, "derived", place))
@@ -271,31 +273,38 @@ class RuleBuilder:
         named = self.named(tools, list(self.tools), (*at, "tools"))
         return [one for one in used if one in named]
 
-    def named(self, names: Sequence[str], known: Sequence[str], at: Place) -> list[str]:
-        """Return the ids of tools that a declaration names by id or by their own name.
+    def named(self, names: Sequence[str], known: Sequence[str], at: Place, *, keep: bool = False) -> list[str]:
+        """Return the ids of tools that a declaration names by id or by their own name. With `keep`, faults are kept.
 
         Raises:
             InvalidArtifact: there is no such tool, or there are two.
         """
-        found = []
+        found, faults = [], list[Problem]()
         for index, name in enumerate(names):
             fitting = [one for one in known if one == name or one.rpartition(".")[2] == name]
             if name in fitting:
                 fitting = [name]
             if len(fitting) > 1:
                 detail = f"`{name[:80]}` means {' and '.join(f'`{one}`' for one in fitting)}"
-                raise refuse_pack("ambiguous_tool", (*at, index), detail, "write the whole id")
+                faults.append(Problem(pointer((*at, index)), "ambiguous_tool", detail, "write the whole id"))
             if not fitting:
-                near = nearest_name(name, [*known, *(one.rpartition(".")[2] for one in known)])
+                own = {one.rpartition(".")[2]: one for one in known}
+                near = nearest_name(name.rpartition(".")[2], own) or nearest_name(name, known, TYPO_SIMILARITY)
+                near = own.get(near or "", near) if "." in name else near
                 remedy = f"write `{near}`" if near else f"use one of {', '.join(known) or 'no tool yet'}"
-                raise refuse_pack("unknown_tool", (*at, index), f"there is no tool `{name[:80]}`", remedy)
+                faults.append(Problem(pointer((*at, index)), "unknown_tool", f"there is no tool `{name[:80]}`", remedy))
             found += fitting
+        if faults and not keep:
+            raise InvalidArtifact(*faults)
+        self.faults += faults
         return found
 
     def _condition(self, text: str, tool: str, intent: str, at: Place) -> Any:
-        condition = compile_condition(text, at)
-        self._check(condition, tool, intent, at)
-        return condition
+        with self.collecting():
+            condition = compile_condition(text, at)
+            self._check(condition, tool, intent, at)
+            return condition
+        return True  # in a pack that is refused
 
     def _check(self, condition: Any, tool: str, intent: str, at: Place) -> None:
         """Refuse a condition that cannot be typed, or reads a fact that does not exist for this tool."""
@@ -345,12 +354,6 @@ class RuleBuilder:
             **bound,
             "rationale": rationale,
         }
-
-
-def _conjuncts(condition: Any, at: Place) -> list[OriginOf]:
-    """The conditions that are all true where `condition` is, which the author wrote at this place."""
-    every = condition["and"] if isinstance(condition, dict) and "and" in condition else [condition]
-    return [OriginOf(one, "written", at) for one in every]
 
 
 def _within(argument: str, bound: ArgumentBounds, at: Place) -> list[dict[str, Any]]:

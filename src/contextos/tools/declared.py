@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, get_args
+from typing import Any, Final, Generic, Literal, Never, ParamSpec, TypeVar, get_args
 
 import orjson
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from contextos.action.registry import Registry
 from contextos.adapters.foreign.replies import withheld_answer
 from contextos.adapters.function.adapter import BusinessError, Function
+from contextos.contracts.encoding.codec import problems_of
 from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.evidence import IntegrityLevel
@@ -133,7 +134,7 @@ class Tool(Generic[Parameters, Returned]):
 
 
 def read(
-    *,
+    *bare: Never,
     produces: str | Collection[str] = (),
     name: str = "",
     timeout_s: int = 10,
@@ -156,6 +157,8 @@ def read(
         InvalidTool: nothing safe can be derived from the function; says what to write.
     """
 
+    _refuse_bare("read", bare)
+
     def declare(function: Callable[Parameters, Returned]) -> Tool[Parameters, Returned]:
         told = {"kind": "read", "risk_level": "read", "approval_mode": "read_only", "idempotency": {"strategy": "none"}}
         told |= provenance_of(name or getattr(function, "__name__", "function"), integrity, destinations)
@@ -169,7 +172,7 @@ def read(
 
 
 def write(
-    *,
+    *bare: Never,
     risk: Risk | None = None,
     idempotency: Strategy | Idempotency | None = None,
     lookup: Function | None = None,
@@ -193,6 +196,8 @@ def write(
         InvalidTool: as `read`; or `risk` or `idempotency` is missing, or does not fit the function.
     """
 
+    _refuse_bare("write", bare)
+
     def declare(function: Callable[Parameters, Returned]) -> Tool[Parameters, Returned]:
         shown = name or getattr(function, "__name__", "function")
         if risk not in get_args(Risk):
@@ -207,6 +212,14 @@ def write(
         return _declared(function, name, lookup, told, produces, timeout_s, cost_cents, scopes)
 
     return declare
+
+
+def _refuse_bare(decorator: str, given: Collection[Any]) -> None:
+    for function in given:
+        shown = getattr(function, "__name__", type(function).__name__)
+        detail = f"`@contextos.{decorator}` needs brackets, and takes its settings by name"
+        settings = 'risk="irreversible", idempotency="none"' if decorator == "write" else 'integrity="trusted"'
+        refuse_tool(shown, "bare_decorator", (), detail, f"write `@contextos.{decorator}({settings})`")
 
 
 def output_of(signature: ToolSignature, returned: Any) -> dict[str, Any]:
@@ -315,9 +328,10 @@ def tool_of(
         adapter = AdapterDefinition(adapter_id="tool", type="function", version="1", capabilities=(definition,))
         Registry().register((adapter,))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"])) or "it"
-        refuse_tool(name, "misfit", first["loc"], f"`{where}` is invalid: {first['msg'][:200]}", "correct it")
+        [first, *_] = problems_of(error, {**declared, **told}, CapabilityDefinition)
+        where = first.pointer.removeprefix("/").replace("/", ".") or "it"
+        detail, remedy = f"`{where}` is invalid: {first.detail}", f"correct it: {first.remedy}"
+        refuse_tool(name, "misfit", (where,), detail, remedy)
     except InvalidArtifact as error:
         raise InvalidTool(*error.problems) from None
     return Tool(function, definition, signature, lookup)

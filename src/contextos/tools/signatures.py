@@ -28,6 +28,7 @@ from contextos.errors import MalformedJson, Problem
 from contextos.tools.exact import as_json, refuse_inexact
 from contextos.tools.schemas import ARGUMENT_BOUNDS, OUTPUT_BOUNDS, refuse_tool, schema_of
 
+_NAMED: Final = "name each argument, such as `count: int`; for several of one kind take `rows: list[str]`"
 RESULT: Final = "result"
 """The property that holds a returned value that is no object."""
 
@@ -95,7 +96,7 @@ def read_signature(function: Callable[..., Any], name: str) -> ToolSignature:
     for parameter in parameters[takes_self:]:
         at = f"argument `{parameter.name}`"
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            refuse_tool(name, "open_arguments", (parameter.name,), f"{at} takes anything", "name each argument")
+            refuse_tool(name, "open_arguments", (parameter.name,), f"{at} takes anything", _NAMED)
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             refuse_tool(name, "positional", (parameter.name,), f"{at} has no name in a call", "remove the `/`")
         if parameter.name not in hints:
@@ -121,18 +122,19 @@ def resolved_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 def adapted(hint: Any, name: str, at: str) -> TypeAdapter[Any]:
     """Return pydantic's adapter of a type. Raises `InvalidTool` if it has none."""
+    place = (at.removeprefix("argument ").strip("`"),)
     try:
         adapter = TypeAdapter(hint)
         if adapter.pydantic_complete:
             return adapter
         remedy = "define every type that it uses at the top of the module, above the function"
-        refuse_tool(name, "unresolved_hint", (at,), f"the type of {at} names a type that is not known yet", remedy)
+        refuse_tool(name, "unresolved_hint", place, f"the type of {at} names a type that is not known yet", remedy)
     except PydanticUserError as error:
-        why = str(error).partition("\n")[0][:200]
+        why = str(error).partition("\n")[0].partition(". Set `arbitrary")[0][:200]
         remedy = "use JSON types, a pydantic model, a dataclass or a TypedDict"
         if hint == Key | None or hint == CallContext | None:
             remedy = "annotate it with exactly `contextos.Key` or `contextos.CallContext`"
-        refuse_tool(name, "no_schema", (at,), f"the type of {at} is not known here: {why}", remedy)
+        refuse_tool(name, "no_schema", place, f"the type of {at} is not known here: {why}", remedy)
 
 
 def _argument(parameter: inspect.Parameter, hint: Any, name: str) -> Argument:
@@ -164,7 +166,10 @@ def _argument(parameter: inspect.Parameter, hint: Any, name: str) -> Argument:
         if not same_json(as_json(read), written):
             raise MalformedJson(Problem("", "changed", "it is read as another value", "state that one"))
     except (ValidationError, MalformedJson, PydanticUserError):
-        remedy = "correct the default, or the type hint"
+        kind = inspect.formatannotation(hint)
+        remedy = f"correct the default: give one of the type `{kind}`, or another type"
+        if default is None:
+            remedy = f"write `{parameter.name}: {kind} | None = None`, or leave the default out"
         refuse_tool(name, "wrong_default", (parameter.name,), f"the default of {at} is not of its type", remedy)
     return Argument(adapter, {**schema, "default": written}, required=False)
 

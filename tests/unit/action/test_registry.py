@@ -94,4 +94,4 @@ def test_runs_from_before_full_envelopes_keep_their_words_about_arguments() -> N
     registry = Registry()
     tool = registry.register([parse(AdapterDefinition, one) for one in adapters().values()])[REFUND]
     said = [registry.check(tool, "input", {}, in_full=in_full) for in_full in (False, True)]
-    assert [one.detail.split(" ")[0] for one in said if one is not None] == ["does", "lacks"]
+    assert [one.detail.partition(" `")[0] for one in said if one is not None] == ["does not satisfy", "the call lacks"]

@@ -60,7 +60,7 @@ def test_two_tools_whose_shown_names_are_one_are_both_offered() -> None:
 def test_an_answer_is_text_for_the_model() -> None:
     assert answer_text(Done("c", {"result": True})) == '{"result":true}'
     failed = Done("c", None, ToolError(code="closed", message="the shop is closed", retryable=False))
-    assert answer_text(failed) == "the tool failed: closed: the shop is closed"
+    assert answer_text(failed) == "the tool failed: closed: the shop is closed; do not repeat the same call"
     assert answer_text(Refused("c", (Reason("x", "not today", "come back"),))) == "refused: not today; come back"
 
 

@@ -29,6 +29,7 @@ from contextos.adapters.foreign.adapter_file import with_auth
 from contextos.adapters.foreign.replies import stated_error, unreadable_answer
 from contextos.adapters.foreign.server_adapter import ServerAdapter
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, CapabilityDefinition
 from contextos.errors import InvalidInput, LostReply, Overloaded, Problem, Unavailable
 
@@ -175,14 +176,14 @@ def a2a_adapter(file: AdapterFile) -> A2aAdapter:
             `a2a` is not installed.
     """
     require_a2a()
-    connection = parse(A2aConnection, file.connection)
+    connection = parse(A2aConnection, file.connection, at="/connection")
     connection.check()
     if (connection.is_remote or connection.audience) and connection.endpoint() not in file.definition.egress:
         remedy = f"add `{connection.endpoint()}` to `egress`, and set `external` to true"
         raise InvalidInput(Problem("/definition/egress", "no_egress_list", "it lacks the agent itself", remedy))
     operations: dict[str, SkillOperation] = {}
     for capability in file.definition.capabilities:
-        operation = parse(SkillOperation, file.operations[capability.name])
+        operation = parse(SkillOperation, file.operations[capability.name], at=pointer(("operations", capability.name)))
         if (fault := skill_misfit(operation, capability)) is not None:
             raise InvalidInput(Problem(f"/operations/{capability.name}", "misfit", *fault))
         operations[capability.name] = operation

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import walk_tb
 from types import TracebackType
 from typing import Any, Final, NoReturn
 
@@ -24,7 +25,7 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.jcs import digest as digest_of
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.ports.outside import Adapter
-from contextos.errors import InvalidSettings, Problem
+from contextos.errors import InvalidInput, InvalidSettings, Problem
 from contextos.files import read_regular_file
 
 MAX_SOURCE_BYTES: Final = 1_048_576
@@ -71,7 +72,7 @@ def load_function_adapters(
     sources = _read(path, module, digest, files or {}, root)
     adapters: tuple[Any, ...] = ()
     by_function = False
-    with _Loading(path):
+    with _Loading(path, sources):
         sources.check_imports()
         imports = _imports(module, sources)
         packages = PackageFiles.of(imports, sources.root)
@@ -166,19 +167,26 @@ def _source(path: str, file: Path) -> bytes:
         _refuse(path, "unreadable", f"`{file.name}` cannot be read: {error.strerror}", "check the path")
 
 
+_SHOWN: Final = (ImportError, SyntaxError, NameError, AttributeError, TypeError, InvalidInput)
+
+
 class _Loading(AbstractContextManager[None]):
     """Turns whatever the code raises while it is loaded into `InvalidSettings`. Ctrl-C passes."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, sources: SourceFiles) -> None:
+        self._path, self._files = path, {str(file): file.name for file in sources.paths.values()}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None or issubclass(kind, KeyboardInterrupt | InvalidSettings):
             return
-        said = f": {error}" if issubclass(kind, ImportError | SyntaxError) else ""
-        _refuse(self._path, "not_importable", f"the code does not load: {kind.__name__}{said}", "fix the code")
+        # The text of any other exception can hold a secret.
+        said = f": {str(error)[:400]}" if issubclass(kind, _SHOWN) else ""
+        frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(trace)]
+        lines = [f"`{self._files[file]}` line {line}: " for file, line in frames if file in self._files]
+        detail = f"the code does not load: {lines[-1] if lines else ''}{kind.__name__}{said}"
+        _refuse(self._path, "not_importable", detail, "correct it there" if lines else "fix the code")
 
 
 def _is_adapter(value: Any) -> bool:

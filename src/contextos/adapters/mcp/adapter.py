@@ -36,6 +36,7 @@ from contextos.adapters.mcp.definitions import (
     misfit,
 )
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.encoding.secret_shapes import shortened
 from contextos.contracts.envelopes.tool import (
     MAX_SAID_CHARS,
@@ -259,7 +260,7 @@ def mcp_adapter(file: AdapterFile, folder: Path) -> McpAdapter:
             `mcp` is not installed.
     """
     require_mcp()
-    connection = parse(McpConnection, file.connection)
+    connection = parse(McpConnection, file.connection, at="/connection")
     connection.check()
     if (connection.is_remote or connection.audience) and connection.endpoint() not in file.definition.egress:
         remedy = f"add `{connection.endpoint()}` to `egress`, and set `external` to true"
@@ -268,7 +269,7 @@ def mcp_adapter(file: AdapterFile, folder: Path) -> McpAdapter:
     for capability in file.definition.capabilities:
         said = file.operations[capability.name]
         kind: type[Operation] = ResourceOperation if "resources" in said else ToolOperation
-        operations[capability.name] = parse(kind, said)
+        operations[capability.name] = parse(kind, said, at=pointer(("operations", capability.name)))
         fault = misfit(operations[capability.name], capability, own_sessions=connection.audience is not None)
         if fault is not None:
             raise InvalidInput(Problem(f"/operations/{capability.name}", "misfit", *fault))

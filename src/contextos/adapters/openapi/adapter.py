@@ -26,7 +26,7 @@ from contextos.adapters.openapi.secrets import ConnectionSecrets
 from contextos.adapters.outbound import AnswerTooLarge, OutboundClient, OutboundRequest, OutboundResponse, destination
 from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.encoding.pointer import resolve_pointer
+from contextos.contracts.encoding.pointer import pointer, resolve_pointer
 from contextos.contracts.encoding.secret_shapes import shortened
 from contextos.contracts.envelopes.tool import (
     AdapterDefinition,
@@ -215,8 +215,10 @@ def openapi_adapter(
     Raises:
         InvalidInput: a member of the file is not valid, or a secret is missing.
     """
-    reached = parse(OpenApiConnection, dict(connection))
-    calls = {name: parse(OpenApiOperation, dict(one)) for name, one in operations.items()}
+    reached = parse(OpenApiConnection, dict(connection), at="/connection")
+    calls = {
+        name: parse(OpenApiOperation, dict(one), at=pointer(("operations", name))) for name, one in operations.items()
+    }
     credentials = ConnectionSecrets(reached.credentials, os.environ, folder)
     return OpenApiAdapter(reached, definition, calls, credentials)
 

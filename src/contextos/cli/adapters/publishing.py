@@ -15,7 +15,6 @@ from contextos.cli.command_context import (
     JsonOption,
     TenantOption,
     WorkspaceOption,
-    about,
     with_context,
     with_read_context,
 )
@@ -35,8 +34,7 @@ def publish_adapter_command(
     """
     from contextos.app.adapter_files import publish_adapter_file
 
-    with about(file):
-        published = publish_adapter_file(find_workspace(workspace), file)
+    published = publish_adapter_file(find_workspace(workspace), file)
     line = f"{displayed(published['path'])} is published with the digest {published['digest']}"
     print_result(published, [line], as_json=as_json)
     return 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,12 +14,12 @@ from contextos.cli.command_context import CommandContext, JsonOption, WorkspaceO
 from contextos.cli.governance.declarations import workspace_definitions
 from contextos.cli.terminal import USAGE, print_note, print_result
 from contextos.contracts.encoding.display_escape import displayed
+from contextos.contracts.encoding.yaml_text import in_lines
 from contextos.errors import Integrity, InvalidInput, Problem
 
 if TYPE_CHECKING:
     from contextos.control.artifacts import GovernedArtifact
     from contextos.packs.checking import KnownHere
-    from contextos.packs.expansion import Expansion
 
 SHOWN_DRIFT = 5
 
@@ -37,18 +38,19 @@ def lint_command(
     """Check packs, catalogs and policies before they are signed."""
     from contextos.packs.checking import artifact_problems, read_unsigned
 
-    read: list[tuple[Path, Any, Expansion | None]] = []
+    read: list[tuple[Path, Any, Callable[[Iterable[Problem]], Iterable[Problem]]]] = []
     found: list[tuple[Path, Problem]] = []
     for path in files:
         try:
-            read.append((path, *read_unsigned(read_file(path), lambda: workspace_definitions(workspace).values())))
+            raw = read_file(path)
+            artifact, expansion = read_unsigned(raw, lambda: workspace_definitions(workspace).values())
+            read.append((path, artifact, expansion.placed if expansion else partial(in_lines, raw=raw)))
         except InvalidInput as error:
             found += [(path, problem) for problem in error.problems]
     known = _workspace_facts(workspace, [pack for _, pack, _ in read]) if adapters and read else None
-    for path, pack, expansion in read:
+    for path, pack, placed in read:
         beside = [other for at, other, _ in read if at is not path]
-        problems = artifact_problems(pack, beside, known)
-        found += [(path, problem) for problem in (expansion.placed(problems) if expansion else problems)]
+        found += [(path, problem) for problem in placed(artifact_problems(pack, beside, known))]
     documents = [
         {
             "file": str(path),

@@ -12,6 +12,7 @@ import typer
 from contextos.cli.command_context import JsonOption, about, read_file
 from contextos.cli.terminal import USAGE, print_result
 from contextos.contracts.encoding.display_escape import displayed
+from contextos.contracts.encoding.yaml_text import in_lines
 from contextos.errors import InvalidInput, Problem
 
 DOCUMENTS: Final = ("oas.json", "oas.yaml", "oas.yml")
@@ -93,13 +94,13 @@ def _problems_in(path: Path) -> Iterator[tuple[Path, Problem]]:
         yield from ((path, one) for one in error.problems)
         return
     found = lint_wiring(document)
-    yield from ((path, one) for one in found)
+    yield from ((path, one) for one in in_lines(found, read_file(path)))
     if any(one.code == "not_an_agent" for one in found):
         return
     package = _package(path)
     if package is not None:
         try:
-            yield from ((package, one) for one in lint_package(document, _read(package)))
+            yield from ((package, one) for one in in_lines(lint_package(document, _read(package)), read_file(package)))
         except InvalidInput as error:
             yield from ((package, one) for one in error.problems)
     elif declared_slots(document).names:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import accumulate, islice
 from math import inf
 from typing import Any, Final, NamedTuple, Never, TypeAlias, TypeVar
@@ -20,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 
 from contextos.contracts.encoding.jcs import MAX_INT, canonical
 from contextos.contracts.encoding.pointer import MISSING, pointer, resolve_pointer
+from contextos.contracts.encoding.wanted import explained
 from contextos.errors import InvalidEnvelope, MalformedJson, Problem
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "JsonValue", "loads", "own_copy", "parse", "problems_of"]
@@ -75,7 +77,7 @@ def loads(
     except UnicodeDecodeError as error:
         raise _malformed("not_utf8", f"byte {error.start} is not UTF-8", "encode the text as UTF-8") from None
     except json.JSONDecodeError as error:
-        raise _malformed("syntax", _syntax(error), "send one JSON value") from None
+        raise _malformed("syntax", _syntax(error), "correct the JSON there") from None
     except RecursionError:
         raise _malformed("too_deep", "nesting is deeper than this reader goes", "flatten the value") from None
 
@@ -240,8 +242,10 @@ def parse(
     max_bytes: int = MAX_BYTES,
     max_depth: int = MAX_DEPTH,
     max_nodes: int = MAX_NODES,
+    at: str = "",
 ) -> ModelT:
-    """Validate bytes, text or an object that `loads` returned as an instance of `model`.
+    """Validate bytes, text or an object that `loads` returned as an instance of `model`. `at` is the pointer of `raw`
+    in the document that it is a part of.
 
     Raises:
         MalformedJson: the bytes are not I-JSON within the limits.
@@ -252,7 +256,8 @@ def parse(
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        raise InvalidEnvelope(*problems_of(error, raw)) from None
+        found = problems_of(error, raw, model)
+        raise InvalidEnvelope(*(replace(one, pointer=at + one.pointer) for one in found)) from None
 
 
 _REMEDIES: Final = {
@@ -266,14 +271,14 @@ _REMEDIES: Final = {
 }
 
 
-def problems_of(error: ValidationError, value: Any = MISSING) -> list[Problem]:
+def problems_of(error: ValidationError, value: Any = MISSING, model: type[BaseModel] | None = None) -> list[Problem]:
     """Convert a pydantic error to problems (pointer, code, message), at most 50. No problem contains a value of the
     input.
 
     With `value`, the input that was validated, each pointer names a place in that input, without pydantic's union
-    tags.
+    tags. With `model` too, a problem says what the model takes there.
     """
-    problems = []
+    problems: dict[tuple[str, str], Problem] = {}
     for item in error.errors(include_url=False, include_input=False)[:MAX_PROBLEMS]:
         kind, detail = item["type"], item["msg"]
         for noise in ("Value error, ", "Assertion failed, "):
@@ -282,13 +287,16 @@ def problems_of(error: ValidationError, value: Any = MISSING) -> list[Problem]:
         if kind in ("model_type", "dataclass_type", "model_attributes_type"):
             detail = "this is not a JSON object"
         remedy = str(item.get("ctx", {}).get("remedy", "")) or _REMEDIES.get(kind, "send what the schema says")
-        problems.append(Problem(_place(item["loc"], value, kind), kind, detail, remedy))
-    return problems
+        path = item["loc"] if value is MISSING else _path_in(item["loc"], value, kind)
+        if model is not None and value is not MISSING:
+            words, better = explained(model, path, kind, value) or ("", "")
+            detail, remedy = words or detail, str(item.get("ctx", {}).get("remedy", "")) or better or remedy
+        # Each branch of a union has the same to say of a value that is none of them.
+        problems.setdefault((pointer(path), detail), Problem(pointer(path), kind, detail, remedy))
+    return list(problems.values())
 
 
-def _place(loc: tuple[str | int, ...], value: Any, kind: str) -> str:
-    if value is MISSING:
-        return pointer(loc)
+def _path_in(loc: tuple[str | int, ...], value: Any, kind: str) -> tuple[str | int, ...]:
     path: list[str | int] = []
     for step in loc:
         below = resolve_pointer(value, pointer([step]))
@@ -297,4 +305,4 @@ def _place(loc: tuple[str | int, ...], value: Any, kind: str) -> str:
             value = below
         elif kind == "missing" and step == loc[-1]:
             path.append(step)
-    return pointer(path)
+    return tuple(path)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from functools import lru_cache
+from re import _parser  # type: ignore[attr-defined]
 from typing import Any, Final
 
 import re2  # type: ignore[import-untyped]
 
 MAX_PATTERN_BYTES: Final = 1 << 20
 """Memory limit of one compiled pattern, in bytes; RE2 refuses a larger one."""
+MAX_EXAMPLE_CHARS: Final = 64
+_EXAMPLES: Final = "a1A0_-. /@:"
+"""The characters of examples, the plainest first."""
 
 
 @lru_cache(maxsize=1024)
@@ -25,3 +31,52 @@ def safe_pattern(pattern: str) -> Any | None:
         return re2.compile(pattern, options)
     except (re2.error, UnicodeEncodeError):
         return None
+
+
+@lru_cache(maxsize=256)
+def pattern_example(pattern: str) -> str | None:
+    """Return a short text that a pattern takes, or None where none can be derived.
+
+    >>> pattern_example(r"^(0|[1-9][0-9]*)[.][0-9]+$"), pattern_example("ord_[0-9]{4}"), pattern_example("(?=a)b")
+    ('1.1', 'ord_1111', None)
+    """
+    checked = safe_pattern(pattern)
+    try:
+        made = _made(_parser.parse(pattern)) if checked is not None else ""
+    except (re.error, KeyError, OverflowError, RecursionError):
+        return None
+    fits = checked is not None and 0 < len(made) <= MAX_EXAMPLE_CHARS and checked.search(made) is not None
+    return made if fits and made.isprintable() else None
+
+
+def _made(items: Iterable[tuple[Any, Any]]) -> str:
+    text = ""
+    for operator, argument in items:
+        kind = str(operator)
+        if kind == "LITERAL":
+            text += chr(argument)
+        elif kind == "IN":
+            text += next((one for one in _EXAMPLES if _in_class(one, argument)), "") or chr(argument[0][1][0])
+        elif kind in ("ANY", "NOT_LITERAL"):
+            text += "b" if argument == ord("a") else "a"
+        elif kind == "BRANCH":
+            text += _made(argument[1][-1])
+        elif kind == "SUBPATTERN":
+            text += _made(argument[3])
+        elif kind in ("MAX_REPEAT", "MIN_REPEAT"):
+            text += _made(argument[2]) * min(argument[0], MAX_EXAMPLE_CHARS + 1)
+        elif kind != "AT":
+            raise KeyError(kind)
+    return text
+
+
+def _in_class(character: str, items: Iterable[tuple[Any, Any]]) -> bool:
+    kinds = {"CATEGORY_DIGIT": str.isdigit, "CATEGORY_WORD": str.isalnum, "CATEGORY_SPACE": str.isspace}
+    negated = found = False
+    for operator, argument in items:
+        kind, code = str(operator), ord(character)
+        negated |= kind == "NEGATE"
+        found |= kind == "LITERAL" and argument == code
+        found |= kind == "RANGE" and argument[0] <= code <= argument[1]
+        found |= kind == "CATEGORY" and kinds[str(argument)](character)
+    return found is not negated

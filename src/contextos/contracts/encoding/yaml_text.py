@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from math import isfinite
+from operator import itemgetter
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import MAX_NUMBER_CHARS
-from contextos.errors import MalformedJson, Problem
+from contextos.errors import InvalidInput, MalformedJson, Problem
 
+MAX_FAULTS: Final = 50
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _OTHER_BASE: Final = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
@@ -41,16 +45,81 @@ def read_yaml(text: str, *, max_depth: int, max_nodes: int, foreign: bool = Fals
     is what version 1.2 says. An alias counts as many values as it means.
 
     Raises:
-        MalformedJson: it is no YAML of this kind, or exceeds a limit; names the line.
+        MalformedJson: it is no YAML of this kind, or exceeds a limit; names line and column, and each value that could
+            be read in two ways.
     """
     import yaml
 
+    builder = _Builder(max_depth, max_nodes, foreign)
     try:
-        return _Builder(max_depth, max_nodes, foreign).built(text)
+        value = builder.built(text)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1} column {mark.column + 1}" if mark is not None else ""
-        raise malformed("syntax", f"the document is neither JSON nor YAML{where}", "send one document") from None
+        raise _not_yaml(error, text) from None
+    if builder.faults:
+        raise MalformedJson(*builder.faults[:MAX_FAULTS])
+    return value
+
+
+def _not_yaml(error: Any, text: str) -> MalformedJson:
+    mark, why = getattr(error, "problem_mark", None), str(getattr(error, "problem", None) or "")
+    if mark is None:
+        return malformed("syntax", f"the document is neither JSON nor YAML: {str(error)[:80]}", "remove this character")
+    line, where = text.splitlines()[mark.line : mark.line + 1], f"line {mark.line + 1} column {mark.column + 1}"
+    remedy = "correct the indentation and the punctuation there"
+    if line and "\t" in line[0][: len(line[0]) - len(line[0].lstrip())]:
+        why, remedy = "the line is indented with a tab", "indent it with spaces"
+    elif context := getattr(error, "context", None):
+        begun = getattr(error, "context_mark", mark)
+        why = f"{why}, {context} which begins at line {begun.line + 1}"
+        remedy = "close what begins there, or put a text with `: ` or quotes in it in quotes"
+    return malformed("syntax", f"the document is neither JSON nor YAML: {where}: {why}", remedy)
+
+
+def in_lines(problems: Iterable[Problem], raw: bytes) -> tuple[Problem, ...]:
+    """Return problems of a document that was read, each with line and column of its place, in the document's order."""
+    import yaml
+
+    listed = tuple(problems)
+    if not any(one.pointer for one in listed):
+        return listed
+    try:
+        root = yaml.compose(raw.decode(), Loader=yaml.CSafeLoader)
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return listed
+    placed = []
+    for one in listed:
+        mark = _mark(root, one.pointer.split("/")[1:]) if one.pointer else None
+        at = (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)
+        detail = f"line {at[0]}, column {at[1]}: {one.detail}" if mark is not None else one.detail
+        placed.append((at, replace(one, detail=detail)))
+    return tuple(one for _, one in sorted(placed, key=itemgetter(0)))
+
+
+@contextmanager
+def lines_of(raw: bytes) -> Iterator[None]:
+    """Return a context that adds line and column to the problems of an `InvalidInput` about the document `raw`."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise type(error)(*in_lines(error.problems, raw)) from None
+
+
+def _mark(node: Any, steps: Sequence[str]) -> Any:
+    """Where the value at a pointer begins, or its name; for one that is missing, where it would be; else None."""
+    import yaml
+
+    mark = node.start_mark if node is not None else None
+    for at, step in enumerate(steps):
+        found = None
+        if isinstance(node, yaml.MappingNode):
+            name = step.replace("~1", "/").replace("~0", "~")
+            found = next(((key, value) for key, value in reversed(node.value) if key.value == name), None)
+        elif isinstance(node, yaml.SequenceNode) and step.isdigit() and int(step) < len(node.value):
+            found = (node.value[int(step)],) * 2
+        if found is None:
+            return mark if at == len(steps) - 1 else None
+        mark, node = found[0].start_mark, found[1]
+    return mark
 
 
 def write_yaml(value: Any, *, width: int = 120) -> str:
@@ -75,6 +144,7 @@ class _Builder:
         import yaml
 
         self.max_depth, self.max_nodes, self.foreign = max_depth, max_nodes, foreign
+        self.faults: list[Problem] = []
         self.older = yaml.SafeLoader("")
 
     def built(self, text: str) -> Any:
@@ -88,9 +158,11 @@ class _Builder:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             kind = type(event)
             if getattr(event, "tag", None) is not None:
-                raise _at(event, "tag", "tags are not allowed", "remove the tag")
+                raise _at(event, "tag", f"the tag `{event.tag[:80]}` is not allowed", "remove it")
             if not self.foreign and getattr(event, "anchor", None) is not None:
-                raise _at(event, "alias", "aliases are not allowed", "write the value out")
+                mark = "*" if kind is yaml.AliasEvent else "&"
+                detail = f"`{mark}{event.anchor[:80]}`: anchors and aliases are not allowed"
+                raise _at(event, "alias", detail, "write the value out at each place")
             if getattr(event, "version", None) not in (None, (1, 2)):
                 raise _at(event, "version", "it says that it is not YAML 1.2", "remove the line that begins with `%`")
             if kind is yaml.ScalarEvent:
@@ -139,7 +211,8 @@ class _Builder:
             if key == "<<":
                 raise _at(event, "merge_key", "merge keys are not allowed", "write the members out")
             if key in into:
-                raise _at(event, "duplicate_key", f"the key `{key[:80]!a}` occurs twice", "keep one of them")
+                detail = f"the key `{json.dumps(key[:80])[1:-1]}` occurs twice"
+                self.faults += _at(event, "duplicate_key", detail, "keep one of them").problems
             keys.append(key)
 
         return add
@@ -151,7 +224,7 @@ class _Builder:
         """Return what is no key. A letter is a common name, and as a value it can be a truth value."""
         if not self.foreign and value in _LETTERS and not event.style:
             detail = f"`{value}` is a text in YAML 1.2, and a truth value in version 1.1"
-            raise _at(event, "ambiguous", detail, "write `true` or `false`, or put it in quotes")
+            self.faults += _at(event, "ambiguous", detail, f'write `"{value}"`, or `true` or `false`').problems
         return value
 
     def scalar(self, event: Any) -> Any:
@@ -162,7 +235,9 @@ class _Builder:
         if not self.foreign and text != "<<" and not self._same_in_1_1(text, value):
             shown = text[:40]
             detail = f"`{shown}` is `{json.dumps(value)[:40]}` in YAML 1.2, and something else in version 1.1"
-            raise _at(event, "ambiguous", detail, "write a plain number, `true` or `false`, or put it in quotes")
+            other = f", or `{json.dumps(value)}`" if isinstance(value, int | float) else ""
+            other = other or (", or `true` or `false`" if text.isalpha() else "")
+            self.faults += _at(event, "ambiguous", detail, f'write `"{shown}"` for the text{other}').problems
         return value
 
     def _core(self, text: str, event: Any) -> Any:
@@ -201,7 +276,8 @@ class _Builder:
 
 
 def _at(marked: Any, code: str, detail: str, remedy: str) -> MalformedJson:
-    return malformed(code, f"{detail}: line {marked.start_mark.line + 1}", remedy)
+    mark = marked.start_mark
+    return malformed(code, f"line {mark.line + 1}, column {mark.column + 1}: {detail}", remedy)
 
 
 def malformed(code: str, detail: str, remedy: str) -> MalformedJson:

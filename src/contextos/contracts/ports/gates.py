@@ -5,7 +5,7 @@ such a gate, in this process (`App.gate`) or over HTTP (`contextos.client`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias
 
 from contextos.contracts.encoding.codec import loads
@@ -35,12 +35,13 @@ class Reason:
 
     def __str__(self) -> str:
         because = f" ({'; '.join(self.because)})" if self.because else ""
-        return f"{self.detail}{because}; {self.remedy}"
+        return f"{self.detail}{because}" + (f"; {self.remedy}" if self.remedy else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The call was made. The tool answered: with an output, or with an error of its own.
+    """The call was made. The tool answered: with an output, or with an error of its own, which `output` says too, as
+    `{"error": {"code", "message"}}`.
 
     `withheld` says why nobody reads the answer. Without an `error` the write was made all the same; a read whose answer
     is withheld, and a call whose answer was erased, have an `error` too.
@@ -66,7 +67,13 @@ class Refused:
     ended: bool = False
 
     def __str__(self) -> str:
-        return "refused: " + "; ".join(map(str, self.reasons))
+        # What to do is said once, behind the last of the reasons that it is for.
+        last = {one.remedy: number for number, one in enumerate(self.reasons)}
+        said = (
+            str(one if last[one.remedy] == number else replace(one, remedy=""))
+            for number, one in enumerate(self.reasons)
+        )
+        return "refused: " + "; ".join(said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +143,10 @@ def checked_call(name: Any, args: Any, call_id: Any) -> tuple[str, dict[str, Any
     except MalformedJson as error:
         [first, *_] = error.problems
         # The place is in the words too: a model reads nothing else.
-        words = f"the arguments are no JSON: {error}"
-        raise InvalidInput(Problem(f"/args{first.pointer}", "no_json", words, first.remedy or "correct them")) from None
+        words = f"the arguments are no JSON: {f'at `{first.pointer}`: ' if first.pointer else ''}{first.detail}"
+        whole = "send one JSON object, with the names of the arguments in double quotes"
+        remedy = first.remedy if first.pointer else whole
+        raise InvalidInput(Problem(f"/args{first.pointer}", "no_json", words, remedy or "correct them")) from None
     except RecursionError as error:
         raise InvalidInput(Problem("/args", "no_json", f"the arguments are no JSON: {error}", "correct them")) from None
     assert isinstance(parsed, dict), "an object stays one"

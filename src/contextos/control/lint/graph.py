@@ -10,15 +10,26 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.plan import DecisionSpec, TaskTemplate
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.slots import CAPABILITY_PREFIX
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
+from contextos.contracts.facts import nearest_name
 from contextos.control.artifacts import MergedArtifacts
+from contextos.errors import Problem
 
 PointerPath: TypeAlias = tuple[str | int, ...]
 REQUEST_PLACE: Final = "field of a request"
 """The kind of a pointer target, as findings name it."""
+TO_REGISTER: Final = "add it to `adapter_registry`"
+
+
+def no_such(at: PointerPath, kind: str, name: str, remedy: str, known: Collection[str] = ()) -> Problem:
+    """Return the problem of a name at `at` that nothing of this `kind` has; it names the nearest one of `known`."""
+    near = nearest_name(name[:200], known)
+    remedy = f"did you mean `{near}`? otherwise {remedy}" if near else remedy
+    return Problem(pointer(at), "unknown_edge", f"there is no {kind} `{name[:200]}`", remedy)
 
 
 @dataclass(frozen=True, slots=True)

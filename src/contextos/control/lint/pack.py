@@ -27,7 +27,15 @@ from contextos.contracts.scope import PARAMETERS
 from contextos.control.artifacts import MergedArtifacts, merge
 from contextos.control.lint.egress import lint_egress
 from contextos.control.lint.evidence import lint_evidence
-from contextos.control.lint.graph import REQUEST_PLACE, BindingTargets, PointerPath, binding_targets, request_has
+from contextos.control.lint.graph import (
+    REQUEST_PLACE,
+    TO_REGISTER,
+    BindingTargets,
+    PointerPath,
+    binding_targets,
+    no_such,
+    request_has,
+)
 from contextos.control.lint.parameters import lint_parameters
 from contextos.control.lint.templates import lint_templates
 from contextos.errors import Problem
@@ -91,7 +99,7 @@ def _intents(merged: MergedArtifacts) -> Iterator[Problem]:
             at: PointerPath = ("decision_layer", "intents", place, "eligible_task_templates", index)
             template = merged.templates.get(name)
             if template is None:
-                yield _unknown(at, "task template", name, "define it, or name an existing one")
+                yield no_such(at, "task template", name, "define it, or name an existing one", merged.templates)
             elif template.intent != intent.intent_id:
                 detail = f"task template `{name}` belongs to the intent `{template.intent}`"
                 yield Problem(pointer(at), "other_intent", detail, "name a template of this intent")
@@ -103,7 +111,7 @@ def _retrieval(pack: ContextPack) -> Iterator[Problem]:
     for index, seed in enumerate(layer.seeds):
         here: PointerPath = (*at, "seeds", index)
         if seed.type is not None and seed.type not in refs.identity_layer.ceid_namespaces:
-            yield _unknown((*here, "type"), "CEID namespace", seed.type, "add it to `identity_layer.ceid_namespaces`")
+            yield no_such((*here, "type"), "CEID namespace", seed.type, "add it to `identity_layer.ceid_namespaces`")
         if seed.binding.source not in ("request", "parameter", "pack"):
             detail = f"a seed cannot be bound to `{seed.binding.source}`, which does not exist before retrieval"
             yield Problem(
@@ -113,15 +121,15 @@ def _retrieval(pack: ContextPack) -> Iterator[Problem]:
                 "bind it to the request, a parameter or the pack",
             )
         elif seed.binding.source == "request" and not request_has(seed.binding.pointer):
-            yield _unknown((*here, "binding", "pointer"), REQUEST_PLACE, seed.binding.pointer, "correct the pointer")
+            yield no_such((*here, "binding", "pointer"), REQUEST_PLACE, seed.binding.pointer, "correct the pointer")
     for index, path in enumerate(layer.evidence):
         here = (*at, "evidence", index)
         for step, predicate in enumerate(path.path):
             if predicate not in refs.ontology.relationship_types:
                 remedy = "add it to `ontology.relationship_types`"
-                yield _unknown((*here, "path", step), "relationship type", predicate, remedy)
+                yield no_such((*here, "path", step), "relationship type", predicate, remedy)
         if path.seed >= len(layer.seeds):
-            yield _unknown((*here, "seed"), "seed", str(path.seed), "use the index of a seed, counted from 0")
+            yield no_such((*here, "seed"), "seed", str(path.seed), "use the index of a seed, counted from 0")
         if len(path.path) > layer.hops:
             detail = f"the path has {len(path.path)} edges, and retrieval follows {layer.hops} hops"
             yield Problem(pointer((*here, "path")), "beyond_hops", detail, "increase `hops` or shorten the path")
@@ -140,7 +148,7 @@ def _evidence(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
             if name not in edges.available_evidence:
                 remedy = "produce it by a capability, or retrieve it by an evidence path"
                 here: PointerPath = ("decision_layer", "decision_specs", place, "required_evidence", index)
-                yield _unknown(here, "evidence", name, remedy)
+                yield no_such(here, "evidence", name, remedy)
 
 
 def _budget(pack: ContextPack) -> Iterator[Problem]:
@@ -194,7 +202,7 @@ def _redaction(pack: ContextPack) -> Iterator[Problem]:
     for index, name in enumerate(pack.policy_layer.guardrails.redaction_rules):
         if name not in REDACTION_TARGETS:
             at: PointerPath = ("policy_layer", "guardrails", "redaction_rules", index)
-            yield _unknown(at, "redaction rule", name, f"use one of {', '.join(sorted(REDACTION_TARGETS))}")
+            yield no_such(at, "redaction rule", name, f"use one of {', '.join(sorted(REDACTION_TARGETS))}")
 
 
 def _registry(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
@@ -217,13 +225,12 @@ def _registry(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
         for index, name in enumerate(entry.capabilities):
             if f"{entry.adapter_id}.{name}" not in edges.declared:
                 at = ("tooling_layer", "adapter_registry", place, "capabilities", index)
-                yield _unknown(
-                    at, "capability", f"{entry.adapter_id}.{name}", "name a capability that the adapter declares"
-                )
+                remedy = "name a capability that the adapter declares"
+                yield no_such(at, "capability", f"{entry.adapter_id}.{name}", remedy, edges.declared)
     for index, name in enumerate(layer.prohibitions):
         if name not in edges.declared and name.rpartition(".")[0] in edges.adapters:
             remedy = "name a capability that the adapter declares; otherwise nothing is prohibited"
-            yield _unknown(("tooling_layer", "prohibitions", index), "capability", name, remedy)
+            yield no_such(("tooling_layer", "prohibitions", index), "capability", name, remedy)
 
 
 def _permissions(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
@@ -231,7 +238,7 @@ def _permissions(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
         at: PointerPath = ("tooling_layer", "permissions", index)
         name = f"{permission.adapter_id}.{permission.capability}"
         if name not in edges.registered:
-            yield _unknown((*at, "capability"), "registered capability", name, "add it to `adapter_registry`")
+            yield no_such((*at, "capability"), "registered capability", name, TO_REGISTER, edges.registered)
         yield from _limits(permission.arg_constraints, edges, (*at, "arg_constraints"), name)
         yield from _agreements(permission, edges, at, name)
         for argument, constraint in permission.arg_constraints.items():
@@ -242,7 +249,7 @@ def _arguments(names: Iterable[str], edges: BindingTargets, at: PointerPath, too
     known = edges.properties(tool)
     for name in names:
         if known is not None and name not in known:
-            yield _unknown((*at, name), f"argument of `{tool}`", name, "name a property of its input schema")
+            yield no_such((*at, name), f"argument of `{tool}`", name, "name a property of its input schema", known)
 
 
 def _limits(names: Collection[str], edges: BindingTargets, at: PointerPath, tool: str) -> Iterator[Problem]:
@@ -258,7 +265,7 @@ def _agreements(permission: Permission, edges: BindingTargets, at: PointerPath, 
     yield from _arguments(permission.agrees_with, edges, (*at, "agrees_with"), capability)
     for argument, place in permission.agrees_with.items():
         if not place.startswith(PARAMETERS) and not request_has(place):
-            yield _unknown((*at, "agrees_with", argument), REQUEST_PLACE, place, "correct the pointer")
+            yield no_such((*at, "agrees_with", argument), REQUEST_PLACE, place, "correct the pointer")
 
 
 def _constraint(constraint: ArgConstraint, at: PointerPath) -> Iterator[Problem]:
@@ -281,24 +288,25 @@ def _rules(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
             at: PointerPath = ("policy_layer", "policy_bundles", place, "policy_dsl", "rules", index)
             applies, then = rule.applies_to, rule.then
             if applies.intent is not None and edges.lacks_intent(applies.intent):
-                yield _unknown((*at, "applies_to", "intent"), "intent", applies.intent, "define it in the catalog")
+                yield no_such((*at, "applies_to", "intent"), "intent", applies.intent, "define it in the catalog")
             named = applies.capability
             if named is not None and edges.lacks_capability(named):
                 remedy = "add it to `adapter_registry`, or declare the slot in a task template"
-                yield _unknown((*at, "applies_to", "capability"), "registered capability", named, remedy)
+                about = (*at, "applies_to", "capability")
+                yield no_such(about, "registered capability", named, remedy, edges.registered)
             if named is not None and edges.is_slot(named):
                 yield from _slot_rule(then, (*at, "then"))
             if rule.decision_binding is not None and edges.lacks_spec(rule.decision_binding):
                 remedy = "name a `decision_key`"
-                yield _unknown((*at, "decision_binding"), "DecisionSpec", rule.decision_binding, remedy)
+                yield no_such((*at, "decision_binding"), "DecisionSpec", rule.decision_binding, remedy)
             if then.requires_approval_gate is not None and then.requires_approval_gate not in edges.gates:
-                remedy = "define it in `approval_gates`"
-                yield _unknown((*at, "then", "requires_approval_gate"), "gate", then.requires_approval_gate, remedy)
+                about, remedy = (*at, "then", "requires_approval_gate"), "define it in `approval_gates`"
+                yield no_such(about, "gate", then.requires_approval_gate, remedy, edges.gates)
             yield from _needs(then.requires, edges, (*at, "then", "requires"))
             for number, name in enumerate(then.prohibits):
                 if name not in edges.registered:
-                    remedy = "name one of `adapter_registry`"
-                    yield _unknown((*at, "then", "prohibits", number), "registered capability", name, remedy)
+                    about, remedy = (*at, "then", "prohibits", number), "name one of `adapter_registry`"
+                    yield no_such(about, "registered capability", name, remedy, edges.registered)
             name = applies.capability or ""
             yield from _limits(then.arg_constraints, edges, (*at, "then", "arg_constraints"), name)
 
@@ -314,7 +322,7 @@ def _slot_rule(then: Then, at: PointerPath) -> Iterator[Problem]:
 def _needs(names: Sequence[str], edges: BindingTargets, at: PointerPath) -> Iterator[Problem]:
     for index, name in enumerate(names if edges.produces is not None else ()):
         if name not in edges.evidence:
-            yield _unknown((*at, index), "evidence", name, "require it in a DecisionSpec, produce it or retrieve it")
+            yield no_such((*at, index), "evidence", name, "require it in a DecisionSpec, produce it or retrieve it")
 
 
 def _memory(pack: ContextPack) -> Iterator[Problem]:
@@ -322,10 +330,10 @@ def _memory(pack: ContextPack) -> Iterator[Problem]:
     for index, name in enumerate(layer.write_classes):
         if name not in WRITE_CLASSES:
             remedy = _instead(name, WRITE_CLASSES)
-            yield _unknown(("memory_layer", "write_classes", index), "write class", name, remedy)
+            yield no_such(("memory_layer", "write_classes", index), "write class", name, remedy)
     for name in layer.tier_ttls:
         if name not in TIERS:
-            yield _unknown(("memory_layer", "tier_ttls", name), "memory tier", name, _instead(name, TIERS))
+            yield no_such(("memory_layer", "tier_ttls", name), "memory tier", name, _instead(name, TIERS))
 
 
 def _instead(name: str, known: Collection[str]) -> str:
@@ -337,8 +345,4 @@ def _targets(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
     for index, target in enumerate(pack.evaluation_layer.eval_targets):
         if edges.lacks_intent(target.intent):
             at: PointerPath = ("evaluation_layer", "eval_targets", index, "intent")
-            yield _unknown(at, "intent", target.intent, "name an intent of the catalog")
-
-
-def _unknown(at: PointerPath, kind: str, name: str, remedy: str) -> Problem:
-    return Problem(pointer(at), "unknown_edge", f"there is no {kind} `{name[:200]}`", remedy)
+            yield no_such(at, "intent", target.intent, "name an intent of the catalog")

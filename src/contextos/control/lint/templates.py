@@ -15,9 +15,11 @@ from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.control.artifacts import MergedArtifacts
 from contextos.control.lint.graph import (
     REQUEST_PLACE,
+    TO_REGISTER,
     BindingTargets,
     PointerPath,
     governing_keys,
+    no_such,
     request_has,
     steps_before,
 )
@@ -48,7 +50,7 @@ class _TemplateLint:
 
     def problems(self) -> Iterator[Problem]:
         if self.edges.lacks_intent(self.template.intent):
-            yield _unknown((*self.at, "intent"), "intent", self.template.intent, "name an intent of the catalog")
+            yield no_such((*self.at, "intent"), "intent", self.template.intent, "name an intent of the catalog")
         seen: set[str] = set()
         for index, step in enumerate(self.template.steps):
             here: PointerPath = (*self.at, "steps", index)
@@ -116,7 +118,7 @@ class _TemplateLint:
                 yield Problem(pointer((*here, "project", "from")), "not_request", detail, "bind it to `request`")
             elif step.project is not None and not request_has(step.project.pointer):
                 at: PointerPath = (*here, "project", "pointer")
-                yield _unknown(at, REQUEST_PLACE, step.project.pointer, "correct the pointer")
+                yield no_such(at, REQUEST_PLACE, step.project.pointer, "correct the pointer")
 
     def _order(self, step: PlanStep, seen: set[str], here: PointerPath) -> Iterator[Problem]:
         if step.id in seen:
@@ -129,11 +131,11 @@ class _TemplateLint:
                 yield Problem(pointer((*here, "depends_on", index)), "not_earlier", detail, "reorder the steps")
         for index, gate in enumerate(step.requires):
             if gate not in self.edges.gates:
-                yield _unknown((*here, "requires", index), "gate", gate, "define it in `approval_gates`")
+                yield no_such((*here, "requires", index), "gate", gate, "define it in `approval_gates`")
 
     def _tool(self, step: PlanStep, here: PointerPath) -> Iterator[Problem]:
         if step.tool not in self.edges.registered:
-            yield _unknown((*here, "tool"), "registered capability", step.tool, "add it to `adapter_registry`")
+            yield no_such((*here, "tool"), "registered capability", step.tool, TO_REGISTER, self.edges.registered)
         if step.tool in self.merged.pack.tooling_layer.prohibitions:
             detail = f"`{step.tool}` is prohibited, so the step can never run"
             yield Problem(pointer((*here, "tool")), "prohibited", detail, "remove the step or the prohibition")
@@ -170,7 +172,8 @@ class _TemplateLint:
         for name, value in step.params.items():
             at: PointerPath = (*here, "params", name)
             if properties is not None and name not in properties:
-                yield _unknown(at, f"argument of `{step.tool}`", name, "name a property of its input schema")
+                remedy = "name a property of its input schema"
+                yield no_such(at, f"argument of `{step.tool}`", name, remedy, properties)
             yield from self._value(value, at, frozenset(self.before.get(step.id, ())))
         of_agent = self.template.chosen_by == "agent"
         for name in declared.input_schema.get("required", ()) if declared is not None and not of_agent else ():
@@ -184,7 +187,7 @@ class _TemplateLint:
             return
         place, source = value.get("pointer"), value["from"]
         if source not in SOURCES:
-            yield _unknown((*at, "from"), "binding source", str(source), f"use one of {', '.join(SOURCES)}")
+            yield no_such((*at, "from"), "binding source", str(source), f"use one of {', '.join(SOURCES)}")
         elif not isinstance(place, str) or not place.startswith("/") or not _well_formed(place):
             yield Problem(
                 pointer((*at, "pointer")), "not_a_pointer", "`pointer` is not a JSON Pointer", "write it like `/a/b`"
@@ -195,15 +198,15 @@ class _TemplateLint:
     def _binding(self, source: str, place: str, at: PointerPath, steps: frozenset[str]) -> Iterator[Problem]:
         first, *rest = [token.replace("~1", "/").replace("~0", "~") for token in place.split("/")[1:]]
         if source == "request" and not request_has(place):
-            yield _unknown(at, REQUEST_PLACE, place, "correct the pointer")
+            yield no_such(at, REQUEST_PLACE, place, "correct the pointer")
         elif source == "parameter" and not self._declares(first, rest):
             remedy = f"declare it in `parameters` of `{self.template.intent}`"
-            yield _unknown(at, "parameter of the intent", place.removeprefix("/"), remedy)
+            yield no_such(at, "parameter of the intent", place.removeprefix("/"), remedy)
         elif source == "pack" and resolve_pointer(self.merged.pack.to_json(), place) is MISSING:
-            yield _unknown(at, "field of the pack", place, "correct the pointer")
+            yield no_such(at, "field of the pack", place, "correct the pointer")
         elif source == "evidence":
             if self.edges.produces is not None and first not in self.edges.available_evidence:
-                yield _unknown(at, "evidence", first, "produce it by a capability, or retrieve it by an evidence path")
+                yield no_such(at, "evidence", first, "produce it by a capability, or retrieve it by an evidence path")
             if not rest or rest[0] not in EVIDENCE_PARTS:
                 remedy = f"add one of {', '.join(EVIDENCE_PARTS)}"
                 yield Problem(pointer(at), "evidence_part", f"`{place}` names no part of the evidence", remedy)
@@ -223,16 +226,16 @@ class _TemplateLint:
         declared = self.edges.capability(tool)
         output = declared.output_schema.get("properties") if declared is not None else None
         if rest and isinstance(output, dict) and rest[0] not in output:
-            yield _unknown(at, f"output of `{tool}`", rest[0], "name a property of its output schema")
+            yield no_such(at, f"output of `{tool}`", rest[0], "name a property of its output schema")
 
     def _checkpoints(self) -> Iterator[Problem]:
         steps = {step.id for step in self.template.steps}
         for index, point in enumerate(self.template.decision_checkpoints):
             here: PointerPath = (*self.at, "decision_checkpoints", index)
             if point.after_step is not None and point.after_step not in steps:
-                yield _unknown((*here, "after_step"), "step", point.after_step, "name a step of the template")
+                yield no_such((*here, "after_step"), "step", point.after_step, "name a step of the template")
             if self.edges.lacks_spec(point.decision_id):
-                yield _unknown((*here, "decision_id"), "DecisionSpec", point.decision_id, "name a `decision_key`")
+                yield no_such((*here, "decision_id"), "DecisionSpec", point.decision_id, "name a `decision_key`")
 
     def _results(self, steps: set[str]) -> Iterator[Problem]:
         """Check subjects, outputs and memory, which are bound when all steps are done."""
@@ -249,19 +252,15 @@ class _TemplateLint:
             yield from self._value(memory.value, (*here, "value"), done)
             if memory.write_class not in allowed:
                 remedy = "add it to `memory_layer.write_classes`"
-                yield _unknown((*here, "write_class"), "allowed write class", memory.write_class, remedy)
+                yield no_such((*here, "write_class"), "allowed write class", memory.write_class, remedy)
 
     def _subject(self, subject: Subject, at: PointerPath, steps: frozenset[str]) -> Iterator[Problem]:
         known = self.merged.pack.intelligence_refs.identity_layer.ceid_namespaces
         if subject.type is not None and subject.type not in known:
-            yield _unknown((*at, "type"), "CEID namespace", subject.type, "add it to `identity_layer.ceid_namespaces`")
+            yield no_such((*at, "type"), "CEID namespace", subject.type, "add it to `identity_layer.ceid_namespaces`")
         binding: Binding = subject.binding
         yield from self._binding(binding.source, binding.pointer, (*at, "binding", "pointer"), steps)
 
 
 def _well_formed(place: str) -> bool:
     return "~" not in place.replace("~0", "").replace("~1", "")
-
-
-def _unknown(at: PointerPath, kind: str, name: str, remedy: str) -> Problem:
-    return Problem(pointer(at), "unknown_edge", f"there is no {kind} `{name[:200]}`", remedy)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from contextos.contracts.documents.catalog import MAX_DOCUMENT_BYTES
 from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.encoding.yaml_text import in_lines
 from contextos.contracts.envelopes.identity import HeldRoles, Principals
 from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.tool import AdapterDefinition
@@ -88,7 +89,8 @@ def _lint(task: _Task) -> _Answer:
         policies = tuple(map(PolicyArtifact.model_validate, told["policies"]))
         here = KnownHere(by_id, {tenant: held}, {tenant: tuple(told["egress"])}, {tenant: policies}, deployed)
     found = tuple(artifact_problems(artifact, others, here))
-    return _problems(expansion.placed(found) if isinstance(expansion, Expansion) else found)
+    raw = _raw(task["document"])
+    return _problems(expansion.placed(found) if isinstance(expansion, Expansion) else in_lines(found, raw))
 
 
 def _beside(

@@ -9,7 +9,7 @@ Source: docs/design/sessions.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
 from contextos.contracts.encoding.secret_shapes import SECRET_MARK
@@ -223,6 +223,7 @@ class CallGate:
                 _reason(failure, tool, state.entries, [rationales[name] for name in named if name in rationales])
                 for failure, named in zip(failures, rules, strict=True)
             ]
+            reasons = self._with_reads(reasons, opened_tools(state.entries) or ())
             return Refused(call_id, tuple(reasons), state.view.ended)
         result = _result(state.entries, body["step"])
         if result is None:
@@ -237,7 +238,26 @@ class CallGate:
             # A person settled that the effect did not happen; the result says nothing of that.
             error = ToolError(code=failures[0].code, message=failures[0].detail)
         artifacts = tuple(map(RecordedArtifact.model_validate, envelope.get("artifacts", ())))
-        return Done(call_id, envelope.get("output"), error, replayed, artifacts=artifacts)
+        # Who prints the output alone reads why there is none.
+        failed = {"error": {"code": error.code, "message": error.message}} if error else None
+        return Done(call_id, envelope.get("output") or failed, error, replayed, artifacts=artifacts)
+
+    def _with_reads(self, reasons: Sequence[Reason], tools: Sequence[str]) -> list[Reason]:
+        """Name the reads that provide what is missing; of a call that is denied nothing says to make it again."""
+        final = any(one.code == "policy_denied" for one in reasons)
+        known = known_tools(self.deployment, self.tenant_id)
+        made = []
+        for one in reasons:
+            reads = [
+                name for name in tools if name in known and any(f"`{it}`" in one.detail for it in known[name].produces)
+            ]
+            remedy = one.remedy
+            if one.code == "missing_evidence" and (final or reads):
+                listed = " and ".join(f"`{name}`" for name in reads)
+                remedy = f"call {listed} first, for the same arguments, then call again under a new call id"
+                remedy = REMEDIES["policy_denied"] if final else remedy
+            made.append(replace(one, remedy=remedy))
+        return made
 
     async def _rationales(self, rules: Sequence[Sequence[str]], entries: Sequence[Entry]) -> Mapping[str, str]:
         """Why these rules exist, by the pack and the policies that the session is pinned to."""
@@ -285,6 +305,8 @@ def _reason(failure: Failure, tool: str, entries: Sequence[Entry], because: Sequ
         tools = opened_tools(entries) or ()
         detail = f"`{tool}` is no tool of this session"
         remedy = tool_remedy(tool, tools) if tools else NO_TOOLS
+    if failure.code == "policy_eval_error" and failure.facts and all(one.startswith("args.") for one in failure.facts):
+        remedy = REMEDIES["schema_mismatch"]
     return Reason(failure.code, detail, remedy, tuple(failure.facts), tuple(dict.fromkeys(because)))
 
 

@@ -107,7 +107,7 @@ def _faults(value: JsonValue, at: DocumentPath) -> Iterator[Problem]:
         AgentContextSlot.model_validate(value).sealed()
     except ValidationError as error:
         named = _of_slot(text_of(value.get("slotId"))) if isinstance(value, dict) and value.get("slotId") else ""
-        for one in problems_of(error, value):
+        for one in problems_of(error, value, AgentContextSlot):
             yield Problem(pointer(at) + one.pointer, one.code, named + one.detail, one.remedy)
 
 

@@ -291,7 +291,9 @@ class _Reader:
         segments = path.split(".")
         if not all(segments) or len(path) > MAX_PATH_CHARS or segments[0] not in ROOTS:
             detail = f"`{path[:MAX_PATH_CHARS]}` is not a path to a fact"
-            near = nearest_name(path, [fact.path for fact in FACTS])
+            root = nearest_name(segments[0], ROOTS)
+            near = ".".join((root, *segments[1:])) if root and root != segments[0] else None
+            near = near or nearest_name(path, [fact.path for fact in FACTS])
             self.refuse(
                 at, "unknown_fact", detail, f"write `{near}`" if near else f"start with one of {' '.join(ROOTS)}"
             )

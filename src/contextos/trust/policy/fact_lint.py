@@ -6,12 +6,13 @@ Source: docs/design/contracts.md, "Policy" (`facts`, enforcement points).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from contextos.contracts.encoding.display_escape import an
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import AppliesTo
-from contextos.contracts.facts import Vocabulary, nearest_name
+from contextos.contracts.facts import TRACED_ROOTS, Vocabulary, nearest_name
 from contextos.errors import Problem
 from contextos.trust.policy.conditions import FactPath
 from contextos.trust.policy.operators import EQUALITIES, JsonPath, compatible, operands_of
@@ -28,7 +29,8 @@ def lint_facts(
         where = pointer(_place(condition, fact.path, at))
         declared = vocabulary.find(fact.path, applies.capability)
         if declared is None:
-            yield Problem(where, "unknown_fact", f"there is no fact `{fact.path}`", _remedy(fact.path, vocabulary))
+            remedy = _remedy(fact.path, applies.capability, vocabulary)
+            yield Problem(where, "unknown_fact", f"there is no fact `{fact.path}`", remedy)
         elif not _fits(declared.type, fact.type):
             detail = f"`{fact.path}` is {an(str(declared.type))} and used as {fact.type}"
             yield Problem(where, "type_mismatch", detail, f"compare it with {an(str(declared.type))}")
@@ -89,7 +91,17 @@ def lint_scope(applies: AppliesTo, vocabulary: Vocabulary, at: JsonPath) -> Iter
         yield Problem(pointer((*at, "environment")), "unknown_environment", detail, remedy)
 
 
-def _remedy(path: str, vocabulary: Vocabulary) -> str:
+def _remedy(path: str, capability: str | None, vocabulary: Vocabulary) -> str:
+    arguments = vocabulary.arguments or {}
+    if capability is not None and capability in arguments and path.partition(".")[0] in ("args", *TRACED_ROOTS):
+        having = [f"`{tool}`" for tool in arguments if vocabulary.find(path, tool) is not None]
+        if having:
+            return f"{' and '.join(having[:4])} has it: say that the rule is about that tool alone"
+        own = [one for one in replace(vocabulary, arguments={capability: arguments[capability]}).paths() if "." in one]
+        named = {one.partition(".")[2]: one for one in own if one.startswith(("args.", "run."))}
+        near = nearest_name(path.partition(".")[2], named)
+        listed = ", ".join(f"`{one}`" for one in own if one.startswith("args."))
+        return f"write `{named[near]}`" if near else f"`{capability}` has {listed or 'no arguments'}"
     if path.partition(".")[0] == "history":
         known = vocabulary.history.get(path.partition(".")[2])
         if known is not None:

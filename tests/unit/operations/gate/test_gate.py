@@ -124,8 +124,8 @@ def test_a_call_whose_effect_a_person_settled_is_answered_with_what_they_found(t
         if happened:
             assert (answer.output, answer.error) == (PAID, None)
         else:
-            assert answer.output is None
             assert answer.error is not None
+            assert answer.output == {"error": {"code": answer.error.code, "message": answer.error.message}}
             assert answer.error.message == "a person settled that it did not happen"
         view = await gate.finish("approved" if happened else "denied")
         assert view.ended

@@ -1,0 +1,155 @@
+"""What a model takes at a place of a document, in words for who writes it: derived from the JSON Schema of the model.
+
+Nothing here repeats a value of the document; the names of its members are those that its pointers have too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.errors import PydanticUserError
+
+from contextos.contracts.encoding.pointer import MISSING, pointer, resolve_pointer
+from contextos.contracts.encoding.safe_patterns import pattern_example
+
+MAX_NAMES_SHOWN: Final = 24
+MAX_PATTERN_SHOWN_CHARS: Final = 40
+_KINDS: Final = {
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+_BOUNDS: Final = {
+    "minimum": "from", "maximum": "to", "exclusiveMinimum": "above", "exclusiveMaximum": "below",
+    "minLength": "of at least", "maxLength": "of at most",
+}  # fmt: skip
+_LARGEST: Final = 10**9
+_LONGEST: Final = 512
+"""Bounds from these on protect the reader, and say nothing to an author."""
+
+
+def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, document: Any) -> tuple[str, str] | None:
+    """Return what is wrong at the path `path` of `document`, and the remedy; None for a fault of another kind.
+
+    `kind` is pydantic's name of the fault. Without words those of pydantic say it.
+    """
+    if kind == "extra_forbidden":
+        names = list(dict.fromkeys(name for one in schemas_at(model, path[:-1]) for name in one.get("properties", ())))
+        if not names:
+            return None
+        given = resolve_pointer(document, pointer(path[:-1]))
+        near = _nearest(
+            str(path[-1])[:200], [one for one in names if not isinstance(given, Mapping) or one not in given]
+        )
+        listed = ", ".join(f"`{one}`" for one in names[:MAX_NAMES_SHOWN]) + ", …" * (len(names) > MAX_NAMES_SHOWN)
+        remedy = f"did you mean `{near}`?" if near else f"remove it; the names here are {listed}"
+        return f"there is no `{str(path[-1])[:80]}` here", remedy
+    schemas = schemas_at(model, path)
+    wanted = words_for(schemas)
+    if kind == "missing":
+        return f"`{path[-1]}` is missing", f"add it: {wanted}" if wanted else "add it"
+    value = resolve_pointer(document, pointer(path))
+    if not wanted or value is MISSING:
+        return None
+    if kind == "string_pattern_mismatch":
+        return "it does not have the form that is wanted", f"write {wanted}"
+    if kind in ("literal_error", "enum"):
+        allowed = [one for schema in schemas for one in _allowed(schema) if isinstance(one, str)]
+        near = _nearest(value, allowed) if isinstance(value, str) else None
+        return "it is none of the allowed values", f"did you mean `{near}`?" if near else f"write {wanted}"
+    if kind.endswith("_type") or kind == "int_from_float":
+        quoted = isinstance(value, bool | int | float) and wanted.startswith("a text")
+        return f"it is {name_of(value)}", f"write {wanted}" + (", in quotes" if quoted else "")
+    return None if kind in ("value_error", "assertion_error", "sealing") else ("", f"write {wanted}")
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    return next(iter(get_close_matches(name[:200], known, n=1)), None)
+
+
+def name_of(value: Any) -> str:
+    """Return what a JSON value is, such as `a list`."""
+    if isinstance(value, bool):
+        return "a truth value (true or false)"
+    found = {str: "string", int: "number", float: "number", list: "array", dict: "object", type(None): "null"}
+    return _KINDS[found.get(type(value), "object")]
+
+
+def words_for(schemas: Sequence[Mapping[str, Any]]) -> str:
+    """Return what any of these schemas wants, such as ``a text like `1.0.0` ``, or an empty text if that is open."""
+    every = dict.fromkeys(text for one in schemas if (text := _words(one)))
+    plain = [one for one in every if one != "null" and not (one == "a whole number" and "a number" in every)]
+    return " or ".join(plain or every)
+
+
+def _words(schema: Mapping[str, Any]) -> str:
+    if allowed := _allowed(schema):
+        return "one of " * (len(allowed) > 1) + ", ".join(f"`{one}`" for one in allowed[:MAX_NAMES_SHOWN])
+    kind = schema.get("type")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        return ""
+    made = _KINDS[kind]
+    example = pattern_example(schema["pattern"]) if isinstance(schema.get("pattern"), str) else None
+    if example:
+        shown = f" (pattern `{schema['pattern']}`)" if len(schema["pattern"]) <= MAX_PATTERN_SHOWN_CHARS else ""
+        return f"{made} like `{example}`{shown}"
+    made += {"array": " (`[a, b]`, or a line `- a` for each)", "object": " (`name: value`)"}.get(kind, "")
+    most = {one: _LONGEST if one.endswith("Length") else _LARGEST for one in _BOUNDS}
+    bounds = {one: schema[one] for one in _BOUNDS if one in schema and abs(schema[one]) < most[one]}
+    made += "".join(f" {_BOUNDS[one]} {bound}" for one, bound in bounds.items() if one != "minLength" or bound > 1)
+    made += " characters" * any(one.endswith("Length") and bounds[one] > 1 for one in bounds)
+    if kind == "object" and (names := list(schema.get("properties", ()))):
+        made += f" with {', '.join(f'`{one}`' for one in names[:MAX_NAMES_SHOWN])}"
+    return made
+
+
+def _allowed(schema: Mapping[str, Any]) -> list[Any]:
+    return [schema["const"]] if "const" in schema else list(schema.get("enum", ()))
+
+
+def schemas_at(model: type[BaseModel], path: Sequence[str | int]) -> list[Mapping[str, Any]]:
+    """Return the schemas that a model has for the place `path`, without references and unions; none for an open one."""
+    root = _schema(model)
+    found = list(flat(root, root))
+    for step in path:
+        found = [child for one in found for below in _below(one, step) for child in flat(root, below)]
+    return found
+
+
+@lru_cache(64)
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    try:
+        return model.model_json_schema()
+    except (PydanticUserError, AssertionError):  # a model with a reader of its own has no schema
+        return {}
+
+
+def flat(root: Any, node: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the schemas that `node` is made of: what it refers to, and the branches of its unions."""
+    waiting, seen = [node], set[int]()
+    for one in waiting:  # grows while it is walked
+        if not isinstance(one, Mapping) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if "$ref" in one:
+            waiting.append(resolve_pointer(root, str(one["$ref"])[1:]))
+        branches = [branch for keyword in ("anyOf", "oneOf", "allOf") for branch in one.get(keyword, ())]
+        waiting += branches
+        if "$ref" not in one and not branches:
+            yield one
+
+
+def _below(schema: Mapping[str, Any], step: str | int) -> Iterator[Any]:
+    if isinstance(step, str):
+        named = schema.get("properties", {})
+        yield named[step] if step in named else schema.get("additionalProperties")
+    else:
+        yield schema.get("items")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final
 
 from contextos.contracts.encoding.pointer import pointer
@@ -175,6 +176,9 @@ class RuleBuilder:
                 argument: OriginOf(bound.limits(), "written", (*place, "bounds", argument))
                 for argument, bound in automatic.bounds.items()
             }
+            if all(bound.any for bound in automatic.bounds.values()):
+                found = _limited(condition).items()
+                bounds |= {argument: OriginOf(limits, "derived", (*place, "when")) for argument, limits in found}
             yield self._rule(
                 self._id(f"auto {number}", name, tool, f"AUTO_{number}"),
                 applies,
@@ -230,16 +234,19 @@ class RuleBuilder:
             automatic += [(one, ("auto_approve", index)) for index, one in enumerate(self.declaration.auto_approve)]
         bounded = []
         for one, place in automatic:
-            if tool not in self.named(one.tools, list(self.tools), (*place, "tools")):
+            if one.tools and tool not in self.named(one.tools, list(self.tools), (*place, "tools")):
                 continue
             tests = [test for argument, bound in one.bounds.items() for test in _within(argument, bound, place)]
-            if not tests:
-                detail = "no argument is bounded, so nobody would be asked about any call"
-                raise refuse_pack("no_bound", (*place, "bounds"), detail, "bound at least one argument")
-            self._check({"and": tests}, tool, name, (*place, "bounds"))
+            if tests:
+                self._check({"and": tests}, tool, name, (*place, "bounds"))
             if one.when is not None:
                 tests.append(self._condition(one.when, tool, name, (*place, "when")))
-            bounded.append((one, {"and": tests} if len(tests) > 1 else tests[0], place))
+            condition = {"and": tests} if len(tests) > 1 else tests[0] if tests else True
+            if not _limited(condition):
+                detail = f"no argument of `{tool}` is bounded, so nobody would be asked about any call"
+                remedy = "bound one in `bounds`, or in `when`, such as `args.count <= 5`"
+                raise refuse_pack("no_bound", (*place, "bounds"), detail, remedy)
+            bounded.append((one, condition, place))
         return WriteRules(found, bounded, asks_all)
 
     def _asked(self, entry: tuple[AskDeclaration, Place] | None, rule_id: str) -> dict[str, Any]:
@@ -349,8 +356,45 @@ class RuleBuilder:
 
 def _conjuncts(condition: Any, at: Place) -> list[OriginOf]:
     """The conditions that are all true where `condition` is, which the author wrote at this place."""
-    every = condition["and"] if isinstance(condition, dict) and "and" in condition else [condition]
-    return [OriginOf(one, "written", at) for one in every]
+    return [OriginOf(one, "written", at) for one in _every(condition)]
+
+
+def _every(condition: Any) -> list[Any]:
+    return list(condition["and"]) if isinstance(condition, dict) and "and" in condition else [condition]
+
+
+def _limited(condition: Any) -> dict[str, dict[str, Any]]:
+    """Return the arguments that a condition (JsonLogic) limits wherever it is true, each with its `ArgConstraint`.
+
+    The limits allow all that the condition allows, and perhaps more: those of `args.count < 5` are `max: 5`.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for part in _every(condition):
+        [(operator, values)] = part.items() if isinstance(part, dict) else [("", ())]
+        for left, right in pairwise(values if isinstance(values, list) else ()):
+            sides = _SIDES.get(operator, ())
+            for fact, value, limits in ((left, right, sides[:1]), (right, left, sides[1:])):
+                read = fact.get("var") if isinstance(fact, dict) else None
+                argument = str(read).split(".")
+                if len(argument) != 2 or argument[0] != "args" or isinstance(value, dict):
+                    continue
+                of = found.setdefault(argument[1], {"required": True})
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    of |= dict.fromkeys(sides if operator == "==" else limits, value)
+                elif isinstance(value, list) and value and operator == "in":
+                    of["enum"] = value
+                elif isinstance(value, str | bool) and operator == "==":
+                    of["enum"] = [value]
+    return {argument: limits for argument, limits in found.items() if len(limits) > 1}
+
+
+_SIDES: Final = {
+    "<": ("max", "min"),
+    "<=": ("max", "min"),
+    ">": ("min", "max"),
+    ">=": ("min", "max"),
+    "==": ("min", "max"),
+}
 
 
 def _within(argument: str, bound: ArgumentBounds, at: Place) -> list[dict[str, Any]]:

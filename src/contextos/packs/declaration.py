@@ -98,7 +98,7 @@ class AutoApproveDeclaration(Model):
     this nor `when` names, and about a side that is open.
     """
     when: ConditionText | None = None
-    """A condition that has to be true too; absent, the bounds decide alone. Without a bound it limits an argument itself,
+    """A condition that has to be true too; absent, the bounds decide alone. Without a bound it limits an argument,
     as `args.count <= 5` does.
     """
     mode: WriteMode = "delegated"

@@ -21,6 +21,8 @@ def is_type_variable(value: ast.expr | None) -> bool:
 
 
 WHOLE_PACKAGE = {
+    "cli/governance/test_authors_of_a_service.py",
+    "cli/governance/test_second_pack.py",
     "context/test_determinism.py",
     "context/test_injection.py",
     "contracts/envelopes/test_fuzz_envelopes.py",
@@ -35,6 +37,7 @@ WHOLE_PACKAGE = {
 
 
 TESTED_ELSEWHERE = {
+    "app/pinned_code.py": "tests/unit/cli/adapters/test_pinning.py",
     "action/gateway/*.py": "tests/machines/test_gateway_idempotency.py",
     "app/application.py": "tests/unit/cli/test_cli_stores.py",
     "app/build.py": "tests/unit/cli/test_cli_stores.py",

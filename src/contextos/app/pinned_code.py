@@ -22,7 +22,7 @@ from contextos.files import read_regular_file
 from contextos.port_settings.adapters import AdapterSetting, is_adapter_file
 from contextos.settings import Settings
 
-PATIENCE_S: Final = 10
+_PATIENCE_S: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def _earlier(workspace: Path, path: str) -> Iterator[bytes]:
             continue
     command = ["git", "-C", str(place.parent), "cat-file", "blob", f"HEAD:./{place.name}"]
     try:
-        yield subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE_S).stdout  # noqa: S603
+        yield subprocess.run(command, capture_output=True, check=True, timeout=_PATIENCE_S).stdout  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.model import Model
-from contextos.packs.expressions import Place
+from contextos.packs.expressions import Place, conjuncts
 
 Origin = Literal["written", "default", "derived"]
 
@@ -88,3 +88,8 @@ def _origins(tree: Any, at: Place, origin: Origin | None) -> Iterator[tuple[str,
     if not inside:
         assert origin is not None, f"the field `{pointer(at)}` has no origin"
         yield pointer(at), origin
+
+
+def written_conjuncts(condition: Any, at: Place) -> list[OriginOf]:
+    """The conditions that are all true where `condition` is, which the author wrote at this place."""
+    return [OriginOf(one, "written", at) for one in conjuncts(condition)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Final
 
 from contextos.contracts.encoding.pointer import pointer
@@ -25,11 +24,12 @@ from contextos.packs.declaration import (
     IntentDeclaration,
     PackDeclaration,
 )
-from contextos.packs.expressions import Place, compile_condition
-from contextos.packs.origins import OriginOf, default, derived, stated, written
+from contextos.packs.expressions import Place, compile_condition, limited_arguments
+from contextos.packs.origins import OriginOf, default, derived, stated, written, written_conjuncts
 from contextos.trust.policy.conditions import analyse_condition
 from contextos.trust.policy.fact_lint import lint_facts
 
+_BOUND_ONE: Final = "bound one in `bounds`, or in `when`, such as `args.count <= 5`"
 _NOT_IN_IDS: Final = re.compile(r"[^A-Z0-9]+")
 
 
@@ -165,7 +165,7 @@ class RuleBuilder:
             yield self._rule(
                 rule_id,
                 applies,
-                {"and": [allowed, *before, *_conjuncts(condition, when)]},
+                {"and": [allowed, *before, *written_conjuncts(condition, when)]},
                 {**self._asked((ask, place), rule_id), **requires},
                 derived(f"a person with the role {ask.role} is asked"),
                 derived(name),
@@ -177,12 +177,12 @@ class RuleBuilder:
                 for argument, bound in automatic.bounds.items()
             }
             if all(bound.any for bound in automatic.bounds.values()):
-                found = _limited(condition).items()
-                bounds |= {argument: OriginOf(limits, "derived", (*place, "when")) for argument, limits in found}
+                found = limited_arguments(condition).items()
+                bounds |= {name: OriginOf(limits, "derived", (*place, "when")) for name, limits in found}
             yield self._rule(
                 self._id(f"auto {number}", name, tool, f"AUTO_{number}"),
                 applies,
-                {"and": [allowed, *before, *_conjuncts(condition, place)]},
+                {"and": [allowed, *before, *written_conjuncts(condition, place)]},
                 {
                     "allow": derived(True),
                     "approval_mode": stated(automatic, "mode"),
@@ -242,10 +242,8 @@ class RuleBuilder:
             if one.when is not None:
                 tests.append(self._condition(one.when, tool, name, (*place, "when")))
             condition = {"and": tests} if len(tests) > 1 else tests[0] if tests else True
-            if not _limited(condition):
-                detail = f"no argument of `{tool}` is bounded, so nobody would be asked about any call"
-                remedy = "bound one in `bounds`, or in `when`, such as `args.count <= 5`"
-                raise refuse_pack("no_bound", (*place, "bounds"), detail, remedy)
+            if not limited_arguments(condition):
+                raise refuse_pack("no_bound", (*place, "bounds"), f"no argument of `{tool}` is bounded", _BOUND_ONE)
             bounded.append((one, condition, place))
         return WriteRules(found, bounded, asks_all)
 
@@ -352,49 +350,6 @@ class RuleBuilder:
             **bound,
             "rationale": rationale,
         }
-
-
-def _conjuncts(condition: Any, at: Place) -> list[OriginOf]:
-    """The conditions that are all true where `condition` is, which the author wrote at this place."""
-    return [OriginOf(one, "written", at) for one in _every(condition)]
-
-
-def _every(condition: Any) -> list[Any]:
-    return list(condition["and"]) if isinstance(condition, dict) and "and" in condition else [condition]
-
-
-def _limited(condition: Any) -> dict[str, dict[str, Any]]:
-    """Return the arguments that a condition (JsonLogic) limits wherever it is true, each with its `ArgConstraint`.
-
-    The limits allow all that the condition allows, and perhaps more: those of `args.count < 5` are `max: 5`.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for part in _every(condition):
-        [(operator, values)] = part.items() if isinstance(part, dict) else [("", ())]
-        for left, right in pairwise(values if isinstance(values, list) else ()):
-            sides = _SIDES.get(operator, ())
-            for fact, value, limits in ((left, right, sides[:1]), (right, left, sides[1:])):
-                read = fact.get("var") if isinstance(fact, dict) else None
-                argument = str(read).split(".")
-                if len(argument) != 2 or argument[0] != "args" or isinstance(value, dict):
-                    continue
-                of = found.setdefault(argument[1], {"required": True})
-                if isinstance(value, int | float) and not isinstance(value, bool):
-                    of |= dict.fromkeys(sides if operator == "==" else limits, value)
-                elif isinstance(value, list) and value and operator == "in":
-                    of["enum"] = value
-                elif isinstance(value, str | bool) and operator == "==":
-                    of["enum"] = [value]
-    return {argument: limits for argument, limits in found.items() if len(limits) > 1}
-
-
-_SIDES: Final = {
-    "<": ("max", "min"),
-    "<=": ("max", "min"),
-    ">": ("min", "max"),
-    ">=": ("min", "max"),
-    "==": ("min", "max"),
-}
 
 
 def _within(argument: str, bound: ArgumentBounds, at: Place) -> list[dict[str, Any]]:

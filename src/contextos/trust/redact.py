@@ -19,7 +19,14 @@ from typing import Any, Final
 import orjson
 
 from contextos.contracts.encoding.codec import JsonValue
-from contextos.contracts.encoding.display_escape import BIDI, BLANK, INVISIBLE, TAGS, WRITING, escape_for_display
+from contextos.contracts.encoding.display_escape import (
+    BIDI,
+    BLANK,
+    INVISIBLE,
+    ORDINARY_WRITING,
+    TAGS,
+    escape_for_display,
+)
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS, unused_name
 from contextos.contracts.encoding.secret_shapes import (
@@ -316,7 +323,7 @@ def _unsafe_text(text: str, path: tuple[str | int, ...], declared_text: bool) ->
         yield Problem(where, "control_character", "the text contains a line break or tab", "send one line")
     if text.isascii() and text.isprintable():
         return
-    scanned = WRITING.sub("", text) if declared_text else text
+    scanned = ORDINARY_WRITING.sub("", text) if declared_text else text
     for code, (pattern, description) in _HIDDEN.items():
         if found := pattern.search(scanned):
             detail = f"the text contains {description}, U+{ord(found[0]):04X}"

@@ -28,7 +28,7 @@ _WITHOUT_SPACES: Final = (
 _JOINING: Final = r"[\u0620-\u06ff\u0710-\u074f\u0750-\u077f\u08a0-\u08ff\u0900-\u0dff]"
 _IDEOGRAPH: Final = r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 _FLAGS: Final = "|".join("".join(chr(0xE0000 + ord(one)) for one in name) for name in ("gbeng", "gbsct", "gbwls"))
-WRITING: Final = re.compile(
+ORDINARY_WRITING: Final = re.compile(
     rf"(?<={_VISIBLE})(?:[\ufe0e\ufe0f]?[\u200c\u200d](?={_VISIBLE})|[\ufe0e\ufe0f])|(?<=[0-9#*])\ufe0f(?=\u20e3)"
     rf"|(?<={_HYPHENATED})\u00ad(?={_HYPHENATED})|(?<={_WITHOUT_SPACES})\u200b(?={_WITHOUT_SPACES})"
     rf"|(?<={_JOINING})[\u200c\u200d](?![{BIDI}{TAGS}{INVISIBLE}{BLANK}])"
@@ -72,14 +72,15 @@ def _escape(character: str) -> str:
 def hidden_character(text: str, *, prose: bool = False) -> str:
     r"""Return the first character, escaped, that a reader does not see or that moves others; "" if there is none.
 
-    A line end, a tab and a combining character are seen, and so is a backslash. In `prose` so is what is `WRITING`.
+    A line end, a tab and a combining character are seen, and so is a backslash. In `prose` so is
+    `ORDINARY_WRITING`.
 
     >>> hidden_character("read\u200b me"), hidden_character("read\tme"), hidden_character("co\u00adop", prose=True)
     ('\\u200b', '', '')
     """
     if text.isascii() and text.isprintable():
         return ""
-    scanned = WRITING.sub("", text) if prose else text
+    scanned = ORDINARY_WRITING.sub("", text) if prose else text
     found = next((one for one in scanned if _is_hidden(one)), "")
     return _escape(found) if found else ""
 
@@ -88,7 +89,7 @@ def without_hidden(text: str) -> str:
     """Return prose with a space in the place of each character that `hidden_character` finds."""
     if text.isascii() and text.isprintable():
         return text
-    kept = [found.span() for found in WRITING.finditer(text)]
+    kept = [found.span() for found in ORDINARY_WRITING.finditer(text)]
     parts, at = list[str](), 0
     for begin, end in [*kept, (len(text), len(text))]:
         parts += [" " if _is_hidden(one) else one for one in text[at:begin]]

@@ -37,7 +37,6 @@ WHOLE_PACKAGE = {
 
 
 TESTED_ELSEWHERE = {
-    "app/pinned_code.py": "tests/unit/cli/adapters/test_pinning.py",
     "action/gateway/*.py": "tests/machines/test_gateway_idempotency.py",
     "app/application.py": "tests/unit/cli/test_cli_stores.py",
     "app/build.py": "tests/unit/cli/test_cli_stores.py",

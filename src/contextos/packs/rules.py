@@ -177,8 +177,7 @@ class RuleBuilder:
                 for argument, bound in automatic.bounds.items()
             }
             if all(bound.any for bound in automatic.bounds.values()):
-                found = limited_arguments(condition).items()
-                bounds |= {name: OriginOf(limits, "derived", (*place, "when")) for name, limits in found}
+                bounds |= {name: OriginOf(one, "derived", place) for name, one in limited_arguments(condition).items()}
             yield self._rule(
                 self._id(f"auto {number}", name, tool, f"AUTO_{number}"),
                 applies,

@@ -88,8 +88,10 @@ clean:
 # "coverage[toml]" apart from "coverage==…", takes the newest release, and refuses it unhashed.
 .venv/locked: requirements/dev.txt
 	$(PYTHON) -c 'import sys; sys.exit("python 3.11 or newer is needed; run make with PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
+	@echo "making .venv and installing $$(grep -c == requirements/dev.txt) locked packages: a minute or two, once"
 	$(PYTHON) -m venv --clear .venv
-	$(PIP) install --no-deps --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip --disable-pip-version-check install --progress-bar off --no-deps --require-hashes -r requirements/dev.txt \
+		| awk '/^(Collecting|Installing)/ { print "  " $$1, $$2; fflush() }'; exit $${PIPESTATUS[0]}
 	@touch $@
 
 .venv-agentspec/locked: requirements/agentspec.txt

@@ -8,7 +8,7 @@ import re
 import select
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,15 +22,25 @@ MARK: Final = "\x1e"
 """Written after each command, around its exit code."""
 
 
-def play(found: list[Typed], folder: Path, programs: Sequence[Path]) -> list[tuple[int, str]]:
+def play(
+    found: list[Typed],
+    folder: Path,
+    programs: Sequence[Path],
+    *,
+    path: str | None = None,
+    more: Mapping[str, str] | None = None,
+    patience_s: float = PATIENCE_S,
+) -> list[tuple[int, str]]:
     """Run the commands in one bash on a terminal; exit code and what the terminal shows of each. Where a command asks,
-    what the page types there is typed. `programs` are directories that come first on the PATH.
+    what the page types there is typed. `programs` are directories that come first on the PATH, before `path`, which is
+    that of this process by default. `more` are the only other variables.
     """
     environment = {
-        "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"] if path is None else path]),
         "HOME": str(folder.parent),
         "TERM": "dumb",
         "LANG": "C.UTF-8",
+        **(more or {}),
     }
     script = folder.parent / "session.sh"
     script.write_text("".join(f"{one.command}\nprintf '{MARK}%s{MARK}' $?\n" for one in found), "utf-8")
@@ -38,7 +48,7 @@ def play(found: list[Typed], folder: Path, programs: Sequence[Path]) -> list[tup
     if child == 0:
         os.chdir(folder)
         os.execve("/bin/bash", ["bash", "--noprofile", "--norc", str(script)], environment)
-    shown, answered, until = "", 0, time.monotonic() + PATIENCE_S
+    shown, answered, until = "", 0, time.monotonic() + patience_s
     answers = [said["typed"] for one in found for said in ANSWER.finditer("\n".join(one.shown))]
     while True:
         if time.monotonic() > until:

@@ -21,6 +21,8 @@ def is_type_variable(value: ast.expr | None) -> bool:
 
 
 WHOLE_PACKAGE = {
+    "cli/governance/test_authors_of_a_service.py",
+    "cli/governance/test_second_pack.py",
     "context/test_determinism.py",
     "context/test_injection.py",
     "contracts/envelopes/test_fuzz_envelopes.py",

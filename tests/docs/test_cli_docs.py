@@ -41,10 +41,11 @@ EXPECTED = {
     "runs retry": 5,
     "adapters release": 2,
     "pack mine": 2,
+    "pin-code": 2,
     "pack test": 2,
 }
 """Exit codes other than 0: it waits for a person; it ended rejected; it asks nothing; it did not happen; nothing is in
-quarantine and nothing was observed in the demo.
+quarantine, nothing was observed and no code was changed in the demo.
 """
 LAST = ("pack withdraw", "pack retire")
 """Other examples rely on what these take away."""

@@ -17,10 +17,17 @@ pytestmark = pytest.mark.slow
 PAGE = (ROOT / "docs" / "first-decision.md").read_text("utf-8")
 CONCEPTS = ["tool", "pack", "policy", "approval", "run"]
 MOST_LINES = 120
+INSTALLED = "## Make a workspace"
+"""Here begins what is typed once `contextos` is on the PATH; `test_installed_wheel.py` types what is before it too."""
 
 
 def commands() -> list[Typed]:
-    return [one for block in blocks(PAGE) if block.language == "console" for one in typed(block.text)]
+    return [
+        one
+        for block in blocks(PAGE.partition(INSTALLED)[2])
+        if block.language == "console"
+        for one in typed(block.text)
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,8 @@ from contextos.files import read_regular_file, replace_file
 from contextos.port_settings.adapters import is_adapter_file
 from contextos.settings import MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
 
-_BLOCK: Final = re.compile(r"^\[\[adapters\]\][^\S\n]*\n(?:(?!\[).*(?:\n|\Z))*", re.MULTILINE)
-_DIGEST: Final = re.compile(r'^digest[ \t]*=[ \t]*"[^"\n]*"', re.MULTILINE)
+_BLOCK: Final = re.compile(r"^\[\[adapters\]\][^\S\n]*\n(?:(?!\[(?!adapters\.)).*(?:\n|\Z))*", re.MULTILINE)
+_DIGEST: Final = re.compile(r"""^digest[ \t]*=[ \t]*["'][^"'\n]*["']""", re.MULTILINE)
 
 
 async def draft_mcp(
@@ -129,7 +129,7 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
             if there.describe().adapter_id == own_id:
                 detail = f"`{other.path[:200]}` has the id `{own_id}` too"
                 raise InvalidInput(Problem("/definition/adapter_id", "duplicate", detail, "give it another id"))
-    _edit_settings(workspace, path, digest)
+    edit_settings(workspace, {(path, path): digest})
     return {"path": path, "digest": digest}
 
 
@@ -176,8 +176,9 @@ async def list_adapters(workspace: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _edit_settings(workspace: Path, path: str, digest: str) -> None:
-    """Set the digest of an adapter in the settings, or add the adapter; nothing else of the file changes.
+def edit_settings(workspace: Path, digests: Mapping[tuple[str, str], str]) -> None:
+    """Set digests of adapters in the settings, each by the path of its adapter and the file that it is of, or add an
+    adapter; nothing else of the file changes.
 
     Raises:
         InvalidSettings: the file cannot be edited so.
@@ -185,18 +186,20 @@ def _edit_settings(workspace: Path, path: str, digest: str) -> None:
     place = (workspace / SETTINGS_FILE).resolve()
     text = read_regular_file(place, MAX_SETTINGS_BYTES).decode()
     entries = tomllib.loads(text).get("adapters", [])
-    wanted = [one | {"digest": digest} if one.get("path") == path else one for one in entries]
-    if wanted == entries and not any(one.get("path") == path for one in entries):
-        wanted = [*entries, {"path": path, "digest": digest}]
-        edited = f'{text.rstrip()}\n\n[[adapters]]\npath = "{path}"\ndigest = "{digest}"\n'
-    else:
-        edited = _BLOCK.sub(lambda block: _repinned(block[0], path, digest), text)
+    wanted = [_repinned(one, digests) for one in entries]
+    edited = _BLOCK.sub(lambda block: _edited(block[0], digests), text)
+    known = {one.get("path") for one in entries}
+    for (path, _), digest in digests.items():
+        if path not in known:
+            wanted.append({"path": path, "digest": digest})
+            edited = f'{edited.rstrip()}\n\n[[adapters]]\npath = "{path}"\ndigest = "{digest}"\n'
     try:
         fits = tomllib.loads(edited) == tomllib.loads(text) | {"adapters": wanted}
     except tomllib.TOMLDecodeError:
         fits = False
     if not fits:
-        remedy = f'write an entry of `[[adapters]]` by hand: path = "{path}", digest = "{digest}"'
+        by_hand = "; ".join(f'"{path}" of "{entry}" = "{digest}"' for (entry, path), digest in digests.items())
+        remedy = f"write in the entry of `[[adapters]]` by hand: {by_hand}"
         raise InvalidSettings(Problem("/adapters", "not_editable", f"`{SETTINGS_FILE}` cannot be edited", remedy))
     try:
         mode = place.stat().st_mode & 0o777
@@ -207,7 +210,22 @@ def _edit_settings(workspace: Path, path: str, digest: str) -> None:
         raise InvalidSettings(Problem("/adapters", "unwritable", detail, "check its permissions")) from None
 
 
-def _repinned(block: str, path: str, digest: str) -> str:
-    if tomllib.loads(block)["adapters"][0].get("path") != path:
-        return block
-    return _DIGEST.sub(f'digest = "{digest}"', block)
+def _repinned(entry: Mapping[str, Any], digests: Mapping[tuple[str, str], str]) -> dict[str, Any]:
+    """An entry of `[[adapters]]` with its new digests."""
+    path = entry["path"]
+    changed = {"digest": digests.get((path, path.partition(":")[0]), entry["digest"])}
+    if files := entry.get("files"):
+        changed["files"] = {name: digests.get((path, name), digest) for name, digest in files.items()}
+    return {**entry, **changed}
+
+
+def _edited(block: str, digests: Mapping[tuple[str, str], str]) -> str:
+    """The text of an entry with its new digests, each in the place of the one that it replaces."""
+    entry = tomllib.loads(block)["adapters"][0]
+    new = _repinned(entry, digests)
+    if new["digest"] != entry["digest"]:
+        block = _DIGEST.sub(f'digest = "{new["digest"]}"', block)
+    for name, digest in new.get("files", {}).items():
+        pinned = rf"""(["']{re.escape(name)}["'][ \t]*=[ \t]*)["'][^"'\n]*["']"""
+        block = re.sub(pinned, rf'\g<1>"{digest}"', block)
+    return block

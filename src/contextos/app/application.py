@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from contextos.action.foreign_code import describe_adapter
 from contextos.adapters.key_files import KeyFiles
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
-from contextos.app.configuration import Configuration, log_found
+from contextos.app.configuration import Configuration, Found, log_found
 from contextos.app.engines import local_engine, worker_engine
 from contextos.app.logins.bearer import BearerTokens, tokens_bound_to
 from contextos.app.logins.browser_logins import BrowserLogins, browser_logins_of
@@ -356,6 +356,7 @@ class App:
                 raise InvalidArtifact(Problem("/tooling_layer/adapter_registry", "no_such_adapter", detail, remedy))
         signed = [self._signed(pack.expansion)]
         await require_lint(self.deployment, tenant, signed, declared=[pack.expansion], keep=keep)
+        log_found(await self.configuration.before_pins(tenant, [pack.expansion.pack]))
         done = await initialise_tenant(self.deployment, tenant, signed, (), by=by, keep=keep)
         await self._log_in_force(tenant, done)
         return done
@@ -367,7 +368,9 @@ class App:
         tenant = stated.get("tenant") if isinstance(stated, dict) else None
         return tenant if isinstance(tenant, str) else None
 
-    async def initialise(self, tenant_id: str, *, by: Actor, keep: bool = False) -> list[str]:
+    async def initialise(
+        self, tenant_id: str, *, by: Actor, keep: bool = False, before: Callable[[list[Found]], None] = log_found
+    ) -> list[str]:
         """Publish the artifacts of the workspace in a tenant, put the policies of the settings in force, and pin the
         packs.
 
@@ -375,7 +378,8 @@ class App:
         deployment the runtime's own key signs. In the profile `service` it signs none: what a short form expands to is
         among the signed artifacts. Returns what was done, as sentences. What is done already is left out, so a repeated
         call does nothing. Policies that are in force are never changed here. Of each pack the newest version is pinned,
-        and the pins of its other versions end, unless `keep` keeps them beside it.
+        and the pins of its other versions end, unless `keep` keeps them beside it. `before` is told, before anything is
+        published, of agents that the new pins stop.
 
         Raises:
             InvalidArtifact: lint refuses a pack, a policy bundle or a catalog with all that the deployment knows, and
@@ -398,6 +402,7 @@ class App:
         named += [self._signed(one) for one in declared if canonical(one.document) not in authored]
         policies = settings.policies or ()
         await require_lint(self.deployment, tenant_id, named, declared=declared, policies=policies, keep=keep)
+        before(await self.configuration.before_pins(tenant_id, map(self.deployment.catalog(tenant_id).opened, named)))
         done = await initialise_tenant(self.deployment, tenant_id, named, policies, by=by, keep=keep)
         await self._log_in_force(tenant_id, done)
         await self.check_policies()

@@ -160,12 +160,21 @@ def has_store(settings: Settings) -> bool:
     return is_postgres_url(settings.store) or (settings.workspace / settings.store).exists()
 
 
+class _NoStore(MemoryStores):
+    """What is read where the store is not made yet: it has nothing, and nothing is written to it.
+
+    It stands in for no store, so the profile `service` allows it too.
+    """
+
+    unsafe: tuple[str, ...] = ()  # type: ignore[assignment]
+
+
 async def open_for_authors(settings: Settings) -> App:
     """As `open_unchecked` for reading, and with an empty store in memory where that of the settings is not made yet.
 
     For questions about tools and people, which an author has before anything is published.
     """
-    given = None if has_store(settings) else GivenPorts(stores=MemoryStores(clock=SystemClock()), dev=True)
+    given = None if has_store(settings) else GivenPorts(stores=_NoStore(clock=SystemClock()))
     return await open_unchecked(settings, given, read_only=True)
 
 

@@ -11,12 +11,13 @@ from typing import Final
 
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.pointer import pointer
+from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.facts import name_remedy
 from contextos.errors import ContextOSError, InvalidSettings, OtherEnvironment, Problem, Unavailable
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import activate_policies, pin_packs
-from contextos.operations.acts.unmatched_rules import pinned_packs
+from contextos.operations.acts.unmatched_rules import intents_beside, packs_of, pinned_packs
 from contextos.operations.deployment import Deployment
 from contextos.settings import DEFAULT_PACKS, Settings
 
@@ -49,8 +50,22 @@ class Configuration:
         except ContextOSError as error:
             return [(tenant_id, Problem("", "not_checked", f"it was not checked: {error}", "look again"))]
 
-    async def pin(self, tenant_id: str, pin: PackPin, *, expected: int, by: Actor) -> None:
-        """Pin published packs (`pin_packs`), unless lint refuses them with all that the deployment knows.
+    async def before_pins(self, tenant_id: str, coming: Iterable[object]) -> list[Found]:
+        """Return which agents are stopped once the packs among `coming` are pinned. Nothing is pinned by this."""
+        packs = [one for one in coming if isinstance(one, ContextPack)]
+        return [(tenant_id, one) for one in await intents_beside(self.deployment, tenant_id, packs)]
+
+    async def pin(
+        self,
+        tenant_id: str,
+        pin: PackPin,
+        *,
+        expected: int,
+        by: Actor,
+        before: Callable[[list[Found]], None] | None = None,
+    ) -> None:
+        """Pin published packs (`pin_packs`), unless lint refuses them with all that the deployment knows. `before` is
+        told of agents that the pin stops; without it the log says so.
 
         Every door pins here; what stays beside the new pin is in `of_tenant`.
 
@@ -60,6 +75,8 @@ class Configuration:
         from contextos.packs.checking import require_lint_of_pin
 
         await require_lint_of_pin(self.deployment, tenant_id, pin)
+        packs = [pack for pack, _ in await packs_of(self.deployment.catalog(tenant_id), pin)]
+        (before or log_found)(await self.before_pins(tenant_id, packs))
         await pin_packs(self.deployment, tenant_id, pin, expected=expected, by=by)
 
     async def activate(

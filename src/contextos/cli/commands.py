@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from contextos.cli import completion
-from contextos.cli.adapters import adding, publishing
+from contextos.cli.adapters import adding, pinning, publishing
 from contextos.cli.demo import init, refunds
 from contextos.cli.governance import (
     artifacts,
@@ -113,6 +113,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         ),
         "adapters diff": (declarations.diff_command, "contextos adapters diff adapters/slots.json adapters/slots.json"),
         "adapters publish": (publishing.publish_adapter_command, "contextos adapters publish adapters/slots.json"),
+        "pin-code": (pinning.pin_code_command, "contextos pin-code --yes"),
         "adapters list": (publishing.list_adapters_command, "contextos adapters list"),
         "adapters release": (
             publishing.release_command,

@@ -88,17 +88,19 @@ class ArgumentBounds(Model):
 class AutoApproveDeclaration(Model):
     """Writes of `tools` that nobody is asked about: those within `bounds`, for which `when` is true.
 
-    `bounds` limits at least one argument, by its name. `mode` is the approval mode of such a call.
+    `bounds` or `when` limits at least one argument, by its name. `mode` is the approval mode of such a call.
     """
 
-    tools: NonEmpty[Name]
-    """The writes that the entry is about, at least one."""
-    bounds: Annotated[dict[Name, ArgumentBounds], Field(min_length=1, max_length=100)]
-    """Limits by the name of an argument, at least one; a call outside of them is asked about. Lint asks about arguments
-    that are not named, and about a side that is open.
+    tools: Seq[Name] = ()
+    """The writes that the entry is about; by default all."""
+    bounds: Annotated[dict[Name, ArgumentBounds], Field(max_length=100)] = {}
+    """Limits by the name of an argument; a call outside of them is asked about. Lint asks about arguments that neither
+    this nor `when` names, and about a side that is open.
     """
     when: ConditionText | None = None
-    """A condition that has to be true too; absent, the bounds decide alone."""
+    """A condition that has to be true too; absent, the bounds decide alone. Without a bound it limits an argument,
+    as `args.count <= 5` does.
+    """
     mode: WriteMode = "delegated"
     """The approval mode of such a call, which is below `destructive`."""
     because: Text = ""

@@ -14,6 +14,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, Final, NoReturn
 
 from contextos.contracts.encoding.pointer import pointer
@@ -252,3 +253,42 @@ class _Compiler:
 
     def refuse(self, code: str, detail: str, remedy: str) -> NoReturn:
         refuse_expression(self.at, code, detail, remedy)
+
+
+def conjuncts(condition: Any) -> list[Any]:
+    """Return the conditions (JsonLogic) that are all true where `condition` is."""
+    return list(condition["and"]) if isinstance(condition, dict) and "and" in condition else [condition]
+
+
+def limited_arguments(condition: Any) -> dict[str, dict[str, Any]]:
+    """Return the arguments that a condition (JsonLogic) limits wherever it is true, each with its `ArgConstraint`.
+
+    The limits allow all that the condition allows, and perhaps more: those of `args.count < 5` are `max: 5`.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for part in conjuncts(condition):
+        [(operator, values)] = part.items() if isinstance(part, dict) else [("", ())]
+        for left, right in pairwise(values if isinstance(values, list) else ()):
+            sides = _SIDES.get(operator, ())
+            for fact, value, limits in ((left, right, sides[:1]), (right, left, sides[1:])):
+                read = fact.get("var") if isinstance(fact, dict) else None
+                argument = str(read).split(".")
+                if len(argument) != 2 or argument[0] != "args" or isinstance(value, dict):
+                    continue
+                of = found.setdefault(argument[1], {"required": True})
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    of |= dict.fromkeys(sides if operator == "==" else limits, value)
+                elif isinstance(value, list) and value and operator == "in":
+                    of["enum"] = value
+                elif isinstance(value, str | bool) and operator == "==":
+                    of["enum"] = [value]
+    return {argument: limits for argument, limits in found.items() if len(limits) > 1}
+
+
+_SIDES: Final = {
+    "<": ("max", "min"),
+    "<=": ("max", "min"),
+    ">": ("min", "max"),
+    ">=": ("min", "max"),
+    "==": ("min", "max"),
+}

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.model import Model
-from contextos.packs.expressions import Place
+from contextos.packs.expressions import Place, conjuncts
 
 Origin = Literal["written", "default", "derived"]
 
@@ -90,7 +90,6 @@ def _origins(tree: Any, at: Place, origin: Origin | None) -> Iterator[tuple[str,
         yield pointer(at), origin
 
 
-def conjuncts(condition: Any, at: Place) -> list[OriginOf]:
-    """Return the conditions that are all true where `condition` is, which the author wrote at this place."""
-    every = condition["and"] if isinstance(condition, dict) and "and" in condition else [condition]
-    return [OriginOf(one, "written", at) for one in every]
+def written_conjuncts(condition: Any, at: Place) -> list[OriginOf]:
+    """The conditions that are all true where `condition` is, which the author wrote at this place."""
+    return [OriginOf(one, "written", at) for one in conjuncts(condition)]

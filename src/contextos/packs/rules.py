@@ -24,11 +24,12 @@ from contextos.packs.declaration import (
     IntentDeclaration,
     PackDeclaration,
 )
-from contextos.packs.expressions import Faults, Place, compile_condition
-from contextos.packs.origins import OriginOf, conjuncts, default, derived, stated, written
+from contextos.packs.expressions import Faults, Place, compile_condition, limited_arguments
+from contextos.packs.origins import OriginOf, default, derived, stated, written, written_conjuncts
 from contextos.trust.policy.conditions import analyse_condition
 from contextos.trust.policy.fact_lint import lint_facts
 
+_BOUND_ONE: Final = "bound one in `bounds`, or in `when`, such as `args.count <= 5`"
 _NOT_IN_IDS: Final = re.compile(r"[^A-Z0-9]+")
 
 
@@ -166,7 +167,7 @@ class RuleBuilder(Faults):
             yield self._rule(
                 rule_id,
                 applies,
-                {"and": [allowed, *before, *conjuncts(condition, when)]},
+                {"and": [allowed, *before, *written_conjuncts(condition, when)]},
                 {**self._asked((ask, place), rule_id), **requires},
                 derived(f"a person with the role {ask.role} is asked"),
                 derived(name),
@@ -177,10 +178,12 @@ class RuleBuilder(Faults):
                 argument: OriginOf(bound.limits(), "written", (*place, "bounds", argument))
                 for argument, bound in automatic.bounds.items()
             }
+            if all(bound.any for bound in automatic.bounds.values()):
+                bounds |= {name: OriginOf(one, "derived", place) for name, one in limited_arguments(condition).items()}
             yield self._rule(
                 self._id(f"auto {number}", name, tool, f"AUTO_{number}"),
                 applies,
-                {"and": [allowed, *before, *conjuncts(condition, place)]},
+                {"and": [allowed, *before, *written_conjuncts(condition, place)]},
                 {
                     "allow": derived(True),
                     "approval_mode": stated(automatic, "mode"),
@@ -232,16 +235,17 @@ class RuleBuilder(Faults):
             automatic += [(one, ("auto_approve", index)) for index, one in enumerate(self.declaration.auto_approve)]
         bounded = []
         for one, place in automatic:
-            if tool not in self.named(one.tools, list(self.tools), (*place, "tools")):
+            if one.tools and tool not in self.named(one.tools, list(self.tools), (*place, "tools")):
                 continue
             tests = [test for argument, bound in one.bounds.items() for test in _within(argument, bound, place)]
-            if not tests:
-                detail = "no argument is bounded, so nobody would be asked about any call"
-                raise refuse_pack("no_bound", (*place, "bounds"), detail, "bound at least one argument")
-            self._check({"and": tests}, tool, name, (*place, "bounds"))
+            if tests:
+                self._check({"and": tests}, tool, name, (*place, "bounds"))
             if one.when is not None:
                 tests.append(self._condition(one.when, tool, name, (*place, "when")))
-            bounded.append((one, {"and": tests} if len(tests) > 1 else tests[0], place))
+            condition = {"and": tests} if len(tests) > 1 else tests[0] if tests else True
+            if not limited_arguments(condition):
+                raise refuse_pack("no_bound", (*place, "bounds"), f"no argument of `{tool}` is bounded", _BOUND_ONE)
+            bounded.append((one, condition, place))
         return WriteRules(found, bounded, asks_all)
 
     def _asked(self, entry: tuple[AskDeclaration, Place] | None, rule_id: str) -> dict[str, Any]:

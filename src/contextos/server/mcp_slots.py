@@ -8,7 +8,7 @@ Source: docs/design/contracts.md, "Context slots".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
 
@@ -16,7 +16,7 @@ from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.artifacts import Party
 from contextos.contracts.envelopes.slots import SlotActor
-from contextos.contracts.model import Model
+from contextos.contracts.model import Model, NotNull
 from contextos.contracts.ports.storage import Artifacts, Curation
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem
 from contextos.slots.lint.documents import read_document
@@ -38,7 +38,7 @@ class ResolveCall(Model):
 
     parent_agent_oas: Any = Field(alias="parentAgentOas")
     slot_id: str = Field(alias="slotId", min_length=1, max_length=64)
-    project_id: Party | None = Field(default=None, alias="projectId")
+    project_id: Annotated[Party | None, NotNull()] = Field(default_factory=lambda: None, alias="projectId")
 
 
 async def context_resolve(

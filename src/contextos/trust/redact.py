@@ -19,7 +19,14 @@ from typing import Any, Final
 import orjson
 
 from contextos.contracts.encoding.codec import JsonValue
-from contextos.contracts.encoding.display_escape import BIDI, INVISIBLE, TAGS, escape_for_display
+from contextos.contracts.encoding.display_escape import (
+    BIDI,
+    BLANK,
+    INVISIBLE,
+    ORDINARY_WRITING,
+    TAGS,
+    escape_for_display,
+)
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS, unused_name
 from contextos.contracts.encoding.secret_shapes import (
@@ -59,14 +66,9 @@ _HIDDEN: Final = {
     "control_character": (re.compile(f"[{_CONTROLS}]"), "a control character"),
     "bidi_control": (re.compile(f"[{BIDI}]"), "a character that changes the reading direction"),
     "tag_character": (re.compile(f"[{TAGS}]"), "an invisible tag character"),
-    "hidden_character": (re.compile(f"[{INVISIBLE}]"), "an invisible character"),
+    "hidden_character": (re.compile(f"[{INVISIBLE}{BLANK}]"), "an invisible character"),
 }
 _LAYOUT: Final = re.compile(r"[\n\r\t]")
-# What ordinary writing needs: a variation selector after, or one joiner between, visible non-ASCII characters.
-_VISIBLE: Final = rf"[^\x00-\x7f{BIDI}{TAGS}{INVISIBLE}]"
-_WRITING: Final = re.compile(
-    rf"(?<={_VISIBLE})(?:[\ufe0e\ufe0f]?[\u200c\u200d](?={_VISIBLE})|[\ufe0e\ufe0f])|(?<=[0-9#*])\ufe0f(?=\u20e3)"
-)
 
 
 def redact(value: JsonValue, rules: Collection[str]) -> tuple[JsonValue, tuple[str, ...]]:
@@ -321,7 +323,8 @@ def _unsafe_text(text: str, path: tuple[str | int, ...], declared_text: bool) ->
         yield Problem(where, "control_character", "the text contains a line break or tab", "send one line")
     if text.isascii() and text.isprintable():
         return
-    scanned = _WRITING.sub("", text) if declared_text else text
+    scanned = ORDINARY_WRITING.sub("", text) if declared_text else text
     for code, (pattern, description) in _HIDDEN.items():
-        if pattern.search(scanned):
-            yield Problem(where, code, f"the text contains {description}", "send the text without it")
+        if found := pattern.search(scanned):
+            detail = f"the text contains {description}, U+{ord(found[0]):04X}"
+            yield Problem(where, code, detail, "send the text without it")

@@ -93,6 +93,39 @@ def test_what_is_within_its_bounds_is_asked_of_nobody() -> None:
     assert verdict("deploy.scale", SCALE, auto_approve=auto, ask=ask)[2] == ("lead",), "an entry that asks wins"
 
 
+@pytest.mark.parametrize(
+    ("when", "inside", "outside"),
+    [
+        ("args.replicas <= 3", (0, 3), (4,)),
+        ("2 < args.replicas and args.replicas < 5", (3, 4), (2, 5)),
+        ("3 >= args.replicas >= 2", (2, 3), (1, 4)),
+        ("args.replicas == 3", (3,), (2, 4)),
+        ("args.replicas in [1, 3]", (1, 3), (2,)),
+        ("args.service == 'api' and evidence.ci.green == True", (0, 99), ()),
+    ],
+)
+def test_a_condition_alone_is_a_bound_where_it_limits_an_argument(
+    when: str, inside: tuple[int, ...], outside: tuple[int, ...]
+) -> None:
+    auto = [{"when": when, "tools": ["scale"]}]
+    for replicas in inside:
+        said = verdict("deploy.scale", {**SCALE, "replicas": replicas}, auto_approve=auto)
+        assert said == (True, "delegated", ()), replicas
+    for replicas in outside:
+        assert verdict("deploy.scale", {**SCALE, "replicas": replicas}, auto_approve=auto)[2] == ("approver",), replicas
+    if "service" in when:
+        assert verdict("deploy.scale", {**SCALE, "service": "db"}, auto_approve=auto)[2] == ("approver",)
+        about_all = [{"when": when}]
+        assert verdict("deploy.scale", SCALE, auto_approve=about_all)[2] == ()
+        assert verdict("deploy.rollback", ROLLBACK, auto_approve=about_all)[2] == ()
+
+
+def test_a_free_argument_beside_a_condition_that_bounds_another_is_free() -> None:
+    auto = [{"bounds": {"service": {"any": True}}, "when": "args.replicas <= 3", "tools": ["scale"]}]
+    assert verdict("deploy.scale", {**SCALE, "service": "db"}, auto_approve=auto)[2] == ()
+    assert verdict("deploy.scale", {**SCALE, "replicas": 4}, auto_approve=auto)[2] == ("approver",)
+
+
 def test_evidence_of_conditions_is_required() -> None:
     expansion = expanded(deny=[{"when": "evidence.ci.green == False", "tools": ["scale"]}])
     rules = {rule.rule_id: rule for rule in expansion.pack.policy_layer.policy_bundles[0].policy_dsl.rules}
@@ -140,6 +173,24 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "/auto_approve/0/bounds/replicas",
         "no_bound",
         "max",
+    ),
+    "a condition that limits no argument": (
+        {"auto_approve": [{"when": "evidence.ci.green == True", "tools": ["scale"]}]},
+        "/auto_approve/0/bounds",
+        "no_bound",
+        "`when`",
+    ),
+    "one of two conditions": (
+        {"auto_approve": [{"when": "args.replicas <= 5 or evidence.ci.green == True", "tools": ["scale"]}]},
+        "/auto_approve/0/bounds",
+        "no_bound",
+        "`when`",
+    ),
+    "a free argument alone": (
+        {"auto_approve": [{"bounds": {"replicas": {"any": True}}, "tools": ["scale"]}]},
+        "/auto_approve/0/bounds",
+        "no_bound",
+        "",
     ),
     "a bound of nothing": (
         {"auto_approve": [{"tools": ["scale"], "bounds": {"replica": {"max": 1}}}]},

@@ -104,6 +104,7 @@ def twice() -> dict[str, Any]:
         (arguments(slotId="voiceContext"), "no slot `voiceContext`"),
         (arguments(slotId=""), "slotId"),
         (arguments(projectId=""), "projectId"),
+        (arguments(projectId=None), "projectId"),
         (arguments(parentAgentOas=twice()), "declared twice"),
         (arguments(parentAgentOas=[1]), "no slot"),
         (arguments(parentAgentOas=None), "no slot"),

@@ -205,7 +205,21 @@ def test_redaction_keeps_the_shape(value: Any) -> None:
     [
         ("a\u200bb", "hidden_character"),
         ("a\ufeffb", "hidden_character"),
-        ("a\u00adb", "hidden_character"),
+        ("a \u00adb", "hidden_character"),
+        ("pay\u00ad\u00adment", "hidden_character"),
+        ("1\u00ad0", "hidden_character"),
+        ("a\u2800b", "hidden_character"),
+        ("\u2800", "hidden_character"),
+        ("a\u3164b", "hidden_character"),
+        ("a\U00013430b", "hidden_character"),
+        ("ไทย\u200b\u200bไทย", "hidden_character"),
+        ("ไทย\u200bthai", "hidden_character"),
+        ("می\u200c\u200c خواهم", "hidden_character"),
+        ("葛\U000e0100\U000e0101", "hidden_character"),
+        ("\u180b", "hidden_character"),
+        ("\U0001f3f4\U000e0069\U000e0067\U000e006e\U000e007f", "tag_character"),
+        ("x\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f", "tag_character"),
+        ("\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067", "tag_character"),
         ("a\u200db", "hidden_character"),
         ("a\U000e0100", "hidden_character"),
         ("é\u200d\u200dé", "hidden_character"),
@@ -227,7 +241,13 @@ def test_invisible_characters_are_found_in_values_and_in_keys(text: str, code: s
 
 
 @pytest.mark.parametrize(
-    "text", ["two\nlines\tand a tab\r\n", "👨‍👩‍👧 ❤️‍🔥 1️⃣ ©️", "می‌خواهم", "क्‍ष", "naïve café", "日本語"]
+    "text",
+    [
+        *("two\nlines\tand a tab\r\n", "👨‍👩‍👧 ❤️‍🔥 1️⃣ ©️", "می‌خواهم", "क्‍ष", "naïve café", "日本語"),
+        *("co\u00adoperate", "Größen\u00adänderung", "สวัสดี\u200bครับ", "ភាសា\u200bខ្មែរ", "خانه\u200c ها", "می\u200c."),
+        *("葛\U000e0100飾", "\u1820\u180b", "\u2801\u2800\u2803"),
+        "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f wins",
+    ],
 )
 def test_ordinary_writing_is_safe_where_text_was_declared(text: str) -> None:
     assert codes(text) == []
@@ -236,6 +256,11 @@ def test_ordinary_writing_is_safe_where_text_was_declared(text: str) -> None:
 @pytest.mark.parametrize("text", ["two\nlines", "a\tb", "a\r", "می‌خواهم", "❤️‍🔥"])
 def test_in_ids_and_codes_even_that_is_refused(text: str) -> None:
     assert codes(text, declared_text=False) != []
+
+
+def test_a_refusal_names_the_code_point() -> None:
+    [found] = scan_unsafe({"a": "x\u200by"}, declared_text=True)
+    assert found.detail == "the text contains an invisible character, U+200B"
 
 
 def test_the_scan_never_echoes_its_finding() -> None:

@@ -76,7 +76,7 @@ def _checked(file: AdapterFile) -> AdapterFile:
 def refuse_hidden(value: Any) -> None:
     """Refuse a JSON value with a text that has a character which a reader does not see. Raises `InvalidInput`."""
     for where, text in texts_in(value):
-        if hidden := hidden_character(text):
+        if hidden := hidden_character(text, prose=bool(where) and where[-1] in ("description", "title", "summary")):
             detail = f"a text has the character `{hidden}`, which a reader does not see"
             raise InvalidInput(Problem(pointer(where)[:200], "hidden_character", detail, "remove it"))
 

@@ -16,7 +16,7 @@ from contextos.action.registry import Registry
 from contextos.adapters.foreign.adapter_file import ADAPTER_FILE_FORMAT, refuse_hidden
 from contextos.adapters.foreign.texts import Patterns
 from contextos.contracts.encoding.codec import MAX_BYTES, parse
-from contextos.contracts.encoding.display_escape import hidden_character
+from contextos.contracts.encoding.display_escape import without_hidden
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
 from contextos.contracts.model import MAX_KEYS, Model
@@ -138,7 +138,7 @@ def drafted_capability(
         "idempotency": {"strategy": "none"},
         "timeout_s": 30,
         "output_integrity": "untrusted",
-        "description": "".join(" " if hidden_character(one) else one for one in description[:MAX_DRAFTED_CHARS]),
+        "description": without_hidden(description[:MAX_DRAFTED_CHARS]),
     }
 
 

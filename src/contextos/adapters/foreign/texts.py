@@ -9,14 +9,13 @@ letters there, are patterns of their own: `^/(?!A)B` is `^/B`, and not `^/A`.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
 import jsonschema_rs
 
-from contextos.contracts.encoding.display_escape import BIDI, BLANK, INVISIBLE, TAGS
+from contextos.contracts.encoding.display_escape import without_hidden
 
 SIZES: Final = (1 << 9, 1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22)
 """Sizes of compiled patterns, in bytes: a pattern counts as the first that it fits into, and the last is the most."""
@@ -42,18 +41,13 @@ _TRIED_PER_CHAR: Final = 1_024
 _REPEATED: Final = frozenset("?*+{")
 _LITERAL_BEGIN: Final = re.compile(r"\^(?:\\[/.-]|[A-Za-z0-9/_-])*(?=\(|$)")
 """The begin of a pattern whose look-aheads come after letters that are there as they are written."""
-_HIDDEN: Final = re.compile(rf"[\x00-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]+")
 
 
 def plain_text(text: Any, max_chars: int) -> str:
     """Return a text of a document on one line: without control and hidden characters, and cut."""
     if not isinstance(text, str):
         return ""
-    seen = _HIDDEN.sub(" ", text[: max_chars * 4])
-    if not seen.isascii():
-        # Not assigned, or private: nobody knows what it looks like.
-        seen = "".join(" " if unicodedata.category(one) in ("Cn", "Co") else one for one in seen)
-    return " ".join(seen.split())[:max_chars].rstrip()
+    return " ".join(without_hidden(text[: max_chars * 4]).split())[:max_chars].rstrip()
 
 
 class Patterns:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +104,17 @@ def source_digest(path: str, *, root: Path) -> str:
 
     Raises:
         InvalidSettings: the source cannot be read."""
-    return digest_of(_source(path, _file(path, path.partition(":")[0], root)))
+    return digest_of(code_files(path, (), root=root)[path.partition(":")[0]])
+
+
+def code_files(path: str, files: Iterable[str], *, root: Path) -> dict[str, bytes]:
+    """Return the current bytes of an entry and of its helpers, by the names that the settings give them; none runs.
+
+    Raises:
+        InvalidSettings: a file cannot be read, or is outside `root`.
+    """
+    module = path.partition(":")[0]
+    return {name: _source(path, _file(path, name, root)) for name in (module, *files)}
 
 
 def _read(path: str, module: str, digest: str | None, files: Mapping[str, str | None], root: Path) -> SourceFiles:
@@ -128,7 +138,12 @@ def _pinned(path: str, file: Path, digest: str | None) -> bytes:
     source = _source(path, file)
     found = digest_of(source)
     if digest is not None and found != digest:
-        _refuse(path, "digest_mismatch", f"`{file.name}` has the digest `{found}`", "review the change, then pin it")
+        _refuse(
+            path,
+            "digest_mismatch",
+            f"`{file.name}` has the digest `{found}`",
+            "review the change with `contextos pin-code`, which pins it",
+        )
     return source
 
 

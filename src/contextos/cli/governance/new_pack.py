@@ -100,8 +100,10 @@ def new_command(
     body: dict[str, Any] = {"name": name, "version": "0.1.0", "tenant": tenant_id, "who": who}
     body |= {"approver": approver, **({"mode": "observe"} if observe else {})}
     if from_mcp is None:
-        path = out or Path(f"{name}.yaml")
-        write_new_file(path, draft_pack(displayed(str(path)), body, workspace_definitions(workspace).values()))
+        path, definitions = out or Path(f"{name}.yaml"), workspace_definitions(workspace)
+        if not definitions:
+            raise _no_tools(find_workspace(workspace))
+        write_new_file(path, draft_pack(displayed(str(path)), body, definitions.values()))
         print_result({"file": str(path)}, [f"{displayed(str(path))} is written"], as_json=as_json)
         return 0
     url, command = _url_or_command(from_mcp)
@@ -116,6 +118,15 @@ def new_command(
         out,
         as_json=as_json,
     )
+
+
+def _no_tools(root: Path) -> InvalidInput:
+    """Nothing to write a pack over, and nothing is written: which drafts nobody published, or how tools are made."""
+    drafts = sorted(one.relative_to(root).as_posix() for one in root.glob("adapters/*.json"))
+    remedy = "list functions under `[[adapters]]` in contextos.toml, or draft the tools of a server with `--from-mcp`"
+    if drafts:
+        remedy = f"review its draft, then `contextos adapters publish {displayed(drafts[0])}`, and run this again"
+    return InvalidInput(Problem("", "no_tools", "the workspace has no tools yet, so nothing was written", remedy))
 
 
 def _draft_both(

@@ -24,7 +24,7 @@ from contextos.cli.command_context import (
 )
 from contextos.cli.governance.declarations import whole_artifact
 from contextos.cli.governance.policies import active_set, unmatched_documents, unmatched_lines
-from contextos.cli.terminal import Heading, print_result
+from contextos.cli.terminal import Heading, print_note, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidArtifact, InvalidInput, Problem
 
@@ -63,7 +63,7 @@ def apply_command(
     actor = named_actor(by, key)
 
     async def operation(context: CommandContext) -> tuple[list[str], list[tuple[str, Problem]]]:
-        done = await context.app.initialise(context.tenant_id, by=actor, keep=keep)
+        done = await context.app.initialise(context.tenant_id, by=actor, keep=keep, before=_note)
         return done, await context.app.configuration.of_tenant(context.tenant_id)
 
     done, unmatched = with_unchecked_context(workspace, tenant, operation)
@@ -217,7 +217,7 @@ def pin_command(
 
     async def operation(context: CommandContext) -> None:
         pin = _pin(refs, intent, environment or context.deployment.config.environment)
-        await context.app.configuration.pin(context.tenant_id, pin, expected=expect, by=actor)
+        await context.app.configuration.pin(context.tenant_id, pin, expected=expect, by=actor, before=_note)
 
     return _changed(operation, workspace, tenant, as_json)
 
@@ -270,6 +270,12 @@ def retire_command(
         await withdraw_artifact(context.deployment, context.tenant_id, ref, reason=reason, expected=expect, by=actor)
 
     return _changed(operation, workspace, tenant, as_json)
+
+
+def _note(found: list[tuple[str, Problem]]) -> None:
+    """Say before anything is published what changes by it."""
+    for _, one in found:
+        print_note(f"note: {displayed(str(one))}")
 
 
 def _pin(refs: list[str], intents: list[str], environment: str) -> PackPin:

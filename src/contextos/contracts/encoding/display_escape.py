@@ -14,10 +14,32 @@ BIDI: Final = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 TAGS: Final = r"\U000e0000-\U000e007f"
 INVISIBLE: Final = (
     r"\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2028\u2029\u2060-\u2065\u206a-\u206f\u3164"
-    r"\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0080-\U000e0fff"
+    r"\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U00013430-\U0001343f\U00016fe4\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    r"\U000e0080-\U000e0fff"
 )
 BLANK: Final = "\u2800\U0001d159"
 """Symbols that are drawn as nothing and whose category does not say so."""
+
+_VISIBLE: Final = rf"[^\x00-\x7f{BIDI}{TAGS}{INVISIBLE}{BLANK}]"
+_HYPHENATED: Final = r"[A-Za-z\u00c0-\u024f\u0370-\u052f]"
+_WITHOUT_SPACES: Final = (
+    r"[\u0e01-\u0eff\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff\u1980-\u19ff\u1a20-\u1aad\ua9e0-\ua9ff\uaa60-\uaadf]"
+)
+_JOINING: Final = r"[\u0620-\u06ff\u0710-\u074f\u0750-\u077f\u08a0-\u08ff\u0900-\u0dff]"
+_IDEOGRAPH: Final = r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+_FLAGS: Final = "|".join("".join(chr(0xE0000 + ord(one)) for one in name) for name in ("gbeng", "gbsct", "gbwls"))
+ORDINARY_WRITING: Final = re.compile(
+    rf"(?<={_VISIBLE})(?:[\ufe0e\ufe0f]?[\u200c\u200d](?={_VISIBLE})|[\ufe0e\ufe0f])|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+    rf"|(?<={_HYPHENATED})\u00ad(?={_HYPHENATED})|(?<={_WITHOUT_SPACES})\u200b(?={_WITHOUT_SPACES})"
+    rf"|(?<={_JOINING})[\u200c\u200d](?![{BIDI}{TAGS}{INVISIBLE}{BLANK}])"
+    rf"|(?<={_IDEOGRAPH})[\ufe00-\ufe02\U000e0100-\U000e01ef]|(?<=[\u1820-\u18aa])[\u180b-\u180f]"
+    rf"|(?<=[\u2801-\u28ff])\u2800(?=[\u2801-\u28ff])|(?<=\U0001f3f4)(?:{_FLAGS})\U000e007f"
+)
+"""What ordinary writing has of these, each in its place: joiners and selectors of emoji, the flags of England, Scotland
+and Wales, a hyphen at which a word can break, a break between Thai words, a joiner after an Arabic or Indic
+letter, a variant of an ideograph or a Mongolian letter, a blank between Braille cells. By code point, and not by the
+tables of the interpreter, so that every build decides alike.
+"""
 
 _PERHAPS: Final = re.compile(r"[\\\x00-\x1f\x7f]|[^\x00-\x7f]")
 _ALWAYS: Final = re.compile(rf"[\\\x00-\x1f\x7f-\x9f\ud800-\udfff{BIDI}{TAGS}{INVISIBLE}{BLANK}]")
@@ -47,18 +69,38 @@ def _escape(character: str) -> str:
     return _SHORT.get(character) or (f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}")
 
 
-def hidden_character(text: str) -> str:
+def hidden_character(text: str, *, prose: bool = False) -> str:
     r"""Return the first character, escaped, that a reader does not see or that moves others; "" if there is none.
 
-    A line end, a tab and a combining character are seen, and so is a backslash.
+    A line end, a tab and a combining character are seen, and so is a backslash. In `prose` so is
+    `ORDINARY_WRITING`.
 
-    >>> hidden_character("read\u200b me"), hidden_character("read\tme")
-    ('\\u200b', '')
+    >>> hidden_character("read\u200b me"), hidden_character("read\tme"), hidden_character("co\u00adop", prose=True)
+    ('\\u200b', '', '')
     """
     if text.isascii() and text.isprintable():
         return ""
-    found = next((one for one in text if _HIDDEN.match(one) or unicodedata.category(one) in ("Cn", "Co")), "")
+    scanned = ORDINARY_WRITING.sub("", text) if prose else text
+    found = next((one for one in scanned if _is_hidden(one)), "")
     return _escape(found) if found else ""
+
+
+def without_hidden(text: str) -> str:
+    """Return prose with a space in the place of each character that `hidden_character` finds."""
+    if text.isascii() and text.isprintable():
+        return text
+    kept = [found.span() for found in ORDINARY_WRITING.finditer(text)]
+    parts, at = list[str](), 0
+    for begin, end in [*kept, (len(text), len(text))]:
+        parts += [" " if _is_hidden(one) else one for one in text[at:begin]]
+        parts.append(text[begin:end])
+        at = end
+    return "".join(parts)
+
+
+def _is_hidden(character: str) -> bool:
+    """Hidden by itself, unassigned or private: nobody knows what the latter look like."""
+    return _HIDDEN.match(character) is not None or unicodedata.category(character) in ("Cn", "Co")
 
 
 def an(word: str) -> str:

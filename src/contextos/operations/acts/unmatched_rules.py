@@ -7,7 +7,7 @@ an adapter, a pack or a role, is listed with its reason until it is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -188,6 +188,29 @@ async def packs_of(catalog: Catalog, pin: PackPin) -> list[tuple[ContextPack, li
     return [
         (one, [other for other in artifacts if other is not one]) for one in artifacts if isinstance(one, ContextPack)
     ]
+
+
+def session_intents(packs: Iterable[tuple[ContextPack, Sequence[GovernedArtifact]]]) -> set[str]:
+    """Return the intents whose calls an agent chooses, of packs with what is named beside each."""
+    found = set[str]()
+    for merged in (merge(pack, beside) for pack, beside in packs):
+        chosen = {name for name, one in merged.templates.items() if one.chosen_by == "agent"}
+        found |= {name for name, one in merged.intents.items() if chosen.intersection(one.eligible_task_templates)}
+    return found
+
+
+async def intents_beside(deployment: Deployment, tenant_id: str, coming: Iterable[ContextPack]) -> list[Problem]:
+    """Return, before these packs are pinned, that an agent which names no intent is refused then; none if it is not."""
+    environment = deployment.config.environment
+    pinned = {name for pin in (await deployment.catalog(tenant_id).active()).packs for name in pin.intents}
+    now = pinned & session_intents(await pinned_packs(deployment, tenant_id, environment))
+    more = sorted(session_intents((one, ()) for one in coming) - now)
+    if len(now) != 1 or not more:
+        return []
+    [only] = now
+    detail = f"a session that names no intent is one of `{only}` now; with `{more[0]}` beside it a new one is refused"
+    remedy = "have each agent name its own, with `--intent` of `contextos mcp serve` or `intent` of what opens it"
+    return [Problem("/intent", "intents_beside", detail, remedy)]
 
 
 def version_of(ref: str) -> list[int]:

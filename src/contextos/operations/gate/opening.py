@@ -20,6 +20,7 @@ from contextos.contracts.ids import SESSION
 from contextos.contracts.ports.gates import checked_text
 from contextos.contracts.trace import TraceContext
 from contextos.errors import ConflictingRequest, InvalidInput, NotFound, Problem
+from contextos.operations.acts.unmatched_rules import pinned_packs, session_intents
 from contextos.operations.deployment import Deployment
 from contextos.operations.gate.gate import (
     MAX_CALL_ID_CHARS,
@@ -271,6 +272,10 @@ async def _pinned(deployment: Deployment, tenant_id: str, intent: str | None, pa
         if pin.environment == deployment.config.environment and not active.withdrawn.intersection(pin.refs)
     ]
     intents = sorted({name for pin in pins for name in pin.intents})
+    if not intent and len(intents) > 1:
+        # A request for an intent with a fixed plan is never a session.
+        of_agents = session_intents(await pinned_packs(deployment, tenant_id, deployment.config.environment))
+        intents = sorted(of_agents.intersection(intents)) or intents
     intent = intent or only("intent", "the tenant has pinned", intents)
     if pack is None and intent not in intents and intents:
         detail = f"the tenant has no pin for the intent `{intent[:80]}`"

@@ -42,6 +42,21 @@ def test_a_new_pack_has_the_tools_of_the_workspace_and_expands(shop) -> None:
     assert shop.say(*made).code == 2, "a file that is there is left alone"
 
 
+def test_without_tools_nothing_is_written_and_the_next_run_works(say, empty: Path) -> None:
+    made = ("pack", "new", "acme.shop", "--who", "developer")
+    none = say(*made)
+    assert (none.code, "`--from-mcp`" in none.err, "[[adapters]]" in none.err) == (2, True, True)
+    (empty / "api.json").write_bytes(document(post({"type": "object"})))
+    assert say("adapters", "add", "openapi", "shop_api", "api.json").code == 0
+    drafted = say(*made)
+    assert (drafted.code, "`contextos adapters publish adapters/shop_api.json`" in drafted.err) == (2, True)
+    assert not list(empty.glob("*.yaml")), "no half file stands in the way of the next run"
+    assert say("adapters", "publish", "adapters/shop_api.json").code == 0
+    said = say(*made)
+    assert said.code == 0, said.err
+    assert yaml.safe_load((empty / "acme.shop.yaml").read_text())["tools"] == ["shop_api.send"]
+
+
 def test_a_file_that_cannot_be_written_whole_is_not_left_behind(
     shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

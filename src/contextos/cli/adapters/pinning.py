@@ -1,0 +1,91 @@
+"""`pin-code`: show how the files of function adapters differ from what is pinned, and pin them as they are."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from contextos.cli.command_context import JsonOption, WorkspaceOption
+from contextos.cli.terminal import print_note, print_result
+from contextos.cli.workspace_search import find_workspace
+from contextos.contracts.encoding.display_escape import displayed
+from contextos.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from contextos.app.pinned_code import ChangedFile
+
+NEXT: Final = (
+    "publish a new version of the pack with `contextos apply` if a tool was added or its arguments changed",
+    "start running processes again, and ask open questions about these tools again: `contextos approvals reask RUN`",
+)
+
+
+def pin_code_command(
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="Files of tools. Default: all that changed.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Pin without asking; the difference is shown all the same.")
+    ] = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Pin the code of tools that changed: show the difference, ask, and write the digests to `contextos.toml`.
+
+    Nothing of the files runs before you say yes.
+    """
+    from contextos.app.pinned_code import changed_files, pin_files
+
+    root = find_workspace(workspace)
+    changed = changed_files(root, files or ())
+    if not as_json:
+        for line in (line for one in changed for line in _shown(one)):
+            print_note(line)
+    if not yes:
+        _confirm(as_json)
+    pin_files(root, changed)
+    documents = [
+        {
+            "file": one.path,
+            "adapter": one.entry,
+            "tools": list(one.tools),
+            "before": one.pinned,
+            "after": one.found,
+            "diff": one.diff() if one.before is not None else None,
+        }
+        for one in changed
+    ]
+    lines = [f"{displayed(one.path)} is pinned with the digest {one.found}" for one in changed]
+    print_result(
+        {"pinned": documents, "next": list(NEXT)}, [*lines, "Next:", *(f"  {one}" for one in NEXT)], as_json=as_json
+    )
+    return 0
+
+
+def _shown(one: ChangedFile) -> list[str]:
+    known = one.before is not None
+    tools = (
+        f"tools: {displayed(', '.join(one.tools))}" if one.tools else "no tool changed" if known else "no tool in it"
+    )
+    return [
+        f"{displayed(one.path)} of {displayed(one.entry)} changed; {tools}",
+        f"  pinned {displayed(one.pinned)}",
+        f"  now    {one.found}",
+        *(f"  {displayed(line)}" for line in one.diff()),
+        *(
+            ()
+            if known
+            else ("  the text that was pinned is not known, so there is no difference to show: read the file",)
+        ),
+    ]
+
+
+def _confirm(as_json: bool) -> None:
+    """Ask at the terminal. Raises `InvalidInput` where there is none, or the person says no."""
+    if as_json or not sys.stdin.isatty() or not sys.stderr.isatty():
+        detail = "there is no terminal to ask at, and nothing was pinned"
+        raise InvalidInput(Problem("", "usage", detail, "review the difference, then pass --yes"))
+    if not typer.confirm("Pin the code as it is now?", default=False, err=True):
+        raise InvalidInput(Problem("", "not_confirmed", "nothing was pinned", "run it again when you are sure"))

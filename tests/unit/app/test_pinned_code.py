@@ -1,0 +1,11 @@
+"""What changed in a pinned file, as a person sees it; `tests/unit/cli/adapters/test_pinning.py` pins it."""
+
+from __future__ import annotations
+
+from contextos.app.pinned_code import ChangedFile
+
+
+def test_a_difference_is_shown_where_the_text_before_is_known() -> None:
+    known = ChangedFile("a.py:TOOLS", "a.py", "sha256:0", "sha256:1", "x = 1\n", "x = 2\n", ())
+    assert known.diff()[-2:] == ["-x = 1", "+x = 2"]
+    assert ChangedFile("a.py:TOOLS", "a.py", "sha256:0", "sha256:1", None, "x = 2\n", ()).diff() == []

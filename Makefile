@@ -13,6 +13,10 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 -
 # A test starts hundreds of processes. Where nobody may write what was compiled, each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
+# What `make check` runs, and `make test` does not run again.
+CHECKED := $(addprefix tests/,docs test_tidy.py test_layers.py test_names.py test_citations.py test_documents.py \
+	test_private_keys.py test_exports.py test_requirements.py test_locks.py test_prose.py)
+
 # What the image of `Containerfile` has besides the runtime.
 SERVICE := service postgres http mcp a2a telemetry
 
@@ -21,9 +25,8 @@ SERVICE := service postgres http mcp a2a telemetry
 demo: .venv/installed
 	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/contextos demo; else $(BIN)/contextos demo --yes; fi
 
-# The docs are for `make check`.
 test: .venv/installed
-	$(PYTEST) --ignore tests/docs -m "not slow and not soak"
+	$(PYTEST) $(CHECKED:%=--ignore %) -m "not slow and not soak"
 
 # What kills processes, restarts servers, types pages into a shell or tries a wide matrix: as long again as `make test`.
 test-slow: .venv/installed
@@ -42,9 +45,7 @@ check: .venv/installed
 	$(BIN)/hadolint Containerfile
 	$(BIN)/contextos schemas --check
 	$(BIN)/python -m contextos.cli.reference --check
-	$(BIN)/python -m pytest -q tests/test_tidy.py tests/test_layers.py tests/test_names.py tests/test_citations.py \
-		tests/test_documents.py tests/test_private_keys.py tests/test_exports.py tests/test_requirements.py tests/test_locks.py \
-		tests/test_prose.py tests/docs
+	$(BIN)/python -m pytest -q $(CHECKED)
 
 simulate: .venv/installed
 	$(BIN)/contextos simulate --seeds $(SIMULATE_SEEDS)

@@ -23,7 +23,7 @@ def test_every_disguised_value_is_asked_about(disguise: str) -> None:
 
 def test_the_pages_quote_what_is_measured() -> None:
     measured = summary(measure())
-    for page in ("security.md", "benchmarks.md"):
+    for page in ("security.md", "design/benchmarks.md"):
         assert measured in (DOCS / page).read_text("utf-8")
     assert picked() == 0
     assert not re.search(r"however (the value was|it was) (copied|encoded)", (DOCS / "security.md").read_text("utf-8"))

@@ -1,6 +1,6 @@
 """Attack: what waits for somebody who was away is found by a timer, long after they are back.
 
-Source: issue K1b, class I; docs/events.md, "What is promised".
+Source: issue K1b, class I; docs/application.md, "What is promised".
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ EXAMPLE = ROOT / "examples" / "three_servers"
 PORTS = ["8771", "8772", "8773"]
 REQUESTS = 18
 LEFT_S = 75
-"""What a server takes to stop after it has drained, at most; `docs/deploy.md` states it."""
+"""What a server takes to stop after it has drained, at most; `docs/production.md` states it."""
 
 
 def served_with(line: str) -> tuple[str, int]:

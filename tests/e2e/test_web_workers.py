@@ -49,7 +49,11 @@ def workspace(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytes
         app.close()
 
     run(begin())
-    block = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "web.md").read_text("utf-8"), re.DOTALL)
+    block = re.search(
+        r"## Behind a web server\n.*?```python\n(.*?)```",
+        (ROOT / "docs" / "embedding.md").read_text("utf-8"),
+        re.DOTALL,
+    )
     assert block is not None
     (made.path / "router.py").write_text(block.group(1), "utf-8")
     return made.path

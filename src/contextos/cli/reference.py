@@ -183,7 +183,7 @@ def _ports() -> Iterator[str]:
         "",
         "## `[outbox]`",
         "",
-        "See [Notices](../events.md#notices). Each entry of `[[outbox.webhooks]]`:",
+        "See [Notices](../application.md#notices). Each entry of `[[outbox.webhooks]]`:",
         "",
     )
     yield from _port_table(WebhookSetting)

@@ -1,6 +1,6 @@
 """Server-sent events, read from the bytes of a stream as they arrive, each event within a bound.
 
-Source: HTML Living Standard, "Server-sent events"; docs/events.md.
+Source: HTML Living Standard, "Server-sent events"; docs/application.md.
 """
 
 from __future__ import annotations

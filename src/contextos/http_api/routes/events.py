@@ -4,7 +4,7 @@ The events and their ids are those of `app.runs.stream`. A stream ends with the 
 server stops, when the store does not answer, and with the token, session or role of its reader, who is asked for again
 every `KEEP_ALIVE_S`. The reader connects again with `Last-Event-ID` and a token that is still valid. One who takes
 nothing is cut off by `connections`.
-Source: HTML Living Standard, "Server-sent events"; AG-UI event types; docs/events.md.
+Source: HTML Living Standard, "Server-sent events"; AG-UI event types; docs/application.md.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def test_a_run_whose_end_was_erased_ends_all_the_same() -> None:
 
 
 def test_the_page_about_events_names_every_type_and_every_kind() -> None:
-    page = (Path(__file__).resolve().parents[4] / "docs" / "events.md").read_text("utf-8")
+    page = (Path(__file__).resolve().parents[4] / "docs" / "application.md").read_text("utf-8")
     named = {*get_args(EventType), *(SPOKEN - {"tool.dispatching", "tool.returned"})}
     assert {name for name in named if f"`{name}`" not in page} == set()
     assert {name for name in SILENT if f"`{name}`" in page} == set()

@@ -1,8 +1,8 @@
 """AgentDojo's four suites behind the gateway: `make bench-agentdojo`, which has the environment for it.
 
 Each attacker takes every fourth pair of a suite, without the gateway every second one, and the attacks that AgentDojo
-ships take turns. With `--every` each attack plays all pairs. Ends with 1 if a bar is missed. docs/design/benchmarks.md says
-how to read the table.
+ships take turns. With `--every` each attack plays all pairs. Ends with 1 if a bar is missed.
+docs/design/benchmarks.md says how to read the table.
 """
 
 from __future__ import annotations

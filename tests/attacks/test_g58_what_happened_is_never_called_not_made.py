@@ -29,7 +29,8 @@ from contextos.adapters.mcp.definitions import McpConnection
 from contextos.adapters.mcp.drafting import Stated, draft_adapter
 from contextos.audit.replay import replay
 from contextos.client.sessions import answer_of
-from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError, Withheld
+from contextos.contracts.envelopes.artifacts import Withheld
+from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext, ToolError
 from contextos.frameworks.langgraph import gate_node
 from contextos.frameworks.loops import anthropic_answers, openai_answers
 from contextos.frameworks.offers import answer_text

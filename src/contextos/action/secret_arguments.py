@@ -25,7 +25,8 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.redacted import is_secret_argument, secret_argument_mark, without_secret_arguments
 from contextos.contracts.encoding.secret_shapes import SECRET_MARK
 from contextos.contracts.entries.recorded import AskedSecrets
-from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, CallContext, ToolArtifact, ToolError
+from contextos.contracts.envelopes.artifacts import ToolArtifact
+from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, CallContext, ToolError
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import Logged, Parked
 from contextos.contracts.ports.outside import Adapter

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.tool import Withheld
+from contextos.contracts.envelopes.artifacts import Withheld
 from contextos.contracts.facts import tool_remedy
 from contextos.contracts.ports.gates import CallAnswer, DescribedTool, Done, Reason, Refused, ToolGate, Waiting
 from contextos.errors import InvalidInput, Problem

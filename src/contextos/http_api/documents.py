@@ -13,9 +13,10 @@ from pydantic import BaseModel, Field, RootModel
 
 from contextos.contracts.encoding.jcs import canonical, same_json
 from contextos.contracts.entries.derived import ApprovalBinding, AskedEvidence
+from contextos.contracts.envelopes.artifacts import RecordedArtifact, Withheld
 from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import BudgetInForce
-from contextos.contracts.envelopes.tool import RecordedArtifact, ToolResultEnvelope, Withheld
+from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.model import Model, OpenObject
 from contextos.contracts.statements.questions import CONTENT, question_disagreement
 from contextos.errors import UnfitAnswer

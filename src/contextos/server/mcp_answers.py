@@ -22,7 +22,7 @@ from contextos.operations.gate.gate import CallAnswer, Reason, Refused, Waiting
 if TYPE_CHECKING:
     from mcp import types
 
-    from contextos.contracts.envelopes.tool import RecordedArtifact
+    from contextos.contracts.envelopes.artifacts import RecordedArtifact
 
 META_RUN: Final = "io.contextos/run"
 META_CALL: Final = "io.contextos/call"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from contextos.contracts.envelopes.tool import RecordedArtifact, ToolError
+from contextos.contracts.envelopes.artifacts import RecordedArtifact
+from contextos.contracts.envelopes.tool import ToolError
 from contextos.errors import Integrity, InvalidInput, Problem, Unavailable
 from contextos.operations.gate.gate import Done, Reason, Refused, Waiting
 from contextos.server.mcp_answers import HOW_IT_ENDS, call_result, error_result, utc_text

@@ -11,8 +11,9 @@ from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.registry import Registry
 from contextos.contracts.controls import CheckArgs, Prohibitions
 from contextos.contracts.entries.derived import TracedArgument
+from contextos.contracts.envelopes.artifacts import Withheld
 from contextos.contracts.envelopes.policy import PolicyDecision
-from contextos.contracts.envelopes.tool import ToolStatus, Withheld
+from contextos.contracts.envelopes.tool import ToolStatus
 from contextos.contracts.journal import Write
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.seams import Approvals, Journal, Policy

@@ -16,16 +16,15 @@ from contextos.action.registry import Registry
 from contextos.contracts.encoding.instructions import INSTRUCTIONS_TAG, instructs
 from contextos.contracts.encoding.jcs import canonical, content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING, last_name, resolve_pointer
+from contextos.contracts.envelopes.artifacts import ToolArtifact, Withheld
 from contextos.contracts.envelopes.tool import (
     MAX_SAID_CHARS,
     AdapterReply,
     Settled,
-    ToolArtifact,
     ToolCallEnvelope,
     ToolError,
     ToolResultEnvelope,
     ToolStatus,
-    Withheld,
 )
 from contextos.contracts.ids import derive
 from contextos.contracts.model import final_fields

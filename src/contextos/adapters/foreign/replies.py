@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from contextos.contracts.encoding.secret_shapes import shortened
+from contextos.contracts.envelopes.artifacts import ToolArtifact
 from contextos.contracts.envelopes.tool import (
     DEFINITION_DRIFT,
     MAX_SAID_CHARS,
     AdapterReply,
     CapabilityDefinition,
-    ToolArtifact,
     ToolError,
 )
 from contextos.contracts.model import MAX_NAME_CHARS

@@ -38,13 +38,13 @@ from contextos.adapters.mcp.definitions import (
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.encoding.secret_shapes import shortened
+from contextos.contracts.envelopes.artifacts import ToolArtifact
 from contextos.contracts.envelopes.tool import (
     MAX_SAID_CHARS,
     AdapterDefinition,
     AdapterReply,
     CallContext,
     CapabilityDefinition,
-    ToolArtifact,
 )
 from contextos.errors import InvalidInput, LostReply, Overloaded, Problem, Unavailable
 

@@ -2,29 +2,33 @@
 
 An artifact has revisions (its content) and semantic assertions (which extension it is, and who asserts that).
 `ArtifactRef` travels between agents and keeps the specification's camelCase names on the wire; the other models are
-only stored. Times are Unix time in microseconds.
+only stored. Times are Unix time in microseconds. A `ToolArtifact` is what a tool made beside its output.
 Source: docs/design/contracts.md, "Context slots"; the specification's context slots, "Resolver semantics".
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from contextos.contracts.ids import Digest, Form
-from contextos.contracts.model import MAX_NAME_CHARS, Count, Model, Positive, Seq, Share
+from contextos.contracts.model import MAX_NAME_CHARS, Count, Model, Name, Positive, Seq, Share, Text
+from contextos.contracts.refs import EvidenceRef
 
 SourceScope = Literal["project", "user", "team", "organization", "workspace"]
 OwnerLevel = Literal["user", "team", "organization", "workspace"]
 AssertedBy = Literal["user", "authoring_skill", "agent", "matcher"]
 Eligibility = Literal["eligible", "draft", "archived"]
+WithheldCode = Literal["unsafe_output", "output_disagrees", "erased"]
 
 PRECEDENCE: Final[dict[AssertedBy, int]] = {"user": 3, "authoring_skill": 2, "agent": 1, "matcher": 0}
 """Rank of an asserter: of two assertions of the same extension for one artifact, the higher rank wins."""
 
 MAX_CONTENT_CHARS: Final = 1_048_576
+_URL_SAFE: Final = str.maketrans("-_", "+/")
 
 EXTENSION: Final = Form(
     "package name of an extension",
@@ -185,3 +189,62 @@ class PinnedContent(Model):
     def size_bytes(self) -> int:
         """Return the size of the content in bytes of UTF-8."""
         return len(self.revision.content.encode())
+
+
+class ToolArtifact(Model):
+    """Something that a tool made and returns beside its output, such as a file.
+
+    Bytes that are text (UTF-8) are taken as that text, so that whatever is looked for in texts is found there too.
+    """
+
+    name: Name
+    """What the tool calls it: a file name or a URI; nobody opens it."""
+    media_type: Name
+    """The media type of the content, as the tool states it."""
+    content: Any = None
+    """A text or another JSON value; with `encoding`, the base64 of bytes."""
+    encoding: Literal["base64"] | None = None
+    """How bytes are written as a text; absent, `content` is the value itself."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_bytes_that_are_text(cls, value: Any) -> Any:
+        if not (isinstance(value, dict) and value.get("encoding") == "base64" and type(value.get("content")) is str):
+            return value
+        try:
+            # As the most lenient reader does.
+            text = base64.b64decode(value["content"].translate(_URL_SAFE) + "==").decode()
+        except ValueError:
+            return value
+        return {name: one for name, one in value.items() if name != "encoding"} | {"content": text}
+
+
+class Withheld(Model):
+    """Why what a tool answered reaches nobody. Of an unsafe answer nothing else is kept.
+
+    `digest` and `size` (bytes) are those of the answer as canonical JSON, after redaction; null where it is not JSON.
+    """
+
+    code: WithheldCode
+    """A stable code for programs."""
+    detail: Text
+    """What was wrong with the answer, for people and models."""
+    digest: Digest | None = None
+    """The digest of the answer, to compare it with the other system's records."""
+    size: Count | None = None
+    """The size of the answer in bytes."""
+
+
+class RecordedArtifact(ToolArtifact):
+    """An artifact of a result: its content as it was kept, or why it is withheld."""
+
+    artifact_id: Name
+    """The id of the artifact, derived from that of its call."""
+    evidence_ref: EvidenceRef | None = None
+    """The reference under which a result and a record cite it; absent where the content is withheld."""
+    digest: Digest | None = None
+    """The digest of the content as canonical JSON, after redaction."""
+    size: Count | None = None
+    """The size of this JSON in bytes."""
+    withheld: Withheld | None = None
+    """Why there is no content: it is unsafe, or the artifacts of the answer are too large together."""

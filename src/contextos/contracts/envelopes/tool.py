@@ -5,7 +5,6 @@ Source: API Contracts, "ToolCallEnvelope", "ToolResultEnvelope"; docs/design/con
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from contextos.contracts.envelopes.artifacts import RecordedArtifact, ToolArtifact, Withheld
 from contextos.contracts.envelopes.evidence import Classification, IntegrityLevel
 from contextos.contracts.envelopes.identity import AnswerAssertion, Chain, SignerAssertion
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode
@@ -55,7 +55,6 @@ AuthRef = Annotated[str, AUTH_REF]
 _WRITES: Final = ("local_write", "destructive")
 """The modes that only a write can declare; a read can be `network` or `delegated`."""
 
-_URL_SAFE: Final = str.maketrans("-_", "+/")
 _SCOPE_TOKEN: Final = re.compile(r"[!#-\[\]-~]+")
 """One scope, as a list with blanks between can hold it (RFC 6749, section 3.3)."""
 
@@ -284,34 +283,6 @@ class ToolError(Model):
     """The facts that policy lacked, or the limit that was exhausted."""
 
 
-class ToolArtifact(Model):
-    """Something that a tool made and returns beside its output, such as a file.
-
-    Bytes that are text (UTF-8) are taken as that text, so that whatever is looked for in texts is found there too.
-    """
-
-    name: Name
-    """What the tool calls it: a file name or a URI; nobody opens it."""
-    media_type: Name
-    """The media type of the content, as the tool states it."""
-    content: Any = None
-    """A text or another JSON value; with `encoding`, the base64 of bytes."""
-    encoding: Literal["base64"] | None = None
-    """How bytes are written as a text; absent, `content` is the value itself."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_bytes_that_are_text(cls, value: Any) -> Any:
-        if not (isinstance(value, dict) and value.get("encoding") == "base64" and type(value.get("content")) is str):
-            return value
-        try:
-            # As the most lenient reader does.
-            text = base64.b64decode(value["content"].translate(_URL_SAFE) + "==").decode()
-        except ValueError:
-            return value
-        return {name: one for name, one in value.items() if name != "encoding"} | {"content": text}
-
-
 class AdapterReply(Model):
     """The answer of an adapter: an output, or a business error, or why its output is withheld: the call was done, and
     what was answered cannot be taken. `withheld.pointer` is the place in the answer. An error says that a write had no
@@ -442,40 +413,6 @@ class ToolCallEnvelope(Model):
                 "idempotency_key",
                 "args and envelope carry different idempotency keys; send one operation under one key",
             )
-
-
-WithheldCode = Literal["unsafe_output", "output_disagrees", "erased"]
-
-
-class Withheld(Model):
-    """Why what a tool answered reaches nobody. Of an unsafe answer nothing else is kept.
-
-    `digest` and `size` (bytes) are those of the answer as canonical JSON, after redaction; null where it is not JSON.
-    """
-
-    code: WithheldCode
-    """A stable code for programs."""
-    detail: Text
-    """What was wrong with the answer, for people and models."""
-    digest: Digest | None = None
-    """The digest of the answer, to compare it with the other system's records."""
-    size: Count | None = None
-    """The size of the answer in bytes."""
-
-
-class RecordedArtifact(ToolArtifact):
-    """An artifact of a result: its content as it was kept, or why it is withheld."""
-
-    artifact_id: Name
-    """The id of the artifact, derived from that of its call."""
-    evidence_ref: EvidenceRef | None = None
-    """The reference under which a result and a record cite it; absent where the content is withheld."""
-    digest: Digest | None = None
-    """The digest of the content as canonical JSON, after redaction."""
-    size: Count | None = None
-    """The size of this JSON in bytes."""
-    withheld: Withheld | None = None
-    """Why there is no content: it is unsafe, or the artifacts of the answer are too large together."""
 
 
 class Citation(Model):

@@ -10,7 +10,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.tool import RecordedArtifact, ToolError, Withheld
+from contextos.contracts.envelopes.artifacts import RecordedArtifact, Withheld
+from contextos.contracts.envelopes.tool import ToolError
 from contextos.errors import InvalidInput, MalformedJson, Problem
 
 MAX_ARGS_BYTES: Final = 262_144

@@ -15,7 +15,8 @@ from typing import Any, Final, Literal, get_args
 from contextos.contracts.encoding.secret_shapes import SECRET_MARK
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.entries.recorded import AskedSecrets
-from contextos.contracts.envelopes.tool import CapabilityDefinition, RecordedArtifact, ToolError, Withheld
+from contextos.contracts.envelopes.artifacts import RecordedArtifact, Withheld
+from contextos.contracts.envelopes.tool import CapabilityDefinition, ToolError
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode, SessionOutcome
 from contextos.contracts.facts import tool_remedy
 from contextos.contracts.ids import derive

@@ -202,7 +202,7 @@ class Settings:
             raise invalid_setting("", "missing", detail, "make one with `contextos init DIR`") from None
         except (OSError, ValueError, RecursionError) as error:
             detail = f"`{SETTINGS_FILE}` cannot be read: {why(error).splitlines()[0][:200]}"
-            remedy = "correct it there; a text stands in quotes" if isinstance(error, ValueError) else "see to the file"
+            remedy = "correct it there; write a text in quotes" if isinstance(error, ValueError) else "see to the file"
             raise invalid_setting("", "unreadable", detail, remedy) from None
         return read_whole(text, table, partial(_made, workspace))
 

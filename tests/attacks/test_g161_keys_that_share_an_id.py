@@ -132,7 +132,7 @@ def test_each_of_them_signs_what_is_its_own(alg: str, key: str, header: dict[str
 
 
 def test_the_keys_of_two_trust_domains_with_one_id_are_two(tmp_path: Path) -> None:
-    """And twins of one bundle are told apart as those of an issuer."""
+    """And twins of one bundle are distinguished as those of an issuer."""
     theirs = {"keys": [{**one, "kid": "svid-1"} for one in bundle("other-1")["keys"]]}
     ours = {"keys": [{**bundle("svid-rsa")["keys"][0], "kid": "svid-1"}, *bundle()["keys"]]}
     clock = StillClock()

@@ -1,4 +1,4 @@
-"""What an operator or a caller is told, word for word. A row that changes is judged again: can they act on it?"""
+"""What an operator or a caller reads, word for word. A row that changes is judged again: can they act on it?"""
 
 from __future__ import annotations
 

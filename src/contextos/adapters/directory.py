@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import RootModel, Strict
 
 from contextos.contracts.encoding.codec import loads, parse
-from contextos.contracts.encoding.yaml_text import lines_of
+from contextos.contracts.encoding.yaml_text import lines_in
 from contextos.contracts.envelopes.identity import (
     Approver,
     DirectoryLimits,
@@ -168,7 +168,7 @@ class FileDirectory:
         return self._tenants
 
     def _read(self, raw: bytes) -> dict[str, dict[str, Any]]:
-        with lines_of(raw):
+        with lines_in(raw):
             return tenants_of(loads(raw, max_bytes=MAX_DIRECTORY_BYTES))
 
 

@@ -163,7 +163,7 @@ def has_store(settings: Settings) -> bool:
 class _NoStore(MemoryStores):
     """What is read where the store is not made yet: it has nothing, and nothing is written to it.
 
-    It stands in for no store, so the profile `service` allows it too.
+    It is not used in place of a store, so the profile `service` allows it too.
     """
 
     unsafe: tuple[str, ...] = ()  # type: ignore[assignment]

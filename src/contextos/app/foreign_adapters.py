@@ -20,7 +20,7 @@ from contextos.adapters.function.loading import LoadedAdapters
 from contextos.contracts.encoding.codec import MAX_BYTES, loads
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.jcs import digest as digest_of
-from contextos.contracts.encoding.yaml_text import lines_of
+from contextos.contracts.encoding.yaml_text import lines_in
 from contextos.contracts.facts import name_remedy
 from contextos.contracts.ports.outside import Adapter, Directory
 from contextos.control.artifacts import ADAPTER_TYPE
@@ -103,7 +103,7 @@ def load_adapter_file(
     try:
         content = _signed_content(raw, authors)
         source = read_adapter_file(content)
-        with lines_of(content):
+        with lines_in(content):
             return _loaded(source, with_credentials(source, names or {}), found, root)
     except InvalidInput as error:
         raise InvalidSettings(

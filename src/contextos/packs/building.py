@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-from contextos.contracts.encoding.yaml_text import lines_of
+from contextos.contracts.encoding.yaml_text import lines_in
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.ports.outside import Adapter
 from contextos.errors import InvalidArtifact, InvalidInput, InvalidTool, Problem
@@ -89,7 +89,7 @@ def read_pack(path: Path | str, *, tools: Iterable[Tool[Any, Any] | Adapter]) ->
     except OSError as error:
         detail = f"`{Path(path).name}` cannot be read: {(error.strerror or str(error)).lower()}"
         raise InvalidInput(Problem("", "unreadable", detail, "name a file that is there")) from None
-    with lines_of(raw):
+    with lines_in(raw):
         declaration = read_declaration(raw)
         expansion = expand(declaration, [one.describe() for one in adapters])
     return DeclaredPack(declaration, replace(expansion, source=raw), adapters)
@@ -114,7 +114,7 @@ def expand_content(raw: bytes, definitions: Iterable[AdapterDefinition]) -> Expa
     Raises:
         InvalidInput: the content is no declaration of a pack, names no tools, or as `expand`.
     """
-    with lines_of(raw):
+    with lines_in(raw):
         declaration = read_declaration(raw)
         if not declaration.tools:
             detail = "the file names no tools, and a workspace can have some that the pack is not about"

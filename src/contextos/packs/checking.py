@@ -13,7 +13,7 @@ from contextos.action.foreign_code import describe_adapter
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.encoding.yaml_text import lines_of
+from contextos.contracts.encoding.yaml_text import lines_in
 from contextos.contracts.envelopes.identity import HeldRoles
 from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.tool import AdapterDefinition
@@ -227,7 +227,7 @@ def read_unsigned(
     Raises:
         InvalidInput: it is none of these.
     """
-    with lines_of(raw):
+    with lines_in(raw):
         value = loads(raw) if raw.lstrip()[:1] in (b"{", b"[") else None
     if value is None or (isinstance(value, dict) and "name" in value):
         expansion = expand_content(raw, definitions())
@@ -240,7 +240,7 @@ def read_unsigned(
         except SignatureInvalid as error:
             raise InvalidArtifact(Problem("/payload", "not_base64", str(error), "send it as it was sealed")) from None
         return read_artifact(str(value["payloadType"]), payload).artifact, None
-    with lines_of(raw):
+    with lines_in(raw):
         return read_artifact(payload_type_of(value) or PACK_TYPE, canonical(value)).artifact, None
 
 

@@ -46,13 +46,22 @@ CHAINED: Final = ("<", "<=")
 """The comparisons that JsonLogic has with three operands."""
 
 _MEANT: Final = {
-    "&&": "and", "||": "or", "===": "==", "!==": "!=", "<>": "!=", "=": "==", "!": "not", "&": "and", "|": "or",
-    **dict.fromkeys("“”„«»", '"'), **dict.fromkeys("‘’‚", "'"),  # noqa: RUF001
-}  # fmt: skip
+    "&&": "and",
+    "||": "or",
+    "===": "==",
+    "!==": "!=",
+    "<>": "!=",
+    "=": "==",
+    "!": "not",
+    "&": "and",
+    "|": "or",
+    **dict.fromkeys("“”„«»", '"'),
+    **dict.fromkeys("‘’‚", "'"),  # noqa: RUF001
+}
 """What a condition says for the operators and quotes of other languages."""
 _FOREIGN: Final = re.compile(
     r""""[^"]*"|'[^']*'|(===|!==|&&|\|\||<>|[<>=!]=|[“”„«»‘’‚]|[=!&|]|[\w.]+)"""  # noqa: RUF001
-)  # fmt: skip
+)
 _WORDS: Final = ("and", "in", "not", "or")
 _ABSENT: Final = ("null", "nil", "undefined", "none")
 
@@ -90,7 +99,7 @@ def refuse_expression(at: Place, code: str, detail: str, remedy: str) -> NoRetur
     raise InvalidArtifact(Problem(pointer(at), code, f"the condition: {detail}", remedy))
 
 
-class Faults:
+class FaultCollector:
     """The faults of one document, which are refused together."""
 
     def __init__(self) -> None:

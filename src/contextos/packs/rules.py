@@ -24,7 +24,7 @@ from contextos.packs.declaration import (
     IntentDeclaration,
     PackDeclaration,
 )
-from contextos.packs.expressions import Faults, Place, compile_condition, limited_arguments
+from contextos.packs.expressions import FaultCollector, Place, compile_condition, limited_arguments
 from contextos.packs.origins import OriginOf, default, derived, stated, written, written_conjuncts
 from contextos.trust.policy.conditions import analyse_condition
 from contextos.trust.policy.fact_lint import lint_facts
@@ -55,7 +55,7 @@ class WriteRules:
     asks_all: tuple[AskDeclaration, Place] | None
 
 
-class RuleBuilder(Faults):
+class RuleBuilder(FaultCollector):
     """Builds the rules and gates of one declaration. `tools` maps tool ids to their definitions."""
 
     def __init__(

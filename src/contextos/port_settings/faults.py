@@ -18,7 +18,7 @@ from contextos.errors import InvalidSettings, Problem
 ReadT = TypeVar("ReadT")
 Path = tuple[str, ...]
 
-MAX_FAULTS: Final = 32
+MAX_SETTING_FAULTS: Final = 32
 MAX_LINES: Final = 1_000
 """Of a longer file no lines are named: to find them takes quadratic time."""
 FOLLOWS: Final = {"driving": "store", "browser_logins": "directory", "environment": "profile", "unsafe": "profile"}
@@ -42,7 +42,7 @@ def read_whole(text: str, table: dict[str, Any], read: Callable[[dict[str, Any]]
             if not follows and not any(one[: len(path)] == path for one in taken):
                 found += [_with_line(one, path, text, table) for one in refused.problems]
             there = _there(left, stated)
-            if not there or len(found) >= MAX_FAULTS:
+            if not there or len(found) >= MAX_SETTING_FAULTS:
                 break
             taken.append(_as_written(there, taken, table))
             parent = _at(left, there[:-1])

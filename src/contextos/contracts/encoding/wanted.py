@@ -28,9 +28,13 @@ _KINDS: Final = {
     "null": "null",
 }
 _BOUNDS: Final = {
-    "minimum": "from", "maximum": "to", "exclusiveMinimum": "above", "exclusiveMaximum": "below",
-    "minLength": "of at least", "maxLength": "of at most",
-}  # fmt: skip
+    "minimum": "from",
+    "maximum": "to",
+    "exclusiveMinimum": "above",
+    "exclusiveMaximum": "below",
+    "minLength": "of at least",
+    "maxLength": "of at most",
+}
 _LARGEST: Final = 10**9
 _LONGEST: Final = 512
 """Bounds from these on protect the reader, and say nothing to an author."""
@@ -118,9 +122,9 @@ def _allowed(schema: Mapping[str, Any]) -> list[Any]:
 def schemas_at(model: type[BaseModel], path: Sequence[str | int]) -> list[Mapping[str, Any]]:
     """Return the schemas that a model has for the place `path`, without references and unions; none for an open one."""
     root = _schema(model)
-    found = list(flat(root, root))
+    found = list(branches_of(root, root))
     for step in path:
-        found = [child for one in found for below in _below(one, step) for child in flat(root, below)]
+        found = [child for one in found for below in _below(one, step) for child in branches_of(root, below)]
     return found
 
 
@@ -132,7 +136,7 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
         return {}
 
 
-def flat(root: Any, node: Any) -> Iterator[Mapping[str, Any]]:
+def branches_of(root: Any, node: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the schemas that `node` is made of: what it refers to, and the branches of its unions."""
     waiting, seen = [node], set[int]()
     for one in waiting:  # grows while it is walked

@@ -96,7 +96,7 @@ def in_lines(problems: Iterable[Problem], raw: bytes) -> tuple[Problem, ...]:
 
 
 @contextmanager
-def lines_of(raw: bytes) -> Iterator[None]:
+def lines_in(raw: bytes) -> Iterator[None]:
     """Return a context that adds line and column to the problems of an `InvalidInput` about the document `raw`."""
     try:
         yield

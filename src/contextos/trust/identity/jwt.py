@@ -1,7 +1,7 @@
 """The parts of verifying a JWT that every kind of token shares: its form, its header, its key, its signature and times.
 
 The caller says which algorithms and header types count and brings the keys; the token chooses a key only by `kid`. Keys
-that share an id are told apart by type, curve, use, operations and algorithm (RFC 7517, 4.5).
+that share an id are distinguished by type, curve, use, operations and algorithm (RFC 7517, 4.5).
 Refuses `none` and every algorithm with a shared secret, so a public key is never used as one. Keys in the header
 (`jwk`, `jku`, `x5c`, `x5u`) and `cty` are never read, and a header with `crit` is refused. `oidc` and `svid` say what
 the claims of their tokens have to be.

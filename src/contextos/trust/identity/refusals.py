@@ -17,7 +17,7 @@ from contextos.errors import ContextOSError, NotFound, SignatureInvalid
 from contextos.trust.identity.jws import unverified_payload
 from contextos.trust.redact import redact
 
-MAX_SHOWN_CHARS: Final = 60
+MAX_LOGGED_CHARS: Final = 60
 _LOG: Final = logging.getLogger("contextos.identity")
 
 
@@ -51,4 +51,4 @@ def shown(value: Any) -> str:
         return "nothing"
     # Cut after redaction, so that no part of a secret is left before the cut.
     clean, _ = redact(displayed_json(value, None), list(REDACTION_TARGETS))
-    return f"`{clean if len(clean) <= MAX_SHOWN_CHARS else f'{clean[: MAX_SHOWN_CHARS - 3]}...'}`"
+    return f"`{clean if len(clean) <= MAX_LOGGED_CHARS else f'{clean[: MAX_LOGGED_CHARS - 3]}...'}`"

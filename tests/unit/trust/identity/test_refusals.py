@@ -1,0 +1,40 @@
+"""The line of the log about a refused token: bounded, without secrets, and never the token."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from contextos.errors import NotFound, SignatureInvalid
+from contextos.trust.identity.refusals import MAX_LOGGED_CHARS, logged_refusal, refusal_line, shown
+from tests.issuer import token
+
+
+def test_the_line_names_issuer_claim_and_both_values() -> None:
+    line = refusal_line(token(), SignatureInvalid("the audience is another one", part="aud", expected="a", found="b"))
+    assert line.endswith("is refused: aud: expected `a`, found `b`: the audience is another one")
+    assert line.startswith("a token of `https://")
+
+
+def test_a_value_is_cut_and_shows_no_line_break_and_no_secret() -> None:
+    assert len(shown("x" * 10_000)) == MAX_LOGGED_CHARS + 2
+    assert "\n" not in shown("a\nforged line")
+    secret = "ghp_" + "a1B2" * 9
+    assert secret not in shown(secret)
+    assert "ghp_" not in shown("y" * (MAX_LOGGED_CHARS - 9) + " " + secret)
+
+
+def test_what_is_no_token_has_a_line_too() -> None:
+    assert refusal_line(None, NotFound("nobody")) == "a token of nothing is refused: nobody"
+    assert refusal_line("x.y.z", NotFound("nobody")) == "a token of nothing is refused: nobody"
+
+
+def test_a_refusal_is_logged_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    presented = token()
+    with caplog.at_level(logging.WARNING, "contextos.identity"), pytest.raises(SignatureInvalid):
+        with logged_refusal(presented):
+            raise SignatureInvalid("it is over", part="exp", expected="later", found=1)
+    [record] = caplog.records
+    assert "exp: expected `later`, found `1`" in record.getMessage()
+    assert presented not in record.getMessage()

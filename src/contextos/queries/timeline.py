@@ -240,16 +240,17 @@ def _duration(us: int) -> str:
 def _not_sent(envelope: Mapping[str, Any]) -> str:
     what, made_by = displayed(envelope["capability_id"]), envelope["metadata"].get("made_by")
     if made_by:
-        by = displayed(made_by["run_id"])
-        return f"{what} was done before by {by}; its answer counts here too: {_said(envelope)}"
+        return (
+            f"{what} was done before by {displayed(made_by['run_id'])}; its answer counts here too: {_said(envelope)}"
+        )
     return f"gateway refuses {what}: {displayed((envelope.get('error') or {}).get('message', envelope['status']))}"
 
 
 def _returned(body: Mapping[str, Any]) -> str:
     envelope = body["envelope"]
     if body["outcome"] == "unknown":
-        no_answer = "no answer: it is not known whether it happened"
-        return displayed(envelope["error"]["message"]) if body.get("no_record") else no_answer
+        asked = body.get("no_record")
+        return displayed(envelope["error"]["message"]) if asked else "no answer: it is not known whether it happened"
     if envelope.get("error"):
         return f"{envelope['status']}: {displayed(envelope['error']['message'])}"
     changed = "".join(f"; changed {displayed(one)}" for one in envelope.get("mutations", ()))
@@ -261,8 +262,8 @@ def _said(envelope: Mapping[str, Any]) -> str:
     """What a tool answered, or why nobody reads it."""
     if withheld := envelope.get("withheld"):
         return f"(its answer is withheld: {withheld['code']}, {displayed(withheld['detail'])})"
-    made = [f"{displayed(one['name'])} ({displayed(one['media_type'])})" for one in envelope.get("artifacts", ())]
-    return displayed_json(envelope.get("output")) + (f", and made {', '.join(made)}" if made else "")
+    made = "".join(f", and made {displayed(one['name'])}" for one in envelope.get("artifacts", ()))
+    return f"{displayed_json(envelope.get('output'))}{made}"
 
 
 _BY: Final = {"run.cancel_requested": "{} cancels: {}", "approval.reasked": "{} has it asked again: {}"}

@@ -76,15 +76,10 @@ def _request(log: Sequence[ReadEntry]) -> StoryLines:
     for entry in _of(log, "run.received"):
         request = entry.body["request"]
         given = request["input"]
-        yield f"{displayed(given['message'])}", entry.at_us
-        yield (
-            f"request {displayed(request['request_id'])}, intent {displayed(given['intent'])}, mode {request['mode']}",
-            None,
-        )
-        yield (
-            f"user {displayed(request['user']['user_id'])} through agent {displayed(request['agent']['agent_id'])}",
-            None,
-        )
+        yield displayed(given["message"]), entry.at_us
+        named, user, agent = request["request_id"], request["user"]["user_id"], request["agent"]["agent_id"]
+        yield f"request {displayed(named)}, intent {displayed(given['intent'])}, mode {request['mode']}", None
+        yield f"user {displayed(user)} through agent {displayed(agent)}", None
 
 
 def _knowledge(log: Sequence[ReadEntry]) -> StoryLines:
@@ -248,9 +243,10 @@ def _not_sent(envelope: Mapping[str, Any]) -> str:
 
 def _returned(body: Mapping[str, Any]) -> str:
     envelope = body["envelope"]
+    if body["outcome"] == "unknown" and not body.get("no_record"):
+        return "no answer: it is not known whether it happened"
     if body["outcome"] == "unknown":
-        asked = body.get("no_record")
-        return displayed(envelope["error"]["message"]) if asked else "no answer: it is not known whether it happened"
+        return displayed(envelope["error"]["message"])
     if envelope.get("error"):
         return f"{envelope['status']}: {displayed(envelope['error']['message'])}"
     changed = "".join(f"; changed {displayed(one)}" for one in envelope.get("mutations", ()))

@@ -52,6 +52,7 @@ from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
 from contextos.store.witness.default import default_witness_path, make_state_folder
 from contextos.store.witness.file import FileWitness
+from contextos.trust.identity.hops import Partner
 
 if TYPE_CHECKING:
     from contextos.adapters.jwks import Jwks
@@ -259,6 +260,28 @@ def approval_logins_of(settings: Settings, clock: Clock) -> ApprovalLogins | Non
         from contextos.adapters.jwks import HttpJwks
     jwks = HttpJwks(named.jwks_url, clock, issuer=named.issuer, internal=named.internal)
     return ApprovalLogins(named.trusted(), jwks.with_key, named.max_auth_age_s, jwks.is_silent)
+
+
+def partners_of(settings: Settings, clock: Clock) -> dict[str, Partner]:
+    """Return the partners whose hop claims count, by issuer.
+
+    Raises:
+        InvalidSettings: the URL of keys is none, or the extra `http` is not installed.
+    """
+    if settings.hops is None:
+        return {}
+    with _extra("http", "/hops"):
+        from contextos.adapters.jwks import FileJwks, HttpJwks
+    found = {}
+    for one in settings.hops.issuers:
+        jwks: FileJwks | HttpJwks = (
+            HttpJwks(one.jwks_url, clock, issuer=one.issuer, internal=one.internal)
+            if one.jwks_url
+            else FileJwks(settings.workspace / one.jwks_file, clock, issuer=one.issuer)
+        )
+        trusted = one.trusted(settings.hops.address)
+        found[one.issuer] = Partner(trusted, one.tenants, jwks.with_key, jwks.is_silent)
+    return found
 
 
 def credentials_of(settings: Settings, clock: Clock) -> Credentials | None:

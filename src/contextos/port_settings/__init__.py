@@ -23,6 +23,7 @@ from contextos.port_settings.checks import (
     kind_of,
     one_source,
 )
+from contextos.port_settings.hops import check_hops, read_hops
 from contextos.port_settings.workloads import check_workloads, read_workloads
 from contextos.trust.identity.oidc import MAX_AUTH_AGE_S, TrustedIssuer
 from contextos.trust.seal import PURPOSES
@@ -380,5 +381,6 @@ PORT_SETTINGS: Final[Mapping[str, PortSetting]] = {
     "attachments": PortSetting(read_attachments, check_attachments, is_optional=True),
     "browser_logins": PortSetting(read_browser_logins, check_browser_logins, is_optional=True),
     "workloads": PortSetting(read_workloads, check_workloads, is_optional=True),
+    "hops": PortSetting(read_hops, check_hops, is_optional=True),
 }
 """The settings of ports, by name."""

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import contextos
+from contextos.adapters.a2a.connection import HOP_EXTENSION
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.documents.runs import HOP_CLAIMS, HopUse, hop_key
@@ -24,15 +25,19 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import HopClaim
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.errors import ChainBroken, InvalidInput, InvalidSettings, SignatureInvalid
+from contextos.operations.gate.gate import CallGate, Done
 from contextos.operations.preview import preview
 from contextos.port_settings.hops import check_hops, read_hops
+from contextos.testing import in_memory
 from contextos.trust.identity.claims import mint_hop_claim, sign_token
 from contextos.trust.identity.hops import MAX_HOPS, Partner, verify_hop_claim
 from contextos.trust.identity.jws import unverified_payload
 from contextos.trust.identity.oidc import TrustedIssuer
 from contextos.trust.seal import KeyRing, jwk_set
+from tests.servers.processes import hostile_skill
 from tests.world import TENANT, TestWorld, open_world, request, run
 
+ROOT = Path(__file__).resolve().parents[2]
 US, PARTNER, OTHER = "https://us.example", "https://partner.example", "https://other.example"
 USER, CALLER, BEFORE = "usr_771", "agent:partner/buyer@2.0.0", "agent:first/shopper@1.0.0"
 KEYS, OTHERS = KeyRing.from_seed(b"p" * 32), KeyRing.from_seed(b"q" * 32)
@@ -276,6 +281,45 @@ def test_what_is_sent_on_has_one_agent_more_and_the_digest_of_what_was_received(
     assert [one.issuer for one in last.chain] == [OTHER, PARTNER, US]
     with pytest.raises(SignatureInvalid):
         verify_hop_claim(token, to_us, public(OTHERS), user_id=USER, now_us=now_us)
+
+
+def test_a_run_that_was_called_nests_its_caller_in_the_message_that_it_sends(tmp_path: Path) -> None:
+    with hostile_skill(read=True, hop_claim=True) as (agent, adapter):
+        people = json.loads((ROOT / "examples" / "deploy_rollback" / "directory.json").read_text("utf-8"))
+        for one in people["acme"]["agents"]:
+            one["platform_scopes"] = ["tools:read", "a2a:send"]
+        egress = tuple(adapter.describe().egress)
+        pack = contextos.pack(
+            "acme.lab",
+            version="1.0.0",
+            tenant="acme",
+            tools=[adapter],
+            who=["deployer"],
+            approver="oncall",
+            egress=egress,
+        )
+
+        async def go() -> tuple[str, str]:
+            async with in_memory(packs=[pack], directory=people, egress={"acme": egress}, lint=False) as app:
+                deployment, who = app.deployment, {"user": "ana", "agent": "agt_deploy", "token": "tok_ana"}
+                listed = {PARTNER: partner(PARTNER, public(KEYS), ("acme",))}
+                deployment.ports = replace(deployment.ports, partners=listed)
+                deployment.config = replace(deployment.config, address=US)
+                first = await app.gate(session="s", **who)
+                received = await app.stores.tenant("acme").read(first.run_id, limit=1)
+                body = (read_body(received[0]) or {})["request"] | {"request_id": "req_hop", "session_id": "t"}
+                token = claim(deployment.ports.clock.now_us(), sub="ana")
+                view = await deployment.invoke(body | {"hop_claim": token})
+                calls = CallGate(deployment, "acme", view.run_id, "t")
+                answer = await calls.call("lab.say", {"text": "a"}, call_id="one")
+                assert isinstance(answer, Done), answer
+                return token, str(agent.messages[0]["metadata"][HOP_EXTENSION])
+
+        received, sent = run(go())
+    body = unverified_payload(sent) or {}
+    assert (body["iss"], body["sub"], body["prv"]) == (US, "ana", digest(received.encode()))
+    nested = {"sub": CALLER, "iss": PARTNER, "act": {"sub": BEFORE, "iss": OTHER}}
+    assert (body["act"]["act"], sorted(body["act"])) == (nested, ["act", "sub"])
 
 
 def test_the_ninth_agent_is_one_too_many() -> None:

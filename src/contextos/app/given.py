@@ -53,6 +53,7 @@ from contextos.store.sqlite.stores import SqliteStores
 from contextos.store.witness.default import default_witness_path, make_state_folder
 from contextos.store.witness.file import FileWitness
 from contextos.trust.identity.hops import Partner
+from contextos.trust.identity.jwt import CheckKeys, check_jwks
 
 if TYPE_CHECKING:
     from contextos.adapters.jwks import Jwks
@@ -270,18 +271,25 @@ def partners_of(settings: Settings, clock: Clock) -> dict[str, Partner]:
     """
     if settings.hops is None:
         return {}
-    with _extra("http", "/hops"):
-        from contextos.adapters.jwks import FileJwks, HttpJwks
     found = {}
     for one in settings.hops.issuers:
-        jwks: FileJwks | HttpJwks = (
-            HttpJwks(one.jwks_url, clock, issuer=one.issuer, internal=one.internal)
-            if one.jwks_url
-            else FileJwks(settings.workspace / one.jwks_file, clock, issuer=one.issuer)
-        )
-        trusted = one.trusted(settings.hops.address)
-        found[one.issuer] = Partner(trusted, one.tenants, jwks.with_key, jwks.is_silent)
+        place = settings.workspace / one.jwks_file
+        jwks = key_set("/hops", one.jwks_url, one.internal, place, clock, one.issuer)
+        found[one.issuer] = Partner(one.trusted(settings.hops.address), one.tenants, jwks.with_key, jwks.is_silent)
     return found
+
+
+def key_set(
+    at: str, url: str, internal: bool, place: Path, clock: Clock, issuer: str, check: CheckKeys = check_jwks
+) -> Jwks:
+    """Return the keys at `url`, or, where it is empty, those in the file `place`, which is read again when it can have
+    changed. `at` is the setting. Raises `InvalidSettings`.
+    """
+    with _extra("http", at):
+        from contextos.adapters.jwks import FileJwks, HttpJwks
+    if url:
+        return HttpJwks(url, clock, issuer=issuer, internal=internal, check=check)
+    return FileJwks(place, clock, issuer=issuer, check=check)
 
 
 def credentials_of(settings: Settings, clock: Clock) -> Credentials | None:

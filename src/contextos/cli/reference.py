@@ -180,14 +180,8 @@ def _ports() -> Iterator[str]:
     yield from ("", "## `[workloads]`", "", "See [Identity](../identity.md#workloads).", "")
     yield from _port_table(WorkloadsSetting)
     yield from ("", "Each entry of `[[workloads.trust_domains]]`:", "", *_port_table(TrustDomainSetting))
-    yield from (
-        "",
-        "## `[hops]`",
-        "",
-        "See [Identity](../identity.md#calls-of-partners).",
-        "",
-        *_port_table(HopsSetting),
-    )
+    yield from ("", "## `[hops]`", "", "See [Identity](../identity.md#calls-of-partners).", "")
+    yield from _port_table(HopsSetting)
     yield from ("", "Each entry of `[[hops.issuers]]`:", "", *_port_table(HopIssuerSetting))
     yield from (
         "",

@@ -16,6 +16,7 @@ from contextos.port_settings.checks import (
     bad,
     check_https,
     check_internal,
+    check_key_set,
     check_public_key,
     check_text,
     check_timeout,
@@ -156,19 +157,12 @@ class OidcDirectorySetting:
         for name in ("organization_claim", "tenant_claim", "agent_claim"):
             if not isinstance(getattr(self, name), str):
                 raise bad(f"{at}/{name}", "this is not a text", "name a claim, or leave it out")
-        if bool(self.jwks_url) == bool(self.jwks_file):
-            detail = "the issuer's keys come from exactly one of `jwks_url` and `jwks_file`"
-            raise bad(at, detail, "name the issuer's `jwks_uri`, or a file with its keys")
-        if self.jwks_url:
-            check_https(self.jwks_url, f"{at}/jwks_url")
-        else:
-            check_text(self.jwks_file, f"{at}/jwks_file")
+        check_key_set(self, "jwks", at)
         if not isinstance(self.roles, Mapping) or not self.roles:
             raise bad(f"{at}/roles", "no role is listed", "map values of the claim to roles")
         for name, role in self.roles.items():
             check_text(name, f"{at}/roles")
             check_text(role, f"{at}/roles/{name}")
-        check_internal(self.internal, at)
         for name in ("scopes", "algorithms", "clients"):
             listed = getattr(self, name)
             if not isinstance(listed, tuple) or not all(isinstance(one, str) and one for one in listed):

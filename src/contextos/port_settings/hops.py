@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from contextos.port_settings.checks import bad, check_https, check_internal, check_text, fitting
+from contextos.port_settings.checks import bad, check_key_set, check_listed, check_text, entries, fitting
 from contextos.trust.identity.oidc import TrustedIssuer
 
 
@@ -25,18 +25,9 @@ class HopIssuerSetting:
 
     def check(self, at: str) -> None:
         """Refuse wrong values. Raises `InvalidSettings`."""
-        if bool(self.jwks_url) == bool(self.jwks_file):
-            detail = "the partner's keys come from exactly one of `jwks_url` and `jwks_file`"
-            raise bad(at, detail, "name where it serves them, or a file with what it sent")
-        if self.jwks_url:
-            check_https(self.jwks_url, f"{at}/jwks_url")
-        else:
-            check_text(self.jwks_file, f"{at}/jwks_file")
-        check_internal(self.internal, at)
-        for name in ("tenants", "algorithms"):
-            listed = getattr(self, name)
-            if not isinstance(listed, tuple) or not listed or not all(isinstance(one, str) and one for one in listed):
-                raise bad(f"{at}/{name}", "this is not a list of texts, or it is empty", "list at least one")
+        check_key_set(self, "jwks", at)
+        check_listed(self.tenants, f"{at}/tenants")
+        check_listed(self.algorithms, f"{at}/algorithms")
 
     def trusted(self, address: str) -> TrustedIssuer:
         """Return the issuer. Raises `InvalidSettings` for a value that it cannot have."""
@@ -55,12 +46,12 @@ class HopsSetting:
     def check(self, at: str) -> None:
         """Refuse wrong values. Raises `InvalidSettings`."""
         check_text(self.address, f"{at}/address")
-        names = [one.issuer if isinstance(one, HopIssuerSetting) else None for one in self.issuers]
+        if not isinstance(self.issuers, tuple) or not all(isinstance(one, HopIssuerSetting) for one in self.issuers):
+            raise bad(f"{at}/issuers", "this is not a list of partners", "list each: `[[hops.issuers]]`")
         for number, one in enumerate(self.issuers):
-            if not isinstance(one, HopIssuerSetting):
-                raise bad(f"{at}/issuers/{number}", "this is no partner", "give a `HopIssuerSetting`")
             one.check(f"{at}/issuers/{number}")
             one.trusted(self.address)
+        names = [one.issuer for one in self.issuers]
         if len(set(names)) < len(names) or self.address in names:
             detail = "a partner is listed twice, or this deployment is listed as its own"
             raise bad(f"{at}/issuers", detail, "list each partner once; each needs an `address` of its own")
@@ -69,22 +60,11 @@ class HopsSetting:
 def read_hops(value: Any) -> HopsSetting:
     """Return the table `hops` of `contextos.toml`. Raises `InvalidSettings`."""
     table = fitting(HopsSetting, value, "/hops")
-    listed = table.get("issuers")
-    if isinstance(listed, list):
-        table["issuers"] = tuple(_issuer(one, number) for number, one in enumerate(listed))
-    return HopsSetting(**table)
+    return HopsSetting(table["address"], entries(HopIssuerSetting, table.get("issuers", []), "/hops/issuers"))
 
 
 def check_hops(value: Any) -> None:
     """Check the setting `hops`, however it was made. Raises `InvalidSettings`."""
-    if not isinstance(value, HopsSetting) or not isinstance(value.issuers, tuple):
-        raise bad("/hops", "this is not a `HopsSetting`, or its issuers are no list", "give one, or None")
+    if not isinstance(value, HopsSetting):
+        raise bad("/hops", "this is not a `HopsSetting`", "give one, or None")
     value.check("/hops")
-
-
-def _issuer(value: Any, number: int) -> HopIssuerSetting:
-    table = fitting(HopIssuerSetting, value, f"/hops/issuers/{number}")
-    for name in ("tenants", "algorithms"):
-        if isinstance(table.get(name), list):
-            table[name] = tuple(table[name])
-    return HopIssuerSetting(**table)

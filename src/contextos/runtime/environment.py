@@ -95,8 +95,8 @@ class DeploymentFacts:
 
     `unsafe` lists the unsafe development settings when the run began, and `unsafe_now` those now; it and `address`, as
     which partners know the deployment, are not recorded. `planner_name` is the planner that the run began with.
-    `attachments` is False of a run that was made before attachments were fetched. `environment` is the one that the deployment serves; None of a run that was made
-    before a deployment had one.
+    `attachments` is False of a run that was made before attachments were fetched. `environment` is the one that the
+    deployment serves; None of a run that was made before a deployment had one.
     """
 
     limits: RunLimits

@@ -58,7 +58,7 @@ def verify_hop_claim(
     verified = verify_oidc_token(token, issuer, jwks, now_us=now_us)
     claims, lifetime_s = verified.claims, verified.expires_at_s - verified.issued_at_s
     if claims["aud"] not in (issuer.audience, [issuer.audience]):
-        raise _refused("the claim is for several audiences, which could send it on", claims, "aud", issuer.audience)
+        raise _refused("the claim is for several audiences", claims, "aud", issuer.audience)
     if lifetime_s > MAX_HOP_LIFETIME_S:
         raise _refused("the claim is valid for too long", claims, "exp", f"{MAX_HOP_LIFETIME_S} s after `iat`")
     if claims["sub"] != user_id:
@@ -70,29 +70,27 @@ def verify_hop_claim(
 
 
 def _chain(claims: Mapping[str, Any], issuer: TrustedIssuer) -> tuple[Principal, ...]:
-    """The agents of a claim, the first that called first, each with who says so. A deployment adds exactly one: itself
-    cannot be under itself, and `prv` is there where it was called with a claim, and only then.
+    """The agents of a claim, the first that called first, each with who says so. A deployment adds exactly one, so it
+    is never under itself; `prv` is there where it was called with a claim itself, and only then.
     """
     found: list[Principal] = []
-    holder: Mapping[str, Any] = claims
-    while "act" in holder:
-        act = holder["act"]
-        if not isinstance(act, Mapping) or len(found) == MAX_HOPS:
-            raise _refused("the chain is longer than counts, or is none", claims, "act", f"at most {MAX_HOPS} objects")
-        who, by = act.get("sub"), act.get("iss", None if found else issuer.issuer)
+    holder, fault = claims, None
+    while fault is None and "act" in holder:
+        holder = holder["act"] if isinstance(holder["act"], Mapping) else {}
+        who, by = holder.get("sub"), holder.get("iss", None if found else issuer.issuer)
         if not isinstance(who, str) or not AGENT_URN.fits(who, sealed=True):
-            raise _refused("an agent of the claim has no name and version", claims, "act", AGENT_URN.example)
-        if not isinstance(by, str) or not _SHORT.fullmatch(by) or (not found and by != issuer.issuer):
-            raise _refused("an agent of the claim is of nobody, or of somebody else", claims, "act", "`iss` of each")
-        if found and found[-1].issuer == by:
-            raise _refused("a deployment added two agents to the chain", claims, "act", "one of each in turn")
-        found.append(Principal(kind="agent", id=who, issuer=by))
-        holder = act
-    if not found:
-        raise _refused("the claim names no agent that calls", claims, "act", AGENT_URN.example)
+            fault = "an agent of the claim has no name and version"
+        elif not isinstance(by, str) or not _SHORT.fullmatch(by) or (not found and by != issuer.issuer):
+            fault = "an agent of the claim is of nobody, or of somebody else"
+        elif found and found[-1].issuer == by:
+            fault = "a deployment added two agents to the chain"
+        else:
+            found.append(Principal(kind="agent", id=who, issuer=by))
+    if fault or not 1 <= len(found) <= MAX_HOPS:
+        expected = f"1 to {MAX_HOPS} agents as `{AGENT_URN.example}`, each inner one with `iss`"
+        raise _refused(fault or "the claim names no agent, or too many", claims, "act", expected)
     before = claims.get("prv", "")
-    fits = isinstance(before, str) and DIGEST.fits(before, sealed=True) if len(found) > 1 else before == ""
-    if not fits:
+    if not (isinstance(before, str) and DIGEST.fits(before, sealed=True) if len(found) > 1 else before == ""):
         raise _refused("the chain of the claim and the claim before it (`prv`) do not fit", claims, "prv", "sha256:…")
     return tuple(reversed(found))
 

@@ -217,7 +217,7 @@ def test_a_partner_signs_for_itself_alone_though_its_key_has_the_id_of_anothers(
         same_id = {"keys": [own | {"kid": kid}]}
         world = await trusting(tmp_path, partner(PARTNER, public(KEYS)), partner(OTHER, same_id))
         now_us = world.clock.now_us()
-        lone = {"act": {"sub": CALLER}, "prv": None}
+        lone: dict[str, Any] = {"act": {"sub": CALLER}, "prv": None}
         assert "does not count" in await refused(world, calling(claim(now_us, iss=OTHER, **lone)))
         assert (await world.invoke(calling(claim(now_us, **lone)))).state == "completed"
         await world.aclose()
@@ -301,11 +301,11 @@ def test_a_run_that_was_called_nests_its_caller_in_the_message_that_it_sends(tmp
 
         async def go() -> tuple[str, str]:
             async with in_memory(packs=[pack], directory=people, egress={"acme": egress}, lint=False) as app:
-                deployment, who = app.deployment, {"user": "ana", "agent": "agt_deploy", "token": "tok_ana"}
+                deployment = app.deployment
                 listed = {PARTNER: partner(PARTNER, public(KEYS), ("acme",))}
                 deployment.ports = replace(deployment.ports, partners=listed)
                 deployment.config = replace(deployment.config, address=US)
-                first = await app.gate(session="s", **who)
+                first = await app.gate(session="s", user="ana", agent="agt_deploy", token="tok_ana")
                 received = await app.stores.tenant("acme").read(first.run_id, limit=1)
                 body = (read_body(received[0]) or {})["request"] | {"request_id": "req_hop", "session_id": "t"}
                 token = claim(deployment.ports.clock.now_us(), sub="ana")

@@ -292,9 +292,12 @@ def request_fingerprint(fields: Mapping[str, Any]) -> str:
 
 def compared_request(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a request by which it counts as the same: without `trace`, token references and the identity
-    claim. That the reference of the agent is one that the directory does not list counts.
+    claim, and of a partner's claim the chain alone, because each attempt brings a new one. That the reference of the
+    agent is one that the directory does not list counts.
     """
     body = {name: value for name, value in fields.items() if name != "trace"}
+    if "hop" in body:
+        body["hop"] = {"chain": body["hop"]["chain"]}
     refused = body["agent"].get("token_ref") == UNKNOWN_AGENT_TOKEN
     left_out = ("identity_claim",) if refused else ("token_ref", "identity_claim")
     body["agent"] = {k: v for k, v in body["agent"].items() if k not in left_out}

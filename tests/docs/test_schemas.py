@@ -49,7 +49,7 @@ def against(model: type[Model], value: Any) -> list[Problem]:
 
 def beyond_json_schema(problem: Problem, value: Any) -> bool:
     """Whether only a model can see this: `1.0` for an integer, a date that does not exist, five decimals, a history
-    fact whose fields do not go together, a parameter whose source is none or several.
+    fact whose fields do not go together, a parameter whose source is none or several, business hours that end before they begin.
     """
     found = resolve_pointer(value, problem.pointer)
     if problem.code == "int_type":
@@ -64,6 +64,8 @@ def beyond_json_schema(problem: Problem, value: Any) -> bool:
         return added_up or of_others or (found["over"] == "subject") is not (found.get("subject") is not None)
     if problem.code == "value_error" and "source of a parameter" in problem.detail:
         return sum(found.get(one) is not None for one in ("context", "message", "evidence")) != 1
+    if problem.code == "value_error" and isinstance(found, dict) and "opens" in found:
+        return found["opens"] >= found["closes"] or bool(found.get("holidays"))
     return problem.code == "value_error" and "4 decimals" in problem.detail
 
 

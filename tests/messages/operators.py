@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
+import re
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import contextos
+from contextos.cli import command_line, run_command_line
+from contextos.cli.terminal import DEFECT
 from contextos.errors import ContextOSError
+from tests.certificates import certificate
 from tests.http_face import begin_deploys
 from tests.messages.rows import Row, typed
 
@@ -37,16 +44,31 @@ TENANTS: tuple[tuple[str, ...], ...] = (
     ("token", "--user", "usr_771", "--agent", "agt_support"),
 )
 
-FILES: tuple[tuple[str, ...], ...] = (
-    ("invoke", "FILE"),
-    ("compile", "FILE"),
-    ("pack", "lint", "FILE"),
-    ("pack", "publish", "FILE", *BY),
-    ("verify", "FILE"),
-    ("facts", "load", "FILE", *BY),
-    ("adapters", "add", "openapi", "shop_api", "FILE"),
-)
+ACTOR = "email_outreach/actor.json"
 WRONG_FILES = ("a_folder", "empty.json", "bytes.json", "missing.json", "broken.json", "list.json")
+# What a file argument of a command needs beside it, so that the command gets as far as to read the file.
+BESIDE: dict[str, tuple[str, ...]] = {
+    "serve --tls-cert": ("--port", "0", "--tls-key", "tls.key"),
+    "serve --tls-key": ("--port", "0", "--tls-cert", "tls.crt"),
+    "mcp serve": ("--user", "usr_771", "--session", "s1"),
+    "runs settle": ("--happened",),
+    "runs resolve": ("--decided",),
+    "memory review": ("--promote",),
+    "key new": ("--pkcs8",),
+    "adapters add mcp": ("--url", "https://tools.example/mcp"),
+}
+VALUES = {
+    "ID": "user_operator_5",
+    "RUN": "req_small",
+    "NAME": "shop_api",
+    "SLOT": "offeringContext",
+    "JSON": "1",
+    "AGENT": "email_outreach/cinatra/oas.json",
+    "ACTOR.json": ACTOR,
+    "--url": "https://agent.example",
+    "--agent": "agt_support",
+    "--key": "keys/user_operator_5.key",
+}
 
 COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("no_such_run", ("runs", "show", "req_smal")),
@@ -100,15 +122,75 @@ max_turns = 5000
 
 
 def _files() -> None:
+    shutil.rmtree("a_folder", ignore_errors=True)
     Path("a_folder").mkdir()
+    for file in ("missing.json", "1"):
+        shutil.rmtree(file, ignore_errors=True)
+        Path(file).unlink(missing_ok=True)
     Path("empty.json").write_bytes(b"")
     Path("bytes.json").write_bytes(bytes(range(256)))
     Path("broken.json").write_text('{"a": 1,}', "utf-8")
     Path("list.json").write_text("[]", "utf-8")
+    for file in WRONG_FILES[1:]:
+        if file != "missing.json":
+            Path(file).chmod(0o600)
 
 
 def _typed(id_: str, *words: str, reader: str = "operator") -> Row:
     return Row(id_, reader, "command line", " ".join(("contextos", *words)), typed(*words))
+
+
+def _commands(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, one in getattr(group, "commands", {}).items():
+        yield from _commands(one, *path, name)
+    if not hasattr(group, "commands"):
+        yield path, group
+
+
+def _option(one: Any) -> str:
+    return max(one.opts, key=len)
+
+
+def _is_file(one: Any) -> bool:
+    return "Path" in str(one.type_descriptor.annotation) or "FILE" in (one.metavar or "")
+
+
+def _line(path: tuple[str, ...], command: Any, under: Any, file: str) -> list[str]:
+    """A line of a command with what it requires, and the file under the argument or option `under`."""
+    name = " ".join(path)
+    words = [*path, *BESIDE.get(f"{name} {_option(under)}", BESIDE.get(name, ()))]
+    for one in command.params:
+        if one is not under and not one.required:
+            continue
+        metavar = (one.metavar or "").strip("[].")
+        is_number = "int" in str(one.type_descriptor.annotation)
+        plain = VALUES.get(_option(one), VALUES.get(metavar, "requests/small.json" if _is_file(one) else "1"))
+        value = file if one is under else "1" if is_number else metavar.split("|")[0] if "|" in metavar else plain
+        words += [value] if one.param_type_name == "argument" else [_option(one), value]
+    return words
+
+
+def _wrong_files() -> Iterator[Row]:
+    """Each file argument of each command, as the parser has them, with each wrong file: a row for each message."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for path, command in _commands(command_line()):
+        for under in filter(_is_file, command.params):
+            if "DIR" in (under.metavar or "") or under.name == "workspace":
+                continue
+            for file in WRONG_FILES:
+                _files()
+                words = _line(path, command, under, file)
+                heard = io.StringIO()
+                with redirect_stdout(heard), redirect_stderr(heard):
+                    code = run_command_line(words)
+                message = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT", heard.getvalue())
+                # What says nothing of the file was refused before the file was read.
+                if code and (file in message or under.param_type_name == "argument" or code == DEFECT):
+                    said.setdefault((file, message), []).append(f"contextos {' '.join(words)}")
+    for (file, message), lines in said.items():
+        words = [word.lstrip("-") for word in lines[0].split()[1:] if "/" not in word]
+        name = "_".join([*words[: words.index(file)], file.partition(".")[0]] if file in words else words)
+        yield Row(name, "operator", "command line", "\n".join(lines), message)
 
 
 def _settings() -> Iterator[Row]:
@@ -132,8 +214,13 @@ def _port() -> Iterator[Row]:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        row = _typed("a_taken_port", "serve", "--port", port)
-    yield Row(row.id, row.reader, row.door, row.given.replace(port, "PORT"), row.says.replace(port, "PORT"))
+        rows = [
+            _typed("a_taken_port", "serve", "--port", port),
+            _typed("a_taken_port_mcp", "mcp", "serve", "--agent", "agt_support", "--http", f"127.0.0.1:{port}"),
+            _typed("a_taken_port_slots", "slots", "serve", "--actor", ACTOR, "--http", f"127.0.0.1:{port}"),
+        ]
+    for row in rows:
+        yield Row(row.id, row.reader, row.door, row.given.replace(port, "PORT"), row.says.replace(port, "PORT"))
 
 
 def _said(act: Callable[[], object]) -> str:
@@ -196,13 +283,11 @@ def produced(folder: Path) -> Iterator[Row]:
         typed("demo", "--yes", "--keep", str(folder / "shop"))
         os.chdir(folder / "shop")
         _files()
+        certificate(Path())
         for words in TENANTS:
             name = "_".join(word for word in words[:2] if word[0] != "-")
             yield _typed(f"tenant_{name}", *words, "--tenant", "tenant_acme_prd")
-        for words in FILES:
-            for file in WRONG_FILES:
-                id_ = f"{'_'.join(words[: words.index('FILE')][:3])}_{file.partition('.')[0]}"
-                yield _typed(id_, *(word.replace("FILE", file) for word in words))
+        yield from _wrong_files()
         for id_, words in COMMANDS:
             yield _typed(id_, *words)
         yield from _port()

@@ -29,6 +29,7 @@ from contextos.operations.acts.keys import OVERLAP_US, NewKey, overtaken
 from contextos.trust.seal import KEY_BYTES, MAX_KEYS_PER_PURPOSE, PURPOSES, KeyRing
 
 RING_FILE: Final = "runtime.json"
+READABLE: Final = "run this as its owner, or let its owner give it to this user"
 MAX_KEY_FILE_BYTES: Final = 4096
 MAX_RING_BYTES: Final = 262_144
 
@@ -262,6 +263,7 @@ def _list_faults() -> Iterator[None]:
     except (OSError, InvalidInput, ValueError) as error:
         detail = f"`{RING_FILE}` is not a list of keys: {why(error)}"
         remedy = "make them with `contextos key new DIR --runtime`, or bring them back from a backup"
+        remedy = READABLE if isinstance(error, PermissionError) else remedy
         raise InvalidSettings(Problem("/keys", "unreadable", detail, remedy)) from None
 
 
@@ -285,10 +287,10 @@ def read_seed(path: Path) -> bytes:
     try:
         raw = bytes.fromhex(read_private_file(path, MAX_KEY_FILE_BYTES, "/keys").decode("ascii").strip())
     except (OSError, ValueError) as error:
-        detail = f"`{path.name}` is not a key file: {why(error)}"
-        raise InvalidSettings(
-            Problem("/keys", "unreadable", detail, "make one with `contextos key new FILE`")
-        ) from None
+        said = why(error) if isinstance(error, OSError) else f"it is not {2 * KEY_BYTES} hex digits"
+        detail = f"`{path.name}` is not a key file: {said}"
+        remedy = READABLE if isinstance(error, PermissionError) else "make one with `contextos key new FILE`"
+        raise InvalidSettings(Problem("/keys", "unreadable", detail, remedy)) from None
     if len(raw) != KEY_BYTES:
         detail = f"`{path.name}` has {len(raw)} bytes, not {KEY_BYTES}"
         raise InvalidSettings(Problem("/keys", "unreadable", detail, "make a new one"))

@@ -10,10 +10,15 @@ from __future__ import annotations
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidSettings, Problem
+from contextos.files import read_private_file, read_regular_file, why
 from contextos.server.edge import is_host
+
+MAX_PEM_BYTES: Final = 1_000_000
+_PEM: Final = "give the PEM files of the chain and of its private key, without a passphrase"
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -25,18 +30,33 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _check_pem(certificate, "certificate", b"BEGIN CERTIFICATE-")
+    secret = _check_pem(key, "private key", b"PRIVATE KEY-")
+    read_private_file(key, MAX_PEM_BYTES, "/http")
+    if b"ENCRYPTED" in secret:
+        detail, remedy = (
+            f"`{key.name}` has a passphrase",
+            "write the key without one: `openssl pkey -in FILE -out FILE`",
+        )
+        raise _refused("no_certificate", detail, remedy)
     try:
-        if key.stat().st_mode & 0o077:
-            raise _refused("open_key", f"`{key.name}` can be read by others", "run `chmod 600` on it")
         # Without a passphrase: the terminal would be asked for one.
         context.load_cert_chain(certificate, key, password="")
-    except (OSError, ValueError) as error:
-        # The error of TLS is one of the system too.
-        why = error.strerror if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else None
-        detail = f"`{certificate.name}` and `{key.name}` are no certificate with its key: {why or 'they do not fit'}"
-        remedy = "give the PEM files of the chain and of its private key, without a passphrase"
-        raise _refused("no_certificate", detail, remedy) from None
+    except (OSError, ValueError):
+        detail = f"`{certificate.name}` and `{key.name}` are no certificate with its key: they do not fit"
+        raise _refused("no_certificate", detail, _PEM) from None
     return context
+
+
+def _check_pem(file: Path, what: str, holds: bytes) -> bytes:
+    """The text of a PEM file that holds a certificate or a key."""
+    try:
+        text = read_regular_file(file, MAX_PEM_BYTES)
+    except OSError as error:
+        raise _refused("no_certificate", f"`{file.name}` cannot be read: {why(error)}", _PEM) from None
+    if holds not in text:
+        raise _refused("no_certificate", f"`{file.name}` has no {what} in PEM", _PEM)
+    return text
 
 
 def check_reach(is_loopback: bool, *, has_tls: bool, behind_tls_proxy: bool) -> None:

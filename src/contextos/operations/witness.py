@@ -404,6 +404,11 @@ def _check_entry(head: WitnessedHead, stored: Mapping[int, Entry]) -> None:
     if head.seq == 0:
         return
     if head.seq not in stored:
-        raise ChainBroken(stream, head.seq, f"of `{head.tenant}` is missing: it was witnessed at {when}")
+        mend = "bring back the store that has it, or record the loss with `contextos store restored`"
+        raise ChainBroken(stream, head.seq, f"of `{head.tenant}` is missing: it was witnessed at {when}; {mend}")
     if stored[head.seq].hash != head.hash:
-        raise ChainBroken(stream, head.seq, f"of `{head.tenant}` is not what was witnessed at {when}")
+        raise ChainBroken(
+            stream,
+            head.seq,
+            f"of `{head.tenant}` is not what was witnessed at {when}; keep both, and find out who changed it",
+        )

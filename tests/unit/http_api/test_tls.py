@@ -25,8 +25,21 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
         tls_context(chain, key)
 
 
-@pytest.mark.parametrize("broken", ["no chain", "no key", "another key", "a passphrase", "swapped", "no PEM"])
-def test_files_that_do_not_belong_together_are_refused(tmp_path: Path, broken: str) -> None:
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ("no chain", "`nothing` cannot be read: no such file"),
+        ("no key", "`nothing` cannot be read: no such file"),
+        ("another key", "no certificate with its key: they do not fit"),
+        ("a passphrase", "`tls.key` has a passphrase"),
+        ("swapped", "`tls.key` has no certificate in PEM"),
+        ("no PEM", "`test_tls.py` has no certificate in PEM"),
+        ("a folder", "`more` cannot be read: it is not a regular file"),
+        ("a chain as key", "`tls.crt` has no private key in PEM"),
+        ("cut", "no certificate with its key: they do not fit"),
+    ],
+)
+def test_files_that_do_not_belong_together_are_refused(tmp_path: Path, broken: str, says: str) -> None:
     chain, key = certificate(tmp_path)
     (tmp_path / "more").mkdir()
     other = certificate(tmp_path / "more", passphrase=b"secret" if broken == "a passphrase" else b"")[1]
@@ -37,8 +50,12 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path, broken: s
         "a passphrase": (chain, other),
         "swapped": (key, key),
         "no PEM": (Path(__file__), key),
+        "a folder": (chain, tmp_path / "more"),
+        "a chain as key": (chain, chain),
+        "cut": (tmp_path / "cut.pem", key),
     }
-    with pytest.raises(InvalidSettings, match="no certificate with its key"):
+    (tmp_path / "cut.pem").write_bytes(chain.read_bytes()[:200])
+    with pytest.raises(InvalidSettings, match=says):
         tls_context(*pairs[broken])
 
 

@@ -53,7 +53,8 @@ def refuse_url(url: str) -> None:
 def start_refusal(url: str, fault: BaseException) -> ContextOSError:
     """Translate an error that occurs when a store starts. Most are wrong settings, and some are temporary."""
     if isinstance(fault, _WRONG_ROLE):
-        return unusable(url, "the server does not know the role or its password", "correct the URL")
+        why = "the server does not know the role or its password, or its `pg_hba.conf` keeps the role out"
+        return unusable(url, why, "correct the URL, or let the role in there")
     if isinstance(fault, asyncpg.InvalidCatalogNameError):
         return unusable(url, "there is no such database", "create it with `createdb`, or correct the URL")
     if isinstance(fault, asyncpg.InsufficientPrivilegeError):

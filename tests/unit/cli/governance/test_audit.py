@@ -132,6 +132,7 @@ def test_verify_lists_unprovable_claims_and_finds_a_removed_run_against_a_witnes
     said = shop.say("verify", "--json")
     assert (said.code, said.json["error"]["code"]) == (3, "chain_broken")
     assert "witnessed at" in said.json["error"]["detail"]
+    assert "record the loss with `contextos store restored`" in said.json["error"]["detail"]
     settings.write_text('witness = "off"\n' + without)
     assert shop.say("verify").code == 0, "without the witness nobody can tell"
     assert shop.say("verify", "--witness", str(tmp_path / "witness.jsonl")).code == 3

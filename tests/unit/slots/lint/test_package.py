@@ -58,6 +58,70 @@ def test_a_tag_an_address_or_a_spelling_mistake_is_no_range(stated: str) -> None
     assert [one.code for one in lint_package(DOCUMENT, package)] == ["not_a_range"]
 
 
+EDGE = {
+    "packageName": SELECTION_AGENT,
+    "kind": "agent",
+    "edgeType": "runtime",
+    "versionConstraint": {"kind": "semver-range", "range": "^1.0.0"},
+    "requirement": "required",
+}
+OTHER = {**EDGE, "packageName": "@acme/connector", "edgeType": "peer"}
+
+
+@pytest.mark.parametrize(
+    ("edges", "codes"),
+    [
+        ([EDGE], []),
+        ([OTHER, {**EDGE, "versionConstraint": {"kind": "exact", "version": "1.0.0"}}], []),
+        ([], ["missing_dependency"]),
+        ([OTHER], ["missing_dependency"]),
+        ([{**EDGE, "edgeType": "peer"}], ["wrong_edge"]),
+        ([{**EDGE, "requirement": "optional"}], ["wrong_edge"]),
+        ([EDGE, {**EDGE, "edgeType": "install-time", "requirement": None}], ["wrong_edge", "wrong_edge"]),
+        ([{**EDGE, "versionConstraint": {"kind": "semver-range", "range": "latest"}}], ["not_a_range"]),
+        ([{**EDGE, "versionConstraint": {"kind": "semver-range", "range": ">=2 <1"}}], ["empty_range"]),
+        ([{**EDGE, "versionConstraint": {"kind": "tag", "range": "^1.0.0"}}], ["wrong_edge"]),
+        ([{**EDGE, "versionConstraint": {"kind": "exact", "version": "^1.0.0"}}], ["wrong_edge"]),
+        ([{**EDGE, "versionConstraint": "^1.0.0"}], ["wrong_edge"]),
+        ([{**EDGE, "packageName": None}], ["wrong_edge"]),
+        ([EDGE, "x"], ["wrong_edge"]),
+        ({SELECTION_AGENT: "^1.0.0"}, ["not_a_list"]),
+    ],
+)
+def test_an_edge_of_the_selection_agent_is_required_at_run_time_and_has_a_version(edges: Any, codes: list[str]) -> None:
+    package = {"name": "@acme/agent", "cinatra": {"dependencies": edges}}
+    assert [one.code for one in lint_package(DOCUMENT, package)] == codes
+    both = {**DEPENDS, "cinatra": {**DEPENDS["cinatra"], "dependencies": edges}}
+    left = [one for one in codes if one != "missing_dependency"]
+    assert [one.code for one in lint_package(DOCUMENT, both)] == left
+
+
+def test_an_agent_without_slots_has_no_edge_to_the_selection_agent() -> None:
+    package = {"name": "@acme/agent", "cinatra": {"dependencies": [OTHER, EDGE]}}
+    assert [one.code for one in lint_package({}, package)] == ["transitive_dependency"]
+    assert lint_package({}, {"name": "@acme/agent", "cinatra": {"dependencies": [OTHER]}}) == ()
+
+
+@pytest.mark.parametrize(
+    ("stated", "empty"),
+    [
+        *(
+            (one, True)
+            for one in (">=2 <1", "<0", "<0.0.0", ">*", "<*", "2 - 1", ">1 <2", ">1.0.0 <1.0.1", "1.2.3 1.2.4")
+        ),
+        *(
+            (one, True)
+            for one in ("^0.0.3 0.0.4", "~>1.2 >=1.3", "v1 ^2", ">1.0.0-b <1.0.0-a", "^1.0.0 <1.0.0", "<0 || >3 <3")
+        ),
+        *((one, False) for one in (">=2 <1 || 3", ">=1.0.0-rc.1 <1.0.0", "1 - 2", "1.2.3 - 1.2", "^0 <1", ">1 <=2")),
+        *((one, False) for one in ("<=0.0.0", "x.1.2", "^1.2.3-rc.1 <1.2.3", ">999999999999999", "=1.2.3 1.2.3")),
+    ],
+)
+def test_a_range_that_no_version_is_in_is_refused(stated: str, empty: bool) -> None:
+    package = {"name": "@acme/agent", "cinatra": {"agentDependencies": {SELECTION_AGENT: stated}}}
+    assert [one.code for one in lint_package(DOCUMENT, package)] == (["empty_range"] if empty else [])
+
+
 @pytest.mark.parametrize(
     ("version", "earlier", "raised"),
     [

@@ -15,7 +15,7 @@ from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.evidence import Classification
 from contextos.contracts.envelopes.pack import Semver
 from contextos.contracts.envelopes.plan import Binding
-from contextos.contracts.envelopes.policy import ArgConstraint, BusinessHours
+from contextos.contracts.envelopes.policy import ArgConstraint, HoursByName
 from contextos.contracts.facts import TYPO_SIMILARITY, nearest_name
 from contextos.contracts.ids import EgressEndpoint, TenantId
 from contextos.contracts.model import Cents, Count, Map, Model, Name, NonEmpty, Number, OpenObject, Positive, Seq, Text
@@ -241,7 +241,7 @@ class PackDeclaration(Model):
     """The writes that nobody is asked about, in every intent but those which ask about all other calls of the tool; by
     default none.
     """
-    business_hours: Map[BusinessHours] = {}
+    business_hours: HoursByName = {}
     """Business hours by name; conditions read them, and the clock of their zone, as `clock.<name>.<part>`."""
     budget: BudgetDeclaration = BudgetDeclaration()
     """The limits of one run."""

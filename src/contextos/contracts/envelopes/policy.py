@@ -14,7 +14,19 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, model_validator
 
 from contextos.contracts.ids import BundleId, CapabilityId, Digest, GateId, PolicyDecisionId, RuleId
-from contextos.contracts.model import Map, Model, Name, NonEmpty, Number, Positive, Seq, Text, Whole, final_fields
+from contextos.contracts.model import (
+    MAX_KEYS,
+    Map,
+    Model,
+    Name,
+    NonEmpty,
+    Number,
+    Positive,
+    Seq,
+    Text,
+    Whole,
+    final_fields,
+)
 
 ApprovalMode = Literal["read_only", "local_write", "network", "delegated", "destructive"]
 APPROVAL_MODES: tuple[ApprovalMode, ...] = ("read_only", "local_write", "network", "delegated", "destructive")
@@ -220,6 +232,12 @@ class BusinessHours(Model):
         }
 
 
+HoursByName = Annotated[
+    dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")], BusinessHours], Field(max_length=MAX_KEYS)
+]
+"""Business hours by the name that rules read them by."""
+
+
 class PolicyBundle(Model):
     """Rules that are published together. A larger `priority` is listed first; it never overrides a deny.
 
@@ -237,7 +255,7 @@ class PolicyBundle(Model):
     """The paths of facts that the caller only states and that rules of the bundle can nevertheless allow by."""
     history: Map[HistoryFact] = {}
     """Facts about past effects by name; rules read one as `history.<name>`."""
-    business_hours: Map[BusinessHours] = {}
+    business_hours: HoursByName = {}
     """Business hours by name; rules read them, and the clock of their zone, as `clock.<name>.<part>`."""
     policy_dsl: PolicyDsl
     """The rules, and their language."""

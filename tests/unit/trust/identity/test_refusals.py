@@ -32,9 +32,9 @@ def test_what_is_no_token_has_a_line_too() -> None:
 
 def test_a_refusal_is_logged_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     presented = token()
-    with caplog.at_level(logging.WARNING, "contextos.identity"), pytest.raises(SignatureInvalid):
-        with logged_refusal(presented):
-            raise SignatureInvalid("it is over", part="exp", expected="later", found=1)
+    caplog.set_level(logging.WARNING, "contextos.identity")
+    with pytest.raises(SignatureInvalid), logged_refusal(presented):
+        raise SignatureInvalid("it is over", part="exp", expected="later", found=1)
     [record] = caplog.records
     assert "exp: expected `later`, found `1`" in record.getMessage()
     assert presented not in record.getMessage()

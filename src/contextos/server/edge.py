@@ -244,7 +244,9 @@ class EdgeConnection(H11Protocol):
             headers, body = said.answer()
             reason = HTTPStatus(said.status).phrase.encode()
             head = h11.Response(status_code=said.status, headers=headers, reason=reason)
-            for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+            # An answer to HEAD states the length of a body that is not sent. In IDLE no method was read.
+            is_head = self.conn.our_state is h11.SEND_RESPONSE and self.scope["method"] == "HEAD"
+            for event in (head, *([] if is_head else [h11.Data(data=body)]), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         if self.cycle is not None:
             # A request whose body is broken is still being read: nothing it answers can be sent.

@@ -41,6 +41,7 @@ Message = MutableMapping[str, Any]
 Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
 
 _LONE_LF: Final = re.compile(rb"(?<!\r)\n")
+_BAD_CHUNK_LINE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _END_OF_LINES: Final = re.compile(rb"\n\r?\n")
 _HOST: Final = re.compile(r"(?:(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]*)(/[^#]*)?", re.IGNORECASE)
@@ -196,8 +197,8 @@ class _Lines(ReceiveBuffer):
     def maybe_extract_next_line(self) -> bytearray | None:
         line = super().maybe_extract_next_line()
         read = self._data if line is None else line
-        if len(read) > MAX_CHUNK_LINE_BYTES or _LONE_LF.search(read):
-            raise h11.LocalProtocolError("the line before a chunk is too long, or ends without CR")
+        if len(read) > MAX_CHUNK_LINE_BYTES or _BAD_CHUNK_LINE.search(read):
+            raise h11.LocalProtocolError("the line before a chunk is too long, or has control characters")
         return line
 
 

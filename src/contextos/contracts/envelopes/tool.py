@@ -320,7 +320,7 @@ class AdapterReply(Model):
         return self.error is not None and not beside
 
 
-def no_hop(_audience: str) -> str:
+def no_hop(_audience: str, _tenant: str) -> str:
     """Return no claim for the agent of somebody else."""
     return ""
 
@@ -348,7 +348,7 @@ class CallContext:
     timeout_ms: int
     headers: Callable[[], dict[str, str]] = dict
     claim: Callable[[], str] = str
-    hop: Callable[[str], str] = no_hop
+    hop: Callable[[str, str], str] = no_hop
     is_late: Callable[[], bool] = bool
     egress: tuple[str, ...] = ()
     access_token: str = field(default="", repr=False)

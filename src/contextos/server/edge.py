@@ -11,6 +11,7 @@ No header of a proxy is read. Source: RFC 9112, sections 2.2, 3.2, 5.2, 6 and 7.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -28,6 +29,8 @@ from contextos.contracts.encoding.jcs import canonical
 MAX_TARGET_BYTES: Final = 8_192
 MAX_HEAD_BYTES: Final = 32_768
 """The most bytes of the address and the headers of a request; of them, `MAX_TARGET_BYTES` of the address."""
+MAX_HEAD_S: Final = 10
+"""A head that is not complete then ends the connection."""
 MAX_CHUNK_LINE_BYTES: Final = 256
 """The most bytes of the line before a chunk."""
 TYPE_PREFIX: Final = "urn:contextos:problem:"
@@ -233,10 +236,38 @@ class EdgeConnection(H11Protocol):
     """The protocol of one connection, for `uvicorn.Config(http=…)`. What is no HTTP gets a problem document."""
 
     more_headers: Mapping[str, str] = {}
+    _head_late: asyncio.TimerHandle | None = None
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.conn: _OneReading = _OneReading()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first head."""
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait on where this is a part of a head, and no longer where it is the end of one."""
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._wait_for_head()
+        else:
+            self._stop_waiting_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing any longer."""
+        self._stop_waiting_for_head()
+        super().connection_lost(exc)
+
+    def _wait_for_head(self) -> None:
+        if self._head_late is None:
+            self._head_late = self.loop.call_later(MAX_HEAD_S, self.transport.abort)
+
+    def _stop_waiting_for_head(self) -> None:
+        if self._head_late is not None:
+            self._head_late.cancel()
+        self._head_late = None
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - a problem document says it
         """Answer what is no HTTP, unless an answer has begun, and end the connection."""

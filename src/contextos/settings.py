@@ -37,6 +37,7 @@ from contextos.port_settings import (
 from contextos.port_settings.adapters import AdapterSetting, check_adapters
 from contextos.port_settings.browser_logins import BrowserLoginsSetting
 from contextos.port_settings.faults import read_whole
+from contextos.port_settings.hops import HopsSetting
 from contextos.port_settings.witness import check_witness
 from contextos.port_settings.workloads import WorkloadsSetting
 from contextos.runtime.environment import RunLimits
@@ -151,6 +152,7 @@ class Settings:
     `telemetry` says what is reported to OpenTelemetry; None: nothing is.
     `traces_from` says whose trace is that of the run: of `callers`, or only of `workloads`.
     `workloads` names the SPIFFE trust domains whose workloads can act over HTTP; None: none can.
+    `hops` names the partners whose agents can call with a hop claim; None: a request with one is refused.
     `browser_logins` says how people log in with a browser, at the issuer of the directory; None: nobody does.
     `outbox` says where notices of runs are sent; None: nowhere.
     """
@@ -181,6 +183,7 @@ class Settings:
     telemetry: TelemetrySetting | None = None
     traces_from: str = TRACES_FROM[0]
     workloads: WorkloadsSetting | None = None
+    hops: HopsSetting | None = None
     browser_logins: BrowserLoginsSetting | None = None
     outbox: OutboxSetting | None = None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import contextos
 from contextos.errors import ContextOSError
+from tests.http_face import begin_deploys
 from tests.messages.rows import Row, typed
 
 BY = ("--by", "user_operator_5", "--key", "keys/user_operator_5.key")
@@ -167,7 +168,24 @@ def _programs() -> Iterator[Row]:
         ("a_misspelt_member", {**large, "modee": "sync"}),
     ):
         yield Row(name, "caller", "in process", "deployment.invoke", _said(partial(asyncio.run, asked(request))))
+    several = {**large, "environment": "staging", "context_pack_refs": ["ctxpack.support@5.2.9", "ctxpack.support"]}
+    yield _typed("several_faults", "compile", _written("several.json", {**several, "request_id": "several"}))
     yield Row("a_session_of_nobody", "caller", "in process", "app.gate", _said(lambda: asyncio.run(gate(intent="x"))))
+
+
+def _written(name: str, body: dict[str, object]) -> str:
+    Path(name).write_text(json.dumps(body), "utf-8")
+    return name
+
+
+def _sessions(folder: Path) -> Iterator[Row]:
+    async def opened() -> None:
+        await begin_deploys(folder)
+        async with contextos.open(folder) as app:
+            for message in ("a rollback", "another one"):
+                await app.gate(session="s1", user="ana", token="tok_ana", agent="agt_deploy", message=message)
+
+    yield Row("a_session_opened_otherwise", "caller", "in process", "app.gate", _said(lambda: asyncio.run(opened())))
 
 
 def produced(folder: Path) -> Iterator[Row]:
@@ -189,6 +207,7 @@ def produced(folder: Path) -> Iterator[Row]:
             yield _typed(id_, *words)
         yield from _port()
         yield from _programs()
+        yield from _sessions(folder / "deploys")
         shutil.copytree(".", folder / "other")
         os.chdir(folder / "other")
         yield from _settings()

@@ -378,8 +378,8 @@ class App:
         deployment the runtime's own key signs. In the profile `service` it signs none: what a short form expands to is
         among the signed artifacts. Returns what was done, as sentences. What is done already is left out, so a repeated
         call does nothing. Policies that are in force are never changed here. Of each pack the newest version is pinned,
-        and the pins of its other versions end, unless `keep` keeps them beside it. `before` is called before anything is
-        published, of agents that the new pins stop.
+        and the pins of its other versions end, unless `keep` keeps them beside it. `before` gets the
+        agents that the new pins stop, before anything is published.
 
         Raises:
             InvalidArtifact: lint refuses a pack, a policy bundle or a catalog with all that the deployment knows, and

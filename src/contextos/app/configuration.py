@@ -64,8 +64,8 @@ class Configuration:
         by: Actor,
         before: Callable[[list[Found]], None] | None = None,
     ) -> None:
-        """Pin published packs (`pin_packs`), unless lint refuses them with all that the deployment knows. `before` is
-        told of agents that the pin stops; without it the log says so.
+        """Pin published packs (`pin_packs`), unless lint refuses them with all that the deployment knows. `before`
+        gets the agents that the pin stops; without it the log says so.
 
         Every door pins here; what stays beside the new pin is in `of_tenant`.
 

@@ -52,6 +52,8 @@ from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
 from contextos.store.witness.default import default_witness_path, make_state_folder
 from contextos.store.witness.file import FileWitness
+from contextos.trust.identity.hops import Partner
+from contextos.trust.identity.jwt import CheckKeys, check_jwks
 
 if TYPE_CHECKING:
     from contextos.adapters.jwks import Jwks
@@ -259,6 +261,35 @@ def approval_logins_of(settings: Settings, clock: Clock) -> ApprovalLogins | Non
         from contextos.adapters.jwks import HttpJwks
     jwks = HttpJwks(named.jwks_url, clock, issuer=named.issuer, internal=named.internal)
     return ApprovalLogins(named.trusted(), jwks.with_key, named.max_auth_age_s, jwks.is_silent)
+
+
+def partners_of(settings: Settings, clock: Clock) -> dict[str, Partner]:
+    """Return the partners whose hop claims count, by issuer.
+
+    Raises:
+        InvalidSettings: the URL of keys is none, or the extra `http` is not installed.
+    """
+    if settings.hops is None:
+        return {}
+    found = {}
+    for one in settings.hops.issuers:
+        place = settings.workspace / one.jwks_file
+        jwks = key_set("/hops", one.jwks_url, one.internal, place, clock, one.issuer)
+        found[one.issuer] = Partner(one.trusted(settings.hops.address), one.tenants, jwks.with_key, jwks.is_silent)
+    return found
+
+
+def key_set(
+    at: str, url: str, internal: bool, place: Path, clock: Clock, issuer: str, check: CheckKeys = check_jwks
+) -> Jwks:
+    """Return the keys at `url`, or, where it is empty, those in the file `place`, which is read again when it can have
+    changed. `at` is the setting. Raises `InvalidSettings`.
+    """
+    with _extra("http", at):
+        from contextos.adapters.jwks import FileJwks, HttpJwks
+    if url:
+        return HttpJwks(url, clock, issuer=issuer, internal=internal, check=check)
+    return FileJwks(place, clock, issuer=issuer, check=check)
 
 
 def credentials_of(settings: Settings, clock: Clock) -> Credentials | None:

@@ -8,7 +8,7 @@ Source: docs/reference/export.md, "Lines of control".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
@@ -23,6 +23,8 @@ from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.control.catalog import ACTIVE_POLICIES, pinned_refs
 from contextos.errors import ChainBroken
+from contextos.queries.decisions import DecisionView, decision_in
+from contextos.queries.run_view import run_view
 from contextos.trust.approvals.acts import read_act
 from contextos.trust.approvals.people import counts_between
 from contextos.trust.approvals.signers import signers_of
@@ -162,3 +164,17 @@ def _allows(act: OperatorAct, asked: Any, environment: str) -> bool:
         return False
     refs, intents = said.get("refs"), said.get("intents")
     return set(refs or ()) == set(asked["context_pack_refs"]) and asked["input"]["intent"] in (intents or ())
+
+
+def decision_views(
+    streams: Mapping[str, Sequence[Entry]], tenant_id: str, acts: Sequence[tuple[Entry, OperatorAct]]
+) -> dict[str, DecisionView]:
+    """Return where the decision of each run stands by these acts. Raises `ChainBroken`."""
+    found = {}
+    for run_id, entries in streams.items():
+        try:
+            found[run_id] = decision_in(run_view(tenant_id, run_id, entries), acts)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            detail = f"holds what no runtime writes: {type(error).__name__}"
+            raise ChainBroken(run_id, len(entries), detail) from None
+    return found

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from contextos.action.registry import Registry
 from contextos.audit.export import EXPORT_FORMAT, EXPORT_TYPE, MAX_EXPORT_LINES, MAX_LINE_BYTES, ExportManifest
-from contextos.audit.export_acts import counting_listings, matched_acts, needed_acts, needed_listings
+from contextos.audit.export_acts import counting_listings, decision_views, matched_acts, needed_acts, needed_listings
 from contextos.audit.export_lines import (
     NotALine,
     read_artifact_line,
@@ -42,8 +42,7 @@ from contextos.contracts.ports.outside import Keys
 from contextos.contracts.scope import ADAPTER
 from contextos.control.catalog import Catalog, pinned_refs
 from contextos.errors import ChainBroken, InvalidInput, ReplayMismatch, SignatureInvalid
-from contextos.queries.decisions import DecisionView, decision_in
-from contextos.queries.run_view import run_view
+from contextos.queries.decisions import DecisionView
 from contextos.runtime.environment import DeploymentFacts, RunArtifacts, RunEnvironment, RunLimits
 from contextos.trust.approvals.acts import read_act
 from contextos.trust.approvals.people import ListedPeople
@@ -108,7 +107,7 @@ def read_export(raw: bytes, keys: Keys, *, persons: Persons = NO_PERSONS) -> Exp
     streams = _read_runs(lines, manifest.tenant, given)
     control = _read_control(lines, manifest.tenant)
     acts = _require_exactly(streams, control, given)
-    decisions = _decisions(streams, manifest.tenant, [(line, one.act) for line, one in acts])
+    decisions = decision_views(streams, manifest.tenant, [(line, one.act) for line, one in acts])
     _verify_people(streams, control, acts, given, persons)
     artifacts = _read_artifacts(lines, streams, given)
     lines.end()
@@ -268,19 +267,6 @@ def _require_exactly(
         if line not in used:
             raise ChainBroken(CONTROL, line.seq, f"is surplus: no run in the file rests on this `{line.kind}`")
     return acts
-
-
-def _decisions(
-    streams: Mapping[str, Sequence[Entry]], tenant_id: str, acts: Sequence[tuple[Entry, OperatorAct]]
-) -> dict[str, DecisionView]:
-    found = {}
-    for run_id, entries in streams.items():
-        try:
-            found[run_id] = decision_in(run_view(tenant_id, run_id, entries), acts)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            detail = f"holds what no runtime writes: {type(error).__name__}"
-            raise ChainBroken(run_id, len(entries), detail) from None
-    return found
 
 
 def _verify_people(

@@ -33,7 +33,7 @@ from contextos.contracts.documents.operations import (
     operation_key,
     unvouched_key,
 )
-from contextos.contracts.documents.runs import LEASES, REQUESTS, RequestClaim, request_key
+from contextos.contracts.documents.runs import HOP_CLAIMS, LEASES, REQUESTS, HopUse, RequestClaim, hop_key, request_key
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.entries.reading import read_body
@@ -128,6 +128,9 @@ class _Rows:
             claim = RequestClaim(run_id, received["fingerprint"])
             key = request_key(received["request"]["request_id"], received.get("correction", 1))
             self._expect(REQUESTS, key, 1, claim)
+            if hop := received["request"].get("hop"):
+                use = HopUse(received["request"]["request_id"], hop["claim_hash"])
+                self._expect(HOP_CLAIMS, hop_key(hop["issuer"], hop["jti"]), 1, use)
         self._questions()
         self._dispatches()
 

@@ -149,6 +149,7 @@ def _ports() -> Iterator[str]:
         TokenExchangeSetting,
     )
     from contextos.port_settings.browser_logins import BrowserLoginsSetting
+    from contextos.port_settings.hops import HopIssuerSetting, HopsSetting
     from contextos.port_settings.workloads import TrustDomainSetting, WorkloadsSetting
     from contextos.telemetry.setting import CollectorSetting, TelemetrySetting
 
@@ -179,6 +180,9 @@ def _ports() -> Iterator[str]:
     yield from ("", "## `[workloads]`", "", "See [Identity](../identity.md#workloads).", "")
     yield from _port_table(WorkloadsSetting)
     yield from ("", "Each entry of `[[workloads.trust_domains]]`:", "", *_port_table(TrustDomainSetting))
+    yield from ("", "## `[hops]`", "", "See [Identity](../identity.md#calls-of-partners).", "")
+    yield from _port_table(HopsSetting)
+    yield from ("", "Each entry of `[[hops.issuers]]`:", "", *_port_table(HopIssuerSetting))
     yield from (
         "",
         "## `[outbox]`",

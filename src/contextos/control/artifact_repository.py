@@ -73,9 +73,10 @@ class ActiveArtifacts:
         """Return whether a tenant pin allows a request with exactly these refs."""
         return intent in self.intents(refs, environment)
 
-    def intents(self, refs: Sequence[str], environment: str) -> list[str]:
-        """Return the intents for which tenant pins allow a request with exactly these refs, sorted."""
-        pins = [pin for pin in self.packs if set(refs) == set(pin.refs) and environment == pin.environment]
+    def intents(self, refs: Sequence[str] | None, environment: str) -> list[str]:
+        """Return the intents for which tenant pins allow a request with exactly these refs (None: any), sorted."""
+        pins = [pin for pin in self.packs if refs is None or set(refs) == set(pin.refs)]
+        pins = [pin for pin in pins if environment == pin.environment]
         return sorted({intent for pin in pins for intent in pin.intents})
 
     def named(self) -> frozenset[str]:

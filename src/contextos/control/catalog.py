@@ -13,7 +13,7 @@ Source: docs/design/contracts.md, "Packs, pins, budgets".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from contextos.contracts.acts import PackPin, ProposedAct
@@ -24,6 +24,7 @@ from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplat
 from contextos.contracts.envelopes.policy import Level, LeveledBundle
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.facts import PROFILES, name_remedy
+from contextos.contracts.ids import PIN
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import ADAPTER, PINS_OF_ADAPTERS, RUNTIME
 from contextos.control.artifact_repository import (
@@ -39,8 +40,8 @@ from contextos.control.pinning import (
     NOTHING_ACTIVE,
     PinsRefused,
     ResolvedPins,
-    check_ref_form,
     not_allowed,
+    pinned_nowhere,
     resolve_pins,
 )
 from contextos.errors import Integrity, InvalidArtifact, NotFound, Problem
@@ -217,7 +218,8 @@ class Catalog:
     async def pin(
         self, refs: Sequence[str], definitions: Definitions, *, intent: str, environment: str
     ) -> dict[str, Any]:
-        """Return the set that a run with these refs is bound to now, or `{"failure": {"code", "detail"}}`.
+        """Return the set that a run with these refs is bound to now, or `{"failure": {"code", "detail",
+        "pointer"}}`, with `further` for what else is wrong.
 
         A tenant pin must allow exactly these refs for this intent in this environment. The set has four keys.
         `pack_ref`. `pins`: the digest by name, for every ref, every active policy, every adapter that the pack
@@ -226,19 +228,21 @@ class Catalog:
         """
         active = await self.repository.active()
         if not active.allows(refs, intent, environment):
-            found = await self._found(refs, active) if active.version else NOTHING_ACTIVE
-            if not isinstance(found, PinsRefused):
+            found = await self._found(refs, active) if active.version else [NOTHING_ACTIVE]
+            if not isinstance(found, list):
                 artifacts = [found[ref].artifact for ref in refs]
                 pinned_for = active.intents(refs, environment)
                 before = next((one for one in PROFILES if active.allows(refs, intent, one)), None)
-                found = not_allowed(refs, artifacts, pinned_for, intent, environment, before)
-            return _failure(found)
+                found = [not_allowed(refs, artifacts, pinned_for, intent, environment, before)]
+            elif (known := active.intents(None, environment)) and intent not in known:
+                found.append(pinned_nowhere(known, intent, environment))
+            return _failure(*found)
         key = (tuple(refs), active.version)
         pinned, used = self._pinned.get(key, (None, ()))
         if pinned is None or not all(self._same(definitions.get(one.adapter_id), one) for one in used):
             resolved = await self._resolve(refs, active, definitions)
-            if isinstance(resolved, PinsRefused):
-                return _failure(resolved)
+            if isinstance(resolved, list):
+                return _failure(*resolved)
             used = tuple(definitions[adapter_id] for adapter_id in resolved.adapters)
             await self.repository.store_definitions(used)
             refused = await self._refused(self._pin_set(resolved, active, definitions))
@@ -343,30 +347,36 @@ class Catalog:
     def _same(self, live: AdapterDefinition | None, known: AdapterDefinition) -> bool:
         return live is known or (live is not None and self.repository.address(live) == self.repository.address(known))
 
-    async def _found(self, refs: Sequence[str], active: ActiveArtifacts) -> dict[str, StoredArtifact] | PinsRefused:
-        """The artifacts of a request and the policies in force, by ref."""
-        if malformed := check_ref_form(refs):
-            return malformed
-        found: dict[str, StoredArtifact] = {}
-        for ref in (*refs, *(name for _, name in active.policies)):
+    async def _found(
+        self, refs: Sequence[str], active: ActiveArtifacts
+    ) -> dict[str, StoredArtifact] | list[PinsRefused]:
+        """The artifacts of a request and the policies in force, by ref; or why each one that is not there is not."""
+        found, refused = dict[str, StoredArtifact](), list[PinsRefused]()
+        for number, ref in enumerate((*refs, *(name for _, name in active.policies))):
+            place = f"/context_pack_refs/{number}" if number < len(refs) else ""
+            if place and not PIN.fits(ref):
+                detail = f"`{ref[:200]}` is not an exact ref; use the form `{PIN.example}`"
+                refused.append(PinsRefused("unpinned_ref", detail, place))
+                continue
             stored = await self.repository.published(ref)
             if stored is None or ref in active.withdrawn:
                 detail = f"`{ref[:200]}` is not published in this tenant or is withdrawn; publish it"
-                return PinsRefused("unknown_ref", detail)
-            found[ref] = stored
-        return found
+                refused.append(PinsRefused("unknown_ref", detail, place))
+            else:
+                found[ref] = stored
+        return refused or found
 
     async def _resolve(
         self, refs: Sequence[str], active: ActiveArtifacts, definitions: Definitions
-    ) -> ResolvedPins | PinsRefused:
+    ) -> ResolvedPins | list[PinsRefused]:
         found = await self._found(refs, active)
-        if isinstance(found, PinsRefused):
+        if isinstance(found, list):
             return found
         above = [(level, found[ref]) for level, ref in active.policies]
         requested = [found[ref] for ref in dict.fromkeys(refs) if ref not in {name for _, name in active.policies}]
         pinned = resolve_pins(requested, above, definitions, self._runtime_version)
         if isinstance(pinned, PinsRefused):
-            return pinned
+            return [pinned]
         publishers = {await self.repository.publisher_of(ref) for ref in found}
         return replace(pinned, publishers=tuple(sorted(by for by in publishers if by is not None)))
 
@@ -410,8 +420,9 @@ def _without(pins: Sequence[PackPin], gone: PackPin) -> tuple[PackPin, ...]:
     return tuple(left)
 
 
-def _failure(refused: PinsRefused) -> dict[str, Any]:
-    return {"failure": {"code": refused.code, "detail": refused.detail}}
+def _failure(*refused: PinsRefused) -> dict[str, Any]:
+    first, *others = (asdict(one) for one in refused)
+    return {"failure": first, "further": others} if others else {"failure": first}
 
 
 def _refuse_level(level: Level, stored: StoredArtifact) -> None:

@@ -15,8 +15,7 @@ from typing import Any, Final, Literal
 from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.contracts.facts import nearest_name
-from contextos.contracts.ids import PIN
+from contextos.contracts.facts import name_remedy, nearest_name
 from contextos.control.artifacts import GovernedArtifact, StoredArtifact, merge
 from contextos.control.lint.pack import lint_merged
 
@@ -30,6 +29,7 @@ class PinsRefused:
 
     code: Literal["unpinned_ref", "unknown_ref", "unknown_intent"]
     detail: str
+    pointer: str = "/context_pack_refs"
 
 
 NOTHING_ACTIVE: Final = PinsRefused(
@@ -64,14 +64,6 @@ class ResolvedPins:
         }
 
 
-def check_ref_form(refs: Sequence[str]) -> PinsRefused | None:
-    """Return why a reference is not of the exact form `<id>@<x.y.z>`, or None. Called before anything is looked up."""
-    for ref in refs:
-        if not PIN.fits(ref):
-            return PinsRefused("unpinned_ref", f"`{ref[:200]}` is not an exact ref; use the form `{PIN.example}`")
-    return None
-
-
 def not_allowed(
     refs: Sequence[str],
     artifacts: Sequence[GovernedArtifact],
@@ -88,13 +80,19 @@ def not_allowed(
     pack = next((one for one in artifacts if isinstance(one, ContextPack)), None)
     if pinned and pack and intent not in merge(pack, [one for one in artifacts if one is not pack]).intents:
         remedy = f"did you mean `{near}`?" if near else f"name one of {', '.join(f'`{one}`' for one in pinned[:8])}"
-        return PinsRefused("unknown_intent", f"{named} defines no intent `{intent[:80]}`; {remedy}")
+        return PinsRefused("unknown_intent", f"{named} defines no intent `{intent[:80]}`; {remedy}", "/input/intent")
     remedy = f"did you mean `{near}`?" if near else "see `contextos pack list`"
     if before:
         remedy = "it was pinned before deployments had environments: run `contextos apply`, and then end the old pin"
         remedy += f" with `contextos pack withdraw {' '.join(refs)} --environment {before}`"
     detail = f"{named} is not pinned for the intent `{intent[:80]}` in `{environment}`; {remedy}"
     return PinsRefused("unpinned_ref", detail)
+
+
+def pinned_nowhere(known: Sequence[str], intent: str, environment: str) -> PinsRefused:
+    """Return that no tenant pin of `environment` is for `intent`, but for those that are `known`."""
+    detail = f"no pack is pinned in `{environment}` for the intent `{intent[:80]}`; {name_remedy(intent, known)}"
+    return PinsRefused("unknown_intent", detail, "/input/intent")
 
 
 def resolve_pins(

@@ -59,27 +59,34 @@ class ResolvedIntent:
 
 
 def resolve_intent(
-    request: InvokeRequest, intents: Mapping[str, Intent], templates: Mapping[str, TaskTemplate]
-) -> ResolvedIntent | Failure:
+    request: InvokeRequest, intents: Mapping[str, Intent], templates: Mapping[str, TaskTemplate], *, in_full: bool
+) -> tuple[ResolvedIntent | None, tuple[Failure, ...]]:
     """Look up the intent that the request names in `input.intent`.
 
-    Returns an `unknown_intent` failure for an intent that is unknown or has no task template, and for a channel or
-    locale that the intent does not support.
+    Returns it (None if it is unknown or has no task template), with an `unknown_intent` failure for that and for each
+    of channel and locale that the intent does not support; `in_full` with those that it does.
     """
     named = request.input
     intent = intents.get(named.intent)
     if intent is None:
-        return Failure(
-            code="unknown_intent", detail=f"`{named.intent}` is not in the catalog; name an intent of the pack"
-        )
-    if named.channel and intent.accepted_channels and named.channel not in intent.accepted_channels:
-        return Failure(code="unknown_intent", detail=f"`{named.intent}` does not accept the channel `{named.channel}`")
-    if named.locale and intent.locale_support and named.locale not in intent.locale_support:
-        return Failure(code="unknown_intent", detail=f"`{named.intent}` does not support the locale `{named.locale}`")
+        return None, (_unknown("intent", f"`{named.intent}` is not in the catalog; name an intent of the pack"),)
+    faults = []
+    for member, does, supported in (
+        ("channel", "accept", intent.accepted_channels),
+        ("locale", "support", intent.locale_support),
+    ):
+        stated = getattr(named, member)
+        if stated and supported and stated not in supported:
+            remedy = f"; name one of {', '.join(f'`{one}`' for one in supported[:8])}, or none" if in_full else ""
+            faults.append(_unknown(member, f"`{named.intent}` does not {does} the {member} `{stated}`{remedy}"))
     eligible = tuple(templates[name] for name in intent.eligible_task_templates if name in templates)
     if not eligible:
-        return Failure(code="unknown_intent", detail=f"`{named.intent}` has no task template; publish one")
-    return ResolvedIntent(intent, eligible)
+        faults.append(_unknown("intent", f"`{named.intent}` has no task template; publish one"))
+    return ResolvedIntent(intent, eligible) if eligible else None, tuple(faults)
+
+
+def _unknown(member: str, detail: str) -> Failure:
+    return Failure(code="unknown_intent", detail=detail, pointer=f"/input/{member}")
 
 
 def build_run_context(

@@ -36,7 +36,7 @@ class ParameterValues:
 
     taken: tuple[TakenParameter, ...]
     later: tuple[IntentParameter, ...]
-    faults: Mapping[str, str]
+    faults: Mapping[str, Failure]
 
     def to_json(self) -> dict[str, Any]:
         """Return the body of the journal entry `parameters.taken`."""
@@ -47,7 +47,8 @@ class ParameterValues:
         """The failure that names each parameter without a value, and how to give it; None if all have one."""
         if not self.faults:
             return None
-        return Failure(code="parameter_missing", detail="; ".join(self.faults.values()), facts=tuple(self.faults))
+        detail = "; ".join(one.detail for one in self.faults.values())
+        return Failure(code="parameter_missing", detail=detail, facts=tuple(self.faults))
 
 
 def take_parameters(
@@ -60,7 +61,7 @@ def take_parameters(
     Without `facts`, which are the named evidence of the graph, a parameter whose next source is a fact is left for
     later. A value of another type, and a message with several values, end the search: no later source is asked.
     """
-    taken, later, faults = list[TakenParameter](), list[IntentParameter](), dict[str, str]()
+    taken, later, faults = list[TakenParameter](), list[IntentParameter](), dict[str, Failure]()
     for one in declared:
         for source in one.sources:
             if source.evidence is not None and facts is None:
@@ -68,14 +69,22 @@ def take_parameters(
                 break
             found = _look(one, source, request_fields, facts or {})
             if isinstance(found, str):
-                faults[one.name] = f"{found}; {_how_to_give(one)}"
+                faults[one.name] = _missing(one, found)
                 break
             if found is not None:
                 taken.append(found)
                 break
         else:
-            faults[one.name] = f"nothing says what `{one.name}` is; {_how_to_give(one)}"
+            faults[one.name] = _missing(one, f"nothing says what `{one.name}` is")
     return ParameterValues(tuple(taken), tuple(later), faults)
+
+
+def _missing(one: IntentParameter, why: str) -> Failure:
+    """The failure of a parameter without a value, with the first place of the request that would give it."""
+    places = [pointer(("input", "context", source.context)) for source in one.sources if source.context is not None]
+    places += ["/input/message" for source in one.sources if source.message is not None]
+    detail = f"{why}; {_how_to_give(one)}"
+    return Failure(code="parameter_missing", detail=detail, facts=(one.name,), pointer=next(iter(places), ""))
 
 
 def _look(

@@ -18,7 +18,7 @@ from contextos.contracts.envelopes.record import DecisionRecord
 from contextos.contracts.envelopes.run import BudgetInForce
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.model import Model, OpenObject
-from contextos.contracts.statements.questions import CONTENT, question_disagreement
+from contextos.contracts.statements.questions import CONTENT, principal_name, question_disagreement
 from contextos.errors import UnfitAnswer
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class QuestionDocument(Model):
                 "binding_digest": content["binding_digest"],
                 "args": _named(content["args"]),
                 "evidence": list(content["evidence"]),
-                "requester": [f"{one['kind']}:{one['id']}" for one in binding["requester_chain"]],
+                "requester": [principal_name(one) for one in binding["requester_chain"]],
                 "untrusted": _named(binding["untrusted"]),
                 "secrets": _named(binding["secrets"]),
                 "void": void,

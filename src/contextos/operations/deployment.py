@@ -49,6 +49,7 @@ from contextos.runtime.redaction import redacted_request
 from contextos.runtime.wiring import compile_pinned_policy
 from contextos.trust.approvals.acts import read_act
 from contextos.trust.approvals.people import signer
+from contextos.trust.identity.hops import use_once, with_hop
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.policy.policy_set import PolicySet
 from contextos.trust.recorded_time import recorded_now_us
@@ -119,7 +120,8 @@ class Deployment:
             detail = f"the directory knows no tenant `{request.tenant_id[:64]}`"
             raise InvalidInput(Problem("/tenant_id", "unknown_tenant", detail, "name a tenant of the directory"))
         with self.ports.admission.caller(request.tenant_id, request.request_id):
-            request, fields = await self._redacted(request, fields)
+            request, fields = await self.redacted(request, fields)
+            await use_once(self.ports.stores.tenant(request.tenant_id), request)
             return await self._invoke_admitted(request, request_fingerprint(fields), named)
 
     async def _invoke_admitted(
@@ -310,6 +312,7 @@ class Deployment:
                 unsafe=self.config.unsafe,
                 unsafe_now=self.config.unsafe,
                 unsafe_stated_by=self.config.unsafe_stated_by,
+                address=self.config.address,
             ),
             planner=ports.planner,
             secret_values=self.secret_values,
@@ -325,7 +328,11 @@ class Deployment:
             detail = f"the request is larger than {allowed} bytes"
             raise InvalidInput(Problem("", "too_large", detail, "send less, or set a larger `max_payload_bytes`"))
 
-    async def _redacted(self, request: InvokeRequest, fields: dict[str, Any]) -> tuple[InvokeRequest, dict[str, Any]]:
+    async def redacted(self, request: InvokeRequest, fields: dict[str, Any]) -> tuple[InvokeRequest, dict[str, Any]]:
+        """Return a request and its wire form as a run records them: redacted, and with what a claim of a partner proves
+        in its place. Raises `InvalidInput` and `Unavailable`.
+        """
+        request, fields = await with_hop(request, fields, self.ports.partners, self.ports.clock)
         return await redacted_request(request, fields, self.catalog(request.tenant_id), self.ports.directory)
 
     async def _run_of(self, request: InvokeRequest, fingerprint: str) -> tuple[str | None, int]:
@@ -351,7 +358,7 @@ class Deployment:
     async def differing(self, raw: Mapping[str, Any]) -> list[Difference]:
         """Return how a request differs from the one that its id was used for first; nothing where that was erased."""
         request = parse(InvokeRequest, canonical(dict(raw)))
-        request, _ = await self._redacted(request, request.to_json())
+        request, _ = await self.redacted(request, request.to_json())
         claim, _ = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)
         return await self._differing(request, claim.run_id) if claim else []
 

@@ -28,6 +28,7 @@ from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import SlotSteps
 from contextos.contracts.ports.storage import Stores
 from contextos.runtime.environment import RunLimits
+from contextos.trust.identity.hops import Partner
 from contextos.trust.identity.oidc import TrustedIssuer
 
 
@@ -109,6 +110,7 @@ class Ports:
     credentials: Credentials | None = None
     report_fault: ReportFault = ignore_fault
     approval_logins: ApprovalLogins | None = None
+    partners: Mapping[str, Partner] = field(default_factory=dict)
     telemetry: RunTelemetry = field(default_factory=NoTelemetry)
     ask_witness: Callable[[str], Awaitable[None]] = no_witness
 
@@ -119,6 +121,7 @@ class DeploymentConfig:
     last.
 
     `profile` is `embedded` or `service`, and `environment` the only one that this deployment serves.
+    `address` is the one as which partners know it.
     `unsafe` names the development stand-ins in use; every record names them too,
     and in `unsafe_stated_by` the classes of somebody else that say themselves whether they are one.
     `allow_unsigned` accepts packs without a signature. A run is taken over when its lease is older than `lease_ttl_us`,
@@ -132,6 +135,7 @@ class DeploymentConfig:
     runtime_version: str
     profile: str = "embedded"
     environment: str = ENVIRONMENTS[0]
+    address: str = ""
     unsafe: tuple[str, ...] = ()
     unsafe_stated_by: tuple[str, ...] = ()
     allow_unsigned: bool = False

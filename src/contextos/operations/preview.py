@@ -27,7 +27,6 @@ from contextos.operations.deployment import Deployment
 from contextos.runtime import state_machine
 from contextos.runtime.admission import request_fingerprint
 from contextos.runtime.loop import invoke_agent
-from contextos.runtime.redaction import redacted_request
 from contextos.runtime.state_machine import transition
 from contextos.trust.approvals.gate_approvals import VoidQuestion
 from contextos.trust.journal.chain import refuse_unknown_semantics
@@ -128,9 +127,7 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
     # A deployment of its own: what it believes to be stored is not.
     app = Deployment(replace(app.ports, stores=unrecorded), app.config)
     request = parse(InvokeRequest, raw)
-    request, fields = await redacted_request(
-        request, request.to_json(), app.catalog(request.tenant_id), app.ports.directory
-    )
+    request, fields = await app.redacted(request, request.to_json())
     ports = app.ports
     store = ports.stores.tenant(request.tenant_id)
     live = LiveDriver(

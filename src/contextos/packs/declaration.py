@@ -6,16 +6,20 @@ name (`rollback`) if no other tool of the pack has it. What is left out gets a s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.evidence import Classification
 from contextos.contracts.envelopes.pack import Semver
 from contextos.contracts.envelopes.plan import Binding
 from contextos.contracts.envelopes.policy import ArgConstraint, BusinessHours
+from contextos.contracts.facts import TYPO_SIMILARITY, nearest_name
 from contextos.contracts.ids import EgressEndpoint, TenantId
 from contextos.contracts.model import Cents, Count, Map, Model, Name, NonEmpty, Number, OpenObject, Positive, Seq, Text
+from contextos.errors import Problem
 
 ConditionText = Annotated[str, Field(min_length=1, max_length=4_000)]
 """A condition, for example `evidence.blast_radius > 20 and args.env == "prod"`."""
@@ -253,3 +257,28 @@ class PackDeclaration(Model):
     """The classification of the pack's texts; the default is the strictest."""
     mode: Literal["enforce", "observe"] = "enforce"
     """With `enforce` the pack decides, and with `observe` it stops no call and records what it would have done."""
+
+
+def tools_named(
+    names: Sequence[str], known: Sequence[str], at: tuple[str | int, ...]
+) -> tuple[list[str], list[Problem]]:
+    """Return the ids of tools that a declaration names by id or by their own name, and the names that fit none or two.
+
+    `at` is the place of the list of names.
+    """
+    found, faults = list[str](), list[Problem]()
+    for index, name in enumerate(names):
+        fitting = [one for one in known if one == name or one.rpartition(".")[2] == name]
+        if name in fitting:
+            fitting = [name]
+        if len(fitting) > 1:
+            detail = f"`{name[:80]}` means {' and '.join(f'`{one}`' for one in fitting)}"
+            faults.append(Problem(pointer((*at, index)), "ambiguous_tool", detail, "write the whole id"))
+        if not fitting:
+            own = {one.rpartition(".")[2]: one for one in known}
+            near = nearest_name(name.rpartition(".")[2], own) or nearest_name(name, known, TYPO_SIMILARITY)
+            near = own.get(near or "", near) if "." in name else near
+            remedy = f"write `{near}`" if near else f"use one of {', '.join(known) or 'no tool yet'}"
+            faults.append(Problem(pointer((*at, index)), "unknown_tool", f"there is no tool `{name[:80]}`", remedy))
+        found += fitting
+    return found, faults

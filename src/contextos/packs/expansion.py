@@ -115,10 +115,8 @@ class _Expander:
     def _vocabulary(self) -> Vocabulary:
         produced = {name: tool.output_schema for tool in self.tools.values() for name in tool.produces}
         arguments = {name: tool.input_schema for name, tool in self.tools.items()}
-        evidence, hours = (
-            {**produced, **dict.fromkeys(self.declaration.evidence)},
-            tuple(self.declaration.business_hours),
-        )
+        evidence = {**produced, **dict.fromkeys(self.declaration.evidence)}
+        hours = tuple(self.declaration.business_hours)
         return Vocabulary(arguments, evidence, complete=True, hours=hours)
 
     def _check(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import AppliesTo
 from contextos.contracts.envelopes.tool import CapabilityDefinition
-from contextos.contracts.facts import TYPO_SIMILARITY, Vocabulary, nearest_name
+from contextos.contracts.facts import Vocabulary
 from contextos.errors import InvalidArtifact, Problem
 from contextos.packs.declaration import (
     ArgumentBounds,
@@ -23,6 +23,7 @@ from contextos.packs.declaration import (
     DenyDeclaration,
     IntentDeclaration,
     PackDeclaration,
+    tools_named,
 )
 from contextos.packs.expressions import FaultCollector, Place, compile_condition, limited_arguments
 from contextos.packs.origins import OriginOf, default, derived, stated, written, written_conjuncts
@@ -283,21 +284,7 @@ class RuleBuilder(FaultCollector):
         Raises:
             InvalidArtifact: there is no such tool, or there are two.
         """
-        found, faults = [], list[Problem]()
-        for index, name in enumerate(names):
-            fitting = [one for one in known if one == name or one.rpartition(".")[2] == name]
-            if name in fitting:
-                fitting = [name]
-            if len(fitting) > 1:
-                detail = f"`{name[:80]}` means {' and '.join(f'`{one}`' for one in fitting)}"
-                faults.append(Problem(pointer((*at, index)), "ambiguous_tool", detail, "write the whole id"))
-            if not fitting:
-                own = {one.rpartition(".")[2]: one for one in known}
-                near = nearest_name(name.rpartition(".")[2], own) or nearest_name(name, known, TYPO_SIMILARITY)
-                near = own.get(near or "", near) if "." in name else near
-                remedy = f"write `{near}`" if near else f"use one of {', '.join(known) or 'no tool yet'}"
-                faults.append(Problem(pointer((*at, index)), "unknown_tool", f"there is no tool `{name[:80]}`", remedy))
-            found += fitting
+        found, faults = tools_named(names, known, at)
         if faults and not keep:
             raise InvalidArtifact(*faults)
         self.faults += faults

@@ -16,6 +16,7 @@ from contextos.port_settings.checks import (
     bad,
     check_https,
     check_internal,
+    check_key_set,
     check_public_key,
     check_text,
     check_timeout,
@@ -23,6 +24,7 @@ from contextos.port_settings.checks import (
     kind_of,
     one_source,
 )
+from contextos.port_settings.hops import check_hops, read_hops
 from contextos.port_settings.workloads import check_workloads, read_workloads
 from contextos.trust.identity.oidc import MAX_AUTH_AGE_S, TrustedIssuer
 from contextos.trust.seal import PURPOSES
@@ -155,19 +157,12 @@ class OidcDirectorySetting:
         for name in ("organization_claim", "tenant_claim", "agent_claim"):
             if not isinstance(getattr(self, name), str):
                 raise bad(f"{at}/{name}", "this is not a text", "name a claim, or leave it out")
-        if bool(self.jwks_url) == bool(self.jwks_file):
-            detail = "the issuer's keys come from exactly one of `jwks_url` and `jwks_file`"
-            raise bad(at, detail, "name the issuer's `jwks_uri`, or a file with its keys")
-        if self.jwks_url:
-            check_https(self.jwks_url, f"{at}/jwks_url")
-        else:
-            check_text(self.jwks_file, f"{at}/jwks_file")
+        check_key_set(self, "jwks", at)
         if not isinstance(self.roles, Mapping) or not self.roles:
             raise bad(f"{at}/roles", "no role is listed", "map values of the claim to roles")
         for name, role in self.roles.items():
             check_text(name, f"{at}/roles")
             check_text(role, f"{at}/roles/{name}")
-        check_internal(self.internal, at)
         for name in ("scopes", "algorithms", "clients"):
             listed = getattr(self, name)
             if not isinstance(listed, tuple) or not all(isinstance(one, str) and one for one in listed):
@@ -380,5 +375,6 @@ PORT_SETTINGS: Final[Mapping[str, PortSetting]] = {
     "attachments": PortSetting(read_attachments, check_attachments, is_optional=True),
     "browser_logins": PortSetting(read_browser_logins, check_browser_logins, is_optional=True),
     "workloads": PortSetting(read_workloads, check_workloads, is_optional=True),
+    "hops": PortSetting(read_hops, check_hops, is_optional=True),
 }
 """The settings of ports, by name."""

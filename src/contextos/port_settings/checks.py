@@ -91,6 +91,34 @@ def check_internal(value: Any, at: str) -> None:
         raise bad(f"{at}/internal", "this is neither true nor false", "state whether its address is internal")
 
 
+def check_key_set(one: Any, kind: str, at: str) -> None:
+    """Check that public keys come from exactly one of the fields `<kind>_url` and `<kind>_file` of a setting, and its
+    `internal`. Raises `InvalidSettings`.
+    """
+    url, file = getattr(one, f"{kind}_url"), getattr(one, f"{kind}_file")
+    if bool(url) == bool(file):
+        detail = f"the keys come from exactly one of `{kind}_url` and `{kind}_file`"
+        raise bad(at, detail, "name the address where they are served, or a file with them")
+    check_https(url, f"{at}/{kind}_url") if url else check_text(file, f"{at}/{kind}_file")
+    check_internal(one.internal, at)
+
+
+def check_listed(value: Any, at: str) -> None:
+    """Check a list of texts that is not empty. Raises `InvalidSettings`."""
+    if not isinstance(value, tuple) or not value or not all(isinstance(one, str) and one for one in value):
+        raise bad(at, "this is not a list of texts, or it is empty", "list at least one")
+
+
+def entries(kind: type, listed: Any, at: str) -> Any:
+    """Return the tables of a list as values of `kind`, with tuples for lists; what is not a list as it is. Raises
+    `InvalidSettings`.
+    """
+    if not isinstance(listed, list):
+        return listed
+    tables = [fitting(kind, one, f"{at}/{number}") for number, one in enumerate(listed)]
+    return tuple(kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in one.items()}) for one in tables)
+
+
 def check_public_key(value: Any, at: str) -> None:
     """Check an Ed25519 public key in hex. Raises `InvalidSettings`."""
     if not isinstance(value, str) or not _HEX_KEY.fullmatch(value):

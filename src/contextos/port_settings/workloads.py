@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from contextos.port_settings.checks import bad, check_https, check_internal, check_text, fitting
+from contextos.port_settings.checks import bad, check_key_set, check_listed, entries, fitting
 from contextos.trust.identity.svid import TrustDomain
 
 
@@ -26,18 +26,9 @@ class TrustDomainSetting:
 
     def check(self, at: str) -> None:
         """Refuse wrong values. Raises `InvalidSettings`."""
-        if bool(self.bundle_url) == bool(self.bundle_file):
-            detail = "the bundle comes from exactly one of `bundle_url` and `bundle_file`"
-            raise bad(at, detail, "name the bundle endpoint of the domain, or a file that its agent renews")
-        if self.bundle_url:
-            check_https(self.bundle_url, f"{at}/bundle_url")
-        else:
-            check_text(self.bundle_file, f"{at}/bundle_file")
-        check_internal(self.internal, at)
-        for name in ("tenants", "algorithms"):
-            listed = getattr(self, name)
-            if not isinstance(listed, tuple) or not listed or not all(isinstance(one, str) and one for one in listed):
-                raise bad(f"{at}/{name}", "this is not a list of texts, or it is empty", "list at least one")
+        check_key_set(self, "bundle", at)
+        check_listed(self.tenants, f"{at}/tenants")
+        check_listed(self.algorithms, f"{at}/algorithms")
 
     def trusted(self, audience: str) -> TrustDomain:
         """Return the trust domain. Raises `InvalidSettings` for a value that it cannot have."""
@@ -68,9 +59,7 @@ class WorkloadsSetting:
 def read_workloads(value: Any) -> WorkloadsSetting:
     """Return the table `workloads` of `contextos.toml`. Raises `InvalidSettings`."""
     table = fitting(WorkloadsSetting, value, "/workloads")
-    listed = table["trust_domains"]
-    if isinstance(listed, list):
-        table["trust_domains"] = tuple(_trust_domain(one, number) for number, one in enumerate(listed))
+    table["trust_domains"] = entries(TrustDomainSetting, table["trust_domains"], "/workloads/trust_domains")
     return WorkloadsSetting(**table)
 
 
@@ -79,11 +68,3 @@ def check_workloads(value: Any) -> None:
     if not isinstance(value, WorkloadsSetting):
         raise bad("/workloads", "this is not a `WorkloadsSetting`", "give one, or None")
     value.check("/workloads")
-
-
-def _trust_domain(value: Any, number: int) -> TrustDomainSetting:
-    table = fitting(TrustDomainSetting, value, f"/workloads/trust_domains/{number}")
-    for name in ("tenants", "algorithms"):
-        if isinstance(table.get(name), list):
-            table[name] = tuple(table[name])
-    return TrustDomainSetting(**table)

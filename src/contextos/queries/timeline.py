@@ -76,15 +76,10 @@ def _request(log: Sequence[ReadEntry]) -> StoryLines:
     for entry in _of(log, "run.received"):
         request = entry.body["request"]
         given = request["input"]
-        yield f"{displayed(given['message'])}", entry.at_us
-        yield (
-            f"request {displayed(request['request_id'])}, intent {displayed(given['intent'])}, mode {request['mode']}",
-            None,
-        )
-        yield (
-            f"user {displayed(request['user']['user_id'])} through agent {displayed(request['agent']['agent_id'])}",
-            None,
-        )
+        yield displayed(given["message"]), entry.at_us
+        named, user, agent = request["request_id"], request["user"]["user_id"], request["agent"]["agent_id"]
+        yield f"request {displayed(named)}, intent {displayed(given['intent'])}, mode {request['mode']}", None
+        yield f"user {displayed(user)} through agent {displayed(agent)}", None
 
 
 def _knowledge(log: Sequence[ReadEntry]) -> StoryLines:
@@ -240,16 +235,18 @@ def _duration(us: int) -> str:
 def _not_sent(envelope: Mapping[str, Any]) -> str:
     what, made_by = displayed(envelope["capability_id"]), envelope["metadata"].get("made_by")
     if made_by:
-        by = displayed(made_by["run_id"])
-        return f"{what} was done before by {by}; its answer counts here too: {_said(envelope)}"
+        return (
+            f"{what} was done before by {displayed(made_by['run_id'])}; its answer counts here too: {_said(envelope)}"
+        )
     return f"gateway refuses {what}: {displayed((envelope.get('error') or {}).get('message', envelope['status']))}"
 
 
 def _returned(body: Mapping[str, Any]) -> str:
     envelope = body["envelope"]
+    if body["outcome"] == "unknown" and not body.get("no_record"):
+        return "no answer: it is not known whether it happened"
     if body["outcome"] == "unknown":
-        no_answer = "no answer: it is not known whether it happened"
-        return displayed(envelope["error"]["message"]) if body.get("no_record") else no_answer
+        return displayed(envelope["error"]["message"])
     if envelope.get("error"):
         return f"{envelope['status']}: {displayed(envelope['error']['message'])}"
     changed = "".join(f"; changed {displayed(one)}" for one in envelope.get("mutations", ()))
@@ -261,8 +258,8 @@ def _said(envelope: Mapping[str, Any]) -> str:
     """What a tool answered, or why nobody reads it."""
     if withheld := envelope.get("withheld"):
         return f"(its answer is withheld: {withheld['code']}, {displayed(withheld['detail'])})"
-    made = [f"{displayed(one['name'])} ({displayed(one['media_type'])})" for one in envelope.get("artifacts", ())]
-    return displayed_json(envelope.get("output")) + (f", and made {', '.join(made)}" if made else "")
+    made = "".join(f", and made {displayed(one['name'])}" for one in envelope.get("artifacts", ()))
+    return f"{displayed_json(envelope.get('output'))}{made}"
 
 
 _BY: Final = {"run.cancel_requested": "{} cancels: {}", "approval.reasked": "{} has it asked again: {}"}

@@ -22,7 +22,7 @@ from contextos.contracts.envelopes.run import BudgetInForce, InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.ids import CEID
-from contextos.contracts.journal import CONTROL
+from contextos.contracts.journal import CONTROL, FULL_ENVELOPES
 from contextos.contracts.scope import (
     SESSION_LIMIT,
     PinnedInputs,
@@ -34,12 +34,13 @@ from contextos.contracts.scope import (
     platform_scopes_in,
 )
 from contextos.control.catalog import LoadedArtifacts
-from contextos.decision import intents
+from contextos.decision import intents, scoring
 from contextos.runtime.code_pins import with_code
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.wiring import AUDIENCE, policy_facts
 from contextos.trust.identity.claims import mint_claim, stated_claim_fault
 from contextos.trust.identity.principals import UNKNOWN_AGENT_TOKEN, look_up, principal_chain, scopes_in_force
+from contextos.trust.journal.record import RunOutcome
 from contextos.trust.policy.policy_set import PolicySet
 
 NOTHING_ASKED: Final = RetrievalQuery(snapshot="kg_0", seeds=(), hops=0, fan_out=1, limit=1)
@@ -84,6 +85,14 @@ class AdmittedRun:
         return self.loaded.pack.to_json() if bound else {}
 
 
+def refuse(environment: RunEnvironment, *failures: Failure) -> RunOutcome:
+    """Return the end of a run that is not admitted; an older one has the first failure alone, without its place."""
+    if environment.deployment.semantics < FULL_ENVELOPES:
+        first = {name: value for name, value in failures[0].to_json().items() if name != "pointer"}
+        failures = (Failure.model_validate(first),)
+    return RunOutcome(scoring.end_of(failures), failures)
+
+
 def identity_query(request: InvokeRequest) -> dict[str, str]:
     """Return the question to the directory: which user and agent to look up."""
     return {"tenant_id": request.tenant_id, "user_id": request.user.user_id, "agent_id": request.agent.agent_id}
@@ -122,8 +131,8 @@ async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, 
     """Return the exact reference and content digest of everything that the run uses, or the failure, as JSON."""
     served = environment.deployment.served
     definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-    if request.environment not in (None, served):
-        pinned = _not_served(str(request.environment), served)
+    if environment.deployment.semantics < FULL_ENVELOPES and (other := other_environment(request, environment)):
+        pinned = {"failure": {"code": other.code, "detail": other.detail}}
     else:
         pinned = await environment.artifacts.catalog.pin(
             request.context_pack_refs, definitions, intent=request.input.intent, environment=served
@@ -142,13 +151,16 @@ async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, 
     }
 
 
-def _not_served(asked: str, served: str) -> dict[str, Any]:
-    """The failure of a request that names an environment which this deployment does not serve."""
+def other_environment(request: InvokeRequest, environment: RunEnvironment) -> Failure | None:
+    """Return the failure of a request that names an environment which this deployment does not serve."""
+    asked, served = str(request.environment), environment.deployment.served
+    if request.environment in (None, served):
+        return None
     remedy = f"name `{served}` or none here"
     if asked in ENVIRONMENTS:
         remedy += f", or send the request to the deployment of `{asked}`"
     detail = f"the request is for the environment `{asked[:80]}`, and this deployment serves `{served}`; {remedy}"
-    return {"failure": {"code": "other_environment", "detail": detail}}
+    return Failure(code="other_environment", detail=detail, pointer="/environment")
 
 
 def build_scope(
@@ -239,7 +251,7 @@ def oversized_request(principals: Principals, environment: RunEnvironment) -> Fa
     if size <= limit:
         return None
     detail = f"the request has {size} bytes, and `max_payload_bytes` is {limit} (the limit of the {owner})"
-    return Failure(code="budget_exhausted", detail=detail)
+    return Failure(code="budget_exhausted", detail=detail, pointer="")
 
 
 def within_token_budget(
@@ -280,9 +292,12 @@ def request_fingerprint(fields: Mapping[str, Any]) -> str:
 
 def compared_request(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a request by which it counts as the same: without `trace`, token references and the identity
-    claim. That the reference of the agent is one that the directory does not list counts.
+    claim, and of a partner's claim the chain alone, because each attempt brings a new one. That the reference of the
+    agent is one that the directory does not list counts.
     """
     body = {name: value for name, value in fields.items() if name != "trace"}
+    if "hop" in body:
+        body["hop"] = {"chain": body["hop"]["chain"]}
     refused = body["agent"].get("token_ref") == UNKNOWN_AGENT_TOKEN
     left_out = ("identity_claim",) if refused else ("token_ref", "identity_claim")
     body["agent"] = {k: v for k, v in body["agent"].items() if k not in left_out}

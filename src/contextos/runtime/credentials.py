@@ -114,8 +114,9 @@ def hop_token(
         tenant=tenant,
         user_id=scope.identity.principals.user.user_id if acts_for_user else None,
         ttl_s=min(EXCHANGE_TTL_S, environment.deployment.limits.claim_ttl_s),
+        hop=scope.received.request.hop,
         jti=f"{tool_call_id}.{common['now_us']}",
-        **common,
+        **common | ({"issuer": address} if (address := environment.deployment.address) else {}),
     )
 
 

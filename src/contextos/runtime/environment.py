@@ -93,10 +93,10 @@ class RunArtifacts:
 class DeploymentFacts:
     """Facts about a deployment that a run records when it begins, and that stay fixed for the run.
 
-    `unsafe` lists the unsafe development settings when the run began, and `unsafe_now` those now; only `unsafe_now` is
-    not recorded. `planner_name` is the planner that the run began with. `attachments` is False of a run that was made
-    before attachments were fetched. `environment` is the one that the deployment serves; None of a run that was made
-    before a deployment had one.
+    `unsafe` lists the unsafe development settings when the run began, and `unsafe_now` those now; it and `address`, as
+    which partners know the deployment, are not recorded. `planner_name` is the planner that the run began with.
+    `attachments` is False of a run that was made before attachments were fetched. `environment` is the one that the
+    deployment serves; None of a run that was made before a deployment had one.
     """
 
     limits: RunLimits
@@ -109,6 +109,7 @@ class DeploymentFacts:
     attachments: bool = True
     unsafe_stated_by: tuple[str, ...] = ()
     environment: str | None = None
+    address: str = ""
 
     @property
     def served(self) -> str:
@@ -202,6 +203,7 @@ def with_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str,
         attachments=recorded.get("attachments", False),
         unsafe=tuple(recorded["unsafe"]),
         unsafe_now=environment.deployment.unsafe_now,
+        address=environment.deployment.address,
         unsafe_stated_by=tuple(recorded.get("unsafe_stated_by", ())),
         limits=RunLimits(
             **{

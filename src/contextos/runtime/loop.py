@@ -13,13 +13,15 @@ from dataclasses import replace
 from typing import Any
 
 from contextos.contracts.documents.runs import REQUESTS, RequestClaim, request_key
+from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import IdentityClaim, Principals
 from contextos.contracts.envelopes.plan import TaskTemplate
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.journal import FULL_ENVELOPES
 from contextos.contracts.scope import RunScope
-from contextos.decision import intents, scoring
+from contextos.decision import intents
 from contextos.intelligence.retrieval import drop_stale_names as admit_evidence
 from contextos.runtime.admission import (
     AdmittedRun,
@@ -27,8 +29,10 @@ from contextos.runtime.admission import (
     build_scope,
     identify,
     identity_query,
+    other_environment,
     oversized_request,
     pin,
+    refuse,
 )
 from contextos.runtime.attempts.agent_session import agent_session
 from contextos.runtime.attempts.one_plan import NOTHING_DONE, compile_surface, go_on, score_attempt, try_plan
@@ -36,7 +40,7 @@ from contextos.runtime.attempts.planning import propose
 from contextos.runtime.conclusion import Attempt, conclude, consolidate, decide_outcome, earlier_outcomes
 from contextos.runtime.environment import RunEnvironment, describe_deployment, look_for_cancel, with_recorded_deployment
 from contextos.runtime.inputs.attachments import fetch_attachments
-from contextos.runtime.inputs.intent_parameters import take_known, take_stated
+from contextos.runtime.inputs.intent_parameters import take_known, take_stated, unmet
 from contextos.runtime.inputs.slot_steps import fill_slots
 from contextos.runtime.redaction import redacted_items
 from contextos.runtime.reopening import as_reopened, find_reopening, is_asked_again, with_limits_of
@@ -59,20 +63,18 @@ async def invoke_agent(
     """
     environment = await receive(request, fingerprint, environment, correction)  # 2
     admitted = await admit(request, environment)  # 3, 4
-    if isinstance(admitted, Failure):
-        return await conclude(request, None, RunOutcome(scoring.end_of((admitted,)), (admitted,)), environment)
+    if isinstance(admitted, RunOutcome):
+        return await conclude(request, None, admitted, environment)
     if cancelled := await look_for_cancel(environment, "context"):
         return await conclude(request, admitted.scope, RunOutcome("cancelled", (cancelled,)), environment)
     attached = await fetch_attachments(request, admitted, environment)
-    if isinstance(attached, Failure):
-        outcome = RunOutcome(scoring.end_of((attached,)), (attached,))
-        return await conclude(request, admitted.scope, outcome, environment)
+    if isinstance(attached, RunOutcome):
+        return await conclude(request, admitted.scope, attached, environment)
     admitted = replace(admitted, items=attached)
     admitted = await fill_slots(request, admitted, admitted.templates[0], 0, environment)  # 5
     informed = admitted if admitted.not_chosen else await retrieve_evidence(admitted, environment)  # 6
-    if isinstance(informed, Failure):
-        outcome = RunOutcome(scoring.end_of((informed,)), (informed,))
-        return await conclude(request, admitted.scope, outcome, environment)
+    if isinstance(informed, RunOutcome):
+        return await conclude(request, admitted.scope, informed, environment)
     admitted = informed
     attempt: Attempt | None = None
     of_agent = admitted.templates[0].chosen_by == "agent"
@@ -81,12 +83,12 @@ async def invoke_agent(
         admitted, attempt = await decide(request, admitted, attempt, environment)  # 7 to 13
         if is_asked_again(attempt.failures, attempt.revision, environment.journal):
             now = await admit(request, environment, f"again/{attempt.revision}", admitted.scope)
-            if not isinstance(now, Failure):
+            if not isinstance(now, RunOutcome):
                 now = await retrieve_evidence(replace(now, items=attached), environment)
-            if not isinstance(now, Failure):
+            if not isinstance(now, RunOutcome):
                 admitted = now
                 continue
-            attempt = replace(attempt, failures=(now,))
+            attempt = replace(attempt, failures=now.failures)
         outcome = decide_outcome(admitted, attempt, environment.journal)
         outcome = consolidate(admitted, attempt, outcome, environment)  # 14
         earlier = earlier_outcomes(admitted, attempt, outcome)
@@ -124,9 +126,11 @@ async def receive(
 
 async def admit(
     request: InvokeRequest, environment: RunEnvironment, key: str = "", before: RunScope | None = None
-) -> AdmittedRun | Failure:
+) -> AdmittedRun | RunOutcome:
     """Steps 3 and 4: look up who acts, pin the artifacts, find the intent, and fix the run's context and budget.
 
+    A refusal has each fault that can be told, in this order: identity, and only where it holds environment, refs,
+    intent, what the request lacks for it, size.
     `before` is the scope of a run whose question is asked again: its budget, deadline and controls stay, and the rest
     is as of now.
     """
@@ -134,46 +138,53 @@ async def admit(
         "identity.resolved", key, identity_query(request), lambda: identify(request, environment)
     )
     if who["principals"] is None:
-        return Failure(code="identity_refused", detail="the directory does not know this user and agent in this tenant")
+        unknown = "the directory does not know this user and agent in this tenant"
+        return refuse(environment, Failure(code="identity_refused", detail=unknown))
     principals = Principals.model_validate(who["principals"])
-    refused = (*identity_differences(request, principals), oversized_request(principals, environment))
-    if failure := next((one for one in refused if one), None):
-        return failure
+    in_full = environment.deployment.semantics >= FULL_ENVELOPES
+    size = [one for one in (oversized_request(principals, environment),) if one]
+    differing = identity_differences(request, principals)
+    if size and not differing and not in_full:
+        return refuse(environment, *size)
     if who.get("claim_fault"):
-        return Failure(code="identity_refused", detail=who["claim_fault"], facts=("agent.identity_claim",))
+        claim = Failure(code="identity_refused", detail=who["claim_fault"], facts=("agent.identity_claim",))
+        differing = (*differing, claim)
+    if differing:
+        placed = (one.model_copy(update={"pointer": pointer(one.facts[0].split("."))}) for one in differing)
+        return refuse(environment, *placed)
     refs = list(request.context_pack_refs)
     pinned = await environment.journal.record("run.pinned", key, {"refs": refs}, lambda: pin(request, environment))
+    other = other_environment(request, environment) if in_full else None
+    faults = [other] if other else []
     if "failure" in pinned:
-        return Failure(code=pinned["failure"]["code"], detail=pinned["failure"]["detail"])
+        faults += [Failure.model_validate(one) for one in (pinned["failure"], *pinned.get("further", ()))]
+        return refuse(environment, *faults, *size)
     loaded = await environment.artifacts.catalog.load(pinned)
-    resolved = intents.resolve_intent(request, loaded.intents, loaded.templates)
-    if isinstance(resolved, Failure):
-        return resolved
+    resolved, unfit = intents.resolve_intent(request, loaded.intents, loaded.templates, in_full=in_full)
+    faults += unfit
+    if resolved is None:
+        return refuse(environment, *faults, *size)
     scope, shown = build_scope(
         request, principals, IdentityClaim.model_validate(who["claim"]), pinned, loaded, resolved, environment
     )
+    policy, planner = policy_for_pins(environment, loaded, scope.pinned.pins), environment.deployment.planner_name
+    admitted = AdmittedRun(scope, loaded, policy, resolved.templates, shown, planner)
+    if faults or size:
+        return refuse(environment, *faults, *unmet(admitted), *size)
     if before is not None:
-        scope = with_limits_of(scope, before)
-    else:
-        environment.journal.derive("run.context", "", scope.run.to_json())
-        environment.journal.derive("intent.resolved", "", resolved.to_json())
-    return AdmittedRun(
-        scope,
-        loaded,
-        policy_for_pins(environment, loaded, scope.pinned.pins),
-        resolved.templates,
-        shown,
-        environment.deployment.planner_name,
-    )
+        return replace(admitted, scope=with_limits_of(scope, before))
+    environment.journal.derive("run.context", "", scope.run.to_json())
+    environment.journal.derive("intent.resolved", "", resolved.to_json())
+    return admitted
 
 
-async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | Failure:
+async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | RunOutcome:
     """Step 6: read evidence at the pinned snapshot of the graph, within the limits, and accepted memory.
 
     The parameters of the intent are taken from the request before, and from the evidence after it.
     """
     stated = take_stated(admitted, environment)
-    if isinstance(stated, Failure):
+    if isinstance(stated, RunOutcome):
         return stated
     admitted, pack = stated, stated.loaded.pack
     retrieval = pack.intelligence_refs.retrieval

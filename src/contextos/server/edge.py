@@ -250,24 +250,19 @@ class EdgeConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Wait on where this is a part of a head, and no longer where it is the end of one."""
         super().data_received(data)
-        if self.cycle is None or self.cycle.response_complete:
-            self._wait_for_head()
-        else:
-            self._stop_waiting_for_head()
+        self._wait_for_head(waits=self.cycle is None or self.cycle.response_complete)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any longer."""
-        self._stop_waiting_for_head()
+        self._wait_for_head(waits=False)
         super().connection_lost(exc)
 
-    def _wait_for_head(self) -> None:
-        if self._head_late is None:
-            self._head_late = self.loop.call_later(MAX_HEAD_S, self.transport.abort)
-
-    def _stop_waiting_for_head(self) -> None:
-        if self._head_late is not None:
+    def _wait_for_head(self, *, waits: bool = True) -> None:
+        if waits:
+            self._head_late = self._head_late or self.loop.call_later(MAX_HEAD_S, self.transport.abort)
+        elif self._head_late is not None:
             self._head_late.cancel()
-        self._head_late = None
+            self._head_late = None
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - a problem document says it
         """Answer what is no HTTP, unless an answer has begun, and end the connection."""

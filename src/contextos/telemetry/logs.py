@@ -78,9 +78,8 @@ def configure(stream: TextIO, *, level: int = logging.DEBUG, as_json: bool) -> l
 
 def configure_if_debugging(*, serves: bool = False) -> None:
     """With `CONTEXTOS_DEBUG`, write the log to stderr: as JSON lines where that is no terminal. For the edge of a
-    process, and for `contextos.open`. What a program configured itself, stays.
-
-    `serves`: without it, write the warnings, because people elsewhere meet what a server refuses.
+    process, and for `contextos.open`. What a program configured itself, stays. `serves`: without it, write the
+    warnings, because people elsewhere meet what a server refuses.
     """
     debugs = bool(os.environ.get("CONTEXTOS_DEBUG"))
     configured = [*logging.getLogger(ROOT).handlers, *([] if debugs else logging.getLogger().handlers)]

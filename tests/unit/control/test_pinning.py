@@ -41,7 +41,7 @@ def control() -> TenantCatalog:
 
 def refused(control: TenantCatalog, *refs: str) -> tuple[str, str]:
     failure = control.pin(*refs)["failure"]
-    assert failure.keys() == {"code", "detail"}
+    assert failure.keys() == {"code", "detail", "pointer"}
     return failure["code"], failure["detail"]
 
 

@@ -17,19 +17,19 @@ INTENT, TEMPLATE = samples.intent(), samples.template()
 TEMPLATES = dict.fromkeys(INTENT.eligible_task_templates, TEMPLATE)
 
 
-def resolved(intent: Any = INTENT, templates: Any = TEMPLATES) -> ResolvedIntent | Failure:
-    return resolve_intent(samples.request(), {INTENT.intent_id: intent} if intent else {}, templates)
+def resolved(intent: Any = INTENT, templates: Any = TEMPLATES) -> tuple[ResolvedIntent | None, tuple[Failure, ...]]:
+    return resolve_intent(samples.request(), {INTENT.intent_id: intent} if intent else {}, templates, in_full=True)
 
 
 def test_a_known_intent_has_its_templates_in_the_catalogs_order() -> None:
-    assert resolved() == ResolvedIntent(INTENT, tuple(TEMPLATES.values()))
+    assert resolved() == (ResolvedIntent(INTENT, tuple(TEMPLATES.values())), ())
 
 
 @pytest.mark.parametrize("gone", ["intent", "templates"])
 def test_an_intent_that_is_unknown_or_has_no_template_is_refused(gone: str) -> None:
-    refused = resolved(**{gone: None if gone == "intent" else {}})
-    assert isinstance(refused, Failure)
-    assert refused.code == "unknown_intent"
+    intent, [refused] = resolved(**{gone: None if gone == "intent" else {}})
+    assert intent is None
+    assert (refused.code, refused.pointer) == ("unknown_intent", "/input/intent")
 
 
 @given(st.lists(st.sampled_from(APPROVAL_MODES), min_size=1))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
+from contextos.app.given import key_set
 from contextos.app.logins.development_tokens import development_fault, roles_of
 from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.model import MAX_NAME_CHARS
@@ -325,18 +326,10 @@ def tokens_of_issuer(settings: Settings, ports: Ports) -> BearerTokens:
 def _domains(settings: Settings, clock: Clock) -> dict[str, TrustedDomain]:
     if settings.workloads is None:
         return {}
-    try:
-        from contextos.adapters.jwks import FileJwks, HttpJwks
-    except ModuleNotFoundError as missing:
-        detail = f"`{missing.name}` is not installed"
-        raise invalid_setting("/workloads", "missing_extra", detail, "install `contextos[http]`") from None
     found = {}
     for one in settings.workloads.trust_domains:
-        bundle: Jwks = (
-            HttpJwks(one.bundle_url, clock, issuer=one.name, internal=one.internal, check=check_bundle)
-            if one.bundle_url
-            else FileJwks(settings.workspace / one.bundle_file, clock, issuer=one.name, check=check_bundle)
-        )
+        place = settings.workspace / one.bundle_file
+        bundle = key_set("/workloads", one.bundle_url, one.internal, place, clock, one.name, check_bundle)
         found[one.name] = TrustedDomain(one.trusted(settings.workloads.audience), bundle, one.tenants)
     return found
 

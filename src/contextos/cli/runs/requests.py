@@ -73,7 +73,7 @@ def compile_command(
     seen = with_read_context(workspace, None, operation)
     if seen.compiled is None:
         body = {"compiled": None, "failures": [failure.to_json() for failure in seen.failures]}
-        print_result(body, [f"refused: {one.code}: {displayed(one.detail)}" for one in seen.failures], as_json=as_json)
+        print_result(body, [f"refused: {_failure_line(one.to_json())}" for one in seen.failures], as_json=as_json)
         return REFUSED
     compiled = seen.compiled.to_json()
     print_result(compiled, _compiled_lines(compiled), as_json=as_json)
@@ -141,10 +141,13 @@ def outcome_lines(view: Any) -> list[str]:
     outcome = f", {record['outcome']}" if record.get("outcome") else ""
     lines = [f"{view.run_id} {view.state}: {record['status']}{outcome}"]
     lines += [f"  {displayed(name)}: {displayed_json(value)}" for name, value in record["outputs"].items()]
-    lines += [
-        f"  {one['code']}: {displayed(one['detail'])}" for one in (record.get("rationale") or {}).get("failures", ())
-    ]
+    lines += [f"  {_failure_line(one)}" for one in (record.get("rationale") or {}).get("failures", ())]
     return [*lines, f"next: contextos runs show {view.run_id}"]
+
+
+def _failure_line(failure: dict[str, Any]) -> str:
+    place = f" at {displayed(failure['pointer'])}" if failure.get("pointer") else ""
+    return f"{failure['code']}{place}: {displayed(failure['detail'])}"
 
 
 def question_lines(shown: dict[str, Any], binding_digest: str) -> list[str]:

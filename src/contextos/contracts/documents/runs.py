@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 
 from contextos.contracts.documents.collection import Collection, strict_decoder
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.model import final_fields
 
 
@@ -47,6 +48,14 @@ class RequestClaim:
 
     run_id: str
     fingerprint: str
+
+
+@final_fields
+class HopUse:
+    """The request for which the claim of a partner was used, and the digest of that claim."""
+
+    request_id: str
+    claim_hash: str
 
 
 @final_fields
@@ -109,6 +118,15 @@ HEARTBEATS: Final = Collection("heartbeats", _heartbeat, strict_decoder(Heartbea
 
 REQUESTS: Final = Collection("requests", _request, strict_decoder(RequestClaim))
 """By `request_key`."""
+
+
+HOP_CLAIMS: Final[Collection[HopUse]] = Collection("hop_claims", orjson.dumps, strict_decoder(HopUse))
+"""By `hop_key`."""
+
+
+def hop_key(issuer: str, jti: str) -> str:
+    """Return the key of the use of a partner's claim: the digest of both."""
+    return content_address({"iss": issuer, "jti": jti})
 
 
 def request_key(request_id: str, correction: int) -> str:

@@ -132,6 +132,7 @@ class PinsFailure(Model):
 
     code: Name
     detail: Text
+    pointer: Text = ""
 
 
 class PinnedPolicy(Model):
@@ -153,7 +154,8 @@ def _exactly_one(body: BodyT, *names: str) -> BodyT:
 
 class PinnedRun(Model):
     """Body of `run.pinned`: the exact reference and content digest of everything that the run uses, or why pinning
-    failed. `snapshot_line` is the entry of `control` that wrote the snapshot of the graph; 0 for an empty graph.
+    failed: `failure`, and `further` what else is wrong. `snapshot_line` is the entry of `control` that wrote the
+    snapshot of the graph; 0 for an empty graph.
     """
 
     snapshot: Name
@@ -169,6 +171,7 @@ class PinnedRun(Model):
     egress: Seq[Name] = ()
     redaction: Seq[Name] = ()
     failure: PinsFailure | None = None
+    further: Seq[PinsFailure] = ()
 
     @model_validator(mode="after")
     def _is_pinned_or_not(self) -> PinnedRun:

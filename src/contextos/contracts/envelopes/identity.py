@@ -37,6 +37,8 @@ class Principal(Model):
     """The tenant of the principal, if stated."""
     display: str | None = Field(default=None, max_length=256)
     """A name for people; it decides nothing."""
+    issuer: Name | None = None
+    """The partner of which the principal is; absent, the directory here knows it."""
 
 
 Chain = Annotated[tuple[Principal, ...], Strict(False), Field(max_length=32), ListOnly()]
@@ -112,6 +114,19 @@ class IdentityClaim(Model):
     """The digest of the signed token; the token itself is not kept."""
 
     required_when_sealed: ClassVar[tuple[str, ...]] = ("version", "iss", "principal_chain", "nbf", "exp", "kid")
+
+
+class HopClaim(Model):
+    """What the claim of a partner (`ctxhop+jwt`) proved: which agents called one another for the user, and then us."""
+
+    issuer: Name
+    """The partner that signed the claim."""
+    jti: Name
+    """The id of the claim, which counts for one request."""
+    claim_hash: Digest
+    """The digest of the signed token; the token itself is not kept."""
+    chain: Chain
+    """The agents, from the first one that called to the one that called us, each with the partner of which it is."""
 
 
 class AgentIdentity(Model):

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, Strict
 
-from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
+from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS, AgentIdentity, HopClaim, UserClaims
 from contextos.contracts.envelopes.policy import ApprovalMode
 from contextos.contracts.ids import PIN, CapabilityId, Form, RequestId, RunId, SessionId, Sha256Hex, TenantId, TraceId
 from contextos.contracts.model import Amount, Cents, Count, ListOnly, Map, Model, Name, OpenObject, Positive, Seq
@@ -203,6 +203,10 @@ class InvokeRequest(PackSelection):
     """The user for whom the agent acts, compared with the directory."""
     agent: AgentIdentity
     """The agent that acts, compared with the directory."""
+    hop_claim: Annotated[str, Field(max_length=MAX_TOKEN_CHARS)] | None = None
+    """The signed claim of a partner whose agent calls this one; it is verified, used once and not kept."""
+    hop: HopClaim | None = None
+    """What the runtime found in `hop_claim`; a request that states it is refused."""
     input: InvokeInput
     """What is asked for."""
     environment: str | None = Field(default=None, min_length=1, max_length=64)

@@ -320,11 +320,6 @@ class AdapterReply(Model):
         return self.error is not None and not beside
 
 
-def no_hop(_audience: str, _tenant: str) -> str:
-    """Return no claim for the agent of somebody else."""
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class CallContext:
     """The context that an adapter receives with the arguments of a call.
@@ -348,7 +343,7 @@ class CallContext:
     timeout_ms: int
     headers: Callable[[], dict[str, str]] = dict
     claim: Callable[[], str] = str
-    hop: Callable[[str, str], str] = no_hop
+    hop: Callable[[str, str], str] = lambda _audience, _tenant: ""
     is_late: Callable[[], bool] = bool
     egress: tuple[str, ...] = ()
     access_token: str = field(default="", repr=False)

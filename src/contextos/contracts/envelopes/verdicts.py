@@ -59,7 +59,8 @@ DecisionStatus = Literal["IN_FLIGHT", "DECIDED", "DEFERRED", "REJECTED", "ESCALA
 class Failure(Model):
     """The reason why something was not done: a stable code, a sentence for people, and the step or capability.
 
-    `facts` names the facts that policy lacked, or the limit of the run that was exhausted.
+    `facts` names the facts that policy lacked, or the limit of the run that was exhausted. `pointer` is set where a
+    request is not admitted.
     """
 
     code: FailureCode
@@ -74,3 +75,5 @@ class Failure(Model):
     """The ids of the rules that decided it."""
     facts: Seq[Name] = ()
     """The facts that policy lacked, or the limit that was exhausted."""
+    pointer: Text | None = None
+    """The place in the request to correct, as a JSON Pointer; empty for the whole request."""

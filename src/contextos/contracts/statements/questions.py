@@ -43,6 +43,12 @@ def approval_statement(question: Mapping[str, Any], approver_id: str, verdict: s
     return {**content, "approver": approver_id, "verdict": verdict, "reason": reason}
 
 
+def principal_name(principal: Mapping[str, Any]) -> str:
+    """Return a principal as people are shown it: its kind and id, and of which partner it is, if it is of one."""
+    of_partner = f" of {principal['issuer']}" if principal.get("issuer") else ""
+    return f"{principal['kind']}:{principal['id']}{of_partner}"
+
+
 def shown_text(binding: Mapping[str, Any], args: Mapping[str, Any], evidence: Any) -> dict[str, Any]:
     """Return what an approver is shown, with every string escaped for display. No model takes part in writing it.
 
@@ -62,7 +68,7 @@ def shown_text(binding: Mapping[str, Any], args: Mapping[str, Any], evidence: An
             for one in evidence
         ],
         "until": _utc(binding["deadline_us"]),
-        "requester": [f"{principal['kind']}:{principal['id']}" for principal in binding["requester_chain"]],
+        "requester": [principal_name(principal) for principal in binding["requester_chain"]],
         **marked,
     }
 

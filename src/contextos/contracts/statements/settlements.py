@@ -11,6 +11,7 @@ from typing import Any, Final
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
 from contextos.contracts.statements.question_text import argument_lines, question_line
+from contextos.contracts.statements.questions import principal_name
 
 SETTLEMENT_TYP: Final = "contextos-settlement+jws"
 """The `typ` of the token of a settlement. It differs from that of an approval, so neither can be used as the other."""
@@ -43,7 +44,7 @@ def settlement_text(statement: Mapping[str, Any]) -> list[str]:
     """Return a settlement as lines of text, escaped: everything in it that is not an id of the runtime."""
     call = question_line("call", f"{displayed(statement['capability_id'])} ({displayed(statement['mode'])})")
     told = {
-        "asked by": ", ".join(displayed(f"{one['kind']}:{one['id']}") for one in statement["requester_chain"]),
+        "asked by": ", ".join(displayed(principal_name(one)) for one in statement["requester_chain"]),
         "happened": "yes" if statement["happened"] else "no",
     }
     if statement["happened"]:

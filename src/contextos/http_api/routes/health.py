@@ -64,6 +64,8 @@ async def get_readiness(app: AppHere, tokens: TokensHere, request: Request) -> R
     silent, logins = tokens.silent_issuers(), app.deployment.ports.approval_logins
     if logins is not None and logins.is_silent():
         silent = (*silent, logins.issuer.issuer)
+    partners = app.deployment.ports.partners
+    silent = (*silent, *(name for name, one in partners.items() if one.is_silent()))
     if silent:
         warnings = (*warnings, "issuers")
     return Readiness(

@@ -357,7 +357,7 @@ def _chosen_by_template(intent: str) -> InvalidInput:
 
 
 def _problems(failures: Sequence[Failure]) -> list[Problem]:
-    return [Problem("", one.code, one.detail, REMEDIES[one.code]) for one in failures]
+    return [Problem(_argument(one.pointer or ""), one.code, one.detail, REMEDIES[one.code]) for one in failures]
 
 
 def _unknown_tools(wanted: Sequence[str], tools: Sequence[str]) -> list[Problem]:

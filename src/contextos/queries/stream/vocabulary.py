@@ -170,7 +170,7 @@ _CUSTOM: Final[dict[str, _Value]] = {
     "run.cancel_requested": _picked("by", "reason"),
     "run.cancel_unproved": _picked(),
     "run.reopened": _picked("by", "reason", "limit", "to"),
-    "run.pinned": _picked("pack_ref", "failure"),
+    "run.pinned": _picked("pack_ref", "failure", "further"),
     "intent.resolved": _picked("intent_id", "version"),
     "parameters.taken": lambda body: {
         "parameters": [{"name": one["name"], "origin": one["origin"]} for one in body["parameters"]],

@@ -12,9 +12,11 @@ from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import SHA256, derive
 from contextos.contracts.ports.seams import RecordRequest
 from contextos.contracts.trace import child_headers
-from contextos.runtime.admission import AdmittedRun
+from contextos.runtime.admission import AdmittedRun, refuse
 from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.inputs.intent_parameters import unmet
 from contextos.runtime.redaction import cleanse_output
+from contextos.trust.journal.record import RunOutcome
 
 FETCHED_AT_ONCE: Final = 4
 """The files that a run fetches at the same time; each is in memory whole."""
@@ -22,9 +24,9 @@ FETCHED_AT_ONCE: Final = 4
 
 async def fetch_attachments(
     request: InvokeRequest, admitted: AdmittedRun, environment: RunEnvironment
-) -> tuple[EvidenceItem, ...] | Failure:
+) -> tuple[EvidenceItem, ...] | RunOutcome:
     """Fetch and check every attachment of the request, and record each answer. Returns the texts, as untrusted
-    evidence, or why the first attachment that cannot be used cannot.
+    evidence, or why each attachment that cannot be used cannot, and what else the request lacks.
 
     Raises:
         Unavailable: one cannot be fetched now; those that were fetched are recorded.
@@ -45,9 +47,10 @@ async def fetch_attachments(
     fetched: list[dict[str, Any]] = []
     for first in range(0, len(asked), FETCHED_AT_ONCE):
         fetched += await environment.journal.record_all(asked[first : first + FETCHED_AT_ONCE])
-    for body in fetched:
-        if body.get("failure"):
-            return Failure.model_validate(body["failure"])
+    places = {f"/attachments/{number}": body["failure"] for number, body in enumerate(fetched) if body.get("failure")}
+    if places:
+        failures = [Failure.model_validate({**one, "pointer": place}) for place, one in places.items()]
+        return refuse(environment, *failures, *unmet(admitted))
     at_us, label = environment.journal.now_us, admitted.loaded.pack.pack_meta.data_classification
     return tuple(_evidence(body, at_us, label) for body in fetched if body.get("text") is not None)
 

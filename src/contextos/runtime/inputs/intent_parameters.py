@@ -9,18 +9,39 @@ from __future__ import annotations
 from dataclasses import replace
 
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.journal import FULL_ENVELOPES
 from contextos.decision.parameters import ParameterValues, take_parameters
-from contextos.runtime.admission import AdmittedRun
+from contextos.runtime.admission import AdmittedRun, refuse
 from contextos.runtime.environment import RunEnvironment
+from contextos.trust.journal.record import RunOutcome
 
 
-def take_stated(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | Failure:
+def unmet(admitted: AdmittedRun) -> tuple[Failure, ...]:
+    """Return what the request lacks for its intent: each parameter that nothing gives, and each tool of the steps that
+    its delegation does not give the agent, where no task template does without one.
+    """
+    if admitted.templates[0].chosen_by == "agent":
+        return ()
+    scope = admitted.scope
+    values = take_parameters(admitted.intent.parameters, scope.received.fields)
+    asked = {one.capability_id for one in admitted.surface if one.withheld in ("delegation_missing", "scope_missing")}
+    lacking = [[one for one in template.steps if one.tool in asked] for template in admitted.templates]
+    steps = {one.tool: one for one in lacking[0]} if all(lacking) else {}
+    failures = [*values.faults.values()]
+    for tool, step in steps.items():
+        why = scope.why_not_in_manifest(tool, f"`{tool}` is not in the tool manifest")
+        fault = Failure(code="tool_not_in_manifest", detail=why, step_id=step.id, capability_id=tool)
+        failures.append(fault.model_copy(update={"pointer": "/user/delegation"}))
+    return tuple(failures)
+
+
+def take_stated(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | RunOutcome:
     """Take the parameters that the request gives. An intent without parameters records nothing."""
     declared, fields = admitted.intent.parameters, admitted.scope.received.fields
     return _with_values(admitted, take_parameters(declared, fields), "request", environment) if declared else admitted
 
 
-def take_known(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | Failure:
+def take_known(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | RunOutcome:
     """Take the parameters that a fact of the graph can still give, now that the evidence is there."""
     taken = admitted.scope.parameters
     left = [
@@ -37,9 +58,11 @@ def take_known(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRu
 
 def _with_values(
     admitted: AdmittedRun, values: ParameterValues, key: str, environment: RunEnvironment
-) -> AdmittedRun | Failure:
+) -> AdmittedRun | RunOutcome:
     environment.journal.derive("parameters.taken", key, values.to_json())
     taken = {**admitted.scope.parameters, **{one.name: one for one in values.taken}}
     if values.failure and admitted.templates[0].chosen_by != "agent":
-        return values.failure
+        if environment.deployment.semantics < FULL_ENVELOPES:
+            return refuse(environment, values.failure)
+        return refuse(environment, *(unmet(admitted) if key == "request" else values.faults.values()))
     return replace(admitted, scope=replace(admitted.scope, parameters=taken))

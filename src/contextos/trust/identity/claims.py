@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from contextos.contracts.encoding.codec import loads, problems_of
 from contextos.contracts.encoding.jcs import canonical, digest
-from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS, IdentityClaim, Principal
+from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS, HopClaim, IdentityClaim, Principal
 from contextos.contracts.ports.outside import Keys
 from contextos.errors import InvalidEnvelope, InvalidInput, InvalidSettings, Problem, SignatureInvalid
 from contextos.trust.seal import decode_base64
@@ -121,11 +121,12 @@ def mint_hop_claim(
     keys: Keys,
     issuer: str,
     audience: str,
-    tenant: str,
+    tenant: str = "",
     tenant_id: str,
     run_id: str,
     user_id: str | None,
     agent_urn: str,
+    hop: HopClaim | None,
     scopes: frozenset[str],
     now_us: int,
     ttl_s: int,
@@ -134,8 +135,14 @@ def mint_hop_claim(
     """Sign who calls the agent of somebody else at the URL `audience`, in its `tenant` there (empty: it has none): the
     user is the subject, and the agent acts for them (`act`, RFC 8693, section 4.1). Without a user the agent acts for
     nobody, and is the subject itself (ADR 0070).
+    What was proved by the claim that came with the request (`hop`) is nested, and `prv` is the digest of that claim.
     """
     who: dict[str, Any] = {"sub": agent_urn} if user_id is None else {"sub": user_id, "act": {"sub": agent_urn}}
+    if hop is not None and user_id is not None:
+        nested: dict[str, Any] = {}
+        for one in hop.chain:
+            nested = {"sub": one.id, "iss": one.issuer, **({"act": nested} if nested else {})}
+        who |= {"act": {"sub": agent_urn, "act": nested}, "prv": hop.claim_hash}
     who |= {"tenant": tenant} if tenant else {}
     return sign_token(keys, HOP_TYPE, who | _of_call(issuer, audience, tenant_id, run_id, scopes, now_us, ttl_s, jti))
 

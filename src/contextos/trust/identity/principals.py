@@ -58,9 +58,12 @@ def identity_differences(request: InvokeRequest, known: Principals) -> tuple[Fai
 
 
 def principal_chain(request: InvokeRequest, known: Principals) -> tuple[Principal, ...]:
-    """Return the user and then the agent (by its URN), both in the request's tenant, as the directory knows them."""
+    """Return the user, the agents of partners through which the request came, and then the agent (by its URN). User and
+    agent are in the request's tenant, as the directory knows them.
+    """
     return (
         Principal(kind="user", id=known.user.user_id, tenant_id=request.tenant_id),
+        *(request.hop.chain if request.hop is not None else ()),
         Principal(kind="agent", id=known.agent.agent_urn, tenant_id=request.tenant_id),
     )
 
@@ -147,9 +150,12 @@ def _claim_differences(claim: IdentityClaim, request: InvokeRequest, known: Prin
 
 
 def _same_chain(stated: Sequence[Principal], request: InvokeRequest, known: Principals) -> bool:
-    """Compare kind, id and tenant of every link. A stated link can omit its tenant; display names are not compared."""
+    """Compare kind, id, partner and tenant of every link. A stated link can omit its tenant; display names are not
+    compared.
+    """
     chain = principal_chain(request, known)
     return len(stated) == len(chain) and all(
-        (given.kind, given.id) == (link.kind, link.id) and given.tenant_id in (None, link.tenant_id)
+        (given.kind, given.id, given.issuer) == (link.kind, link.id, link.issuer)
+        and given.tenant_id in (None, link.tenant_id)
         for given, link in zip(stated, chain, strict=True)
     )

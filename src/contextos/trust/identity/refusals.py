@@ -22,11 +22,9 @@ from contextos.trust.redact import redact
 MAX_LOGGED_CHARS: Final = 60
 MAX_REASON_CHARS: Final = 200
 MAX_CLEANSED_CHARS: Final = 512
-"""Characters of a value that are read, before its secrets are removed: whoever sends a token has not proved anything.
-"""
+"""Characters of a value that are read before its secrets are removed, because whoever sends a token proved nothing."""
 _END_OF_SECRETS: Final = ".aaaaaaaa.a@"
-"""With it the beginning of a long secret that was cut (a JSON Web Token, a password in a URL) is one to `redact` too.
-"""
+"""With it, `redact` finds the beginning of a long secret that was cut: a JSON Web Token, a password in a URL."""
 _LOG: Final = logging.getLogger("contextos.identity")
 
 

@@ -161,6 +161,31 @@ def test_two_lengths_of_one_body_are_refused_before_a_second_request_hides_in_it
     assert json.loads(answers[0].body)["code"] == "two_lengths"
 
 
+def test_a_broken_body_of_head_is_answered_without_one(target: Target) -> None:
+    head = b"HEAD /v1/runs HTTP/1.1\r\n" + HOST + CHUNKED + target.token + b"\r\n"
+    read = b""
+    with socket.create_connection(("127.0.0.1", target.server.port), 60) as peer:
+        peer.sendall(head + b"zz\r\n{}\r\n0\r\n\r\n")
+        while got := peer.recv(1 << 16):
+            read += got
+    assert read.startswith(b"HTTP/1.1 400 ")
+    assert read.endswith(b"\r\n\r\n"), "no body"
+    assert b"content-length: 0" not in read.lower()
+
+
+def test_what_is_no_http_after_a_head_is_answered_with_a_body(target: Target) -> None:
+    kept = b"HEAD /v1/health HTTP/1.1\r\n" + HOST + b"\r\n"
+    with socket.create_connection(("127.0.0.1", target.server.port), 60) as peer:
+        peer.sendall(kept)
+        assert peer.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+        peer.sendall(b"no HTTP\r\n\r\n")
+        read = b""
+        while got := peer.recv(1 << 16):
+            read += got
+    [answer] = answers_in(read)
+    assert is_problem(answer, 400)
+
+
 ADDRESSES = {
     "two slashes": (b"//v1/health", 404),
     "dots": (b"/v1/x/../health", 404),

@@ -221,6 +221,11 @@ def test_no_address_is_led_to_another(door: Door, method: bytes) -> None:
 BROKEN_CHUNKS = {
     "a long extension": b"2;" + b"a" * 300 + b"\r\n{}\r\n0\r\n\r\n",
     "a LF in an extension": b"2;a\nb\r\n{}\r\n0\r\n\r\n",
+    "a CR in an extension": b"2;a\rb\r\n{}\r\n0\r\n\r\n",
+    "a CR behind an extension": b"2;a\r\r\n{}\r\n0\r\n\r\n",
+    "a NUL in an extension": b"2;a\0b\r\n{}\r\n0\r\n\r\n",
+    "a CR in the extension of the last chunk": b"2\r\n{}\r\n0;a\rb\r\n\r\n",
+    "a CR in a trailer": b"2\r\n{}\r\n0\r\nX-One: a\rb\r\n\r\n",
     "a line without CR": b"2\n{}\r\n0\r\n\r\n",
     "data without its end": b"2\r\n{}0\r\n\r\n",
     "an end without CR": b"2\r\n{}\n0\r\n\r\n",

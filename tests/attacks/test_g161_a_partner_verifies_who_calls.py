@@ -91,6 +91,18 @@ def test_a_stranger_verifies_which_user_and_agent_call_and_it_is_on_no_record() 
         open_token(token, keys, "ctxid+jwt")
 
 
+@pytest.mark.parametrize("tenant", ["", "globex"])
+def test_a_claim_is_for_one_tenant_of_a_url(tenant: str) -> None:
+    with hostile_skill(read=True, hop_claim=True) as (agent, adapter):
+        adapter._named = adapter._named.model_copy(update={"tenant": tenant})
+        asyncio.run(called(adapter, "tok_ana"))
+        [message] = agent.messages
+        claims = unverified_payload(message["metadata"][HOP_EXTENSION])
+    assert claims is not None
+    assert claims.get("tenant", "") == tenant
+    assert ("tenant" in claims) is bool(tenant)
+
+
 def test_an_agent_that_acts_for_nobody_names_nobody() -> None:
     with hostile_skill(read=True, hop_claim=True) as (agent, adapter):
         _, _, keys = asyncio.run(called(adapter, None))

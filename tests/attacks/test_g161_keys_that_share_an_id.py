@@ -5,6 +5,7 @@ The same tokens at every door are in `tests/e2e/test_issuers_as_they_publish.py`
 
 from __future__ import annotations
 
+import base64
 import hmac
 import json
 import logging
@@ -208,6 +209,23 @@ def test_the_log_says_why_and_nothing_that_a_log_must_not_have(
         for secret in (inner[:30], inner.split(".")[1][:30], sent[:30], "ana@acme.example"):
             assert secret not in line, part
         assert "payroll" not in str(refused.value), "and whoever catches it shows nothing of the token"
+
+
+@pytest.mark.parametrize("where", [0, 1], ids=["header", "claims"])
+def test_the_name_of_a_member_forges_no_line_of_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, where: int
+) -> None:
+    clock = StillClock()
+    tokens = BearerTokens(opened(tmp_path, clock, MemoryStores(), RING, CLAIMS), clock, RING, ISSUER)
+    name = json.dumps(HIDDEN, ensure_ascii=True)
+    twice = base64.urlsafe_b64encode(f'{{"alg":"ES256",{name}:1,{name}:1}}'.encode()).rstrip(b"=")
+    parts = token(**SAYS).split(".")
+    parts[where] = twice.decode()
+    with caplog.at_level(logging.WARNING, "contextos"), pytest.raises(SignatureInvalid):
+        run(tokens.caller(".".join(parts)))
+    [line] = [one.getMessage() for one in caplog.records]
+    assert line.isprintable()
+    assert "forged" not in line
 
 
 @pytest.mark.parametrize(

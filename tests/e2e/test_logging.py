@@ -11,7 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+
+from tests.issuer import issuer
+from tests.mcp_face import ENVIRONMENT, access_token, free_port, oauth_workspace, serve_tokens_words
+from tests.processes import ended
+from tests.served import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET, CARD, KEY = "hunter2-of-the-vendor", "4111111111111111", "sk-live-0123456789abcdefghij"
@@ -103,3 +109,34 @@ def test_the_history_of_the_run_names_the_class_of_the_exception(workspace: Path
     assert shown.returncode == 0, shown.stderr
     assert "VendorFault" in shown.stdout
     assert not [one for one in (SECRET, CARD, KEY) if one in shown.stdout]
+
+
+def refused(log: str) -> list[str]:
+    """The messages of a server's log about refused tokens."""
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    assert {line["level"] for line in lines} <= {"WARNING", "ERROR"}
+    return [line["message"] for line in lines if line["logger"] == "contextos.identity"]
+
+
+def test_an_operator_of_the_service_finds_a_refused_token_without_debugging(workspace: Path) -> None:
+    with serving(workspace) as server:
+        server.login()
+        answer = httpx.get(f"{server.url}/v1/caller", headers={"Authorization": "Bearer a.b.c"}, trust_env=False)
+        log = server.stop()
+    assert (answer.status_code, len(refused(log))) == (401, 1), log
+
+
+def test_an_operator_of_mcp_finds_a_refused_token_without_debugging(tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "log"
+    with issuer() as keys, log.open("wb") as out:
+        words = serve_tokens_words(oauth_workspace(tmp_path / "shop", keys.url, port), port)
+        command_line = [sys.executable, "-m", "contextos.cli", *words]
+        with ended(subprocess.Popen(command_line, stdout=out, stderr=out, env=ENVIRONMENT)) as process:
+            while b"listening" not in log.read_bytes():
+                assert process.poll() is None, log.read_text("utf-8")
+            said = {"Authorization": f"Bearer {access_token(port, aud='payroll')}"}
+            answer = httpx.post(f"http://127.0.0.1:{port}/mcp", json={}, headers=said, trust_env=False)
+    [line] = refused(log.read_text("utf-8"))
+    assert answer.status_code == 401
+    assert "claim aud: expected" in line
+    assert "found `payroll`" in line

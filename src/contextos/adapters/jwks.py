@@ -50,7 +50,9 @@ class Jwks(Protocol):
         ...
 
     def is_silent(self) -> bool:
-        """Return whether its keys could not be had at last, and none are kept that still count."""
+        """Return whether its keys could not be had at the last attempt, which is not older than five minutes, and none
+        are kept that still count.
+        """
         ...
 
 
@@ -107,7 +109,8 @@ class KeptJwks:
             return self._jwks
 
     def is_silent(self) -> bool:
-        return self._failure is not None and not self._is_fresh()
+        lately = 0 <= self._clock.now_us() - self._tried_us < KEEP_US
+        return self._failure is not None and lately and not self._is_fresh()
 
     def _is_fresh(self) -> bool:
         return self._jwks is not None and 0 <= self._clock.now_us() - self._fetched_us < KEEP_US

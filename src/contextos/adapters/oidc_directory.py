@@ -130,7 +130,7 @@ class OidcDirectory(SignedDirectory):
         return verify_oidc_token(id_token, issuer, jwks, now_us=self._clock.now_us(), nonce=nonce)
 
     def is_silent(self) -> bool:
-        """Return whether the keys of the issuer cannot be had now."""
+        """Return whether the keys of the issuer could not be had at the last attempt (`Jwks.is_silent`)."""
         return self._jwks.is_silent()
 
     @property

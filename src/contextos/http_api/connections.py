@@ -1,6 +1,6 @@
 """A connection of a client, bounded: how many there are, how long a head may take, and how long an answer may wait.
 
-- `MAX_HEAD_S`: a head that is not complete then ends the connection, and so does a body that nobody reads.
+- `server.edge.MAX_HEAD_S`: a head that is not complete then ends it, and so does a body that nobody reads.
 - `MAX_UNSENT_S`: an answer whose reader takes nothing of it for so long ends it.
 - `MAX_CONNECTIONS`: one more is answered with 503, and `SPARE_CONNECTIONS` more are closed. One whose TLS has not begun
   counts too; `hosting` ends it after `MAX_HEAD_S`.
@@ -21,13 +21,12 @@ from starlette.types import Receive, Scope, Send
 from contextos.errors import InvalidSettings, Problem
 from contextos.http_api.problems import SECURE_HEADERS, problem_response
 from contextos.http_api.rates import client_address, share_of
-from contextos.server.edge import EdgeConnection
+from contextos.server.edge import MAX_HEAD_S, EdgeConnection
 
 if TYPE_CHECKING:
     import uvicorn
     from uvicorn.server import ServerState
 
-MAX_HEAD_S: Final = 10
 MAX_UNSENT_S: Final = 60
 MAX_CONNECTIONS: Final = 2048
 SPARE_CONNECTIONS: Final = 64
@@ -75,7 +74,6 @@ class BoundedConnection(EdgeConnection):
 
     more_headers = SECURE_HEADERS
 
-    _head_late: asyncio.TimerHandle | None = None
     _unsent_late: asyncio.TimerHandle | None = None
 
     def __init__(
@@ -97,7 +95,7 @@ class BoundedConnection(EdgeConnection):
         self._beginning[self] = now_s + MAX_HEAD_S
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection, and begin to wait for its first head."""
+        """Count the connection, which waits for its first head."""
         self._beginning.pop(self, None)
         super().connection_made(transport)
         # So that `pause_writing` is called while anything waits. TLS would call it for nothing too, with a limit of 0.
@@ -112,15 +110,6 @@ class BoundedConnection(EdgeConnection):
             self.app = refuse_connection
         elif beyond > 0:
             self.app = refuse_address
-        self._wait_for_head()
-
-    def data_received(self, data: bytes) -> None:
-        """Wait on where this is a part of a head, and no longer where it is the end of one."""
-        super().data_received(data)
-        if self.cycle is None or self.cycle.response_complete:
-            self._wait_for_head()
-        else:
-            self._stop_waiting_for_head()
 
     def pause_writing(self) -> None:
         """Begin to wait for the reader of an answer."""
@@ -138,18 +127,8 @@ class BoundedConnection(EdgeConnection):
         self._addresses.subtract([self._address])
         if self._addresses[self._address] <= 0:
             del self._addresses[self._address]
-        self._stop_waiting_for_head()
         self._stop_waiting_for_reader()
         super().connection_lost(exc)
-
-    def _wait_for_head(self) -> None:
-        if self._head_late is None:
-            self._head_late = self.loop.call_later(MAX_HEAD_S, self.transport.abort)
-
-    def _stop_waiting_for_head(self) -> None:
-        if self._head_late is not None:
-            self._head_late.cancel()
-        self._head_late = None
 
     def _stop_waiting_for_reader(self) -> None:
         if self._unsent_late is not None:

@@ -19,8 +19,9 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from contextos.http_api.connections import CLOSING, MAX_HEAD_S, MAX_PART_BYTES, BoundedConnection, reserve_files
+from contextos.http_api.connections import CLOSING, MAX_PART_BYTES, BoundedConnection, reserve_files
 from contextos.http_api.problems import problem_response
+from contextos.server.edge import MAX_HEAD_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

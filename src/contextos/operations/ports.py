@@ -52,7 +52,7 @@ class UnboundedAdmission:
 @dataclass(frozen=True, slots=True)
 class ApprovalLogins:
     """The OIDC issuer whose logins can answer approvals. `jwks` returns its keys, fresh enough to hold a key id. A
-    login counts for `max_auth_age_s` seconds. `is_silent` says whether its keys cannot be had now.
+    login counts for `max_auth_age_s` seconds. `is_silent` says whether its keys could not be had lately.
     """
 
     issuer: TrustedIssuer

@@ -103,14 +103,15 @@ def claim_token(environment: RunEnvironment, scope: RunScope, capability: Capabi
 
 
 def hop_token(
-    environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str, audience: str
+    environment: RunEnvironment, scope: RunScope, capability: Capability, tool_call_id: str, audience: str, tenant: str
 ) -> str:
-    """The signed claim of one call for the agent of somebody else at the URL `audience`. Who acts for nobody names
-    nobody. A partner that takes each `jti` once takes the next attempt.
+    """The signed claim of one call for the agent of somebody else at the URL `audience`, in its `tenant` there (empty:
+    it has none). Who acts for nobody names nobody. A partner that takes each `jti` once takes the next attempt.
     """
     common = _of_call(environment, scope, capability, audience)
     acts_for_user = scope.received.request.user.delegation is not None
     return mint_hop_claim(
+        tenant=tenant,
         user_id=scope.identity.principals.user.user_id if acts_for_user else None,
         ttl_s=min(EXCHANGE_TTL_S, environment.deployment.limits.claim_ttl_s),
         hop=scope.received.request.hop,

@@ -11,6 +11,7 @@ No header of a proxy is read. Source: RFC 9112, sections 2.2, 3.2, 5.2, 6 and 7.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -28,6 +29,8 @@ from contextos.contracts.encoding.jcs import canonical
 MAX_TARGET_BYTES: Final = 8_192
 MAX_HEAD_BYTES: Final = 32_768
 """The most bytes of the address and the headers of a request; of them, `MAX_TARGET_BYTES` of the address."""
+MAX_HEAD_S: Final = 10
+"""A head that is not complete then ends the connection."""
 MAX_CHUNK_LINE_BYTES: Final = 256
 """The most bytes of the line before a chunk."""
 TYPE_PREFIX: Final = "urn:contextos:problem:"
@@ -41,6 +44,7 @@ Message = MutableMapping[str, Any]
 Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
 
 _LONE_LF: Final = re.compile(rb"(?<!\r)\n")
+_BAD_CHUNK_LINE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _END_OF_LINES: Final = re.compile(rb"\n\r?\n")
 _HOST: Final = re.compile(r"(?:(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]*)(/[^#]*)?", re.IGNORECASE)
@@ -196,8 +200,8 @@ class _Lines(ReceiveBuffer):
     def maybe_extract_next_line(self) -> bytearray | None:
         line = super().maybe_extract_next_line()
         read = self._data if line is None else line
-        if len(read) > MAX_CHUNK_LINE_BYTES or _LONE_LF.search(read):
-            raise h11.LocalProtocolError("the line before a chunk is too long, or ends without CR")
+        if len(read) > MAX_CHUNK_LINE_BYTES or _BAD_CHUNK_LINE.search(read):
+            raise h11.LocalProtocolError("the line before a chunk is too long, or has control characters")
         return line
 
 
@@ -232,10 +236,33 @@ class EdgeConnection(H11Protocol):
     """The protocol of one connection, for `uvicorn.Config(http=…)`. What is no HTTP gets a problem document."""
 
     more_headers: Mapping[str, str] = {}
+    _head_late: asyncio.TimerHandle | None = None
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.conn: _OneReading = _OneReading()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first head."""
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait on where this is a part of a head, and no longer where it is the end of one."""
+        super().data_received(data)
+        self._wait_for_head(waits=self.cycle is None or self.cycle.response_complete)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing any longer."""
+        self._wait_for_head(waits=False)
+        super().connection_lost(exc)
+
+    def _wait_for_head(self, *, waits: bool = True) -> None:
+        if waits:
+            self._head_late = self._head_late or self.loop.call_later(MAX_HEAD_S, self.transport.abort)
+        elif self._head_late is not None:
+            self._head_late.cancel()
+            self._head_late = None
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - a problem document says it
         """Answer what is no HTTP, unless an answer has begun, and end the connection."""
@@ -244,7 +271,9 @@ class EdgeConnection(H11Protocol):
             headers, body = said.answer()
             reason = HTTPStatus(said.status).phrase.encode()
             head = h11.Response(status_code=said.status, headers=headers, reason=reason)
-            for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+            # An answer to HEAD states the length of a body that is not sent. In IDLE no method was read.
+            is_head = self.conn.our_state is h11.SEND_RESPONSE and self.scope["method"] == "HEAD"
+            for event in (head, *([] if is_head else [h11.Data(data=body)]), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         if self.cycle is not None:
             # A request whose body is broken is still being read: nothing it answers can be sent.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MAX_OPEN_SESSIONS: Final = 1_024
 SESSION_PARAMETER: Final = "session"
 
+_DIGESTED: Final = "oidc:"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -152,13 +153,13 @@ def check_link(link: str) -> None:
 
 
 def session_of(user: str, name: str | None) -> str:
-    """Return the name of a user's session, from the name in a URL. Of a user whose id cannot be in one (`auth0|7f`) it
-    has the digest. Raises `InvalidInput` if the name is none.
+    """Return the name of a user's session, from the name in a URL. Of a user whose id cannot be in one (`auth0|7f`), or
+    reads like a digest, it has the digest. Raises `InvalidInput` if the name is none.
     """
     if name is None or not _NAME.fullmatch(name):
         detail = f"the URL names no session in `?{SESSION_PARAMETER}=`: 1 to 64 letters, digits, `.`, `_` and `-`"
         remedy = f"add `?{SESSION_PARAMETER}=NAME` to the URL, one name for one task"
         raise InvalidInput(Problem("/session", "no_session_name", detail, remedy))
-    if not SESSION.fits(f"{user}:{name}"):
-        user = f"oidc:{digest(user.encode()).removeprefix('sha256:')[:32]}"
+    if user.startswith(_DIGESTED) or not SESSION.fits(f"{user}:{name}"):
+        user = f"{_DIGESTED}{digest(user.encode()).removeprefix('sha256:')[:32]}"
     return f"{user}:{name}"

@@ -76,12 +76,16 @@ def configure(stream: TextIO, *, level: int = logging.DEBUG, as_json: bool) -> l
     return handler
 
 
-def configure_if_debugging() -> None:
+def configure_if_debugging(*, serves: bool = False) -> None:
     """With `CONTEXTOS_DEBUG`, write the log to stderr: as JSON lines where that is no terminal. For the edge of a
-    process, and for `contextos.open`. What a program configured itself, stays.
+    process, and for `contextos.open`. What a program configured itself, stays. `serves`: without it, write the
+    warnings, because people elsewhere meet what a server refuses.
     """
-    if os.environ.get("CONTEXTOS_DEBUG") and not logging.getLogger(ROOT).handlers:
-        configure(sys.stderr, as_json=not sys.stderr.isatty())
+    debugs = bool(os.environ.get("CONTEXTOS_DEBUG"))
+    configured = [*logging.getLogger(ROOT).handlers, *([] if debugs else logging.getLogger().handlers)]
+    # A library's `NullHandler` configures nothing.
+    if (debugs or serves) and all(isinstance(one, logging.NullHandler) for one in configured):
+        configure(sys.stderr, level=logging.DEBUG if debugs else logging.WARNING, as_json=not sys.stderr.isatty())
 
 
 class JsonLinesFormatter(logging.Formatter):

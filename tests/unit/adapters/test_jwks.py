@@ -208,3 +208,15 @@ def test_keys_in_a_file_are_read_again_when_it_was_renewed(tmp_path: Path) -> No
     assert asyncio.run(found.with_key("ec-2")) == listed, "an unknown key is looked for, but not at once again"
     clock.at_us += AGAIN_US
     assert asyncio.run(found.with_key("ec-2")) == jwks()
+
+
+def test_a_failure_that_nobody_tried_again_is_not_reported_as_of_now(server: Issuer) -> None:
+    clock = StillClock()
+    found = HttpJwks(server.url, clock)
+    server.answer = lambda: (503, b"", {})
+    with pytest.raises(Unavailable):
+        asyncio.run(found.with_key("ec-1"))
+    clock.at_us += KEEP_US - 1
+    assert found.is_silent()
+    clock.at_us += 1
+    assert not found.is_silent(), "the issuer may be back, and no token came"

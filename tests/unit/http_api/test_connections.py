@@ -19,6 +19,7 @@ from contextos.errors import InvalidSettings
 from contextos.http_api import bodies, connections
 from contextos.http_api.hosting import serve_api
 from contextos.http_api.problems import add_problem_handlers
+from contextos.server import edge
 from contextos.server.edge import HttpEdge
 from contextos.server.serving import listen
 from tests.world import run
@@ -91,7 +92,7 @@ async def exchange(port: int, sent: bytes) -> bytes:
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: "], ids=["nothing", "half a head"])
 def test_a_connection_whose_head_is_late_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MAX_HEAD_S", 0.1)
+    monkeypatch.setattr(edge, "MAX_HEAD_S", 0.1)
 
     async def act() -> bytes:
         async with served() as (port, _):
@@ -121,7 +122,7 @@ def test_a_body_that_is_late_is_answered_and_ends_the_connection(monkeypatch: py
 
 
 def test_a_body_that_nobody_reads_ends_the_connection_when_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MAX_HEAD_S", 0.1)
+    monkeypatch.setattr(edge, "MAX_HEAD_S", 0.1)
 
     async def act() -> bytes:
         async with served() as (port, _):

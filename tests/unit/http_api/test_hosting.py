@@ -18,6 +18,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 
 from contextos.http_api import connections, hosting
 from contextos.http_api.tls import tls_context
+from contextos.server import edge
 from contextos.server.serving import listen
 from tests.certificates import certificate
 from tests.world import run
@@ -265,8 +266,8 @@ def test_connections_whose_tls_never_begins_are_counted_and_end(
     client = ssl.create_default_context(cafile=str(chain))
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
     monkeypatch.setattr(connections, "SPARE_CONNECTIONS", 1)
-    monkeypatch.setattr(connections, "MAX_HEAD_S", 1)
-    monkeypatch.setattr(hosting, "MAX_HEAD_S", 1)
+    for module in (edge, connections, hosting):
+        monkeypatch.setattr(module, "MAX_HEAD_S", 1)
 
     async def act() -> None:
         async with served(tls=tls_context(chain, key)) as (port, *_):

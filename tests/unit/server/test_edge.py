@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from mcp.server.lowlevel import Server
 
+from contextos.server import edge
 from contextos.server.edge import HttpEdge, is_host, is_json
+from contextos.server.serving import listen, serve_http
+from tests.mcp_face import TOKEN
 from tests.world import run
 
 
@@ -78,3 +84,26 @@ def test_json_is_in_utf_8(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "text/json", "application/json; charset=latin1", "application/json, text/plain"])
 def test_another_media_type_is_not_json(text: str) -> None:
     assert not is_json(text)
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /mcp HTTP/1.1\r\nHost: a\r\nX-Slow: "], ids=["nothing", "half a head"])
+def test_a_connection_of_mcp_whose_head_is_late_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge, "MAX_HEAD_S", 0.1)
+
+    async def act() -> bytes:
+        with listen("127.0.0.1:0") as bound:
+            server = asyncio.create_task(serve_http(Server("slow"), bound, TOKEN))
+            reader, writer = await asyncio.open_connection(*bound.getsockname()[:2])
+            writer.write(sent)
+            try:
+                async with asyncio.timeout(60):
+                    return await reader.read()
+            except ConnectionError:
+                return b""
+            finally:
+                writer.close()
+                server.cancel()
+                with suppress(asyncio.CancelledError):
+                    await server
+
+    assert run(act()) == b""

@@ -20,6 +20,14 @@ def test_a_session_is_named_by_its_user_and_the_name_in_the_url() -> None:
     assert session_of("ana", "s1.2_3-4") == "ana:s1.2_3-4"
 
 
+def test_a_user_whose_id_reads_like_a_digest_has_other_sessions() -> None:
+    victims = session_of("auth0|7f", "s1")
+    user, _, _ = victims.rpartition(":")
+    assert user.startswith("oidc:")
+    assert session_of(user, "s1") != victims
+    assert session_of("oidc:ana", "s1") != "oidc:ana:s1"
+
+
 @pytest.mark.parametrize("name", [None, "", "a:b", ".a", "a b", "a/b", "a" * 65, "ä"])
 def test_what_is_no_name_is_refused(name: str | None) -> None:
     with pytest.raises(InvalidInput, match="names no session"):

@@ -94,10 +94,10 @@ class PreconditionResult:
 class DispatchPorts:
     """The ports and functions that are needed to send calls. A replay has no adapters and needs none.
 
-    `headers` takes a tool call id and whether the adapter is external. `hop_token` takes the tool, the id of its call
-    and the audience. `deferred` builds the decision record of a waiting run, for the reason named. `spent` returns what
-    the run has used so far. `recheck` takes the key and the tool of an attempt, and checks identities and pinned
-    artifacts again. `exchange` obtains the credential of one attempt. `quarantine_key` is of the version of a
+    `headers` takes a tool call id and whether the adapter is external. `hop_token` takes the tool, the id of its call,
+    the audience and its tenant. `deferred` builds the decision record of a waiting run, for the reason named. `spent`
+    returns what the run has used so far. `recheck` takes the key and the tool of an attempt, and checks identities and
+    pinned artifacts again. `exchange` obtains the credential of one attempt. `quarantine_key` is of the version of a
     capability that the run is pinned to.
     """
 
@@ -106,7 +106,7 @@ class DispatchPorts:
     adapters: Mapping[str, Adapter]
     headers: Callable[[str, bool], dict[str, str]]
     claim_token: Callable[[Capability, str], str]
-    hop_token: Callable[[Capability, str, str], str]
+    hop_token: Callable[[Capability, str, str, str], str]
     cleanse: Cleanse
     cleanse_text: Callable[[Any], Any]
     deferred: Callable[[str, str], dict[str, Any]]

@@ -66,7 +66,7 @@ class A2aAdapter(ServerAdapter[SkillOperation]):
         over_at = asyncio.get_running_loop().time() + context.timeout_ms / 1000
         with self._faults(capability, context, is_read=True) as faults:
             agent, card = await self._connected(context, over_at, faults)
-            hop = context.hop(self._named.url) if self._named.hop_claim else ""
+            hop = context.hop(self._named.url, self._named.tenant) if self._named.hop_claim else ""
             request = _message(operation, declared, args, context, hop)
             redact = self._redactor(context, hop).redact
         if not is_pinned(operation, card):

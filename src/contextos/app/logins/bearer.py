@@ -108,7 +108,7 @@ class BearerTokens:
         return caller
 
     def silent_issuers(self) -> tuple[str, ...]:
-        """Return the issuers and trust domains whose keys cannot be had now, so that their tokens get a 503."""
+        """Return the issuers and trust domains whose keys could not be had at the last attempt (`Jwks.is_silent`)."""
         silent = tuple(name for name, one in self.domains.items() if one.bundle.is_silent())
         if self.issuer is not None and isinstance(self.directory, OidcDirectory) and self.directory.is_silent():
             silent = (self.issuer, *silent)

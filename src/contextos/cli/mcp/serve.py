@@ -143,7 +143,9 @@ async def _serve_tokens(context: CommandContext, sessions: ServedSessions, agent
     from contextos.server.mcp_sessions import SESSION_PARAMETER
     from contextos.server.oauth import oauth_resource
     from contextos.server.serving import address_of, serve_oauth
+    from contextos.telemetry.logs import configure_if_debugging
 
+    configure_if_debugging(serves=True)
     resource = oauth_resource(context.app, context.tenant_id, agent)
     print_note(f"listening on {address_of(bound)}; clients use {resource.url}?{SESSION_PARAMETER}=NAME")
     spare_collections()

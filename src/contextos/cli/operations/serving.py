@@ -81,8 +81,10 @@ async def _serve(
     from contextos.http_api.assembly import http_api
     from contextos.http_api.hosting import serve_api
     from contextos.server.serving import address_of
+    from contextos.telemetry.logs import configure_if_debugging
     from contextos.trust.identity.development import MAX_DEVELOPMENT_TTL_S
 
+    configure_if_debugging(serves=True)
     app = context.app
     tokens = app.bearer_tokens(bound_to=str(bound.getsockname()[0]))
     logins = []

@@ -343,7 +343,7 @@ class CallContext:
     timeout_ms: int
     headers: Callable[[], dict[str, str]] = dict
     claim: Callable[[], str] = str
-    hop: Callable[[str], str] = lambda _audience: ""
+    hop: Callable[[str, str], str] = lambda _audience, _tenant: ""
     is_late: Callable[[], bool] = bool
     egress: tuple[str, ...] = ()
     access_token: str = field(default="", repr=False)

@@ -27,10 +27,10 @@ class Health(Model):
 class Readiness(Model):
     """The server is ready. `warnings` is left out where there are none; `no_witness`: this is a service without a
     witness, so a cut end of its journals is not found; `configuration`: something is configured and cannot be in force
-    now, which `contextos policies list` and `GET /v1/policies` list; `issuers`: the keys of `silent_issuers` cannot be
-    had, so their tokens get a 503. `shared_credentials` are the adapters whose
-    credentials serve every tenant. `shared_collector`: one collector gets the traces, events and metrics of every
-    tenant that has none of its own.
+    now, which `contextos policies list` and `GET /v1/policies` list; `issuers`: the keys of `silent_issuers` could not
+    be had at the last attempt, in the last five minutes, and such a token got a 503. `shared_credentials` are the
+    adapters whose credentials serve every tenant. `shared_collector`: one collector gets the traces, events and metrics
+    of every tenant that has none of its own.
     """
 
     status: Literal["ready"]

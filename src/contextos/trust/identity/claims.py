@@ -121,6 +121,7 @@ def mint_hop_claim(
     keys: Keys,
     issuer: str,
     audience: str,
+    tenant: str = "",
     tenant_id: str,
     run_id: str,
     user_id: str | None,
@@ -131,8 +132,9 @@ def mint_hop_claim(
     ttl_s: int,
     jti: str,
 ) -> str:
-    """Sign who calls the agent of somebody else at the URL `audience`: the user is the subject, and the agent acts for
-    them (`act`, RFC 8693, section 4.1). Without a user the agent acts for nobody, and is the subject itself (ADR 0070).
+    """Sign who calls the agent of somebody else at the URL `audience`, in its `tenant` there (empty: it has none): the
+    user is the subject, and the agent acts for them (`act`, RFC 8693, section 4.1). Without a user the agent acts for
+    nobody, and is the subject itself (ADR 0070).
     What was proved by the claim that came with the request (`hop`) is nested, and `prv` is the digest of that claim.
     """
     who: dict[str, Any] = {"sub": agent_urn} if user_id is None else {"sub": user_id, "act": {"sub": agent_urn}}
@@ -141,6 +143,7 @@ def mint_hop_claim(
         for one in hop.chain:
             nested = {"sub": one.id, "iss": one.issuer, **({"act": nested} if nested else {})}
         who |= {"act": {"sub": agent_urn, "act": nested}, "prv": hop.claim_hash}
+    who |= {"tenant": tenant} if tenant else {}
     return sign_token(keys, HOP_TYPE, who | _of_call(issuer, audience, tenant_id, run_id, scopes, now_us, ttl_s, jti))
 
 

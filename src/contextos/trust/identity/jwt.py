@@ -257,9 +257,8 @@ def _json_object(segment: str) -> dict[str, Any]:
     try:
         value = loads(decode_base64(segment))
     except InvalidInput as error:
-        problem = error.problems[0]
-        detail = f"a part of the token is not JSON: {problem.code}"
-        raise SignatureInvalid(detail, part=f"token {problem.pointer}".strip(), found=problem.code) from None
+        code = error.problems[0].code
+        raise SignatureInvalid(f"a part of the token is not JSON: {code}", part="token", found=code) from None
     if not isinstance(value, dict):
         raise SignatureInvalid("a part of the token is not a JSON object", part="token")
     return value

@@ -6,18 +6,25 @@ the token is bounded, without control characters, secrets and addresses of peopl
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from contextos.contracts.encoding.display_escape import displayed_json
+from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
+from contextos.contracts.envelopes.identity import MAX_TOKEN_CHARS
 from contextos.errors import ContextOSError, NotFound, SignatureInvalid
 from contextos.trust.identity.jws import unverified_payload
 from contextos.trust.redact import redact
 
 MAX_LOGGED_CHARS: Final = 60
+MAX_REASON_CHARS: Final = 200
+MAX_CLEANSED_CHARS: Final = 512
+"""Characters of a value that are read before its secrets are removed, because whoever sends a token proved nothing."""
+_END_OF_SECRETS: Final = ".aaaaaaaa.a@"
+"""With it, `redact` finds the beginning of a long secret that was cut: a JSON Web Token, a password in a URL."""
 _LOG: Final = logging.getLogger("contextos.identity")
 
 
@@ -33,22 +40,35 @@ def logged_refusal(token: Any) -> Iterator[None]:
 
 def refusal_line(token: Any, refused: ContextOSError) -> str:
     """Return the line of the log about a token and why it is refused. The issuer is the one that the token states."""
-    stated = (unverified_payload(token) or {}) if isinstance(token, str) else {}
+    read = isinstance(token, str) and len(token) <= MAX_TOKEN_CHARS
+    stated = (unverified_payload(token) or {}) if read else {}
     issuer = shown(stated.get("iss", stated.get("sub") if str(stated.get("sub")).startswith("spiffe:") else None))
+    why = _clean(str(refused), MAX_REASON_CHARS)
     if not isinstance(refused, SignatureInvalid) or not refused.part:
-        return f"a token of {issuer} is refused: {refused}"
+        return f"a token of {issuer} is refused: {why}"
+    part = _clean(refused.part, MAX_LOGGED_CHARS)
     expected = "" if refused.expected is None else f" expected {shown(refused.expected)},"
-    return f"a token of {issuer} is refused: {refused.part}:{expected} found {shown(refused.found)}: {refused}"
+    return f"a token of {issuer} is refused: {part}:{expected} found {shown(refused.found)}: {why}"
 
 
 def shown(value: Any) -> str:
     """Return a value of a token in a form that a log can have: at most 60 characters, and nothing secret.
 
-    >>> shown(None), shown("a" * 99)[-8:]
-    ('nothing', 'aaaa...`')
+    >>> shown(None), shown("a" * 99)[-8:], shown("a`, found `b")
+    ('nothing', 'aaaa...`', "`a', found 'b`")
     """
     if value is None:
         return "nothing"
-    # Cut after redaction, so that no part of a secret is left before the cut.
-    clean, _ = redact(displayed_json(value, None), list(REDACTION_TARGETS))
-    return f"`{clean if len(clean) <= MAX_LOGGED_CHARS else f'{clean[: MAX_LOGGED_CHARS - 3]}...'}`"
+    # A value that ends itself would forge the rest of the line.
+    return f"`{_clean(value, MAX_LOGGED_CHARS).replace('`', chr(39))}`"
+
+
+def _clean(value: Any, limit: int) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    was_cut = len(text) > MAX_CLEANSED_CHARS
+    text = displayed(text[:MAX_CLEANSED_CHARS]) + (_END_OF_SECRETS if was_cut else "")
+    clean, kinds = redact(text, list(REDACTION_TARGETS))
+    if was_cut and kinds:
+        # What follows the last mark can be a part of what was cut off.
+        clean = f"{clean[: clean.rfind(']') + 1]}..."
+    return clean if len(clean) <= limit else f"{clean[: limit - 3]}..."

@@ -38,3 +38,24 @@ def test_a_refusal_is_logged_and_goes_on(caplog: pytest.LogCaptureFixture) -> No
     [record] = caplog.records
     assert "exp: expected `later`, found `1`" in record.getMessage()
     assert presented not in record.getMessage()
+
+
+def test_neither_part_nor_reason_forges_a_line() -> None:
+    forged = "token \n\x1b[2JWARNING all is well " + "x" * 900
+    for refused in (SignatureInvalid("no", part=forged), SignatureInvalid(forged, part="a"), NotFound(forged)):
+        line = refusal_line(None, refused)
+        assert line.isprintable()
+        assert len(line) < 300
+    assert "found `x', expected 'y`" in refusal_line(None, SignatureInvalid("no", part="a", found="x`, expected `y"))
+
+
+def test_what_a_cut_leaves_of_a_card_number_or_an_address_is_not_shown() -> None:
+    card = "4111 1111 1111 1111 "
+    for said in (f"{'4' * 500} and {card}", f"{'a' * 490}@acme.example ana@acme.example", f"{'a' * 500} {card}"):
+        assert not any(one in shown(said) for one in ("4111", "ana@", "and 4"))
+    inner = token(x="y" * 900)
+    assert "eyJ" not in shown(inner) + shown("z" * 480 + " " + inner)
+
+
+def test_only_a_token_that_can_count_is_read_for_its_issuer() -> None:
+    assert refusal_line(token(x="y" * 20_000), NotFound("nobody")).startswith("a token of nothing is")

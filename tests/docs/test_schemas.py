@@ -49,8 +49,8 @@ def against(model: type[Model], value: Any) -> list[Problem]:
 
 def beyond_json_schema(problem: Problem, value: Any) -> bool:
     """Whether only a model can see this: `1.0` for an integer, a date that does not exist, five decimals, a history
-    fact whose fields do not go together, a parameter whose source is none or several, business hours that end before they
-    begin.
+    fact whose fields do not go together, a parameter whose source is none or several, business hours that end before
+    they begin.
     """
     found = resolve_pointer(value, problem.pointer)
     if problem.code == "int_type":

@@ -314,7 +314,7 @@ def test_the_digest_of_a_body_has_a_boundary() -> None:
 
 def test_a_tenant_that_nobody_knows_does_not_verify(shop: Shop) -> None:
     said = shop.say("verify", "--tenant", "nobody")
-    assert (said.code, "nothing is stored of `nobody`" in said.err) == (2, True)
+    assert (said.code, "there is no tenant `nobody`" in said.err) == (2, True)
 
 
 def test_a_named_witness_that_is_gone_or_empty_is_no_proof(shop: Shop, tmp_path: Path) -> None:

@@ -152,6 +152,10 @@ def test_a_collector_for_all_has_those_without_one_of_their_own_and_readiness_sa
 def ready(path: Path) -> bool:
     """Whether readiness says that one collector is for all."""
 
+    class Issuers:
+        def silent_issuers(self) -> tuple[str, ...]:
+            return ()
+
     class Serving:
         class app:
             class state:
@@ -159,7 +163,7 @@ def ready(path: Path) -> bool:
 
     async def go() -> bool:
         async with contextos.open(path) as app:
-            return (await get_readiness(app, Serving())).shared_collector  # type: ignore[arg-type]
+            return (await get_readiness(app, Issuers(), Serving())).shared_collector  # type: ignore[arg-type]
 
     return asyncio.run(go())
 
@@ -322,15 +326,17 @@ def test_a_name_that_leads_into_the_network_of_the_operator_gets_nothing(
     assert any("at an address that is not public" in one.getMessage() for one in caplog.records)
 
 
-def test_a_collector_of_a_tenant_that_the_directory_does_not_list_is_a_warning(workspace: Path) -> None:
+def test_a_collector_of_a_tenant_that_the_directory_does_not_list_is_refused(workspace: Path) -> None:
     """The runs of the tenant that was meant are at the collector for all, or nowhere."""
     name(workspace, own("tenant_mistyped", "http://127.0.0.1:9"))
 
-    async def go() -> list[str]:
-        async with contextos.open(workspace) as app:
-            return [problem.pointer for _, problem in await app.configuration.check()]
+    async def go() -> None:
+        async with contextos.open(workspace):
+            pass
 
-    assert asyncio.run(go()) == ["/telemetry/tenants/tenant_mistyped"]
+    with pytest.raises(InvalidSettings) as refused:
+        asyncio.run(go())
+    assert [problem.pointer for problem in refused.value.problems] == ["/telemetry/tenants/tenant_mistyped"]
 
 
 def test_the_metrics_of_the_process_name_each_metric_once(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_scalar_of_two_meanings_is_refused_in_a_pack_with_what_to_write(scalar
         assert problem.code == "ambiguous"
         assert f"`{scalar}`" in problem.detail
         assert "line 6" in problem.detail
-        assert "quotes" in problem.remedy
+        assert problem.remedy.startswith(f'write `"{scalar}"` for the text')
     assert read_document(f"a: '{scalar}'\n".encode()) == {"a": scalar}, "in quotes it is the text"
     with pytest.raises(MalformedJson):
         read_document(f"{scalar}: 1\n".encode())

@@ -187,9 +187,18 @@ def test_one_for_all_says_so_and_readiness_shows_it(tmp_path: Path) -> None:
         assert app.shared_credentials == ("crm",)
         assert {"crm"} == app.deployment.ports.adapters("acme").keys() & app.deployment.ports.adapters("globex").keys()
 
-        assert await get_readiness(app, _Serving()) == Readiness(status="ready", shared_credentials=("crm",))  # type: ignore[arg-type]
+        assert await get_readiness(app, _Issuers(), _Serving()) == Readiness(
+            status="ready", shared_credentials=("crm",)
+        )  # type: ignore[arg-type]
 
     _with(path, act)
+
+
+class _Issuers:
+    """Issuers that all answer."""
+
+    def silent_issuers(self) -> tuple[str, ...]:
+        return ()
 
 
 class _Serving:

@@ -37,9 +37,9 @@ def derived(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     begun: list[str] = []
     loop = driver.invoke_agent
 
-    def counted(given: Any, mark: str, world: Any) -> Any:
+    def counted(given: Any, mark: str, world: Any, correction: Any) -> Any:
         begun.append(world.journal.run_id)
-        return loop(given, mark, world)
+        return loop(given, mark, world, correction)
 
     monkeypatch.setattr(driver, "invoke_agent", counted)
     return begun

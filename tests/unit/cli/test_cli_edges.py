@@ -323,6 +323,7 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "adapters sign",
         "adapters diff",
         "adapters publish",
+        "pin-code",
         "adapters list",
         "adapters release",
         "verify",

@@ -221,9 +221,9 @@ def test_over_http_the_token_opens_and_nothing_else_does(workspace: Path, addres
             [("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer x")],
         ):
             assert httpx2.post(url, headers=headers, json={}).status_code == 401
-        for header, status in (("Host", 421), ("Origin", 403)):
+        for header, value, status in (("Host", "evil.example", 421), ("Origin", "http://evil.example", 403)):
             # A page whose name was bound to this address, and a page of somebody else.
-            elsewhere = {"Authorization": f"Bearer {TOKEN}", header: "http://evil.example"}
+            elsewhere = {"Authorization": f"Bearer {TOKEN}", header: value}
             assert httpx2.post(url, headers=elsewhere, json={}).status_code == status
 
 

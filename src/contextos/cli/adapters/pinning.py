@@ -32,7 +32,7 @@ def pin_code_command(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Pin the code of tools that changed: show the difference, ask, and write the digests to `contextos.toml`.
+    """Show how the code of tools changed, and pin it.
 
     Nothing of the files runs before you say yes.
     """

@@ -14,7 +14,6 @@ from contextos.cli.command_context import CommandContext, JsonOption, WorkspaceO
 from contextos.cli.governance.declarations import workspace_definitions
 from contextos.cli.terminal import USAGE, print_note, print_result
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.contracts.encoding.yaml_text import in_lines
 from contextos.errors import Integrity, InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ def lint_command(
     as_json: JsonOption = False,
 ) -> int:
     """Check packs, catalogs and policies before they are signed."""
+    from contextos.contracts.encoding.yaml_text import in_lines
     from contextos.packs.checking import artifact_problems, read_unsigned
 
     read: list[tuple[Path, Any, Callable[[Iterable[Problem]], Iterable[Problem]]]] = []

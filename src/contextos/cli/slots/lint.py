@@ -12,7 +12,6 @@ import typer
 from contextos.cli.command_context import JsonOption, about, read_file
 from contextos.cli.terminal import USAGE, print_result
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.contracts.encoding.yaml_text import in_lines
 from contextos.errors import InvalidInput, Problem
 
 DOCUMENTS: Final = ("oas.json", "oas.yaml", "oas.yml")
@@ -84,6 +83,7 @@ def _documents(path: Path) -> list[Path]:
 
 def _problems_in(path: Path) -> Iterator[tuple[Path, Problem]]:
     """The problems of one agent, each with the file that it is in."""
+    from contextos.contracts.encoding.yaml_text import in_lines
     from contextos.slots.lint.oas import declared_slots
     from contextos.slots.lint.package import lint_package
     from contextos.slots.lint.wiring import lint_wiring

@@ -67,6 +67,6 @@ def test_a_sum_is_unknown_with_an_effect_whose_number_is_negative_or_missing(
         journal: Any = Unrecorded()
         journal.time_us = clock.now_us()
         ports: Any = SimpleNamespace(store=store, effects=counter(store))
-        return await read_history(journal, ports, {"paid": fact}, {"paid": "adp_a.pay/subject/aa"}, "", "k")
+        return await read_history(journal, ports, {"paid": fact}, {"paid": "adp_a.pay/subject/aa"}, {}, "", "k")
 
     assert asyncio.run(read())["facts"].get("paid") == total

@@ -52,7 +52,8 @@ def test_a_short_form_is_linted_as_its_expansion_is(shop, short: Path) -> None:
     short.write_text(DECLARED.replace("eligible == False", "eligibel == False"))
     said = shop.say("pack", "lint", str(short))
     assert said.code == 2
-    assert said.out.startswith(f"{short}: unknown_fact at `/intents/mini.refund/deny/0/when`: the condition about")
+    assert said.out.startswith(f"{short}: unknown_fact at `/intents/mini.refund/deny/0/when`: line ")
+    assert ": the condition about" in said.out
     assert "Traceback" not in said.out + said.err
 
 

@@ -325,8 +325,7 @@ class Dispatcher:
         """The outcome of a write that was accepted and runs on. A name that cannot be kept as it is tells nothing."""
         kept, _, unsafe = self.ports.cleanse(reply.operation)
         if unsafe or kept != reply.operation:
-            unnamed = outcome("unknown", None, "it was started, and the name of its operation cannot be kept")
-            return {**unnamed, "no_record": True}
+            return {**outcome("unknown", None, "it was started under a name that cannot be kept"), "no_record": True}
         at_us = self.ports.clock.now_us() + reply.retry_after_s * 1_000_000
         # A name can open the operation to whoever has it: it is on record, and told to nobody.
         running = outcome("unknown", None, "it was started and runs on")

@@ -177,7 +177,7 @@ def test_a_keyed_write_that_was_accepted_under_no_name_that_is_kept_is_sent_once
         assert gate.view().waiting["for"] == "settlement"
 
 
-def test_the_name_of_an_operation_is_told_to_no_agent() -> None:
+def test_no_agent_learns_the_name_of_an_operation() -> None:
     with building([contextos.Running("op-1"), None]) as (app, gate, clock, _):
         gate.call("ci.build", {"name": "web"}, call_id="1")
         later(app, clock, 3)

@@ -327,7 +327,7 @@ class Dispatcher:
         if unsafe or kept != reply.operation:
             return {**outcome("unknown", None, "it was started under a name that cannot be kept"), "no_record": True}
         at_us = self.ports.clock.now_us() + reply.retry_after_s * 1_000_000
-        # A name can open the operation to whoever has it: it is on record, and told to nobody.
+        # A name can be a permission: it is on record, and in no text.
         running = outcome("unknown", None, "it was started and runs on")
         return {**running, "operation": kept, "retry_at_us": at_us}
 

@@ -309,10 +309,11 @@ class DestinationGone(ContextOSError):
 
 class LostReply(ContextOSError):
     """A call was sent and its outcome is unknown. Send a write again only under its idempotency key or after a
-    lookup.
+    lookup. `accepted`: the system said that it does it, so nothing is found out by sending it again.
     """
 
     code = "lost_reply"
+    accepted = False
 
 
 class RequestRefused(ContextOSError):

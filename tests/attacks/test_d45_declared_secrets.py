@@ -320,6 +320,8 @@ def test_a_run_is_left_to_the_living_process_that_has_the_secret(tmp_path: Path)
         assert isinstance(left, Waiting), left
         assert left.waits_for == "engine"
         assert office.bank.got == []
+        entries = app.call(app.deployment.ports.stores.tenant(TENANT).read, gate.run_id)
+        assert entries[-1].kind == "approval.answered", "what the other process read would be out of date"
         assert isinstance(gate.call("bank.set_password", arguments, call_id="1"), Done)
         assert office.bank.got == [SECRET]
 

@@ -92,7 +92,7 @@ def test_a_second_entry_does_not_rest_on_the_bounds_of_the_first() -> None:
 
 
 def test_an_entry_whose_arguments_are_all_free_is_refused() -> None:
-    with pytest.raises(InvalidArtifact, match="no argument of `bank.pay` is bounded"):
+    with pytest.raises(InvalidArtifact, match=r"no argument of `bank\.pay` is bounded"):
         linted({"amount": {"any": True}})
     with pytest.raises(InvalidArtifact, match="bounded and free"):
         linted({"amount": {"any": True, "max": 5}})

@@ -13,7 +13,11 @@ import contextos
 from contextos.app import App
 from contextos.cli import run_command_line
 from contextos.errors import ConflictingRequest
+from contextos.operations.gate.gate import Refused
 from contextos.operations.gate.opening import recorded_request
+from contextos.testing import in_memory
+from tests.deployers import TENANT as DEPLOYERS
+from tests.deployers import people
 from tests.http_face import TENANT, begin_refunds
 
 
@@ -69,13 +73,32 @@ def test_two_corrections_at_once_are_one_run(shop: Path) -> None:
     assert len(asyncio.run(act())) == 1
 
 
+@pytest.mark.parametrize("calls", [True, False])
+def test_a_session_that_its_agent_finished_keeps_its_id(calls: bool) -> None:
+    @contextos.write(risk="reversible", idempotency="keyed", destinations=[])
+    def pay(name: str, key: contextos.Key) -> bool:
+        """Pay."""
+        return bool(name and key)
+
+    stated: dict[str, Any] = {"version": "1.0.0", "tenant": DEPLOYERS, "who": ["deployer"], "approver": "approver"}
+    pack = contextos.pack("ci", tools=[contextos.toolset("ci", [pay])], **stated)
+    with in_memory(packs=[pack], directory=people()) as app:
+        who = {"session": "s", "user": "ana", "token": "tok_ana", "agent": "agt_deploy"}
+        gate = app.gate(**who)
+        if calls:
+            assert isinstance(gate.call("ci.nothing", {"name": "web"}, call_id="1"), Refused)
+        gate.finish("denied")
+        with pytest.raises(ConflictingRequest, match="was opened"):
+            app.gate(**who, context={"another": 1}).call("ci.pay", {"name": "web"}, call_id="2")
+
+
 def test_a_request_of_which_something_came_keeps_its_id(shop: Path) -> None:
     right = requested(shop)
 
     async def act() -> None:
         async with contextos.open(shop) as app:
             await app.deployment.invoke(right)
-            with pytest.raises(ConflictingRequest, match="was used first"):
+            with pytest.raises(ConflictingRequest, match="was used last"):
                 await app.deployment.invoke({**right, "input": {**right["input"], "message": "another"}})
 
     asyncio.run(act())

@@ -12,6 +12,8 @@ import pytest
 
 import contextos
 from contextos.audit.replay import replay
+from contextos.contracts.envelopes.tool import AdapterReply
+from contextos.errors import LostReply
 from contextos.operations.deployment import Deployment
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import MovableClock, in_memory
@@ -136,3 +138,48 @@ def test_a_name_with_a_secret_is_not_kept() -> None:
         later(app, clock, 3)
         assert builds.started == ["web"]
         assert all("ghp_" not in str(operation) for _, operation in returned(app, gate))
+
+
+NO_NAME = LostReply("it was accepted, and no plain URL says where to ask about it")
+NO_NAME.accepted = True
+
+
+@pytest.mark.parametrize("answer", [AdapterReply(operation="https://bank/op?token=ghp_" + "a1B2" * 9), NO_NAME])
+def test_a_keyed_write_that_was_accepted_under_no_name_that_is_kept_is_sent_once(answer: Any) -> None:
+    sent, clock = list[str | None](), MovableClock()
+
+    @contextos.write(risk="reversible", idempotency="keyed", destinations=[])
+    def pay(name: str, key: contextos.Key) -> bool:
+        """Pay."""
+        return bool(name and key)
+
+    class Accepting:
+        def __init__(self, tools: Any) -> None:
+            self.describe = tools.describe
+
+        async def call(self, _capability: str, _args: Any, context: Any) -> AdapterReply:
+            sent.append(context.idempotency_key)
+            if isinstance(answer, LostReply):
+                raise answer
+            return answer  # type: ignore[no-any-return]
+
+        async def lookup(self, *_: Any) -> None:
+            raise AssertionError("it has no name to ask about")
+
+    alone = [{"tools": ["pay"], "bounds": {"name": {"enum": ["web"]}}}]
+    stated: dict[str, Any] = {"version": "1.0.0", "tenant": TENANT, "who": ["deployer"], "auto_approve": alone}
+    pack = contextos.pack("ci", tools=[Accepting(contextos.toolset("ci", [pay]))], **stated)
+    with in_memory(packs=[pack], directory=people(), clock=clock, lint=False) as app:
+        gate = app.gate(session="s", user="ana", token="tok_ana", agent="agt_deploy")
+        assert isinstance(gate.call("ci.pay", {"name": "web"}, call_id="1"), Waiting)
+        later(app, clock, 5)
+        assert len(sent) == 1
+        assert gate.view().waiting["for"] == "settlement"
+
+
+def test_no_agent_learns_the_name_of_an_operation() -> None:
+    with building([contextos.Running("op-1"), None]) as (app, gate, clock, _):
+        gate.call("ci.build", {"name": "web"}, call_id="1")
+        later(app, clock, 3)
+        assert gate.view().waiting["for"] == "settlement"
+        assert "op-1" not in repr(gate.call("ci.build", {"name": "web"}, call_id="1"))

@@ -146,7 +146,7 @@ class SecretArguments:
         if asked is None or self.process is None or self.process.values(run_id, args) is not None:
             return
         if asked.held_by != self.process.owner and self.process.alive(asked.held_by):
-            raise Parked(now_us + HELD_ELSEWHERE_US)
+            raise Parked(now_us + HELD_ELSEWHERE_US, keeps=False)
 
 
 async def call_with(

@@ -378,11 +378,12 @@ class Rest:
 class Parked(Exception):
     """Raised to the driver where a run has to wait and is not kept in memory. With `wake_at_us` 0 only an answer wakes
     the run; otherwise it is due at that time (Unix microseconds). `operation` is the operation of another run that it
-    waits for: its key (`operation_key`) and the version of its row.
+    waits for: its key (`operation_key`) and the version of its row. Unless it `keeps` it, what was found out since the
+    last commit is found out anew, because it would be out of date.
     """
 
-    def __init__(self, wake_at_us: int, *, operation: tuple[str, int] | None = None) -> None:
-        self.wake_at_us, self.operation = wake_at_us, operation
+    def __init__(self, wake_at_us: int, *, operation: tuple[str, int] | None = None, keeps: bool = True) -> None:
+        self.wake_at_us, self.operation, self.keeps = wake_at_us, operation, keeps
         super().__init__(f"parked until {wake_at_us}")
 
 

@@ -349,7 +349,7 @@ class Deployment:
             found = await self._differing(request, claim.run_id)
             raise conflict(
                 "/request_id",
-                f"`{request.request_id}` was used first",
+                f"`{request.request_id}` was used last",
                 found,
                 "send that again, or use a new request id",
             )

@@ -182,7 +182,8 @@ class RunDriver:
         if isinstance(rest, Rest | Parked):
             wake_at_us = rest.wake_at_us
             blocked = await blocking_writes(store, run_id, rest) if isinstance(rest, Parked) else None
-            await journal.commit(wake_at_us=wake_at_us, blocked=blocked)
+            keeps = not isinstance(rest, Parked) or rest.keeps
+            await journal.commit(wake_at_us=wake_at_us, blocked=blocked, keeps=keeps)
         else:
             # Foreign code can be behind it, and nothing that it does changes what is committed.
             with suppress(Exception):

@@ -19,7 +19,7 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.journal import Batch, Entry, Parked, Write
+from contextos.contracts.journal import Batch, Entry, Parked
 from contextos.contracts.ports.seams import Ask
 from contextos.contracts.ports.storage import Store, Stores
 from contextos.errors import Integrity, Unavailable, UnknownSemantics
@@ -76,7 +76,7 @@ class _Draft(RunJournal):
         self._stop_compiled()
         return await super().record_found(kind, key, look)
 
-    async def commit(self, *, wake_at_us: int | None = None, blocked: Sequence[Write] | None = None) -> None:  # noqa: ARG002 - overrides the journal's method
+    async def commit(self, **_: Any) -> None:
         self._stop_compiled()
         if self.state == "choosing":
             question = [entry.body for entry in self.log() if entry.kind == "slot.asked"][-1]

@@ -129,7 +129,8 @@ class ClearedCall:
     """A call that passed every check of the gateway. `operation` is the recorded answer of `look_up_operation`.
 
     `preconditions` are checks that must still hold in the commit that claims the operation for this run. `counts` signs
-    the writes that count the call in the history and keep what it wrote, which a replay does not make.
+    the writes that count the call in the history and keep what it wrote, which a replay does not make. `why_not_now`
+    judges a call again that was not sent, before the attempt of this number.
     """
 
     envelope: ToolCallEnvelope
@@ -140,6 +141,7 @@ class ClearedCall:
     operation: Mapping[str, Any]
     preconditions: Sequence[Write]
     counts: Callable[[], Sequence[Write]] = tuple
+    why_not_now: Callable[[int], Awaitable[Failure | None]] | None = None
 
     @property
     def redemption(self) -> tuple[Write, ...]:
@@ -275,7 +277,8 @@ async def obtain_credentials(
         requests.append(
             RecordRequest("credential.exchanged", one.key, question, partial(_obtain, journal, scope, ports, one))
         )
-    for one, answer in zip(asking, await journal.record_all(requests), strict=True):
+    # The clock and the evidence by which the calls were cleared are read anew by the drive that has the credentials.
+    for one, answer in zip(asking, await journal.record_all(requests, keeps=False), strict=True):
         failure, one.retry_at_us = answer.get("failure"), answer.get("retry_at_us", 0)
         one.lacking = Failure.model_validate(failure) if failure else None if one.token else TOKEN_LOST
 

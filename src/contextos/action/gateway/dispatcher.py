@@ -296,7 +296,8 @@ class Dispatcher:
             # If this call was a look-up, that it was not sent says nothing about the effect.
             return lost("not_sent" if mode == "send" else "unknown", error)
         except LostReply as error:
-            return lost("not_sent" if capability.definition.kind == "read" else "unknown", error)
+            found = lost("not_sent" if capability.definition.kind == "read" else "unknown", error)
+            return {**found, "no_record": True} if error.accepted and delivery.writes else found
         if reply is None and began <= over_us and (delivery.recovered or rule.honours_not_after):
             raise Parked(over_us + 1)
         return self._judged(delivery, reply, outcome)
@@ -324,9 +325,10 @@ class Dispatcher:
         """The outcome of a write that was accepted and runs on. A name that cannot be kept as it is tells nothing."""
         kept, _, unsafe = self.ports.cleanse(reply.operation)
         if unsafe or kept != reply.operation:
-            return outcome("unknown", None, "it was started, and the name of its operation cannot be kept")
+            return {**outcome("unknown", None, "it was started under a name that cannot be kept"), "no_record": True}
         at_us = self.ports.clock.now_us() + reply.retry_after_s * 1_000_000
-        running = outcome("unknown", None, f"it was started and runs as `{kept}`")
+        # A name can be a permission: it is on record, and in no text.
+        running = outcome("unknown", None, "it was started and runs on")
         return {**running, "operation": kept, "retry_at_us": at_us}
 
     @staticmethod

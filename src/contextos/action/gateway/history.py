@@ -35,6 +35,7 @@ from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.entries.reading import void_answers
 from contextos.contracts.envelopes.policy import BusinessHours, HistoryFact
 from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import property_type
 from contextos.contracts.journal import FULL_ENVELOPES, Write
 from contextos.contracts.ports.seams import Journal
@@ -199,17 +200,36 @@ async def reserved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
     """
     if not call.history:
         return call
-    before, call = call, await _with_history(context, call, f"dispatch/{call.key}")
+    judged = await _judged_again(context, call, f"dispatch/{call.key}", ("dispatch", "dispatch_commit"))
+    if isinstance(judged, Refusal):
+        return judged
+    operation = operation_key(call.capability.capability_id, _operation_of(context, call))
+    return replace(judged, counts=partial(reservation, context.ports.effects, operation, call.args, judged.history))
+
+
+async def why_not_now(context: GuardContext, call: GuardedCall, attempt: int) -> Failure | None:
+    """Read history and clock again before an attempt of a call of which nothing was sent; return what forbids it."""
+    if not call.history or context.scope.pinned.semantics < FULL_ENVELOPES:
+        return None
+    named = (f"again/{attempt}", f"again_commit/{attempt}")
+    judged = await _judged_again(context, call, f"again/{attempt}/{call.key}", named)
+    return Failure(code=judged.code, detail=judged.detail) if isinstance(judged, Refusal) else None  # type: ignore[arg-type]
+
+
+async def _judged_again(
+    context: GuardContext, before: GuardedCall, key: str, recorded: tuple[str, str]
+) -> GuardedCall | Refusal:
+    """The call with history and clock as they are now, or the refusal if policy decides otherwise by them."""
+    call = await _with_history(context, before, key)
     if any(call.history.get(one) != before.history.get(one) for one in ("facts", "clock")):
         assert before.decision is not None, "the policy guard has run"
-        again = await guards.policy_allows(context, call, ("dispatch", "dispatch_commit"))
+        again = await guards.policy_allows(context, call, recorded)
         if isinstance(again, Refusal):
             if not context.scope.observes or is_from_above(context, call, again):
                 return again
         elif again.decision is None or decides_otherwise(context, before.decision, again.decision):
             return Refusal("blocked", "approval_void", "what happened meanwhile needs another approval")
-    operation = operation_key(call.capability.capability_id, _operation_of(context, call))
-    return replace(call, counts=partial(reservation, context.ports.effects, operation, call.args, call.history))
+    return call
 
 
 def _buckets(context: GuardContext, call: GuardedCall) -> dict[str, str]:

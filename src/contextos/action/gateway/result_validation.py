@@ -162,6 +162,9 @@ def _checked_artifacts(
         artifact = {"name": name, "media_type": media_type}
         kept, more, problem, known = _cleansed(cleanse, one.content, "the artifact", total)
         rules += applied + more
+        if problem is None and (hidden := _hidden_in(cleanse, one)):
+            # A digest of what is in it could be inverted.
+            problem, known = hidden, {"size": known["size"]}
         if problem is None:
             total += known["size"]
             encoded = {"encoding": one.encoding} if one.encoding else {}
@@ -171,6 +174,17 @@ def _checked_artifacts(
             artifact["withheld"] = withheld.to_json()
         made.append(artifact)
     return tuple(made), rules
+
+
+def _hidden_in(cleanse: Cleanse, artifact: ToolArtifact) -> Problem | None:
+    """Why bytes are withheld that nothing can be redacted from, or None."""
+    try:
+        (_, joined, unsafe), (_, apart, _) = map(cleanse, artifact.hidden_texts())
+    except ValueError as fault:
+        return Problem("", "unreadable", f"the artifact {fault}")
+    if apart or "secret" in joined or any(one.code == "secret" for one in unsafe):
+        return Problem("", "secret", "the artifact has bytes in which something is that has to be redacted")
+    return None
 
 
 def _identified(artifact: dict[str, Any], tool_call_id: str, number: int) -> dict[str, Any]:

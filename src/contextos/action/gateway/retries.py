@@ -86,7 +86,10 @@ async def why_not_again(
     spent, definition = ports.spent(), capability.definition
     if retry.how == "send" and (reached := exceeded_limit(scope.run.run_budget, spent, definition)):
         return Failure(code="budget_exhausted", detail=scope.run.run_budget.stated(reached), facts=(reached,))
-    return None if retry.how == "look_up" else await _recheck(journal, ports, delivery)
+    failure = None if retry.how == "look_up" else await _recheck(journal, ports, delivery)
+    if failure is None and retry.how == "send" and delivery.call.why_not_now is not None:
+        return await delivery.call.why_not_now(delivery.attempt + 1)
+    return failure
 
 
 def refused(journal: Journal, delivery: Delivery, result: ToolResultEnvelope, failure: Failure) -> ToolResultEnvelope:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from contextos.action.budget import exceeded_limit, overrun_limit, with_dispatch
@@ -151,6 +152,7 @@ class Gateway:
             operation=guarded.operation,
             preconditions=guarded.preconditions,
             counts=lambda: (*guarded.counts(), *((guarded.kept(),) if guarded.kept else ())),
+            why_not_now=partial(history.why_not_now, self.context, guarded),
         )
 
     def _result(self, call: StepCall, cleared: ClearedCall, result: ToolResultEnvelope | Failure) -> ToolResultEnvelope:

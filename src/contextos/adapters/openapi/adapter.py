@@ -20,7 +20,7 @@ from contextos.adapters.foreign.adapter_file import unlisted_member, with_auth
 from contextos.adapters.foreign.refused_json import is_whole
 from contextos.adapters.foreign.replies import unreadable_answer
 from contextos.adapters.foreign.texts import plain_text
-from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation
+from contextos.adapters.openapi.calls import OpenApiConnection, OpenApiOperation, PolledOperation
 from contextos.adapters.openapi.requests import build_request
 from contextos.adapters.openapi.secrets import ConnectionSecrets
 from contextos.adapters.outbound import AnswerTooLarge, OutboundClient, OutboundRequest, OutboundResponse, destination
@@ -113,11 +113,15 @@ class OpenApiAdapter:
         except LostReply as lost:
             raise self._uncertain(declared, str(lost)) from None
         if operation.polled is not None and response.status == 202:
-            return self._running(request.url, response.headers.get(operation.polled.header), response, credentials)
+            try:
+                return self._running(operation.polled, request.url, None, response, credentials)
+            except LostReply as lost:
+                lost.accepted = True
+                raise
         return self._reply(declared, operation, response, credentials.redact)
 
     async def lookup(self, capability: str, _idempotency_key: str, context: CallContext) -> AdapterReply | None:
-        """Ask what became of the operation of a 202, once, with a GET.
+        """Ask what became of the operation of a 202, once, with a GET. None: the server has no record of it.
 
         Raises:
             LostReply: it has no operation, because an API that only has a document cannot be asked what a key did; or
@@ -129,9 +133,17 @@ class OpenApiAdapter:
             raise LostReply(f"`{self._definition.adapter_id}.{capability}` cannot be looked up; settle it by hand")
         headers = {**context.headers(), "Accept": "*/*", **credentials.placed(operation.credentials).headers}
         request = OutboundRequest("GET", url, headers)
-        response = await self._client.send(request, egress=context.egress, timeout_s=context.timeout_ms / 1000)
+        try:
+            response = await self._client.send(request, egress=context.egress, timeout_s=context.timeout_ms / 1000)
+        except AnswerTooLarge as large:
+            # Its state is not read either.
+            if polled.state is not None or large.status == 202 or _answer_kind(operation, large.status) is None:
+                raise
+            return unreadable_answer(_TOO_LARGE, declared, credentials.redact, final=True)
         if response.status == 202:
-            return self._running(url, response.headers.get(polled.header, url), response, credentials)
+            return self._running(polled, url, url, response, credentials)
+        if response.status in (404, 410):
+            return None
         if not 200 <= response.status < 300:
             raise LostReply(f"the question about its operation was answered with {response.status}")
         if polled.state is not None:
@@ -139,19 +151,29 @@ class OpenApiAdapter:
                 state = resolve_pointer(loads(response.body), polled.state)
             except InvalidInput:
                 state = None
+            if not isinstance(state, str):
+                raise LostReply(f"the answer about its operation has no text at `{polled.state}`")
             if state in polled.running:
-                return self._running(url, url, response, credentials)
+                return AdapterReply(operation=url, retry_after_s=_poll_s(response))
             if state in polled.failed:
                 error = ToolError(code="operation_failed", message=f"the server says that it is `{state}`")
                 return AdapterReply(error=error, cost_cents=declared.cost_cents)
-            if not isinstance(state, str):
-                raise LostReply(f"the answer about its operation has no text at `{polled.state}`")
+            if state not in polled.done:
+                raise LostReply(f"the state of its operation at `{polled.state}` is none that the adapter file lists")
         return self._reply(declared, operation, response, credentials.redact)
 
     def _running(
-        self, asked: str, location: str | None, response: OutboundResponse, credentials: ConnectionSecrets
+        self,
+        polled: PolledOperation,
+        asked: str,
+        otherwise: str | None,
+        response: OutboundResponse,
+        credentials: ConnectionSecrets,
     ) -> AdapterReply:
-        """The reply of a write that the server accepted. Raises `LostReply` if it does not say where here to ask."""
+        """The reply of a write that the server accepted; `otherwise` is the URL where the header has none. Raises
+        `LostReply` if it does not say where here to ask.
+        """
+        location = response.headers.get(polled.header, otherwise)
         try:
             url = urljoin(asked, location or "")
             to, own = destination(url), destination(self._server)
@@ -161,9 +183,9 @@ class OpenApiAdapter:
             raise LostReply(
                 "it was accepted, and no URL of the same server without a secret says where to ask about it"
             )
-        wait = response.headers.get("retry-after", "")
-        seconds = min(int(wait), MAX_RETRY_AFTER_S) if _SECONDS.fullmatch(wait) else DEFAULT_POLL_S
-        return AdapterReply(operation=url, retry_after_s=seconds)
+        if not polled.query and "?" in url:
+            raise LostReply("it was accepted, and the URL to ask at has a query, which `polled` does not allow")
+        return AdapterReply(operation=url, retry_after_s=_poll_s(response))
 
     def _reply(
         self,
@@ -221,6 +243,11 @@ def openapi_adapter(
     }
     credentials = ConnectionSecrets(reached.credentials, os.environ, folder)
     return OpenApiAdapter(reached, definition, calls, credentials)
+
+
+def _poll_s(response: OutboundResponse) -> int:
+    wait = response.headers.get("retry-after", "")
+    return min(int(wait), MAX_RETRY_AFTER_S) if _SECONDS.fullmatch(wait) else DEFAULT_POLL_S
 
 
 def _answer_kind(operation: OpenApiOperation, status: int) -> str | None:

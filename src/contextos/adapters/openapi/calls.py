@@ -136,22 +136,32 @@ class ExpectedAnswer(Model):
 
 class PolledOperation(Model):
     """How a write that is answered with 202 is asked about: by a GET of the URL in `header`, until it is no 202 and, if
-    the body has a state, that is none of `running`. The answer is then that of the call.
+    the body has a state, that is one of `done`. The answer is then that of the call. States are compared as they are
+    written, and one that is in no list says nothing.
     """
 
     header: Literal["location", "operation-location"]
     """The header of the 202 with the URL, at the endpoint of the server."""
+    query: bool = False
+    """The URL can have a query. It is on record, so a person states that no query of this server is a signature."""
     state: Annotated[str, Field(pattern=r"^/")] | None = None
     """A JSON Pointer to the state in the body; without it the status alone says whether it still runs."""
     running: Seq[Name] = ()
     """The states of an operation that still runs."""
+    done: Seq[Name] = ()
+    """The states of one that is done."""
     failed: Seq[Name] = ()
     """The states of one that failed without an effect."""
 
     @model_validator(mode="after")
     def _refuse_half_a_state(self) -> Self:
-        if (self.state is None) != (not self.running):
-            raise ValueError("`state` and `running` belong together; state both, or none")
+        listed = [*self.running, *self.done, *self.failed]
+        if {bool(self.running), bool(self.done), bool(self.state)} != {bool(listed)}:
+            raise ValueError(
+                "`state`, `running` and `done` belong together; state all of them, or none and no `failed`"
+            )
+        if len(set(listed)) < len(listed):
+            raise ValueError("a state is listed twice; list it once, in `running`, `done` or `failed`")
         return self
 
 

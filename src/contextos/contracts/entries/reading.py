@@ -12,6 +12,7 @@ from contextos.contracts.journal import CONTROL, INDEX, KINDS, UNSIGNED_KINDS, E
 from contextos.errors import Integrity
 
 _REFUSED_ENDS: Final = ("refused", "rejected")
+_SOMETHING_CAME: Final = ("tool.", "approval.", "slot.", "agent.", "call.", "session.finished")
 MAX_REFUSED_ENTRIES: Final = 64
 """Of a run with more entries something came."""
 
@@ -40,10 +41,10 @@ def read_body(entry: Entry) -> Any:
 
 
 def is_refused(entries: Sequence[Entry]) -> bool:
-    """Return whether a run ended before anything came of it: nothing was called, and nobody was asked."""
+    """Return whether a run ended before anything came of it: nothing was called or finished, and nobody was asked."""
     if not entries or entries[-1].kind != "run.ended" or (read_body(entries[-1]) or {}).get("end") not in _REFUSED_ENDS:
         return False
-    return not any(entry.kind.startswith(("tool.", "approval.", "slot.", "agent.")) for entry in entries)
+    return not any(entry.kind.startswith(_SOMETHING_CAME) for entry in entries)
 
 
 def environment_of(received: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ Source: docs/design/contracts.md, "Context slots"; the specification's context s
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -28,6 +29,8 @@ PRECEDENCE: Final[dict[AssertedBy, int]] = {"user": 3, "authoring_skill": 2, "ag
 """Rank of an asserter: of two assertions of the same extension for one artifact, the higher rank wins."""
 
 MAX_CONTENT_CHARS: Final = 1_048_576
+MIN_RUN: Final = 10
+_RUN: Final = re.compile(rb"[ -~]{%d,}" % MIN_RUN)
 _URL_SAFE: Final = str.maketrans("-_", "+/")
 
 EXTENSION: Final = Form(
@@ -195,6 +198,7 @@ class ToolArtifact(Model):
     """Something that a tool made and returns beside its output, such as a file.
 
     Bytes that are text (UTF-8) are taken as that text, so that whatever is looked for in texts is found there too.
+    In others it is looked for as far as they are text; an artifact in which it is found is withheld.
     """
 
     name: Name
@@ -212,11 +216,36 @@ class ToolArtifact(Model):
         if not (isinstance(value, dict) and value.get("encoding") == "base64" and type(value.get("content")) is str):
             return value
         try:
-            # As the most lenient reader does.
-            text = base64.b64decode(value["content"].translate(_URL_SAFE) + "==").decode()
+            text = _bytes_of(value["content"]).decode()
         except ValueError:
             return value
         return {name: one for name, one in value.items() if name != "encoding"} | {"content": text}
+
+    def hidden_texts(self) -> tuple[str, str]:
+        """Return what a reader finds in the bytes of the content that is text, also where nobody said that it is
+        base64, as UTF-8 and as UTF-16: (all of it, without what is not of it; what stands together of it, `MIN_RUN`
+        characters and more). In the first, short forms such as an e-mail address appear by chance.
+
+        Raises:
+            ValueError: it says that it is base64 and is not, or that it is a text and has other bytes.
+        """
+        try:
+            found = _bytes_of(self.content) if isinstance(self.content, str) else b""
+        except ValueError:
+            if self.encoding is None:
+                return "", ""
+            raise ValueError("is not base64, as it says") from None
+        if self.encoding is not None and self.media_type.strip().lower().startswith("text/"):
+            raise ValueError("is a text of other bytes than UTF-8")
+        read = (found, found.replace(b"\0", b""))
+        runs = b"\0".join(run for one in read for run in _RUN.findall(one))
+        return b"\0".join(read).decode(errors="ignore"), runs.decode()
+
+
+def _bytes_of(text: str) -> bytes:
+    """The bytes of base64 of either alphabet, in lines or not, padded or not. Raises `ValueError`: it is none."""
+    text = "".join(text.split()).translate(_URL_SAFE)
+    return base64.b64decode(text if text.endswith("=") else text + "=" * (-len(text) % 4), validate=True)
 
 
 class Withheld(Model):

@@ -110,12 +110,12 @@ class Journal(Protocol):
         """
         ...
 
-    async def record_all(self, group: Sequence[RecordRequest]) -> list[JsonValue]:
+    async def record_all(self, group: Sequence[RecordRequest], *, keeps: bool = True) -> list[JsonValue]:
         """Obtain several answers at the same time; return them in the order of `group`.
 
         Each answer is recorded when it arrives. A replay finds an answer by its kind and key, in any order; an entry of
         another kind or key among them is a `ReplayMismatch`. Answers that were not recorded yet are obtained. The error
-        of one call is raised after the other answers are durable.
+        of one call is raised after the other answers are durable; unless it `keeps` them, they are obtained anew.
         """
         ...
 

@@ -64,7 +64,7 @@ def conflict(
     named: Callable[[str], str] = str,
     code: str = "conflicting_request",
 ) -> ConflictingRequest:
-    """Return the error that names each difference. `at_id` is the place of the id, `said` when it was used first,
+    """Return the error that names each difference. `at_id` is the place of the id, `said` when it was used,
     and `named` the place of a member in what this caller wrote.
     """
     problems = []

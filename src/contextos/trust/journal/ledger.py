@@ -104,9 +104,9 @@ class RunJournal(Tape):
             self._append(kind, key, "runtime", {"request_digest": NO_QUESTION, "answer": found})
         return found
 
-    async def record_all(self, group: Sequence[RecordRequest]) -> list[Any]:
+    async def record_all(self, group: Sequence[RecordRequest], *, keeps: bool = True) -> list[Any]:
         """Obtain several answers at the same time and record each when it arrives. Returns them in the order of
-        `group`.
+        `group`. If one fails, those that did arrive are kept, unless `keeps` is False.
 
         In a replay each answer is found by its kind and key, in any order.
         """
@@ -123,10 +123,12 @@ class RunJournal(Tape):
                 raise ReplayMismatch(entry.seq, entry.kind, detail)
             answers[place] = self._take_answer(entry, missing.pop(place).request)
         if missing:
-            await self._record_live(tuple(missing.values()), answers)
+            await self._record_live(tuple(missing.values()), answers, keeps)
         return [answers[request.kind, request.key] for request in group]
 
-    async def _record_live(self, group: Sequence[RecordRequest], answers: dict[tuple[str, str], Any]) -> None:
+    async def _record_live(
+        self, group: Sequence[RecordRequest], answers: dict[tuple[str, str], Any], keeps: bool
+    ) -> None:
         live = self._live
         if live is None:
             raise ReplayMismatch(self._seq + 1, group[0].kind, "the loop goes on where the tape ends")
@@ -143,7 +145,8 @@ class RunJournal(Tape):
             await live.concurrency.gather([partial(one, request) for request in group])
         except ContextOSError:
             # The answers that did arrive are kept, so that the next drive obtains only the others.
-            await self.commit()
+            if keeps:
+                await self.commit()
             raise
 
     def derive(self, kind: str, key: str, body: Any) -> None:
@@ -199,18 +202,21 @@ class RunJournal(Tape):
             await self._live.take(self.run_id)
 
     async def let_go(self, wake_at_us: int | None = None) -> None:
-        """Release the lease of a drive that has nothing more to commit. The run is due at `wake_at_us` (None: when it
-        was).
-        """
-        if self._live is not None and not self._pending:
+        """Release the lease of a drive that commits no more. The run is due at `wake_at_us` (None: when it was)."""
+        if self._live is not None:
             await self._live.release(self.run_id, wake_at_us)
 
-    async def commit(self, *, wake_at_us: int | None = None, blocked: Sequence[Write] | None = None) -> None:
+    async def commit(
+        self, *, wake_at_us: int | None = None, blocked: Sequence[Write] | None = None, keeps: bool = True
+    ) -> None:
         """Make all pending entries and writes durable. In a replay there is nothing to do.
 
-        With `blocked` the run is marked as waiting for an operation of another run, and has these writes, too.
+        With `blocked` the run is marked as waiting for an operation of another run, and has these writes, too. Unless
+        it `keeps` them, the next drive finds out anew what this one did since its last commit.
         """
         live = self._live
+        if live is not None and live.holds and not keeps:
+            return await self.let_go(wake_at_us)
         # A person's commit wakes a run that waits for that person, and a later commit here must not undo it.
         sleeps = bool(wake_at_us) and self.state != "waiting"
         if live is None or not (self._pending or sleeps):

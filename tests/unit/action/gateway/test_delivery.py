@@ -38,7 +38,8 @@ class Recorded:
     def __init__(self, answer: dict[str, Any] | None) -> None:
         self.answer, self.kinds = answer, list[tuple[str, str]]()
 
-    async def record_all(self, group: Any) -> list[Any]:
+    async def record_all(self, group: Any, *, keeps: bool) -> list[Any]:
+        assert not keeps
         self.kinds += [(one.kind, one.key) for one in group]
         return [self.answer or await one.call() for one in group]
 

@@ -26,6 +26,7 @@ def attempted(
     capability = SimpleNamespace(definition=SimpleNamespace(idempotency=rule))
     delivery: Any = SimpleNamespace(
         call=SimpleNamespace(capability=capability),
+        operation=None,
         attempt=attempt,
         first_us=behind_us,
         first_clock_us=0,

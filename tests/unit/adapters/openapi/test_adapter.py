@@ -353,7 +353,7 @@ def polled(file: dict[str, Any], **more: Any) -> None:
     file["operations"]["pay"]["polled"] = {"header": "location", **more}
 
 
-STATE = {"state": "/status", "running": ["running"], "failed": ["failed"]}
+STATE = {"state": "/status", "running": ["running"], "done": ["done"], "failed": ["failed"]}
 
 
 def looked_up(answers: list[Answer], **more: Any) -> tuple[list[Asked], AdapterReply | ContextOSError | None]:
@@ -401,6 +401,8 @@ def test_a_write_that_is_accepted_is_asked_about_until_it_is_done() -> None:
         (b'{"status": "done"}', "output"),
         (b'{"status": "failed"}', "error"),
         (b'{"status": 7}', LostReply),
+        (b'{"status": ["done"]}', LostReply),
+        *((json.dumps({"status": said}).encode(), LostReply) for said in ("canceled", "Failed", "Done", "queued", "")),
         (b"{}", LostReply),
         (b"<html>", LostReply),
     ],
@@ -423,13 +425,58 @@ def test_no_operation_is_asked_about_elsewhere(location: str) -> None:
     assert len(seen) == 1
 
 
-@pytest.mark.parametrize("status", [303, 404, 500])
+@pytest.mark.parametrize("location", ["/operations/7?sig=1", "?sig=1"])
+def test_a_url_with_a_query_is_recorded_only_where_the_file_allows_it(location: str) -> None:
+    seen, reply = looked_up([accepted(location)])
+    assert isinstance(reply, LostReply), reply
+    assert (reply.accepted, len(seen), "sig" in str(reply)) == (True, 1, False)
+    _, reply = looked_up([accepted(location)], query=True)
+    assert isinstance(reply, AdapterReply), reply
+    assert reply.operation is not None
+
+
+@pytest.mark.parametrize("location", ["https://evil.example/steal", "\\x"])
+def test_what_was_accepted_and_cannot_be_asked_about_is_known_to_be_accepted(location: str) -> None:
+    _, reply = looked_up([accepted(location)])
+    assert isinstance(reply, LostReply), reply
+    assert reply.accepted
+    _, later = looked_up([accepted(), accepted(location)])
+    assert isinstance(later, LostReply), later
+    assert not later.accepted, "it is asked about again"
+
+
+@pytest.mark.parametrize("status", [303, 401, 500])
 def test_an_answer_that_says_nothing_of_the_operation_leaves_it_unknown(status: int) -> None:
     _, reply = looked_up([accepted(), (status, b"{}", JSON)])
     assert isinstance(reply, ContextOSError), reply
 
 
-@pytest.mark.parametrize("wrong", [{"state": "/status"}, {"running": ["x"]}, {"header": "x-where"}])
+@pytest.mark.parametrize("status", [404, 410])
+def test_an_operation_that_the_server_does_not_have_is_no_record_of_it(status: int) -> None:
+    seen, reply = looked_up([accepted(), (status, b"{}", JSON)])
+    assert (len(seen), reply) == (2, None)
+
+
+def test_a_final_answer_that_is_too_large_is_withheld_and_one_whose_state_nobody_read_says_nothing() -> None:
+    large = (200, b'{"status": "running", "x": "' + b"a" * 1_200_000 + b'"}', JSON)
+    _, reply = looked_up([accepted(), large])
+    assert isinstance(reply, AdapterReply), reply
+    assert reply.withheld is not None
+    _, reply = looked_up([accepted(), large], **STATE)
+    assert isinstance(reply, LostReply), reply
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"state": "/status"},
+        {"running": ["x"]},
+        {"failed": ["x"]},
+        {"state": "/status", "running": ["x"]},
+        {"state": "/status", "running": ["x"], "done": ["x"]},
+        {"header": "x-where"},
+    ],
+)
 def test_a_polled_operation_is_declared_whole(wrong: dict[str, Any]) -> None:
     file = file_of("http://127.0.0.1:9")
     polled(file, **wrong)

@@ -99,9 +99,11 @@ def _remedy(path: str, capability: str | None, vocabulary: Vocabulary) -> str:
         if having:
             return f"{' and '.join(having[:4])} has it: say that the rule is about that tool alone"
         own = [one for one in replace(vocabulary, arguments={capability: arguments[capability]}).paths() if "." in one]
-        near = nearest_name(path, [one for one in own if one.startswith(f"{root}.")])
+        near = nearest_name(
+            path.partition(".")[2], [one.partition(".")[2] for one in own if one.startswith(f"{root}.")]
+        )
         listed = ", ".join(f"`{one}`" for one in own if one.startswith("args."))
-        return f"write `{near}`" if near else f"`{capability}` has {listed or 'no arguments'}"
+        return f"write `{root}.{near}`" if near else f"`{capability}` has {listed or 'no arguments'}"
     if path.partition(".")[0] == "history":
         known = vocabulary.history.get(path.partition(".")[2])
         if known is not None:

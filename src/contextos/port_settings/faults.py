@@ -37,7 +37,7 @@ def read_whole(text: str, table: dict[str, Any], read: Callable[[dict[str, Any]]
         try:
             made = read(left)
         except InvalidSettings as refused:
-            lines = lines or lines_of(text)
+            lines = lines or setting_lines(text)
             stated = tuple(refused.problems[0].pointer.split("/")[1:])
             path = _as_written(stated, taken, table)
             follows = any(one == (FOLLOWS.get(path[0]),) for one in taken) if path else False
@@ -59,7 +59,7 @@ def read_whole(text: str, table: dict[str, Any], read: Callable[[dict[str, Any]]
     raise InvalidSettings(*(one for _, one in sorted(found, key=itemgetter(0))))
 
 
-def lines_of(text: str) -> dict[Path, int]:
+def setting_lines(text: str) -> dict[Path, int]:
     """Return the line on which each table, setting and element of a list of a settings file begins, by its path."""
     found: dict[Path, int] = {}
     last: dict[Path, int] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contextos.errors import InvalidSettings
-from contextos.port_settings.faults import lines_of
+from contextos.port_settings.faults import setting_lines
 from contextos.settings import Settings
 
 WRONG = """\
@@ -65,7 +65,7 @@ kind = { a = 1, "b c" = [
 
 
 def test_each_setting_has_the_line_on_which_it_begins() -> None:
-    found = {"/".join(path): line for path, line in lines_of(PLACES).items()}
+    found = {"/".join(path): line for path, line in setting_lines(PLACES).items()}
     named = ("packs", "packs/0", "packs/1", "packs/1/1", "packs/2", "text")
     assert [found[one] for one in named] == [2, 4, 5, 5, 7, 9]
     named = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable
 from functools import lru_cache
@@ -44,7 +45,7 @@ def pattern_example(pattern: str) -> str | None:
     try:
         with warnings.catch_warnings(action="ignore"):
             made = _made(_parser.parse(pattern)) if checked is not None else ""
-    except Exception:  # noqa: BLE001 - the parser is not ours, and a message is right without its example
+    except (re.error, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         return None
     fits = checked is not None and 0 < len(made) <= MAX_EXAMPLE_CHARS and checked.search(made) is not None
     return made if fits and made.isprintable() else None

@@ -47,6 +47,7 @@ SHORT: list[tuple[str, str, str]] = [
     ("tool_that_nobody_offers", "deploy.scale, deploy.rollback]", "deploy.scale, deploy.rollback, deploy.restart]"),
     ("role_that_nobody_has", "who: [deployer]", "who: [deployers]"),
     ("approver_that_nobody_is", "approver: oncall", "approver: on_call"),
+    ("typo_of_a_tenant", "tenant: acme", "tenant: acmee"),
     ("version_of_two_parts", "version: 1.0.0", "version: 1.0"),
     ("version_with_a_letter", "version: 1.0.0", "version: v1.0.0"),
     ("version_is_missing", "version: 1.0.0\n", ""),

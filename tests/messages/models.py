@@ -174,9 +174,11 @@ async def _mcp(found: list[Row]) -> None:
             said = call_result(await gate.call(tool, args, call_id=name), gate.run_id, shown)
             found.append(Row(name, "model", "MCP tools/call", f"{tool} {json.dumps(args)}", said.content[0].text))
         await gate.call("desk.hours", {}, call_id="hours")
-        asked = call_result(await gate.call("desk.refund", {"amount": 500, "account": "a1"}, call_id="w"), "RUN", shown)
+        asked = call_result(
+            await gate.call("desk.refund", {"amount": 500, "account": "a1"}, call_id="w"), "run_1", shown
+        )
         found.append(Row("mcp_waits_for_a_person", "model", "MCP tools/call", "desk.refund 500", asked.content[0].text))
-        after = call_result(await gate.call("desk.status", GOOD, call_id="after"), "RUN", shown)
+        after = call_result(await gate.call("desk.status", GOOD, call_id="after"), "run_1", shown)
         found.append(Row("mcp_an_earlier_call_waits", "model", "MCP tools/call", "desk.status", after.content[0].text))
         try:
             await gate.call("desk.status", "{", call_id="broken")

@@ -7,12 +7,16 @@ name code that does not load.
 from __future__ import annotations
 
 import ast
+import codecs
+import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
+from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Final
+from tokenize import detect_encoding
+from typing import Final, NoReturn
 
 from contextos.adapters.function.loading import MAX_SOURCE_BYTES, code_files, load_function_adapters
 from contextos.app.adapter_files import edit_settings
@@ -42,24 +46,29 @@ class ChangedFile:
     tools: tuple[str, ...]
 
     def diff(self) -> list[str]:
-        """Return the lines of a unified difference; none where the text before is not known."""
+        """Return the lines of a unified difference; none where the text before is not known.
+
+        A line ends at a line feed and nowhere else, so that two texts that differ never look the same.
+        """
         if self.before is None:
             return []
-        texts = (self.before.splitlines(), self.after.splitlines())
-        return list(unified_diff(*texts, f"{self.path} as pinned", f"{self.path} now", lineterm=""))
+        before, after = list(StringIO(self.before)), list(StringIO(self.after))
+        lines = unified_diff(before, after, f"{self.path} as pinned", f"{self.path} now")
+        return [one[:-1] if one.endswith("\n") else f"{one} (no line feed)" for one in lines]
 
 
 def changed_files(workspace: Path, names: Sequence[str]) -> list[ChangedFile]:
     """Return the pinned code files that changed: of `names`, paths as the settings have them, or of all.
 
     Raises:
-        InvalidInput: a name is not a pinned code file, or nothing changed.
+        InvalidInput: a name is not a pinned code file, nothing changed, or a file is not Python in UTF-8.
         InvalidSettings: the settings are invalid, or a file cannot be read.
     """
     settings = Settings.read(workspace)
     pinned = [(one, *file) for one in settings.adapters if not is_adapter_file(one) for file in _files(one, workspace)]
+    names = [_plain(name, workspace) for name in names]
     for name in names:
-        if not any(name == path for _, path, _, _ in pinned):
+        if not any(name == _plain(path, workspace) for _, path, _, _ in pinned):
             published = any(one.path == name for one in settings.adapters)
             remedy = f"use one of {', '.join(sorted({path for _, path, _, _ in pinned})) or 'no file yet'}"
             remedy += "; list a new file under `[[adapters]]` in contextos.toml, with any digest"
@@ -69,7 +78,7 @@ def changed_files(workspace: Path, names: Sequence[str]) -> list[ChangedFile]:
     found = [
         _changed(workspace, one.path, path, digest, raw)
         for one, path, digest, raw in pinned
-        if digest_of(raw) != digest and (not names or path in names)
+        if digest_of(raw) != digest and (not names or _plain(path, workspace) in names)
     ]
     if not found:
         listed = ", ".join(dict.fromkeys(names or (path for _, path, _, _ in pinned))) or "no code"
@@ -98,6 +107,13 @@ def pin_files(workspace: Path, changed: Sequence[ChangedFile]) -> None:
     edit_settings(workspace, {(one.entry, one.path): one.found for one in changed})
 
 
+def _plain(name: str, workspace: Path) -> str:
+    """A path as it is below the workspace: also of an absolute one, and of one that begins with `./`."""
+    root = os.path.realpath(workspace)
+    found = Path(os.path.realpath(name) if os.path.isabs(name) else name)
+    return (found.relative_to(root) if found.is_relative_to(root) else found).as_posix()
+
+
 def _entry(adapter: AdapterSetting) -> str:
     return adapter.path.partition(":")[0]
 
@@ -110,12 +126,31 @@ def _files(adapter: AdapterSetting, workspace: Path) -> Iterator[tuple[str, str,
 
 
 def _changed(workspace: Path, entry: str, path: str, pinned: str, raw: bytes) -> ChangedFile:
-    after = raw.decode("utf-8", "replace")
-    before = next((one for one in _earlier(workspace, path) if digest_of(one) == pinned), None)
-    old = None if before is None else before.decode("utf-8", "replace")
+    after = _text(raw)
+    if after is None:
+        _refuse(path, "not_utf8", "is not UTF-8, or says another coding, so nobody sees what runs", "write it in UTF-8")
+    try:
+        ast.parse(after)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        place = f" at line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else ""
+        _refuse(path, "not_python", f"is not Python{place}", "correct it there")
+    old = next((_text(one) for one in _earlier(workspace, path) if digest_of(one) == pinned), None)
     had, has = _tools(old or ""), _tools(after)
     tools = tuple(sorted(name for name in had.keys() | has.keys() if had.get(name) != has.get(name)))
     return ChangedFile(entry, path, pinned, digest_of(raw), old, after, tools)
+
+
+def _refuse(path: str, code: str, detail: str, remedy: str) -> NoReturn:
+    raise InvalidInput(Problem("", code, f"`{path}` {detail}", remedy))
+
+
+def _text(raw: bytes) -> str | None:
+    """The text that Python reads in these bytes, or None where it is not UTF-8 or has a coding of its own."""
+    try:
+        coding, _ = detect_encoding(BytesIO(raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")).readline)
+        return raw.decode() if codecs.lookup(coding).name in ("utf-8", "utf-8-sig") else None
+    except (SyntaxError, UnicodeDecodeError):
+        return None
 
 
 def _earlier(workspace: Path, path: str) -> Iterator[bytes]:

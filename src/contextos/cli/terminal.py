@@ -137,7 +137,7 @@ def fail(error: ContextOSError, *, as_json: bool) -> int:
             {"pointer": one.pointer, "code": one.code, "detail": displayed(one.detail), "remedy": displayed(one.remedy)}
             for one in problems
         ]
-    for name in ("reason", "retry_after_ms"):
+    for name in ("reason", "retry_after_ms", "diff"):
         if hasattr(error, name):
             body[name] = getattr(error, name)
     lines = [displayed(str(one)) for one in problems] or [displayed(str(error))]

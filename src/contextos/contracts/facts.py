@@ -268,11 +268,13 @@ class Vocabulary:
         return found
 
     def nearest(self, path: str) -> str | None:
-        """Return the known path that is most like `path`, or None if none is."""
+        """Return the known path that is most like `path`, or None if none is. A root that exists is meant."""
         return self._nearest(path, MIN_SIMILARITY)
 
     def _nearest(self, path: str, least: float) -> str | None:
-        return nearest_name(path, self.paths(), least)
+        known = self.paths()
+        own = [one for one in known if one.partition(".")[0] == path.partition(".")[0]]
+        return nearest_name(path, own or known, least)
 
     def paths(self) -> list[str]:
         """Return every known path, without placeholders."""

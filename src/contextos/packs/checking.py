@@ -17,6 +17,7 @@ from contextos.contracts.encoding.yaml_text import lines_in
 from contextos.contracts.envelopes.identity import HeldRoles
 from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.contracts.facts import name_remedy
 from contextos.control.artifact_repository import ActiveArtifacts
 from contextos.control.artifacts import (
     ADAPTER_TYPE,
@@ -29,6 +30,7 @@ from contextos.control.artifacts import (
     merge,
     read_artifact,
     ref_of,
+    tenant_of,
 )
 from contextos.control.catalog import Catalog
 from contextos.control.lint.access import lint_access, lint_integrity
@@ -78,6 +80,8 @@ class KnownHere:
     egress: Mapping[str, tuple[str, ...]]
     policies: Mapping[str, Sequence[PolicyArtifact]] = field(default_factory=dict)
     deployed: Deployed | None = None
+    tenants: Sequence[str] = ()
+    """Those that the directory lists; empty where that is not known."""
 
 
 async def known_here(deployment: Deployment, *tenants: str) -> KnownHere:
@@ -255,6 +259,13 @@ def artifact_problems(
     """Yield what is wrong with an artifact, alone or with those beside it and with what a workspace knows."""
 
     yield from find_unsafe_texts(artifact.to_json())
+    tenant = tenant_of(artifact)
+    if known and known.tenants and tenant is not None and tenant not in known.tenants:
+        # Nothing else is known of it, so nothing else is said.
+        at = "/pack_meta/tenant" if isinstance(artifact, ContextPack) else "/tenant"
+        remedy = name_remedy(tenant, known.tenants)
+        yield Problem(at, "no_tenant", f"the directory has no tenant `{tenant}`", remedy)
+        return
     tools = TenantNames(known.definitions).tools if known else {}
     if isinstance(artifact, PolicyArtifact):
         found = unmatched_rules(artifact.bundle, _names_beside(beside, known))

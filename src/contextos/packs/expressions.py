@@ -286,9 +286,10 @@ def limited_arguments(condition: Any) -> dict[str, dict[str, Any]]:
                     continue
                 of = found.setdefault(argument[1], {"required": True})
                 if isinstance(value, int | float) and not isinstance(value, bool):
-                    of |= dict.fromkeys(sides if operator == "==" else limits, value)
+                    for limit in sides if operator == "==" else limits:
+                        of[limit] = (min if limit == "max" else max)(of.get(limit, value), value)
                 elif isinstance(value, list) and value and operator == "in":
-                    of["enum"] = value
+                    of["enum"] = [one for one in of.get("enum", value) if one in value] or value
                 elif isinstance(value, str | bool) and operator == "==":
                     of["enum"] = [value]
     return {argument: limits for argument, limits in found.items() if len(limits) > 1}

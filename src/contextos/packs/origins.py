@@ -45,7 +45,7 @@ def stated(declaration: Model, name: str) -> OriginOf:
     """Return one field of a declaration, as written or, where the author left it out, as a default."""
     value = declaration.to_json()[name] if name in declaration.model_fields_set else getattr(declaration, name)
     plain = list(value) if isinstance(value, tuple) else value
-    return written(plain) if name in declaration.model_fields_set else default(plain)
+    return OriginOf(plain, "written", (name,)) if name in declaration.model_fields_set else default(plain)
 
 
 def places_of(tree: Any, at: Place = ()) -> dict[str, str]:

@@ -101,7 +101,8 @@ class RuleBuilder(FaultCollector):
         who = list(intent.who or self.declaration.who)
         if not who:
             remedy = 'name the roles: `who: ["deployer"]`'
-            raise refuse_pack("nobody", (*at, "who"), f"nobody may make a request of `{name}`", remedy)
+            missing: Place = (*at, "who") if name in self.declaration.intents else ("who",)
+            raise refuse_pack("nobody", missing, f"nobody may make a request of `{name}`", remedy)
         # A person with a second role has both: `user.role` is the first one alone.
         place: Place = (*at, "who") if intent.who else ("who",)
         named = [OriginOf(role, "derived", (*place, index)) for index, role in enumerate(who)]

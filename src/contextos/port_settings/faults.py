@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
@@ -19,8 +19,8 @@ ReadT = TypeVar("ReadT")
 Path = tuple[str, ...]
 
 MAX_SETTING_FAULTS: Final = 32
-MAX_LINES: Final = 1_000
-"""Of a longer file no lines are named: to find them takes quadratic time."""
+MAX_READ_CHARS: Final = 1 << 21
+"""How much is read to find lines: a list over many lines is read anew at each. After it no line is named."""
 FOLLOWS: Final = {"driving": "store", "browser_logins": "directory", "environment": "profile", "unsafe": "profile"}
 """Settings that are right or wrong by another one. While that is wrong, nothing is said of them."""
 
@@ -32,15 +32,17 @@ def read_whole(text: str, table: dict[str, Any], read: Callable[[dict[str, Any]]
     left = copy.deepcopy(table)
     taken: list[Path] = []
     found: list[tuple[int, Problem]] = []
+    lines: dict[Path, int] = {}
     while True:
         try:
             made = read(left)
         except InvalidSettings as refused:
+            lines = lines or setting_lines(text)
             stated = tuple(refused.problems[0].pointer.split("/")[1:])
             path = _as_written(stated, taken, table)
             follows = any(one == (FOLLOWS.get(path[0]),) for one in taken) if path else False
             if not follows and not any(one[: len(path)] == path for one in taken):
-                found += [_with_line(one, path, text, table) for one in refused.problems]
+                found += [_with_line(one, path, lines.get(_there(table, path), 0)) for one in refused.problems]
             there = _there(left, stated)
             if not there or len(found) >= MAX_SETTING_FAULTS:
                 break
@@ -57,24 +59,61 @@ def read_whole(text: str, table: dict[str, Any], read: Callable[[dict[str, Any]]
     raise InvalidSettings(*(one for _, one in sorted(found, key=itemgetter(0))))
 
 
-def line_of(text: str, table: dict[str, Any], path: Path) -> int | None:
-    """Return the line of the setting at `path`, or of the table that lacks it; None if that is not known."""
-    lines = text.splitlines(keepends=True)
-    path = _there(table, path)
-    ended = 0
-    for number in range(1, len(lines) + 1) if path and len(lines) <= MAX_LINES else ():
-        try:
-            so_far = tomllib.loads("".join(lines[:number]))
-        except tomllib.TOMLDecodeError:
-            continue  # within a value of several lines
-        if _there(so_far, path) == path:
-            return ended + 1
-        ended = number
-    return None
+def setting_lines(text: str) -> dict[Path, int]:
+    """Return the line on which each table, setting and element of a list of a settings file begins, by its path."""
+    found: dict[Path, int] = {}
+    last: dict[Path, int] = {}
+    table: Path = ()
+    statement, ended, read = "", 0, 0
+    for number, line in enumerate(text.split("\n"), 1):
+        statement += f"{line}\n"
+        read += len(statement)
+        if read > MAX_READ_CHARS:
+            break
+        whole = _parsed(statement)
+        begun = _parsed(f"{statement}]") if whole is None else whole  # within a list of several lines
+        if begun is None:
+            continue
+        if statement.lstrip().startswith("["):
+            table = _opened(begun, last, new=statement.lstrip().startswith("[["))
+            for length in range(1, len(table) + 1):
+                found.setdefault(table[:length], number)
+        else:
+            for path in _paths(begun):
+                found.setdefault((*table, *path), ended + 1)
+        ended, statement = number, statement if whole is None else ""
+    return found
 
 
-def _with_line(one: Problem, path: Path, text: str, table: dict[str, Any]) -> tuple[int, Problem]:
-    line = line_of(text, table, path) or 0
+def _parsed(statement: str) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(statement)
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _opened(header: Any, last: dict[Path, int], *, new: bool) -> Path:
+    """The path of the table that a header opens. `last` has the last index of each list of tables; `new` adds one."""
+    path: Path = ()
+    while header:
+        name = next(iter(header))
+        header = header[name][0] if isinstance(header[name], list) else header[name]
+        path = (*path, name)
+        if new and not header:
+            last[path] = last.get(path, -1) + 1
+        if path in last:
+            path = (*path, str(last[path]))
+    return path
+
+
+def _paths(value: Any, at: Path = ()) -> Iterator[Path]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, below in items:
+        yield (*at, str(key))
+        yield from _paths(below, (*at, str(key)))
+
+
+def _with_line(one: Problem, path: Path, line: int) -> tuple[int, Problem]:
     where = "".join(f"/{part}" for part in path)
     detail = one.detail.replace(f"`{one.pointer}`", f"`{where}`")
     return line, Problem(where, one.code, f"line {line}: {detail}" if line else detail, one.remedy)

@@ -84,7 +84,8 @@ def _for_client(reason: Reason, shown: Sequence[str]) -> Reason:
     """A reason in the terms of an MCP client, which knows other names of the tools and no call ids."""
     remedy = reason.remedy.replace(" under a new call id", "")
     if reason.code == "tool_not_in_manifest" and shown:
-        remedy = f"use one of {', '.join(shown)}"
+        meant = (one for one in shown if remedy == f"did you mean `{one.replace('__', '.', 1)}`?")
+        remedy = next((f"did you mean `{one}`?" for one in meant), f"use one of {', '.join(shown)}")
     return replace(reason, remedy=remedy)
 
 

@@ -23,9 +23,10 @@ from contextos.contracts.encoding.display_escape import (
     BIDI,
     BLANK,
     INVISIBLE,
-    ORDINARY_WRITING,
+    MAX_UNSEEN,
     TAGS,
     escape_for_display,
+    without_ordinary,
 )
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS, unused_name
@@ -323,7 +324,7 @@ def _unsafe_text(text: str, path: tuple[str | int, ...], declared_text: bool) ->
         yield Problem(where, "control_character", "the text contains a line break or tab", "send one line")
     if text.isascii() and text.isprintable():
         return
-    scanned = ORDINARY_WRITING.sub("", text) if declared_text else text
+    scanned = without_ordinary(text, MAX_UNSEEN) if declared_text else text
     for code, (pattern, description) in _HIDDEN.items():
         if found := pattern.search(scanned):
             detail = f"the text contains {description}, U+{ord(found[0]):04X}"

@@ -199,7 +199,7 @@ def test_an_expansion_passes_lint_and_round_trips(pack: Generated) -> None:
         ({"tools": ["ci_status", "rollback"]}, "/intents/deploy.change/steps/2/tool", "unknown_tool"),
         ({"permissions": {"deploy.nothing": {}}}, "/permissions/deploy.nothing", "unknown_tool"),
         ({"permissions": {"scale": {"agrees_with": {"n": "/input/context/n"}}}}, "", "unknown_edge"),
-        ({"redaction": ["iban"]}, "/policy_layer/guardrails/redaction_rules/0", "unknown_edge"),
+        ({"redaction": ["iban"]}, "/redaction", "unknown_edge"),
         ({"intents": {"a": {"steps": [{"tool": "ci_status"}], "tools": ["ci_status"]}}}, "/tools", "idle_tool"),
         ({"intents": {"deploy.change": {**INTENT, "requires": ["cii"]}}}, "", "unknown_edge"),
     ],

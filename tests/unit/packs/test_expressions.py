@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contextos.errors import InvalidArtifact
-from contextos.packs.expressions import compile_condition
+from contextos.packs.expressions import compile_condition, limited_arguments
 
 A, B = {"var": "args.a"}, {"var": "args.b"}
 
@@ -75,3 +75,17 @@ def test_what_is_no_condition_is_refused_with_what_to_write(text: str, code: str
     assert problem.code == code
     assert says in problem.remedy
     assert problem.pointer == "/deny/0/when"
+
+
+@pytest.mark.parametrize(
+    ("written", "limits"),
+    [
+        ("args.a < 5 and args.a < 10", {"max": 5}),
+        ("args.a < 10 and args.a < 5", {"max": 5}),
+        ("args.a > 1 and 3 < args.a", {"min": 3}),
+        ("args.a in ['x', 'y'] and args.a in ['y', 'z']", {"enum": ["y"]}),
+        ("args.a == 'x' and args.a in ['x', 'y']", {"enum": ["x"]}),
+    ],
+)
+def test_of_two_limits_the_narrower_counts(written: str, limits: dict[str, object]) -> None:
+    assert limited_arguments(compile_condition(written, ("when",))) == {"a": {"required": True, **limits}}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from contextos.errors import InvalidSettings
+from contextos.port_settings.faults import setting_lines
 from contextos.settings import Settings
 
 WRONG = """\
@@ -36,3 +38,61 @@ def test_all_faults_are_named_with_their_lines(tmp_path: Path) -> None:
         ("/limits/total_tokens", "line 8"),
         ("/limits/max_tool_cals", "line 9"),
     ]
+
+
+PLACES = """\
+# \u2028 a comment, and no line end
+packs = [
+  # the first
+  "a",
+  [1,
+   2],
+  3
+]
+text = \"\"\"
+[no.table]
+\"\"\"
+[[adapters]]
+path = "a"
+[adapters.files]
+"x.py" = "y"
+[[adapters]]
+path = "b"
+[keys.own]
+kind = { a = 1, "b c" = [
+  2] }
+"""
+
+
+def test_each_setting_has_the_line_on_which_it_begins() -> None:
+    found = {"/".join(path): line for path, line in setting_lines(PLACES).items()}
+    named = ("packs", "packs/0", "packs/1", "packs/1/1", "packs/2", "text")
+    assert [found[one] for one in named] == [2, 4, 5, 5, 7, 9]
+    named = (
+        "adapters",
+        "adapters/0",
+        "adapters/0/path",
+        "adapters/0/files",
+        "adapters/0/files/x.py",
+        "adapters/1/path",
+    )
+    assert [found[one] for one in named] == [12, 12, 13, 14, 15, 17]
+    assert [found[one] for one in ("keys", "keys/own", "keys/own/kind/a", "keys/own/kind/b c/0")] == [18, 18, 19, 19]
+    assert not any("no" in one for one in found)
+
+
+def test_a_long_file_is_read_once_for_all_its_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    loads = tomllib.loads
+    monkeypatch.setattr(tomllib, "loads", lambda text: read.append(len(text)) or loads(text))
+    text = "".join(f'wrong_{number} = "x"\n' for number in range(5_000))
+    (tmp_path / "contextos.toml").write_text(text, "utf-8")
+    with pytest.raises(InvalidSettings) as raised:
+        Settings.read(tmp_path)
+    assert [one.detail.partition(":")[0] for one in raised.value.problems[:2]] == ["line 1", "line 2"]
+    assert sum(read) < 3 * len(text)
+    read.clear()
+    (tmp_path / "contextos.toml").write_text("packs = [\n" + '"a",\n' * 20_000 + "]\nstroe = 1\n", "utf-8")
+    with pytest.raises(InvalidSettings):
+        Settings.read(tmp_path)
+    assert sum(read) < 5_000_000

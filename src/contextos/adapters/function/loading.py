@@ -166,13 +166,23 @@ def _file(path: str, module: str, root: Path) -> Path:
         if not file.is_relative_to(os.path.realpath(root)):
             _refuse(path, "outside_root", "the file is outside the workspace", "move it inside")
         return file
+    file_of_it = _installed(module)
+    if file_of_it is None:
+        _refuse(path, "no_module", f"there is no module `{module}`", "install it, or name a file")
+    return file_of_it
+
+
+def _installed(module: str) -> Path | None:
+    """The file of an installed module. Nothing is imported, and so nothing of its packages runs."""
+    top, *below = module.split(".")
     try:
-        spec = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(top) if all(map(str.isidentifier, [top, *below])) else None
     except (ImportError, ValueError):
         spec = None
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        _refuse(path, "no_module", f"there is no module `{module}`", "install it, or name a file")
-    return Path(spec.origin)
+    files = [Path(spec.origin)] if spec and spec.origin and spec.origin.endswith(".py") and not below else []
+    for place in (spec.submodule_search_locations or ()) if spec and below else ():
+        files += [Path(place, *below, "__init__.py"), Path(place, *below).with_name(f"{below[-1]}.py")]
+    return next((one for one in files if one.is_file()), None)
 
 
 def _source(path: str, file: Path) -> bytes:

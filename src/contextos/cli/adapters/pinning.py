@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -40,11 +41,11 @@ def pin_code_command(
 
     root = find_workspace(workspace)
     changed = changed_files(root, files or ())
-    if not as_json:
-        for line in (line for one in changed for line in _shown(one)):
-            print_note(line)
+    shown = [line for one in changed for line in _shown(one)]
+    for line in () if as_json else shown:
+        print_note(line)
     if not yes:
-        _confirm(as_json)
+        _confirm(as_json, shown)
     pin_files(root, changed)
     documents = [
         {
@@ -82,10 +83,18 @@ def _shown(one: ChangedFile) -> list[str]:
     ]
 
 
-def _confirm(as_json: bool) -> None:
+class _NotConfirmed(InvalidInput):
+    """Nobody said yes. `diff` are the lines that a person reads before."""
+
+    def __init__(self, problem: Problem, diff: Sequence[str]) -> None:
+        super().__init__(problem)
+        self.diff = list(diff)
+
+
+def _confirm(as_json: bool, shown: Sequence[str]) -> None:
     """Ask at the terminal. Raises `InvalidInput` where there is none, or the person says no."""
     if as_json or not sys.stdin.isatty() or not sys.stderr.isatty():
         detail = "there is no terminal to ask at, and nothing was pinned"
-        raise InvalidInput(Problem("", "usage", detail, "review the difference, then pass --yes"))
+        raise _NotConfirmed(Problem("", "usage", detail, "review the difference, then pass --yes"), shown)
     if not typer.confirm("Pin the code as it is now?", default=False, err=True):
         raise InvalidInput(Problem("", "not_confirmed", "nothing was pinned", "run it again when you are sure"))

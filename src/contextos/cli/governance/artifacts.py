@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -109,7 +110,8 @@ def _workspace_facts(workspace: Path | None, artifacts: Sequence[GovernedArtifac
     tenants = {tenant for one in artifacts if (tenant := tenant_of(one)) is not None}
 
     async def operation(context: CommandContext) -> KnownHere:
-        return await known_here(context.deployment, *sorted(tenants or context.app.tenants()))
+        known = await known_here(context.deployment, *sorted(tenants or context.app.tenants()))
+        return replace(known, tenants=context.app.listed_tenants() or ())
 
     return with_authors_context(workspace, None, operation)
 

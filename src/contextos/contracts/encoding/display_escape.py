@@ -20,25 +20,33 @@ INVISIBLE: Final = (
 BLANK: Final = "\u2800\U0001d159"
 """Symbols that are drawn as nothing and whose category does not say so."""
 
-_VISIBLE: Final = rf"[^\x00-\x7f{BIDI}{TAGS}{INVISIBLE}{BLANK}]"
-_HYPHENATED: Final = r"[A-Za-z\u00c0-\u024f\u0370-\u052f]"
+MAX_UNSEEN: Final = 4
+"""How many soft hyphens a text of prose has at most, and how many variants of ideographs: each hides something."""
+
+_SYMBOL: Final = r"[\u00a9\u00ae\u203c\u2049\u2100-\u27ff\u2900-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001fbff]"
+_SOFT_HYPHEN: Final = re.compile(
+    "|".join(
+        rf"(?<={script})\u00ad(?={script})"
+        for script in (r"[A-Za-z\u00c0-\u024f]", r"[\u0370-\u03ff]", r"[\u0400-\u052f]")
+    )
+)
+_VARIANT: Final = re.compile(
+    r"(?<=[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\ufe00-\ufe02\U000e0100-\U000e01ef]"
+)
 _WITHOUT_SPACES: Final = (
     r"[\u0e01-\u0eff\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff\u1980-\u19ff\u1a20-\u1aad\ua9e0-\ua9ff\uaa60-\uaadf]"
 )
-_JOINING: Final = r"[\u0620-\u06ff\u0710-\u074f\u0750-\u077f\u08a0-\u08ff\u0900-\u0dff]"
-_IDEOGRAPH: Final = r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+_JOINING: Final = r"[\u0620-\u06ff\u0710-\u074f\u0750-\u077f\u08a0-\u08ff\u0900-\u0dff\u1000-\u109f\u1780-\u17b3]"
 _FLAGS: Final = "|".join("".join(chr(0xE0000 + ord(one)) for one in name) for name in ("gbeng", "gbsct", "gbwls"))
 ORDINARY_WRITING: Final = re.compile(
-    rf"(?<={_VISIBLE})(?:[\ufe0e\ufe0f]?[\u200c\u200d](?={_VISIBLE})|[\ufe0e\ufe0f])|(?<=[0-9#*])\ufe0f(?=\u20e3)"
-    rf"|(?<={_HYPHENATED})\u00ad(?={_HYPHENATED})|(?<={_WITHOUT_SPACES})\u200b(?={_WITHOUT_SPACES})"
-    rf"|(?<={_JOINING})[\u200c\u200d](?![{BIDI}{TAGS}{INVISIBLE}{BLANK}])"
-    rf"|(?<={_IDEOGRAPH})[\ufe00-\ufe02\U000e0100-\U000e01ef]|(?<=[\u1820-\u18aa])[\u180b-\u180f]"
+    rf"(?<={_SYMBOL})(?:[\ufe0e\ufe0f]?\u200d(?={_SYMBOL})|[\ufe0e\ufe0f])|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+    rf"|(?<={_WITHOUT_SPACES})\u200b(?={_WITHOUT_SPACES})"
+    rf"|(?<={_JOINING})[\u200c\u200d](?![{BIDI}{TAGS}{INVISIBLE}{BLANK}])|(?<=[\u1820-\u18aa])[\u180b-\u180f]"
     rf"|(?<=[\u2801-\u28ff])\u2800(?=[\u2801-\u28ff])|(?<=\U0001f3f4)(?:{_FLAGS})\U000e007f"
 )
 """What ordinary writing has of these, each in its place: joiners and selectors of emoji, the flags of England, Scotland
-and Wales, a hyphen at which a word can break, a break between Thai words, a joiner after an Arabic or Indic
-letter, a variant of an ideograph or a Mongolian letter, a blank between Braille cells. By code point, and not by the
-tables of the interpreter, so that every build decides alike.
+and Wales, a break between Thai words, a joiner after an Arabic or Indic letter, a variant of a Mongolian letter, a
+blank between Braille cells. By code point, and not by the tables of the interpreter, so that every build decides alike.
 """
 
 _PERHAPS: Final = re.compile(r"[\\\x00-\x1f\x7f]|[^\x00-\x7f]")
@@ -80,13 +88,26 @@ def hidden_character(text: str, *, prose: bool = False) -> str:
     """
     if text.isascii() and text.isprintable():
         return ""
-    scanned = ORDINARY_WRITING.sub("", text) if prose else text
+    scanned = without_ordinary(text) if prose else text
     found = next((one for one in scanned if _is_hidden(one)), "")
     return _escape(found) if found else ""
 
 
+def without_ordinary(text: str, variants: int = 0) -> str:
+    """Return prose without `ORDINARY_WRITING`, without the first `MAX_UNSEEN` soft hyphens within words of one script,
+    and without the first `variants` selectors of ideographs. One of 256 follows an ideograph, so that each can carry a
+    byte of hidden text: a text of others may have none.
+    """
+    text = _VARIANT.sub("", text, count=variants) if variants else text
+    return ORDINARY_WRITING.sub("", _SOFT_HYPHEN.sub("", text, count=MAX_UNSEEN))
+
+
 def without_hidden(text: str) -> str:
-    """Return prose with a space in the place of each character that `hidden_character` finds."""
+    """Return prose with a space in the place of each character that `hidden_character` finds.
+
+    Soft hyphens and variants of ideographs are left out: without them the text is the same one.
+    """
+    text = _VARIANT.sub("", text.replace("\u00ad", ""))
     if text.isascii() and text.isprintable():
         return text
     kept = [found.span() for found in ORDINARY_WRITING.finditer(text)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
 from functools import lru_cache
 from re import _parser  # type: ignore[attr-defined]
@@ -42,8 +43,9 @@ def pattern_example(pattern: str) -> str | None:
     """
     checked = safe_pattern(pattern)
     try:
-        made = _made(_parser.parse(pattern)) if checked is not None else ""
-    except (re.error, KeyError, OverflowError, RecursionError):
+        with warnings.catch_warnings(action="ignore"):
+            made = _made(_parser.parse(pattern)) if checked is not None else ""
+    except (re.error, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         return None
     fits = checked is not None and 0 < len(made) <= MAX_EXAMPLE_CHARS and checked.search(made) is not None
     return made if fits and made.isprintable() else None
@@ -56,7 +58,7 @@ def _made(items: Iterable[tuple[Any, Any]]) -> str:
         if kind == "LITERAL":
             text += chr(argument)
         elif kind == "IN":
-            text += next((one for one in _EXAMPLES if _in_class(one, argument)), "") or chr(argument[0][1][0])
+            text += next((one for one in _EXAMPLES if _in_class(one, argument)), "") or _first(argument)
         elif kind in ("ANY", "NOT_LITERAL"):
             text += "b" if argument == ord("a") else "a"
         elif kind == "BRANCH":
@@ -68,6 +70,12 @@ def _made(items: Iterable[tuple[Any, Any]]) -> str:
         elif kind != "AT":
             raise KeyError(kind)
     return text
+
+
+def _first(items: Iterable[tuple[Any, Any]]) -> str:
+    """The first character that a class names, or an empty text."""
+    named = [one if isinstance(one, int) else one[0] for kind, one in items if str(kind) in ("LITERAL", "RANGE")]
+    return chr(named[0]) if named else ""
 
 
 def _in_class(character: str, items: Iterable[tuple[Any, Any]]) -> bool:

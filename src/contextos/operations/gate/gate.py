@@ -240,8 +240,10 @@ class CallGate:
             error = ToolError(code=failures[0].code, message=failures[0].detail)
         artifacts = tuple(map(RecordedArtifact.model_validate, envelope.get("artifacts", ())))
         # Who prints the output alone reads why there is none.
-        failed = {"error": {"code": error.code, "message": error.message}} if error else None
-        return Done(call_id, envelope.get("output") or failed, error, replayed, artifacts=artifacts)
+        output = envelope.get("output")
+        if error and output is None:
+            output = {"error": {"code": error.code, "message": error.message}}
+        return Done(call_id, output, error, replayed, artifacts=artifacts)
 
     def _with_reads(self, reasons: Sequence[Reason], tools: Sequence[str]) -> list[Reason]:
         """Name the reads that provide what is missing; of a call that is denied nothing says to make it again."""

@@ -93,15 +93,17 @@ def lint_scope(applies: AppliesTo, vocabulary: Vocabulary, at: JsonPath) -> Iter
 
 def _remedy(path: str, capability: str | None, vocabulary: Vocabulary) -> str:
     arguments = vocabulary.arguments or {}
-    if capability is not None and capability in arguments and path.partition(".")[0] in ("args", *TRACED_ROOTS):
+    root = path.partition(".")[0]
+    if capability is not None and capability in arguments and root in ("args", *TRACED_ROOTS):
         having = [f"`{tool}`" for tool in arguments if vocabulary.find(path, tool) is not None]
         if having:
             return f"{' and '.join(having[:4])} has it: say that the rule is about that tool alone"
         own = [one for one in replace(vocabulary, arguments={capability: arguments[capability]}).paths() if "." in one]
-        named = {one.partition(".")[2]: one for one in own if one.startswith(("args.", "run."))}
-        near = nearest_name(path.partition(".")[2], named)
+        near = nearest_name(
+            path.partition(".")[2], [one.partition(".")[2] for one in own if one.startswith(f"{root}.")]
+        )
         listed = ", ".join(f"`{one}`" for one in own if one.startswith("args."))
-        return f"write `{named[near]}`" if near else f"`{capability}` has {listed or 'no arguments'}"
+        return f"write `{root}.{near}`" if near else f"`{capability}` has {listed or 'no arguments'}"
     if path.partition(".")[0] == "history":
         known = vocabulary.history.get(path.partition(".")[2])
         if known is not None:

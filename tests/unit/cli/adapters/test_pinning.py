@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tomllib
 from pathlib import Path
@@ -72,9 +73,7 @@ def test_a_file_that_changes_after_it_was_shown_is_not_pinned(
 ) -> None:
     change(deploy, ADDED)
     before = pinned(deploy)
-    monkeypatch.setattr(
-        "contextos.cli.adapters.pinning._confirm", lambda _as_json: change(deploy, ADDED.replace("3", "4"))
-    )
+    monkeypatch.setattr("contextos.cli.adapters.pinning._confirm", lambda *_: change(deploy, ADDED.replace("3", "4")))
     said = say("pin-code")
     assert (said.code, "digest_mismatch" in said.err or "has the digest" in said.err) == (2, True)
     assert pinned(deploy) == before
@@ -132,3 +131,73 @@ def test_what_is_not_pinned_or_did_not_change_is_refused(say, deploy: Path) -> N
     settings = deploy / "contextos.toml"
     settings.write_text(settings.read_text("utf-8") + '\n[[adapters]]\npath = "desk.json"\ndigest = "sha256:0"\n')
     assert "`contextos adapters publish desk.json`" in say("pin-code", "desk.json", "--yes").err
+
+
+HIDDEN = {
+    "line_separator": "\x0b",
+    "file_separator": "\x1c",
+    "next_line": "\x85",
+    "unicode_line": "\u2028",
+    "return": "\r",
+}
+
+
+@pytest.mark.parametrize("break_", HIDDEN.values(), ids=HIDDEN)
+def test_a_change_of_what_ends_a_line_is_shown(say, deploy: Path, break_: str) -> None:
+    file = deploy / "deploy.py"
+    text = file.read_text("utf-8").replace("\n\nTOOLS", "\n\n# one\n# two\nTOOLS", 1)
+    settings = deploy / "contextos.toml"
+    settings.write_text(settings.read_text("utf-8").replace(pinned(deploy), digest(text.encode())), "utf-8")
+    (deploy / "deploy.py.bak").write_text(text, "utf-8")
+    file.write_bytes(text.replace("# one\n", f"# one{break_}").encode())
+    said = say("pin-code")
+    assert said.code == 2
+    assert "  +# one\\u" in said.err, "escaped, and where it is"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"# \xff\n", b"# coding: latin-1\n", b"\r# coding: utf-7\n", b"#\n# -*- coding: utf-16 -*-\n", b"# coding: x\n"],
+)
+def test_a_file_of_another_coding_is_refused(say, deploy: Path, raw: bytes) -> None:
+    file = deploy / "deploy.py"
+    before = pinned(deploy)
+    file.write_bytes(raw + file.read_bytes())
+    said = say("pin-code", "--yes")
+    assert (said.code, "`deploy.py` is not UTF-8" in said.err, pinned(deploy)) == (2, True, before)
+
+
+def test_a_syntax_error_has_its_line(say, deploy: Path) -> None:
+    change(deploy, "\n\nTOOLS = (")
+    line = (deploy / "deploy.py").read_text("utf-8").count("\n") + 1
+    assert f"`deploy.py` is not Python at line {line}: '(' was never closed" in say("pin-code", "--yes").err
+
+
+@pytest.mark.parametrize("name", ["./deploy.py", "absolute"])
+def test_a_file_is_named_as_a_shell_names_it(say, deploy: Path, name: str) -> None:
+    found = change(deploy, ADDED)
+    said = say("pin-code", str(deploy / "deploy.py") if name == "absolute" else name, "--yes")
+    assert (said.code, pinned(deploy)) == (0, found), said.err
+
+
+def test_a_program_reads_the_difference_before_it_says_yes(say, deploy: Path) -> None:
+    change(deploy, ADDED)
+    said = say("pin-code", "--json")
+    assert said.code == 2
+    assert "  +def load(service: str) -> int:" in json.loads(said.out)["error"]["diff"]
+
+
+@pytest.mark.parametrize("kind", ["package", "namespace"])
+def test_an_installed_package_does_not_run_before_somebody_says_yes(
+    say, deploy: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    site, ran = deploy.parent / "site", deploy.parent / "ran"
+    (site / "shopkit" / "inner").mkdir(parents=True)
+    if kind == "package":
+        (site / "shopkit" / "__init__.py").write_text(f"open({str(ran)!r}, 'w').close()\n", "utf-8")
+    shutil.copy(deploy / "deploy.py", site / "shopkit" / "inner" / "desk.py")
+    monkeypatch.syspath_prepend(str(site))
+    settings = deploy / "contextos.toml"
+    settings.write_text('[[adapters]]\npath = "shopkit.inner.desk:TOOLS"\ndigest = "sha256:0"\n', "utf-8")
+    said = say("pin-code")
+    assert ("shopkit.inner.desk of" in said.err, "pass --yes" in said.err, ran.exists()) == (True, True, False)

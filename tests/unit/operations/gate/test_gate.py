@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from pydantic import BaseModel, ConfigDict
 
+import contextos
 from contextos.audit.replay import replay
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.envelopes.verdicts import FailureCode
@@ -16,8 +19,9 @@ from contextos.errors import ConflictingRequest, InvalidInput, Unavailable
 from contextos.operations.driver import MAX_DEATHS
 from contextos.operations.gate.gate import REMEDIES, Done, Refused, Waiting
 from contextos.operations.operator import erase_entry
-from contextos.testing import TEST_OPERATOR, Person
+from contextos.testing import TEST_OPERATOR, Person, in_memory
 from tests.e2e.test_settlements import DID_NOT, HAPPENED, PAID, Lossy
+from tests.messages import models as messages
 from tests.observed.recording import INTERN, deployed, observing, open_gate
 from tests.observed.recording import TENANT as SHOP
 from tests.observed.shop import World
@@ -261,3 +265,34 @@ def test_a_call_is_refused_with_the_reason_of_its_own_denial() -> None:
             args = {"order_id": order, "amount": amount, "currency": "EUR"}
             said.append(gate.call("shop.refund", args, call_id=f"pay_{order}"))
         assert [[one.because for one in refused.reasons] for refused in said] == [[(much,)], [(region,)]]
+
+
+class Nothing(BaseModel):
+    """What a tool answers that has nothing to say."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def test_an_output_without_members_is_the_output() -> None:
+    @contextos.read(integrity="trusted")
+    def hours() -> Nothing:
+        """Return nothing."""
+        return Nothing()
+
+    pack = contextos.pack(
+        "acme.desk",
+        version="1.0.0",
+        tenant=messages.TENANT,
+        tools=[contextos.toolset("desk", [hours])],
+        who=["clerk"],
+        intents={"acme.desk": {}},
+    )
+
+    async def play() -> None:
+        async with in_memory(packs=[pack], directory=messages.PEOPLE) as app:
+            gate = await app.gate(session="s", user="ana", agent="agt_desk", token="tok_ana")
+            answer = await gate.call("desk.hours", {}, call_id="one")
+        assert isinstance(answer, Done), answer
+        assert (answer.output, answer.error) == ({}, None)
+
+    asyncio.run(play())

@@ -183,16 +183,17 @@ def check(events: Sequence[str], end: str, played: Played, view: Any) -> None:
     assert len(record["effects"]) == len(bank.paid) + len(bank.notes), where
     assert all(one["state"] == "happened" for one in record["effects"]), where
     last = {CALLS[one][0]: one in MADE for one in events if not CALLS[one][0].endswith("mail")}
+    only_read = not last and events[-1] == "read"
     if record["outcome"] == "denied":
         assert not made, where
         assert record["status"] == "REJECTED", where
     elif record["outcome"] == "approved":
-        assert made, where
+        assert made or only_read, where
         assert all(last.values()), where
         assert record["status"] == "DECIDED", where
     else:
         assert record["status"] == "ESCALATED", where
-    if end == "approved" and made and all(last.values()):
+    if end == "approved" and (only_read or made) and all(last.values()):
         assert record["outcome"] == "approved", where
     if end in ("denied", "cancelled") and not made:
         assert record["outcome"] == "denied", where

@@ -138,7 +138,7 @@ def test_every_byte_of_the_manifest_counts_too(change: Any, raw: bytes) -> None:
 
 def test_an_unsigned_export_is_not_even_split_into_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exported, "_Lines", None)
-    with pytest.raises(ChainBroken, match="no manifest"):
+    with pytest.raises(ChainBroken, match="is not the manifest"):
         read_export(b"x\n" * 1_000_000, KEYS)
 
 

@@ -64,8 +64,11 @@ async def _next_claims(store: Store, request_id: str, sent: int) -> list[Request
 
 async def was_refused(store: Store, run_id: str) -> bool:
     """Return whether a run ended before anything came of it, so that its request can be sent again, corrected."""
-    entries = await store.read(run_id, limit=MAX_REFUSED_ENTRIES)
-    return len(entries) < MAX_REFUSED_ENTRIES and is_refused(entries)
+    length = await store.length(run_id)
+    # A session asks at each call, so a run that goes on costs one entry.
+    if not 0 < length < MAX_REFUSED_ENTRIES or not is_refused(await store.read(run_id, after=length - 1, limit=1)):
+        return False
+    return is_refused(await store.read(run_id))
 
 
 async def no_such_run(store: Store, name: str) -> NotFound:

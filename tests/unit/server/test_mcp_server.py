@@ -62,7 +62,7 @@ def test_what_is_refused_is_a_result_with_reasons_that_a_model_can_act_on(origin
         for name, args, said in (
             ("adp_payments__steal", {}, "is no tool of this session; use one of adp_orders__lookup"),
             (REFUND, {"amount": 1}, "correct the arguments and call again"),
-            (REFUND, PAY, "make the reads that provide the evidence"),
+            (REFUND, PAY, "call `adp_orders.lookup` and `adp_policy.eval` first"),
             (FINISH, {"outcome": "paid"}, "use approved, denied or escalated"),
             (FINISH, {}, "use approved, denied or escalated"),
             (FINISH, {"outcome": "denied", "by": "me"}, "`by` is no argument"),

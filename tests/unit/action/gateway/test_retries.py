@@ -31,7 +31,6 @@ def attempted(
         first_us=behind_us,
         first_clock_us=0,
         key=f"0/s1/{attempt}",
-        operation=None,
     )
     tooling = SimpleNamespace(max_retry_s=most_s)
     scope: Any = SimpleNamespace(

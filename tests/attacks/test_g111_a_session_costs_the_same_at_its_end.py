@@ -57,7 +57,7 @@ def test_the_last_call_of_a_session_over_http_reads_no_more_than_the_second(
             assert answered.json()["status"] == "done", answered.text
             taken.append(reads.taken())
         # Work beside the calls reads now and then too, so one call counts for its neighbours.
-        assert min(taken[5:]) == min(taken[1:4])
+        assert min(taken[5:]) <= min(taken[1:4])
 
 
 def test_servers_that_take_turns_at_the_calls_of_a_session_answer_each_once(tmp_path: Path, stores: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
+from contextos.contracts.facts import name_remedy
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Stores
 from contextos.contracts.trace import TraceContext, begun_trace, continued_trace
@@ -398,7 +399,9 @@ class App:
         envelopes = [loads(_read_artifact(path), max_bytes=MAX_ARTIFACT_BYTES) for path in signed]
         named = [one for one in envelopes if self.tenant_named(one) in (None, tenant_id)]
         authored = {open_sealed(one, self.keys, "pack", MODELS) for one in named}
-        declared = self._declared(tenant_id)
+        every = self._declared(tenant_id)
+        self._require_tenants([*map(self.tenant_named, envelopes), *(one.pack.pack_meta.tenant for one in every)])
+        declared = [one for one in every if one.pack.pack_meta.tenant == tenant_id]
         named += [self._signed(one) for one in declared if canonical(one.document) not in authored]
         policies = settings.policies or ()
         await require_lint(self.deployment, tenant_id, named, declared=declared, policies=policies, keep=keep)
@@ -418,13 +421,22 @@ class App:
         return [path for folder in settings.packs for path in sorted((settings.workspace / folder).glob(pattern))]
 
     def _declared(self, tenant_id: str) -> list[Expansion]:
-        """The packs of a tenant whose short forms are in the workspace."""
+        """The packs whose short forms are in the workspace, expanded with the tools of a tenant."""
         from contextos.packs.building import expand_file
 
         adapters = self.deployment.ports.adapters(tenant_id)
         tools = [describe_adapter(name, adapter) for name, adapter in adapters.items()]
-        packs = [expand_file(_read_artifact(path), path.name, tools) for path in self._artifact_paths("*.yaml")]
-        return [one for one in packs if one.pack.pack_meta.tenant == tenant_id]
+        return [expand_file(_read_artifact(path), path.name, tools) for path in self._artifact_paths("*.yaml")]
+
+    def _require_tenants(self, named: Iterable[str | None]) -> None:
+        """Refuse artifacts of a tenant that the directory does not list: nothing would put them in force."""
+        listed = self.listed_tenants()
+        unknown = (
+            [] if listed is None else [one for one in dict.fromkeys(named) if one is not None and one not in listed]
+        )
+        faults = [(f"the directory has no tenant `{one[:80]}`", name_remedy(one, listed or ())) for one in unknown]
+        if faults:
+            raise InvalidArtifact(*(Problem("/tenant", "no_tenant", *fault) for fault in faults))
 
     def _signed(self, expansion: Expansion) -> dict[str, Any]:
         if self.settings.profile == "service":

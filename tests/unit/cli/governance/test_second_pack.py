@@ -71,3 +71,13 @@ def test_a_fixed_plan_beside_it_stops_no_session(say, deploy: Path) -> None:
     said = say("apply", *BY)
     assert (said.code, said.err) == (0, "")
     assert opened("s2"), "a request for a fixed plan is no session, so there is still one intent for sessions"
+
+
+def test_a_pack_of_a_tenant_that_nobody_knows_is_named_and_nothing_is_published(say, deploy: Path) -> None:
+    second(deploy)
+    path = deploy / "packs" / "second.yaml"
+    path.write_text(path.read_text("utf-8").replace("tenant: acme", "tenant: acmee"), "utf-8")
+    said = say("apply", *BY)
+    assert said.code == 2
+    assert "the directory has no tenant `acmee`; did you mean `acme`?" in said.err
+    assert "acme.second" not in say("pack", "published", "--json").out

@@ -313,9 +313,7 @@ def _made(workspace: Path, table: dict[str, Any]) -> Settings:
         if not isinstance(made[name], dict):
             raise invalid_setting(f"/{name}", "bad_setting", f"`/{name}` is not a table", remedy)
         made[name] = {tenant: _list(one, f"/{name}/{tenant}") for tenant, one in made[name].items()}
-    for name, port in _TABLES.items():
-        if name in made:
-            made[name] = port.read(made[name])
+    made |= {name: port.read(made[name]) for name, port in _TABLES.items() if name in made}
     for name, kind in (("limits", RunLimits), ("driving", Driving), ("pressure", AdmissionLimits)):
         if name in made:
             made[name] = kind(**_named(kind, made[name], f"/{name}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,6 @@ from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.identity import AgentIdentity, UserClaims
 from contextos.contracts.envelopes.run import InvokeRequest, RuntimeHints
-from contextos.contracts.facts import name_remedy
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Stores
 from contextos.contracts.trace import TraceContext, begun_trace, continued_trace
@@ -390,7 +389,7 @@ class App:
             SignatureInvalid: no trusted key signed an artifact.
             ApprovalRefused: the actor is not proved, or has not the roles `publisher` and `policy_admin`.
         """
-        from contextos.packs.checking import require_lint
+        from contextos.packs.checking import require_lint, require_tenants
 
         settings = self.settings
         if problems := tuple(self.configuration.of_settings()):
@@ -400,7 +399,9 @@ class App:
         named = [one for one in envelopes if self.tenant_named(one) in (None, tenant_id)]
         authored = {open_sealed(one, self.keys, "pack", MODELS) for one in named}
         every = self._declared(tenant_id)
-        self._require_tenants([*map(self.tenant_named, envelopes), *(one.pack.pack_meta.tenant for one in every)])
+        require_tenants(
+            [*map(self.tenant_named, envelopes), *(one.pack.pack_meta.tenant for one in every)], self.listed_tenants()
+        )
         declared = [one for one in every if one.pack.pack_meta.tenant == tenant_id]
         named += [self._signed(one) for one in declared if canonical(one.document) not in authored]
         policies = settings.policies or ()
@@ -427,16 +428,6 @@ class App:
         adapters = self.deployment.ports.adapters(tenant_id)
         tools = [describe_adapter(name, adapter) for name, adapter in adapters.items()]
         return [expand_file(_read_artifact(path), path.name, tools) for path in self._artifact_paths("*.yaml")]
-
-    def _require_tenants(self, named: Iterable[str | None]) -> None:
-        """Refuse artifacts of a tenant that the directory does not list: nothing would put them in force."""
-        listed = self.listed_tenants()
-        unknown = (
-            [] if listed is None else [one for one in dict.fromkeys(named) if one is not None and one not in listed]
-        )
-        faults = [(f"the directory has no tenant `{one[:80]}`", name_remedy(one, listed or ())) for one in unknown]
-        if faults:
-            raise InvalidArtifact(*(Problem("/tenant", "no_tenant", *fault) for fault in faults))
 
     def _signed(self, expansion: Expansion) -> dict[str, Any]:
         if self.settings.profile == "service":

@@ -24,7 +24,6 @@ from contextos.app.given import (
     SystemEntropy,
     adapters_by_id,
     adapters_of,
-    approval_logins_of,
     attachments_of,
     credentials_of,
     directory_of,
@@ -32,11 +31,11 @@ from contextos.app.given import (
     kind_of_directory,
     lineage,
     no_postgres,
-    partners_of,
     refuse_without_issuer,
     stores_of,
     witness_of,
 )
+from contextos.app.logins.issuers import approval_logins_of, partners_of
 from contextos.app.telemetry import DeferredTelemetry, telemetry_of
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.facts import ENVIRONMENTS
@@ -152,9 +151,8 @@ async def open_unchecked(settings: Settings, given: GivenPorts | None = None, *,
         config = _config(settings, unsafe, stated_by(in_use))
         deployment = Deployment(ports, config, breakers=CircuitBreakers(settings.pressure, threading.Lock()))
         on_failure.pop_all()
-    engine = local_engine(deployment, publisher)
-    of_app = (settings, deployment, stores, owner, engine, keys, publisher, watch, tuple(owned))
-    return App(*of_app, shared_credentials=of_tenants.shared)
+    of_app = (settings, deployment, stores, owner, local_engine(deployment, publisher), keys, publisher, watch)
+    return App(*of_app, tuple(owned), shared_credentials=of_tenants.shared)
 
 
 def has_store(settings: Settings) -> bool:

@@ -34,7 +34,7 @@ from contextos.contracts.ports.storage import Stores
 from contextos.engine.lease_owner import LeasedOwner, Owner
 from contextos.errors import InvalidInput, InvalidSettings, Unavailable
 from contextos.files import read_regular_file
-from contextos.operations.ports import ApprovalLogins, RunTelemetry
+from contextos.operations.ports import RunTelemetry
 from contextos.operations.witness import witness_place
 from contextos.port_settings import OidcDirectorySetting, Pkcs8KeysSetting, RemoteKeysSetting, SignedDirectorySetting
 from contextos.port_settings.adapters import is_adapter_file
@@ -52,8 +52,6 @@ from contextos.store.shared.clock import SystemClock
 from contextos.store.sqlite.stores import SqliteStores
 from contextos.store.witness.default import default_witness_path, make_state_folder
 from contextos.store.witness.file import FileWitness
-from contextos.trust.identity.hops import Partner
-from contextos.trust.identity.jwt import CheckKeys, check_jwks
 
 if TYPE_CHECKING:
     from contextos.adapters.jwks import Jwks
@@ -156,7 +154,7 @@ def _unsafe_names(port: object) -> Iterator[str]:
 
 
 @contextmanager
-def _extra(name: str, at: str) -> Iterator[None]:
+def extra_named(name: str, at: str) -> Iterator[None]:
     """Turn the error of a package that is not installed into one that names its extra. Raises `InvalidSettings`."""
     try:
         yield
@@ -203,7 +201,7 @@ async def directory_of(settings: Settings, stores: Stores, sealing: Sealing, *, 
 
 
 def _jwks(named: OidcDirectorySetting, root: Path, clock: Clock) -> Jwks:
-    with _extra("http", "/directory"):
+    with extra_named("http", "/directory"):
         from contextos.adapters.jwks import MAX_JWKS_BYTES, HttpJwks, PinnedJwks
     if named.jwks_url:
         return HttpJwks(named.jwks_url, clock, issuer=named.issuer, internal=named.internal)
@@ -236,7 +234,7 @@ def keys_of(settings: Settings, clock: Clock) -> Keys:
 def _remote_keys(named: RemoteKeysSetting, root: Path) -> Keys:
     from contextos.adapters.encrypted_keys import read_secret
 
-    with _extra("http", "/keys"):
+    with extra_named("http", "/keys"):
         from contextos.adapters.remote_keys import RemoteKeys
     file = root / named.token_file if named.token_file else None
 
@@ -246,50 +244,6 @@ def _remote_keys(named: RemoteKeysSetting, root: Path) -> Keys:
         return read_secret(file, named.token_env, "/keys").decode("utf-8", "replace")
 
     return RemoteKeys(named.url, named.keys, token, timeout_s=named.timeout_s)
-
-
-def approval_logins_of(settings: Settings, clock: Clock) -> ApprovalLogins | None:
-    """Return the issuer of the logins that can answer approvals, or None.
-
-    Raises:
-        InvalidSettings: the URL of its keys is none, or the extra `http` is not installed.
-    """
-    named = settings.approval_logins
-    if named is None:
-        return None
-    with _extra("http", "/approval_logins"):
-        from contextos.adapters.jwks import HttpJwks
-    jwks = HttpJwks(named.jwks_url, clock, issuer=named.issuer, internal=named.internal)
-    return ApprovalLogins(named.trusted(), jwks.with_key, named.max_auth_age_s, jwks.is_silent)
-
-
-def partners_of(settings: Settings, clock: Clock) -> dict[str, Partner]:
-    """Return the partners whose hop claims count, by issuer.
-
-    Raises:
-        InvalidSettings: the URL of keys is none, or the extra `http` is not installed.
-    """
-    if settings.hops is None:
-        return {}
-    found = {}
-    for one in settings.hops.issuers:
-        place = settings.workspace / one.jwks_file
-        jwks = key_set("/hops", one.jwks_url, one.internal, place, clock, one.issuer)
-        found[one.issuer] = Partner(one.trusted(settings.hops.address), one.tenants, jwks.with_key, jwks.is_silent)
-    return found
-
-
-def key_set(
-    at: str, url: str, internal: bool, place: Path, clock: Clock, issuer: str, check: CheckKeys = check_jwks
-) -> Jwks:
-    """Return the keys at `url`, or, where it is empty, those in the file `place`, which is read again when it can have
-    changed. `at` is the setting. Raises `InvalidSettings`.
-    """
-    with _extra("http", at):
-        from contextos.adapters.jwks import FileJwks, HttpJwks
-    if url:
-        return HttpJwks(url, clock, issuer=issuer, internal=internal, check=check)
-    return FileJwks(place, clock, issuer=issuer, check=check)
 
 
 def credentials_of(settings: Settings, clock: Clock) -> Credentials | None:
@@ -303,7 +257,7 @@ def credentials_of(settings: Settings, clock: Clock) -> Credentials | None:
         return None
     from contextos.adapters.encrypted_keys import read_secret
 
-    with _extra("http", "/credentials"):
+    with extra_named("http", "/credentials"):
         from contextos.adapters.oauth.token_exchange import TokenExchange
     file = root / named.secret_file if named.secret_file else None
     secret = partial(read_secret, file, named.secret_env, "/credentials")
@@ -337,7 +291,7 @@ def attachments_of(settings: Settings) -> Attachments | None:
     named = settings.attachments
     if named is None:
         return None
-    with _extra("http", "/attachments"):
+    with extra_named("http", "/attachments"):
         from contextos.adapters.attachments import HttpAttachments
     try:
         return HttpAttachments(named.places, internal=named.internal)
@@ -435,6 +389,6 @@ def witness_at(place: str, workspace: Path) -> Witness:
     """
     if not is_sink_url(place):
         return FileWitness(workspace / place)
-    with _extra("http", "/witness"):
+    with extra_named("http", "/witness"):
         from contextos.store.witness.http import HttpWitness
     return HttpWitness(place)

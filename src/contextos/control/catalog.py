@@ -13,7 +13,7 @@ Source: docs/design/contracts.md, "Packs, pins, budgets".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from contextos.contracts.acts import PackPin, ProposedAct
@@ -42,7 +42,9 @@ from contextos.control.pinning import (
     ResolvedPins,
     not_allowed,
     pinned_nowhere,
+    pins_failure,
     resolve_pins,
+    without_pin,
 )
 from contextos.errors import Integrity, InvalidArtifact, NotFound, Problem
 
@@ -178,7 +180,7 @@ class Catalog:
             detail = f"none of the refs defines the intent `{unknown[0][:80]}`"
             remedy = name_remedy(unknown[0], sorted(known)) if known else "use another pack"
             raise _invalid("/intents", "unknown_intent", detail, remedy)
-        pins = (*_without(active.packs, pin), pin)
+        pins = (*without_pin(active.packs, pin), pin)
         return self._change("packs.pinned", pin.to_json(), replace(active, packs=pins), expected)
 
     async def unpinning(self, pin: PackPin, *, expected: int) -> ProposedAct:
@@ -192,7 +194,7 @@ class Catalog:
         if missing := [one for one in pin.intents if not active.allows(pin.refs, one, pin.environment)]:
             detail = f"`{', '.join(pin.refs)[:200]}` is not pinned for `{missing[0][:80]}` in `{pin.environment[:80]}`"
             raise NotFound(f"{detail}; list the pins with `contextos pack list`")
-        pins = _without(active.packs, pin)
+        pins = without_pin(active.packs, pin)
         return self._change("packs.withdrawn", pin.to_json(), replace(active, packs=pins), expected)
 
     async def withdrawal(self, ref: str, *, reason: str, expected: int) -> ProposedAct:
@@ -236,18 +238,18 @@ class Catalog:
                 found = [not_allowed(refs, artifacts, pinned_for, intent, environment, before)]
             elif (known := active.intents(None, environment)) and intent not in known:
                 found.append(pinned_nowhere(known, intent, environment))
-            return _failure(*found)
+            return pins_failure(*found)
         key = (tuple(refs), active.version)
         pinned, used = self._pinned.get(key, (None, ()))
         if pinned is None or not all(self._same(definitions.get(one.adapter_id), one) for one in used):
             resolved = await self._resolve(refs, active, definitions)
             if isinstance(resolved, list):
-                return _failure(*resolved)
+                return pins_failure(*resolved)
             used = tuple(definitions[adapter_id] for adapter_id in resolved.adapters)
             await self.repository.store_definitions(used)
             refused = await self._refused(self._pin_set(resolved, active, definitions))
             if refused:
-                return _failure(refused)
+                return pins_failure(refused)
             pinned, _ = self._pinned.keep(key, (resolved, used))
         return self._pin_set(pinned, active, definitions)
 
@@ -407,22 +409,6 @@ def pinned_refs(pins: Mapping[str, str]) -> dict[str, str]:
     """Return those pins of a run that are artifacts: the digest by reference."""
     others = (ACTIVE_POLICIES, EGRESS_LIST, REDACTION_LIST, RUNTIME)
     return {name: pin for name, pin in pins.items() if not name.startswith(PINS_OF_ADAPTERS) and name not in others}
-
-
-def _without(pins: Sequence[PackPin], gone: PackPin) -> tuple[PackPin, ...]:
-    """The pins without what `gone` allows."""
-    left = []
-    for pin in pins:
-        same = set(pin.refs) == set(gone.refs) and pin.environment == gone.environment
-        intents = tuple(one for one in pin.intents if not (same and one in gone.intents))
-        if intents:
-            left.append(pin.model_copy(update={"intents": intents}))
-    return tuple(left)
-
-
-def _failure(*refused: PinsRefused) -> dict[str, Any]:
-    first, *others = (asdict(one) for one in refused)
-    return {"failure": first, "further": others} if others else {"failure": first}
 
 
 def _refuse_level(level: Level, stored: StoredArtifact) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from contextos.contracts.acts import PackPin
 from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.tool import AdapterDefinition
@@ -143,3 +144,20 @@ def unmet_requirement(pack: ContextPack, runtime_version: str) -> str | None:
         if tuple(map(int, have.groups())) < tuple(map(int, least.groups())):
             return f"`{name} {bound}`, and the version is {have[0]}; use another version of either"
     return None
+
+
+def pins_failure(*refused: PinsRefused) -> dict[str, Any]:
+    """Return the body of `run.pinned` for references that are refused: the first, and under `further` the others."""
+    first, *others = (asdict(one) for one in refused)
+    return {"failure": first, "further": others} if others else {"failure": first}
+
+
+def without_pin(pins: Sequence[PackPin], gone: PackPin) -> tuple[PackPin, ...]:
+    """Return the pins without what `gone` allows."""
+    left = []
+    for pin in pins:
+        same = set(pin.refs) == set(gone.refs) and pin.environment == gone.environment
+        intents = tuple(one for one in pin.intents if not (same and one in gone.intents))
+        if intents:
+            left.append(pin.model_copy(update={"intents": intents}))
+    return tuple(left)

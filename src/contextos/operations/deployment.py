@@ -142,9 +142,8 @@ class Deployment:
             if named is not None:
                 named(run_id)
             try:
-                state = await self._drive(
-                    request.tenant_id, run_id, None if known else (request, fingerprint, correction)
-                )
+                fresh = None if known else (request, fingerprint, correction)
+                state = await self._drive(request.tenant_id, run_id, fresh)
             except Conflict:
                 continue
             return state.view if request.mode == "long_running" else (await self._drive_soon(state)).view
@@ -347,12 +346,8 @@ class Deployment:
             if await was_refused(store, claim.run_id):
                 return None, sent + 1
             found = await self._differing(request, claim.run_id)
-            raise conflict(
-                "/request_id",
-                f"`{request.request_id}` was used last",
-                found,
-                "send that again, or use a new request id",
-            )
+            again = "send that again, or use a new request id"
+            raise conflict("/request_id", f"`{request.request_id}` was used last", found, again)
         return claim.run_id, sent
 
     async def differing(self, raw: Mapping[str, Any]) -> list[Difference]:

@@ -336,3 +336,11 @@ def _rules(pack: ContextPack, merged: MergedArtifacts, known: KnownHere | None) 
                 if (one.code, one.detail) not in reported:
                     reported.add((one.code, one.detail))
                     yield Problem(prefix + one.pointer, one.code, one.detail, one.remedy)
+
+
+def require_tenants(named: Iterable[str | None], listed: Sequence[str] | None) -> None:
+    """Refuse artifacts of a tenant that is not `listed`: nothing would put them in force. Raises `InvalidArtifact`."""
+    unknown = [] if listed is None else [one for one in dict.fromkeys(named) if one is not None and one not in listed]
+    faults = [(f"the directory has no tenant `{one[:80]}`", name_remedy(one, listed or ())) for one in unknown]
+    if faults:
+        raise InvalidArtifact(*(Problem("/tenant", "no_tenant", *fault) for fault in faults))

@@ -12,7 +12,8 @@ import pytest
 
 from contextos.adapters.directory import FileDirectory
 from contextos.app import GivenPorts, open_unchecked
-from contextos.app.given import approval_logins_of, attachments_of, credentials_of
+from contextos.app.given import attachments_of, credentials_of
+from contextos.app.logins.issuers import approval_logins_of
 from contextos.cli.demo.workspace import make_workspace
 from contextos.errors import InvalidInput, InvalidSettings
 from contextos.port_settings import ApprovalLoginsSetting, AttachmentsSetting, TokenExchangeSetting

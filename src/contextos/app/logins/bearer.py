@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.oidc_directory import OidcDirectory, SignedIn
-from contextos.app.given import key_set
 from contextos.app.logins.development_tokens import development_fault, roles_of
+from contextos.app.logins.issuers import key_set
 from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.model import MAX_NAME_CHARS
 from contextos.contracts.ports.gates import checked_text

@@ -1,0 +1,60 @@
+"""Issuers of tokens beside those of the directory: logins that approve, and partners whose agents call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contextos.app.given import extra_named
+from contextos.contracts.ports.outside import Clock
+from contextos.operations.ports import ApprovalLogins
+from contextos.settings import Settings
+from contextos.trust.identity.hops import Partner
+from contextos.trust.identity.jwt import CheckKeys, check_jwks
+
+if TYPE_CHECKING:
+    from contextos.adapters.jwks import Jwks
+
+
+def approval_logins_of(settings: Settings, clock: Clock) -> ApprovalLogins | None:
+    """Return the issuer of the logins that can answer approvals, or None.
+
+    Raises:
+        InvalidSettings: the URL of its keys is none, or the extra `http` is not installed.
+    """
+    named = settings.approval_logins
+    if named is None:
+        return None
+    with extra_named("http", "/approval_logins"):
+        from contextos.adapters.jwks import HttpJwks
+    jwks = HttpJwks(named.jwks_url, clock, issuer=named.issuer, internal=named.internal)
+    return ApprovalLogins(named.trusted(), jwks.with_key, named.max_auth_age_s, jwks.is_silent)
+
+
+def partners_of(settings: Settings, clock: Clock) -> dict[str, Partner]:
+    """Return the partners whose hop claims count, by issuer.
+
+    Raises:
+        InvalidSettings: the URL of keys is none, or the extra `http` is not installed.
+    """
+    if settings.hops is None:
+        return {}
+    found = {}
+    for one in settings.hops.issuers:
+        place = settings.workspace / one.jwks_file
+        jwks = key_set("/hops", one.jwks_url, one.internal, place, clock, one.issuer)
+        found[one.issuer] = Partner(one.trusted(settings.hops.address), one.tenants, jwks.with_key, jwks.is_silent)
+    return found
+
+
+def key_set(
+    at: str, url: str, internal: bool, place: Path, clock: Clock, issuer: str, check: CheckKeys = check_jwks
+) -> Jwks:
+    """Return the keys at `url`, or, where it is empty, those in the file `place`, which is read again when it can have
+    changed. `at` is the setting. Raises `InvalidSettings`.
+    """
+    with extra_named("http", at):
+        from contextos.adapters.jwks import FileJwks, HttpJwks
+    if url:
+        return HttpJwks(url, clock, issuer=issuer, internal=internal, check=check)
+    return FileJwks(place, clock, issuer=issuer, check=check)

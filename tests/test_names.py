@@ -23,6 +23,7 @@ def is_type_variable(value: ast.expr | None) -> bool:
 WHOLE_PACKAGE = {
     "cli/governance/test_authors_of_a_service.py",
     "cli/governance/test_second_pack.py",
+    "cli/test_interrupted.py",
     "context/test_determinism.py",
     "context/test_injection.py",
     "contracts/envelopes/test_fuzz_envelopes.py",
@@ -63,6 +64,7 @@ TESTED_ELSEWHERE = {
     "store/*/artifact*.py": "tests/unit/slots/test_append_only.py",
     "store/postgres/connections.py": "tests/unit/store/postgres/test_writer.py",
     "store/sqlite/database.py": "tests/unit/store/sqlite/test_writer.py",
+    "trust/identity/hops.py": "tests/attacks/test_g171_a_partners_claim_counts_once_and_is_in_the_chain.py",
     "trust/journal/record.py": "tests/golden/test_golden.py",
 }
 """Modules without a mirrored unit test, because they work only as parts of a flow, and one test of that flow for each.

@@ -3,7 +3,7 @@
 import sys
 
 
-def main() -> None:
+def start() -> None:
     """Load the command line and run it."""
     try:
         from contextos.cli import main as run
@@ -14,4 +14,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start()

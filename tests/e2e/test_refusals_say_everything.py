@@ -163,7 +163,7 @@ def test_a_request_that_has_not_the_shape_names_every_member(
     assert face.send("POST", "/v1/runs", json=right).status_code in (200, 201)
 
 
-def test_who_is_not_known_is_told_nothing_else(face: HttpFace) -> None:
+def test_who_is_not_known_learns_nothing_else(face: HttpFace) -> None:
     changes = {**WRONG["artifacts"][0], "/user/user_id": "usr_nobody", "/user/delegation": None}
     view = face.call(face.app.deployment.invoke(changed(face.request(), changes)))
     [failure] = view.record["rationale"]["failures"]

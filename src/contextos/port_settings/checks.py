@@ -109,7 +109,7 @@ def check_listed(value: Any, at: str) -> None:
         raise bad(at, "this is not a list of texts, or it is empty", "list at least one")
 
 
-def entries(kind: type, listed: Any, at: str) -> Any:
+def listed_tables(kind: type, listed: Any, at: str) -> Any:
     """Return the tables of a list as values of `kind`, with tuples for lists; what is not a list as it is. Raises
     `InvalidSettings`.
     """

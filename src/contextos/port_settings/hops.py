@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from contextos.port_settings.checks import bad, check_key_set, check_listed, check_text, entries, fitting
+from contextos.port_settings.checks import bad, check_key_set, check_listed, check_text, fitting, listed_tables
 from contextos.trust.identity.oidc import TrustedIssuer
 
 
@@ -60,7 +60,7 @@ class HopsSetting:
 def read_hops(value: Any) -> HopsSetting:
     """Return the table `hops` of `contextos.toml`. Raises `InvalidSettings`."""
     table = fitting(HopsSetting, value, "/hops")
-    return HopsSetting(table["address"], entries(HopIssuerSetting, table.get("issuers", []), "/hops/issuers"))
+    return HopsSetting(table["address"], listed_tables(HopIssuerSetting, table.get("issuers", []), "/hops/issuers"))
 
 
 def check_hops(value: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from contextos.port_settings.checks import bad, check_key_set, check_listed, entries, fitting
+from contextos.port_settings.checks import bad, check_key_set, check_listed, fitting, listed_tables
 from contextos.trust.identity.svid import TrustDomain
 
 
@@ -59,7 +59,7 @@ class WorkloadsSetting:
 def read_workloads(value: Any) -> WorkloadsSetting:
     """Return the table `workloads` of `contextos.toml`. Raises `InvalidSettings`."""
     table = fitting(WorkloadsSetting, value, "/workloads")
-    table["trust_domains"] = entries(TrustDomainSetting, table["trust_domains"], "/workloads/trust_domains")
+    table["trust_domains"] = listed_tables(TrustDomainSetting, table["trust_domains"], "/workloads/trust_domains")
     return WorkloadsSetting(**table)
 
 

@@ -129,7 +129,7 @@ async def admit(
 ) -> AdmittedRun | RunOutcome:
     """Steps 3 and 4: look up who acts, pin the artifacts, find the intent, and fix the run's context and budget.
 
-    A refusal has each fault that can be told, in this order: identity, and only where it holds environment, refs,
+    A refusal has each fault that can be named, in this order: identity, and only where it holds environment, refs,
     intent, what the request lacks for it, size.
     `before` is the scope of a run whose question is asked again: its budget, deadline and controls stay, and the rest
     is as of now.

@@ -13,10 +13,9 @@ import pytest
 from contextos.adapters.directory import FileDirectory
 from contextos.app import GivenPorts, open_unchecked
 from contextos.app.given import attachments_of, credentials_of
-from contextos.app.logins.issuers import approval_logins_of
 from contextos.cli.demo.workspace import make_workspace
 from contextos.errors import InvalidInput, InvalidSettings
-from contextos.port_settings import ApprovalLoginsSetting, AttachmentsSetting, TokenExchangeSetting
+from contextos.port_settings import AttachmentsSetting, TokenExchangeSetting
 from contextos.settings import Settings
 from contextos.store.shared.clock import SystemClock
 from contextos.trust.seal import PURPOSES, KeyRing
@@ -157,15 +156,6 @@ def test_a_port_that_declares_no_tuple_is_refused(settings: Settings) -> None:
     directory.unsafe = "unsafe_local_directory"  # type: ignore[attr-defined]
     with pytest.raises(InvalidSettings, match="not a tuple"):
         asyncio.run(open_unchecked(settings, GivenPorts(directory)))
-
-
-def test_the_issuer_of_logins_is_that_of_the_settings(settings: Settings) -> None:
-    clock = SystemClock()
-    assert approval_logins_of(settings, clock) is None
-    named = ApprovalLoginsSetting("https://login.example", "contextos", "https://login.example/jwks", max_auth_age_s=9)
-    made = approval_logins_of(replace(settings, approval_logins=named), clock)
-    assert made is not None
-    assert (made.issuer, made.max_auth_age_s) == (named.trusted(), 9)
 
 
 def test_the_issuer_of_credentials_is_that_of_the_settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ class Slow:
 
 sys.meta_path.insert(0, Slow())
 sys.argv = ["contextos", "runs", "list"]
-from contextos.__main__ import main
-main()
+from contextos.__main__ import start
+start()
 """
 
 

@@ -20,9 +20,9 @@ from contextos.trust.identity.jws import unverified_payload
 from contextos.trust.redact import redact
 
 MAX_LOGGED_CHARS: Final = 60
-MAX_REASON_CHARS: Final = 200
+MAX_LOGGED_REASON_CHARS: Final = 200
 MAX_CLEANSED_CHARS: Final = 512
-"""Characters of a value that are read before its secrets are removed, because whoever sends a token proved nothing."""
+"""Characters of a value that are read before its secrets are removed, because the sender of a token proved nothing."""
 _END_OF_SECRETS: Final = ".aaaaaaaa.a@"
 """With it, `redact` finds the beginning of a long secret that was cut: a JSON Web Token, a password in a URL."""
 _LOG: Final = logging.getLogger("contextos.identity")
@@ -43,7 +43,7 @@ def refusal_line(token: Any, refused: ContextOSError) -> str:
     read = isinstance(token, str) and len(token) <= MAX_TOKEN_CHARS
     stated = (unverified_payload(token) or {}) if read else {}
     issuer = shown(stated.get("iss", stated.get("sub") if str(stated.get("sub")).startswith("spiffe:") else None))
-    why = _clean(str(refused), MAX_REASON_CHARS)
+    why = _clean(str(refused), MAX_LOGGED_REASON_CHARS)
     if not isinstance(refused, SignatureInvalid) or not refused.part:
         return f"a token of {issuer} is refused: {why}"
     part = _clean(refused.part, MAX_LOGGED_CHARS)

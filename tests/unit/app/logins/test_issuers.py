@@ -1,0 +1,44 @@
+"""Issuers of tokens beside those of the directory, as the settings name them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from contextos.app.logins.issuers import approval_logins_of, key_set, partners_of
+from contextos.errors import InvalidSettings
+from contextos.port_settings import ApprovalLoginsSetting
+from contextos.port_settings.hops import HopIssuerSetting, HopsSetting
+from contextos.settings import Settings
+from contextos.store.shared.clock import SystemClock
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(workspace=tmp_path)
+
+
+def test_the_issuer_of_logins_is_that_of_the_settings(settings: Settings) -> None:
+    clock = SystemClock()
+    assert approval_logins_of(settings, clock) is None
+    named = ApprovalLoginsSetting("https://login.example", "contextos", "https://login.example/jwks", max_auth_age_s=9)
+    made = approval_logins_of(replace(settings, approval_logins=named), clock)
+    assert made is not None
+    assert (made.issuer, made.max_auth_age_s) == (named.trusted(), 9)
+
+
+def test_the_partners_are_those_of_the_settings(settings: Settings) -> None:
+    clock = SystemClock()
+    assert partners_of(settings, clock) == {}
+    listed = HopIssuerSetting("https://partner.example", ("acme",), jwks_file="partner.jwks")
+    made = partners_of(replace(settings, hops=HopsSetting("https://us.example", (listed,))), clock)
+    assert list(made) == ["https://partner.example"]
+    assert made["https://partner.example"].tenants == ("acme",)
+    assert not made["https://partner.example"].is_silent()
+
+
+def test_keys_come_from_no_address_that_is_not_https(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings):
+        key_set("/hops", "http://partner.example/jwks", False, tmp_path, SystemClock(), "https://partner.example")

@@ -1,0 +1,46 @@
+"""The setting `hops`: what is accepted is enforced, and everything else is refused by its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from contextos.errors import InvalidSettings
+from contextos.port_settings.hops import check_hops, read_hops
+
+PARTNER = {"issuer": "https://partner.example", "tenants": ["acme"], "jwks_file": "partner.jwks"}
+GOOD = {"address": "https://us.example", "issuers": [PARTNER]}
+
+
+def test_a_partner_is_read_with_its_audience() -> None:
+    made = read_hops(GOOD)
+    check_hops(made)
+    trusted = made.issuers[0].trusted(made.address)
+    assert (trusted.issuer, trusted.audience) == ("https://partner.example", "https://us.example")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"address": ""},
+        {"issuers": "x"},
+        {"issuers": [PARTNER, PARTNER]},
+        {"issuers": [PARTNER | {"issuer": "https://us.example"}]},
+        {"issuers": [PARTNER | {"jwks_url": "https://partner.example/jwks"}]},
+        {"issuers": [PARTNER | {"jwks_file": ""}]},
+        {"issuers": [PARTNER | {"tenants": []}]},
+        {"issuers": [PARTNER | {"algorithms": []}]},
+        {"issuers": [PARTNER | {"algorithms": ["HS256"]}]},
+        {"issuers": [PARTNER | {"isuer": "x"}]},
+    ],
+)
+def test_what_is_wrong_is_refused_below_hops(changed: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        check_hops(read_hops(GOOD | changed))
+    assert all(one.pointer.startswith("/hops") for one in refused.value.problems)
+
+
+def test_another_object_is_not_the_setting() -> None:
+    with pytest.raises(InvalidSettings):
+        check_hops({"address": "https://us.example"})

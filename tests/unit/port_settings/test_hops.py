@@ -31,7 +31,7 @@ def test_a_partner_is_read_with_its_audience() -> None:
         {"issuers": [PARTNER | {"jwks_file": ""}]},
         {"issuers": [PARTNER | {"tenants": []}]},
         {"issuers": [PARTNER | {"algorithms": []}]},
-        {"issuers": [PARTNER | {"algorithms": ["HS256"]}]},
+        {"issuers": [PARTNER | {"jwks_url": "http://partner.example/jwks", "jwks_file": ""}]},
         {"issuers": [PARTNER | {"isuer": "x"}]},
     ],
 )
@@ -39,6 +39,11 @@ def test_what_is_wrong_is_refused_below_hops(changed: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings) as refused:
         check_hops(read_hops(GOOD | changed))
     assert all(one.pointer.startswith("/hops") for one in refused.value.problems)
+
+
+def test_a_shared_secret_proves_no_partner() -> None:
+    with pytest.raises(InvalidSettings, match="`HS256` is not accepted"):
+        check_hops(read_hops(GOOD | {"issuers": [PARTNER | {"algorithms": ["HS256"]}]}))
 
 
 def test_another_object_is_not_the_setting() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contextos.app.logins.issuers import approval_logins_of, key_set, partners_of
-from contextos.errors import InvalidSettings
+from contextos.app.logins.issuers import approval_logins_of, partners_of
 from contextos.port_settings import ApprovalLoginsSetting
 from contextos.port_settings.hops import HopIssuerSetting, HopsSetting
 from contextos.settings import Settings
@@ -37,8 +36,3 @@ def test_the_partners_are_those_of_the_settings(settings: Settings) -> None:
     assert list(made) == ["https://partner.example"]
     assert made["https://partner.example"].tenants == ("acme",)
     assert not made["https://partner.example"].is_silent()
-
-
-def test_keys_come_from_no_address_that_is_not_https(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings):
-        key_set("/hops", "http://partner.example/jwks", False, tmp_path, SystemClock(), "https://partner.example")

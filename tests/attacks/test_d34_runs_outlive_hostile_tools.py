@@ -20,7 +20,7 @@ import contextos
 from contextos.adapters.openapi.adapter import openapi_adapter
 from contextos.adapters.openapi.draft import draft_openapi
 from contextos.audit.replay import replay
-from contextos.contracts.envelopes.tool import AdapterDefinition
+from contextos.contracts.envelopes.tool import AdapterDefinition, ToolError
 from contextos.operations.gate.gate import Done, Waiting
 from contextos.operations.operator import SettlementInput, settle_effect
 from contextos.queries.run_view import RunView
@@ -99,6 +99,11 @@ async def hostile_adapter(mode: str, folder: Path, *, read: bool) -> Any:
     return adapter_of(file, folder)
 
 
+def said_of(error: ToolError) -> dict[str, Any]:
+    """What who prints the output of a failed call reads; a withheld answer has none."""
+    return {"error": {"code": error.code, "message": error.message}}
+
+
 @pytest.mark.parametrize("mode", [*BEFORE_THE_CALL, *IN_THE_CALL, "long_error"])
 def test_a_read_from_a_hostile_mcp_server_fails_and_the_run_goes_on(mode: str, tmp_path: Path) -> None:
     async def attack() -> None:
@@ -109,7 +114,7 @@ def test_a_read_from_a_hostile_mcp_server_fails_and_the_run_goes_on(mode: str, t
             answer = await gate.call("lab.say", {"text": "a"}, call_id="hostile")
             assert isinstance(answer, Done), answer
             assert answer.error is not None
-            assert answer.output == {"error": {"code": answer.error.code, "message": answer.error.message}}
+            assert answer.output == (None if answer.withheld else said_of(answer.error))
             assert SECRET not in answer.error.message
             await goes_on(app, gate)
 
@@ -216,7 +221,7 @@ def test_a_read_from_a_hostile_http_api_fails_and_the_run_goes_on(lie: str, tmp_
                 answer = await gate.call("lab.say", {}, call_id="hostile")
                 assert isinstance(answer, Done), answer
                 assert answer.error is not None
-                assert answer.output == {"error": {"code": answer.error.code, "message": answer.error.message}}
+                assert answer.output == (None if answer.withheld else said_of(answer.error))
                 await goes_on(app, gate)
 
     asyncio.run(attack())

@@ -80,7 +80,8 @@ def _skip_gate(stack: ExitStack) -> None:
 def _skip_recheck(stack: ExitStack) -> None:
     """An approval is accepted although what it is bound to changed."""
 
-    async def still_holds(*_: Any) -> None: ...
+    async def still_holds(*_: Any) -> tuple[None, dict[str, Any]]:
+        return None, {}
 
     stack.enter_context(patch.object(RunApprovals, RunApprovals._void_reason.__name__, still_holds))
 

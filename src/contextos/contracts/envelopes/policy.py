@@ -233,7 +233,8 @@ class BusinessHours(Model):
 
 
 HoursByName = Annotated[
-    dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")], BusinessHours], Field(max_length=MAX_KEYS)
+    dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")], BusinessHours],
+    Field(max_length=MAX_KEYS, json_schema_extra={"additionalProperties": False}),
 ]
 """Business hours by the name that rules read them by."""
 

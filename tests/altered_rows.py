@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,6 +72,13 @@ from contextos.store.postgres.database_identity import DATABASE_IDENTITY
 from contextos.trust.rows.unvouched_writes import SignedWrites
 from contextos.trust.seal import seal
 from tests.attacks.test_b10_many_small_effects import limited, refund
+from tests.attacks.test_g171_a_partners_claim_counts_once_and_is_in_the_chain import (
+    KEYS,
+    PARTNER,
+    claim,
+    partner,
+    public,
+)
 from tests.segments import drop_triggers
 from tests.world import TENANT, TestWorld, open_world, request
 
@@ -127,8 +134,11 @@ async def populate(world: TestWorld) -> None:
     denied = {**verified, "value": False, "dst": "check:idv_no", "edge_id": "edge_zno"}
     await world.put_facts([{**verified, "edge_id": "edge_yes"}, denied])
     await world.put_facts([{"retracts": "edge_once", "evidence_ref": "artifact:recheck#rev_2"}])
-    for order in ("ord_881", "ord_882"):
-        assert (await world.invoke(request(900, f"req_{order}", order_id=order))).state == "completed"
+    app.ports = replace(app.ports, partners={PARTNER: partner(PARTNER, public(KEYS))})
+    called = {"ord_881": {"hop_claim": claim(world.clock.now_us())}, "ord_882": {}}
+    for order, by_partner in called.items():
+        body = request(900, f"req_{order}", order_id=order) | by_partner
+        assert (await world.invoke(body)).state == "completed"
     proposals = [
         one for one in await list_candidates(world.stores.tenant(TENANT)) if one.candidate.predicate == "was_refunded"
     ]

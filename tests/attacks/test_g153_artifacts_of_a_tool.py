@@ -69,7 +69,7 @@ async def looked_up(world: TestWorld, made: list[dict[str, Any]]) -> tuple[Any, 
 def test_an_artifact_is_in_result_record_replay_and_export_under_one_reference(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
-        picture = in_bytes(b"\x89PNG\xff\x00")
+        picture = in_bytes(b"\x89PNG\xff\x00") | {"media_type": "image/png"}
         view, result = await looked_up(world, [{"content": "paid"}, {"content": {"a": 1}}, picture])
         assert view.state == "completed"
         made = result["artifacts"]

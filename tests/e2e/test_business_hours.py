@@ -170,7 +170,6 @@ def test_hours_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
         ({"office": OFFICE}, var("clock.office.opened"), "unknown_fact"),
         ({"office": OFFICE}, {">": [var("clock.office.weekday"), 9]}, "type_mismatch"),
         ({"office": OFFICE}, {"==": [var("clock.office.weekday"), "monday"]}, "no_such_value"),
-        ({"of.fice": OFFICE}, {"==": [1, 1]}, "bad_name"),
     ],
 )
 def test_lint_names_what_is_wrong(declared: dict[str, Any], condition: Any, code: str) -> None:

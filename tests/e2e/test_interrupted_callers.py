@@ -12,7 +12,7 @@ import pytest
 
 from contextos.audit import verify
 from contextos.audit.replay import replay
-from contextos.errors import ApprovalRefused, Unavailable
+from contextos.errors import ApprovalRefused, ContextOSError, Unavailable
 from tests.e2e.crash_driver import WatchedAdapter, WatchedStores
 from tests.world import TENANT, TestWorld, open_world, request, run
 
@@ -41,6 +41,9 @@ class Faults:
                 assert self.caller is not None
                 self.caller.cancel()
             raise self._fault()
+
+    def refused(self, error: ContextOSError) -> None:
+        """A run that was given up releases its lease, and the store refuses that where its commit was durable."""
 
 
 def unavailable() -> Unavailable:

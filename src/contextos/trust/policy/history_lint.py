@@ -66,8 +66,6 @@ def lint_hours(bundles: Sequence[LeveledBundle]) -> Iterator[Problem]:
             if seen.setdefault(name, hours) != hours:
                 detail = f"another bundle declares the business hours `{name}` differently"
                 yield Problem(pointer(at), "duplicate_hours", detail, "choose another name")
-            if "." in name or not name:
-                yield Problem(pointer(at), "bad_name", f"`{name[:80]}` cannot be read by a rule", "leave out the dots")
             zones = available_timezones() - AMBIENT_ZONES
             if hours.zone not in zones:
                 near = nearest_name(hours.zone, zones)

@@ -63,7 +63,7 @@ def test_an_unknown_intent_is_named_as_such_with_the_nearest_one(shop) -> None:
     path.write_text(json.dumps(request))
     said = shop.say("invoke", str(path))
     assert said.code == 1
-    assert "unknown_intent: " in said.out
+    assert "unknown_intent at /input/intent: " in said.out
     assert "did you mean `support.refund`?" in said.out
 
 

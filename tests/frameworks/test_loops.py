@@ -82,7 +82,7 @@ def test_one_message_of_several_calls_has_one_answer_for_each(tmp_path: Path) ->
         assert [one["tool_call_id"] for one in answers] == ["call_0", "call_1", "call_2", "call_3"]
         texts = [one["content"] for one in answers]
         assert "policy denies" in texts[0]
-        assert "use one of deploy.ci_status, deploy.rollback" in texts[1]
+        assert "use one of deploy__ci_status, deploy__rollback" in texts[1]
         assert texts[2] == '{"commit":"0f1e2d3c","green":true}'
         assert texts[3].startswith("refused: the arguments are no JSON: ")
 

@@ -110,9 +110,9 @@ def refused_as_drift(workspace: Path, adapter: Any, tool: str, args: dict[str, A
     with session(drifted(workspace, adapter, tool), {}, **more) as (_, gate):
         answer = gate.call(f"{name}.{tool}", args, call_id="1")
     assert isinstance(answer, Done), answer
-    assert answer.output is None
     assert answer.error is not None
     assert answer.error.code == "definition_drift"
+    assert answer.output == {"error": {"code": answer.error.code, "message": answer.error.message}}
 
 
 def test_a_reader_of_the_readme_governs_the_filesystem_server_for_the_inspector(tmp_path: Path) -> None:

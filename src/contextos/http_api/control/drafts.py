@@ -14,6 +14,7 @@ from contextos.action.foreign_code import describe_adapter
 from contextos.app import App
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.envelopes.compiled import CompiledContext
+from contextos.contracts.envelopes.pack import Semver
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.model import ListOnly, Model, Name, NonEmpty, OpenObject
@@ -43,7 +44,7 @@ class PackDraft(Model):
     """A pack to begin: its name, the roles that may use it, and the role that is asked about each write."""
 
     name: PackName
-    version: Name = "0.1.0"
+    version: str = Field(default="0.1.0", pattern=Semver)
     who: NonEmpty[Name]
     approver: Name = "approver"
     mode: Literal["observe", "enforce"] = "enforce"

@@ -91,7 +91,7 @@ def _forms(secret: str) -> set[str]:
     written = {secret, secret[::-1], quoted, quote(secret), json.dumps(secret)[1:-1], raw.hex(), raw.hex().upper()}
     once = {*written, *_base64(raw)}
     twice = {form for one in once for form in (*_base64(one.encode()), one.encode().hex())}
-    wide = _base64(secret.encode("utf-16-le"))
+    wide = (*_base64(secret.encode("utf-16-le")), *_base64(secret.encode("utf-16-be")))
     alone = base64.b64encode(raw).decode()
     return {*once, *twice, *wide, *_within(base64.b32encode, raw, 5, 5), alone, alone.rstrip("=")}
 

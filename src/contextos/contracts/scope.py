@@ -301,7 +301,7 @@ class RunScope:
     def why_not_in_manifest(self, capability_id: str, said: str) -> str:
         """Return `said`, and after it why the run does not have this tool and what to do about that."""
         capability = self.tools.capabilities.get(capability_id)
-        if capability is None or self.pinned.semantics < FULL_ENVELOPES:
+        if capability is None or not self.is_in_full:
             return said
         lacks = sorted(set(capability.definition.required_scopes) - self.identity.scopes)
         why = {

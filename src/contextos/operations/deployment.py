@@ -351,7 +351,7 @@ class Deployment:
         return claim.run_id, sent
 
     async def differing(self, raw: Mapping[str, Any]) -> list[Difference]:
-        """Return how a request differs from the one that its id was used for first; nothing where that was erased."""
+        """Return how a request differs from the one that its id was used for last; nothing where that was erased."""
         request = parse(InvokeRequest, canonical(dict(raw)))
         request, _ = await self.redacted(request, request.to_json())
         claim, _ = await claimed_run(self.ports.stores.tenant(request.tenant_id), request.request_id)

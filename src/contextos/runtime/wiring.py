@@ -350,12 +350,16 @@ async def _ask_again(
         return None, None
     now_us, timeout_ms = environment.ports.clock.now_us(), capability.definition.timeout_s * 1_000
     until_us = now_us + timeout_ms * 1_000
-    ids, hop = (
-        (scope.run.tenant_id, scope.run.run_id, call_id),
-        partial(hop_token, environment, scope, capability, call_id),
-    )
     context = CallContext(
-        *ids, None, until_us, timeout_ms, hop=hop, egress=capability.adapter.egress, access_token=token
+        scope.run.tenant_id,
+        scope.run.run_id,
+        call_id,
+        None,
+        until_us,
+        timeout_ms,
+        hop=partial(hop_token, environment, scope, capability, call_id),
+        egress=capability.adapter.egress,
+        access_token=token,
     )
     try:
         reply = await adapter.call(capability.definition.name, own_copy(sent[-1]["envelope"]["args"]), context)
@@ -367,4 +371,6 @@ async def _ask_again(
     if reply.output is None:
         return None, None
     cleaned, _, unsafe = cleanse_output(scope.pinned.pack, environment.ports.keys, reply.output)
-    return (None, None) if unsafe else (content_address(cleaned), cleaned)
+    # As of a first read: a tolerance is for a number that the schema allows.
+    misfit = environment.artifacts.registry.check(capability, "output", reply.output)
+    return (None, None) if unsafe or misfit else (content_address(cleaned), cleaned)

@@ -25,7 +25,6 @@ from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.encoding.redacted import redacted_places, without_secret_arguments
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.journal import FULL_ENVELOPES
 from contextos.contracts.scope import SESSION_LIMIT, Action, Fact
 
 EVIDENCE_MODES: Final = ("network", "delegated", "destructive")
@@ -82,7 +81,7 @@ async def well_formed(context: GuardContext, call: GuardedCall) -> GuardedCall |
             return Refusal("rejected", "argument_out_of_bounds", detail, f"/{secret}")
         if asked.fault is not None:
             return Refusal("rejected", "schema_mismatch", asked.fault, asked.pointer)
-    in_full = context.scope.pinned.semantics >= FULL_ENVELOPES
+    in_full = context.scope.is_in_full
     problem = context.registry.check(call.capability, "input", dict(call.args), in_full=in_full)
     if problem:
         return Refusal("rejected", "schema_mismatch", problem.detail, problem.pointer)
@@ -246,7 +245,7 @@ async def evidence_frozen(context: GuardContext, call: GuardedCall) -> GuardedCa
     # it too.
     read = {name for name in call.evidence if any(reads_evidence(path, name) for path in context.policy.evidence_paths)}
     frozen = [call.evidence[name] for name in read.union(needed)]
-    if context.scope.pinned.semantics >= FULL_ENVELOPES:
+    if context.scope.is_in_full:
         taken = _argument_evidence(context, call)
         if isinstance(taken, Refusal):
             return taken

@@ -24,7 +24,6 @@ from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.tool import Citation, ToolCallEnvelope, ToolError, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
-from contextos.contracts.journal import FULL_ENVELOPES
 from contextos.contracts.model import final_fields
 from contextos.contracts.refs import policy_ref, tool_ref
 from contextos.contracts.scope import Capability, StepCall
@@ -113,7 +112,7 @@ class Gateway:
         spent, produced = self.context.ports.spent(), set[str]()
         counted = {tool for fact in self.context.policy.history.values() for tool in fact.counted()}
         for count, step in enumerate(steps):
-            if (step.tool in counted and self._in_full) or self.context.policy.hours_of(step.tool):
+            if (step.tool in counted and self.context.scope.is_in_full) or self.context.policy.hours_of(step.tool):
                 return max(count, 1)
             definition = self.context.scope.tools.capabilities[step.tool].definition
             read = any(reads_evidence(path, name) for path in self.context.policy.evidence_paths for name in produced)
@@ -203,7 +202,7 @@ class Gateway:
         `arg_schema_ref` names the input schema of the definition that `definition_digest` pins.
         """
         metadata = {"definition_digest": capability.definition_digest, "gates": list(gates)}
-        if not self._in_full:
+        if not self.context.scope.is_in_full:
             return metadata
         adapter = capability.adapter
         return {
@@ -214,14 +213,10 @@ class Gateway:
             **({"requires_approval_gate": gates[0]} if gates else {}),
         }
 
-    @property
-    def _in_full(self) -> bool:
-        return self.context.scope.pinned.semantics >= FULL_ENVELOPES
-
     def _rules(self, decision: PolicyDecision) -> list[tuple[str, str]]:
         """The rules that matched, of platform, tenant and pack, each with its bundle. In runs of 7: of the pack."""
         home = self.context.policy.homes
-        if not self._in_full:
+        if not self.context.scope.is_in_full:
             bundles = self.context.scope.pinned.pack.policy_layer.policy_bundles
             home = {rule.rule_id: bundle.bundle_id for bundle in bundles for rule in bundle.policy_dsl.rules}
         return [(home[rule], rule) for rule in decision.matched_rule_ids if rule in home]
@@ -257,7 +252,7 @@ class Gateway:
             metadata={"idempotent_replayed": True, "made_by": dict(made_by)} if made_by else {},
             **({"withheld": refusal.withheld} if refusal.withheld else {}),
         )
-        stopped = {"call": envelope.to_json()} if envelope is not None and self._in_full else {}
+        stopped = {"call": envelope.to_json()} if envelope is not None and self.context.scope.is_in_full else {}
         self.context.journal.derive("tool.refused", key, {"envelope": result.to_json(), **stopped})
         return result
 

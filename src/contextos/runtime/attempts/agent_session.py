@@ -21,7 +21,7 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import End, Failure, FailureCode, SessionOutcome
 from contextos.contracts.ids import derive
-from contextos.contracts.journal import FULL_ENVELOPES, Logged, Timeout, Write
+from contextos.contracts.journal import Logged, Timeout, Write
 from contextos.contracts.ports.gates import REFUSED_ARGS
 from contextos.contracts.scope import SESSION_LIMIT, Fact, RunScope
 from contextos.decision.executor import Execution
@@ -281,16 +281,18 @@ def _contradictions(
 ) -> tuple[Failure, ...]:
     """Why the session did not end as its agent states, beside the rule of every end (`end_contradictions`).
 
-    Where the decision governs writes, what is approved was done, or the session only read, and no call was refused or
-    failed in the end; where it governs none, all evidence that it requires is known.
+    Where the decision governs writes, what is approved was done, or the session only read and no call was refused or
+    failed in the end. Where nothing was done, all evidence that the decision requires is known.
     """
     template, scope = admitted.templates[0], admitted.scope
     if outcome != "approved" or not template.decision_checkpoints:
         return ()
     tools = [scope.tools.capabilities[step.tool] for step in template.steps if step.tool in scope.tools.capabilities]
     if any(one.definition.kind == "write" for one in tools):
-        detail = None if has_acted(environment) else _unread(scope, environment)
-        return (Failure(code="must_escalate", detail=detail),) if detail else ()
+        if has_acted(environment):
+            return ()
+        if detail := _unread(scope, environment):
+            return (Failure(code="must_escalate", detail=detail),)
     known = {fact.name for fact in progress.known(_fresh(admitted, environment), scope)}
     failures = []
     for point in template.decision_checkpoints:
@@ -305,7 +307,7 @@ def _unread(scope: RunScope, environment: RunEnvironment) -> str | None:
     """Why a session without an effect is no session that only read and did so well, or None if it is."""
     log = environment.journal.log()
     answers = [entry.body["status"] for entry in log if entry.kind == "call.answered"]
-    if "done" not in answers or scope.pinned.semantics < FULL_ENVELOPES:
+    if "done" not in answers or not scope.is_in_full:
         return "the agent approves, and no write of the session was made"
     undone = undone_call(log, {entry.body["tool"] for entry in log if entry.kind == ASKED})
     return f"the last call of `{undone[0]}` was not done ({undone[1]})" if undone else None

@@ -19,7 +19,6 @@ from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.journal import FULL_ENVELOPES
 from contextos.contracts.scope import Fact, RunScope
 from contextos.decision import critic, executor, scoring
 from contextos.decision.executor import Execution
@@ -210,7 +209,7 @@ def _verify(
     environment: RunEnvironment,
 ) -> critic.PlanVerification:
     left = scope.run.run_budget.max_tool_calls - environment.used().tool_calls
-    registry, in_full = environment.artifacts.registry, scope.pinned.semantics >= FULL_ENVELOPES
+    registry, in_full = environment.artifacts.registry, scope.is_in_full
     return critic.verify_plan(
         critic.Proposal(
             plan=plan,

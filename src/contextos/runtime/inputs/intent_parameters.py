@@ -44,10 +44,11 @@ def take_stated(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedR
 def take_known(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | RunOutcome:
     """Take the parameters that a fact of the graph can still give, now that the evidence is there."""
     taken = admitted.scope.parameters
+    every = environment.deployment.semantics < FULL_ENVELOPES
     left = [
         one
         for one in admitted.intent.parameters
-        if one.name not in taken and any(source.evidence is not None for source in one.sources)
+        if one.name not in taken and (every or any(source.evidence is not None for source in one.sources))
     ]
     if not left:
         return admitted

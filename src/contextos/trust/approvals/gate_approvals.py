@@ -36,8 +36,8 @@ class Recheck:
     """How everything that an approval is bound to is looked up again.
 
     `look` returns the current content address of each thing; None for a withdrawn one, and for volatile evidence its
-    digest and value. Meanwhile `incidents` gets the
-    incidents of changed definitions that it finds, and `values` the evidence as it is now, by the name of its address.
+    digest and value. Meanwhile `incidents` gets the incidents of changed definitions that it finds, and `values` the
+    evidence as it is now, by the name of its address.
     """
 
     look: Callable[[], Awaitable[Mapping[str, Any]]]

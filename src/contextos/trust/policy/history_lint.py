@@ -60,13 +60,14 @@ def lint_history(
 def lint_hours(bundles: Sequence[LeveledBundle]) -> Iterator[Problem]:
     """Yield the problems of all declared business hours."""
     seen: dict[str, BusinessHours] = {}
+    # To list them takes long, and most packs declare no hours.
+    zones = available_timezones() - AMBIENT_ZONES if any(one.bundle.business_hours for one in bundles) else frozenset()
     for leveled in bundles:
         for name, hours in leveled.bundle.business_hours.items():
             at = ("business_hours", name)
             if seen.setdefault(name, hours) != hours:
                 detail = f"another bundle declares the business hours `{name}` differently"
                 yield Problem(pointer(at), "duplicate_hours", detail, "choose another name")
-            zones = available_timezones() - AMBIENT_ZONES
             if hours.zone not in zones:
                 near = nearest_name(hours.zone, zones)
                 remedy = f"write `{near}`" if near else "write an IANA name such as `Europe/Berlin` or `Etc/UTC`"

@@ -124,7 +124,7 @@ def test_an_outcome_that_the_journal_does_not_bear_out_is_escalated_with_its_rea
 
 def test_a_session_that_only_read_ends_well(tmp_path: Path) -> None:
     async def play(client: Client) -> None:
-        await client.call_tool(LOOKUP, ORDER)
+        await read_first(client)
         ended = await client.call_tool(FINISH, {"outcome": "approved"})
         assert (ended.structured_content["status"], ended.structured_content["outcome"]) == ("DECIDED", "approved")
 

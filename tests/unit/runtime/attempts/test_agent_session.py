@@ -74,10 +74,20 @@ def test_a_session_that_only_read_ends_well_and_its_record_has_no_effect(tmp_pat
         gate = await refund_session(world, "ses_reads")
         wrong = await gate.call(LOOKUP, {"order": "ord_881"}, call_id="wrong")
         assert isinstance(wrong, Refused), wrong
-        assert isinstance(await gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="look"), Done)
+        await read_first(gate)
         view = await gate.finish("approved")
         assert (view.state, view.record["status"], view.record["outcome"]) == ("completed", "DECIDED", "approved")
         assert view.record["effects"] == []
+        await assert_replays(world, gate.run_id)
+
+    in_world(tmp_path, play)
+
+
+def test_a_session_that_read_a_part_of_what_the_decision_requires_does_not_end_well(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_part")
+        assert isinstance(await gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="look"), Done)
+        await is_escalated(gate, "approved", "requires `policy.eval`")
         await assert_replays(world, gate.run_id)
 
     in_world(tmp_path, play)

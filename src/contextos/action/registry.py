@@ -106,15 +106,14 @@ class Registry:
             if side != "output":
                 refuse_unfilled_defaults(schema, name)
 
-    def check(self, capability: Capability, side: str, value: Any, *, in_full: bool = True) -> Problem | None:
+    def check(self, capability: Capability, side: str, value: Any) -> Problem | None:
         """Check `value` against a tool's `input` or `output` schema (`side`); return the first violation, or None.
         `asked` is the `input` of a tool with `secrets` as a caller sends it; `input` has a mark for each of them.
-        Without `in_full` the words are those of runs before semantics 8.
 
         The problem never contains the value.
         """
         validator = self._validators[capability.definition_digest, capability.capability_id, side]
-        errors = list(islice(validator.iter_errors(value), MAX_FAULTS_SHOWN if in_full else 1))
+        errors = list(islice(validator.iter_errors(value), MAX_FAULTS_SHOWN))
         for error in errors:
             where = pointer(error.instance_path)
             if side == "input" and error.instance_path[:1] and error.instance_path[0] in capability.definition.secrets:
@@ -123,14 +122,11 @@ class Registry:
                 return Problem(where, "schema_mismatch", detail, remedy)
             definition = capability.definition
             schema = definition.output_schema if side == "output" else definition.input_schema
-            rule = "/".join(map(str, error.schema_path)) or "schema"
-            detail = f"does not satisfy `{rule}`"
-            if in_full:
-                said = (
-                    (in_words(one.instance_path), broken_rule(schema, one.schema_path, value, one.instance_path))
-                    for one in errors
-                )
-                detail = "; and ".join(dict.fromkeys(f"{place or 'the call'} {what}" for place, what in said))
+            said = (
+                (in_words(one.instance_path), broken_rule(schema, one.schema_path, value, one.instance_path))
+                for one in errors
+            )
+            detail = "; and ".join(dict.fromkeys(f"{place or 'the call'} {what}" for place, what in said))
             return Problem(where, "schema_mismatch", detail, f"see the {side} schema of `{capability.capability_id}`")
         return None
 

@@ -38,9 +38,8 @@ from contextos.context.sources import (
 from contextos.context.surface import SURFACED, surface_reason, tool_manifest, united_constraints
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS, redacted_places
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.journal import FULL_ENVELOPES
 from contextos.contracts.refs import EVIDENCE
-from contextos.contracts.trace import format_traceparent, manifest_headers
+from contextos.contracts.trace import manifest_headers
 
 TEXT_BUCKET: Final = "business"
 """The bucket that pays for the system, developer and task texts, before any block."""
@@ -273,17 +272,13 @@ def _redactions(inputs: CompileInput) -> list[JsonObject]:
 
 
 def _trace(inputs: CompileInput) -> JsonObject:
-    """The place in the caller's trace and what the run is; before semantics 8 the headers as they were sent."""
+    """The place in the caller's trace and what the run is."""
     trace, run = inputs.task.request.trace, inputs.task.run
-    if inputs.task.semantics >= FULL_ENVELOPES:
-        # A run ends with the last of its decisions.
-        decisions = [point.decision_id for point in inputs.task.template.decision_checkpoints]
-        named = {"session_id": run.session_id, "decision_id": decisions[-1] if decisions else None}
-        baggage = {name: one for name, one in named.items() if one} | {"run_id": run.run_id}
-        return {**manifest_headers(trace, {"tenant": run.tenant_id, "ctxpack": inputs.pack.pack_ref}, baggage)}
-    stated = {"tracestate": trace.tracestate, "baggage": trace.baggage}
-    parent = format_traceparent(trace.trace_id, trace.span_id, int(trace.trace_flags, 16))
-    return {"traceparent": parent, **{name: text for name, text in stated.items() if text is not None}}
+    # A run ends with the last of its decisions.
+    decisions = [point.decision_id for point in inputs.task.template.decision_checkpoints]
+    named = {"session_id": run.session_id, "decision_id": decisions[-1] if decisions else None}
+    baggage = {name: one for name, one in named.items() if one} | {"run_id": run.run_id}
+    return manifest_headers(trace, {"tenant": run.tenant_id, "ctxpack": inputs.pack.pack_ref}, baggage)
 
 
 STAGES: Final[tuple[tuple[str, CompileStage], ...]] = (

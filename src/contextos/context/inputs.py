@@ -15,22 +15,17 @@ from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.plan import Intent, TaskTemplate
 from contextos.contracts.envelopes.policy import PolicyBundle, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest, RunContext
-from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.ports.outside import Estimator
 
 
 @dataclass(frozen=True, slots=True)
 class TaskInputs:
-    """The request, its run, and the intent and task template (a plan with parameters) that were selected for it.
-
-    `semantics` is the number of the rules under which the run is derived.
-    """
+    """The request, its run, and the intent and task template (a plan with parameters) that were selected for it."""
 
     request: InvokeRequest
     run: RunContext
     intent: Intent
     template: TaskTemplate
-    semantics: int = SEMANTICS
 
 
 @dataclass(frozen=True, slots=True)

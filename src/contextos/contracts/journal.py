@@ -20,12 +20,7 @@ ENTRY_FORMAT: Final = 1
 SEMANTICS: Final = 8
 """The rules under which new runs are made. Every run pins its number, and a runtime refuses a number it does not know.
 """
-FULL_ENVELOPES: Final = 8
-"""The first number under which a run records the envelopes in full: those of calls with all metadata and the rules of
-tenant and platform, also of calls that were refused; records with what was recalled, attached and chosen, and with a
-confidence that is computed.
-"""
-KNOWN_SEMANTICS: Final = (SEMANTICS, 7)
+KNOWN_SEMANTICS: Final = (SEMANTICS,)
 
 INDEX: Final = "index"
 CONTROL: Final = "control"

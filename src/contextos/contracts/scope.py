@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from contextos.contracts.controls import NO_RUN_CONTROLS, RunControls
 from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
-from contextos.contracts.envelopes.identity import IdentityClaim, KnownAgent, PlatformScope, Principal, Principals
+from contextos.contracts.envelopes.identity import IdentityClaim, PlatformScope, Principal, Principals
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack
 from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep, TakenParameter
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest, RunContext
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
-from contextos.contracts.journal import FULL_ENVELOPES, Write
+from contextos.contracts.journal import Write
 from contextos.contracts.model import final_fields
 
 ADAPTER: Final = "adapter:"
@@ -194,11 +194,6 @@ def platform_scopes_of(adapter: AdapterDefinition, tool: CapabilityDefinition) -
     return (needed, "a2a:send") if adapter.type == "a2a" else (needed,)
 
 
-def platform_scopes_in(semantics: int, agent: KnownAgent) -> frozenset[str]:
-    """Return the platform scopes that an agent has in a run. Before semantics 8 nothing asked for them."""
-    return agent.platform if semantics >= FULL_ENVELOPES else frozenset(get_args(PlatformScope))
-
-
 def withheld_from(
     capability: Capability,
     scopes: frozenset[str],
@@ -251,11 +246,6 @@ class RunScope:
         """Return the values of the parameters by name, as bindings read them."""
         return {name: one.value for name, one in self.parameters.items()}
 
-    @property
-    def is_in_full(self) -> bool:
-        """Return whether the words of the run are those of semantics 8 and later."""
-        return self.pinned.semantics >= FULL_ENVELOPES
-
     def stated_at(self, place: str) -> Any:
         """Return what the request states at a place, or `MISSING`: a pointer into it, or `/parameters/<name>`."""
         name = place.removeprefix(PARAMETERS)
@@ -276,7 +266,7 @@ class RunScope:
         withheld = withheld_from(
             capability,
             self.identity.scopes,
-            platform_scopes_in(self.pinned.semantics, self.identity.principals.agent),
+            self.identity.principals.agent.platform,
             acts_for_user=request.user.delegation is not None,
             asked_for=request.runtime.tools,
         )
@@ -292,7 +282,7 @@ class RunScope:
         if capability is None:
             return None
         needed = platform_scopes_of(capability.adapter, capability.definition)
-        lacks = [one for one in needed if one not in platform_scopes_in(self.pinned.semantics, agent)]
+        lacks = [one for one in needed if one not in agent.platform]
         if not lacks:
             return None
         place = f"`platform_scopes` of the agent `{agent.agent_id}` in the directory"
@@ -301,7 +291,7 @@ class RunScope:
     def why_not_in_manifest(self, capability_id: str, said: str) -> str:
         """Return `said`, and after it why the run does not have this tool and what to do about that."""
         capability = self.tools.capabilities.get(capability_id)
-        if capability is None or not self.is_in_full:
+        if capability is None:
             return said
         lacks = sorted(set(capability.definition.required_scopes) - self.identity.scopes)
         why = {

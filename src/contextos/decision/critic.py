@@ -208,7 +208,7 @@ def arguments_fit(proposal: Proposal) -> Sequence[Failure]:
             continue
         problem = proposal.check_input(capability, args)
         if problem:
-            place = f" at `{problem.pointer}`" if problem.pointer or not proposal.scope.is_in_full else ""
+            place = f" at `{problem.pointer}`" if problem.pointer else ""
             failures.append(_failure("schema_mismatch", step, f"`{step.tool}`{place}: {problem.detail}"))
     return failures
 

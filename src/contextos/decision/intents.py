@@ -59,12 +59,12 @@ class ResolvedIntent:
 
 
 def resolve_intent(
-    request: InvokeRequest, intents: Mapping[str, Intent], templates: Mapping[str, TaskTemplate], *, in_full: bool
+    request: InvokeRequest, intents: Mapping[str, Intent], templates: Mapping[str, TaskTemplate]
 ) -> tuple[ResolvedIntent | None, tuple[Failure, ...]]:
     """Look up the intent that the request names in `input.intent`.
 
     Returns it (None if it is unknown or has no task template), with an `unknown_intent` failure for that and for each
-    of channel and locale that the intent does not support; `in_full` with those that it does.
+    of channel and locale that the intent does not support, with those that it does.
     """
     named = request.input
     intent = intents.get(named.intent)
@@ -77,7 +77,7 @@ def resolve_intent(
     ):
         stated = getattr(named, member)
         if stated and supported and stated not in supported:
-            remedy = f"; name one of {', '.join(f'`{one}`' for one in supported[:8])}, or none" if in_full else ""
+            remedy = f"; name one of {', '.join(f'`{one}`' for one in supported[:8])}, or none"
             faults.append(_unknown(member, f"`{named.intent}` does not {does} the {member} `{stated}`{remedy}"))
     eligible = tuple(templates[name] for name in intent.eligible_task_templates if name in templates)
     if not eligible:

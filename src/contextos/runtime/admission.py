@@ -22,7 +22,7 @@ from contextos.contracts.envelopes.run import BudgetInForce, InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.ids import CEID
-from contextos.contracts.journal import CONTROL, FULL_ENVELOPES
+from contextos.contracts.journal import CONTROL
 from contextos.contracts.scope import (
     SESSION_LIMIT,
     PinnedInputs,
@@ -31,7 +31,6 @@ from contextos.contracts.scope import (
     RunScope,
     SessionWindow,
     ToolAccess,
-    platform_scopes_in,
 )
 from contextos.control.catalog import LoadedArtifacts
 from contextos.decision import intents, scoring
@@ -85,11 +84,8 @@ class AdmittedRun:
         return self.loaded.pack.to_json() if bound else {}
 
 
-def refuse(environment: RunEnvironment, *failures: Failure) -> RunOutcome:
-    """Return the end of a run that is not admitted; an older one has the first failure alone, without its place."""
-    if environment.deployment.semantics < FULL_ENVELOPES:
-        first = {name: value for name, value in failures[0].to_json().items() if name != "pointer"}
-        failures = (Failure.model_validate(first),)
+def refuse(*failures: Failure) -> RunOutcome:
+    """Return the end of a run that is not admitted."""
     return RunOutcome(scoring.end_of(failures), failures)
 
 
@@ -131,12 +127,9 @@ async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, 
     """Return the exact reference and content digest of everything that the run uses, or the failure, as JSON."""
     served = environment.deployment.served
     definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-    if environment.deployment.semantics < FULL_ENVELOPES and (other := other_environment(request, environment)):
-        pinned = {"failure": {"code": other.code, "detail": other.detail}}
-    else:
-        pinned = await environment.artifacts.catalog.pin(
-            request.context_pack_refs, definitions, intent=request.input.intent, environment=served
-        )
+    pinned = await environment.artifacts.catalog.pin(
+        request.context_pack_refs, definitions, intent=request.input.intent, environment=served
+    )
     answer = with_code(pinned, environment)
     snapshot = await environment.sources.knowledge.snapshot()
     acts = await environment.ports.store.lines(CONTROL, snapshot)
@@ -193,7 +186,7 @@ def build_scope(
         capabilities,
         roles,
         scopes,
-        platform_scopes_in(pinned["semantics"], principals.agent),
+        principals.agent.platform,
         acts_for_user=request.user.delegation is not None,
         asked_for=request.runtime.tools,
     )

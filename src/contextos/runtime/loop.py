@@ -19,7 +19,6 @@ from contextos.contracts.envelopes.identity import IdentityClaim, Principals
 from contextos.contracts.envelopes.plan import TaskTemplate
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.journal import FULL_ENVELOPES
 from contextos.contracts.scope import RunScope
 from contextos.decision import intents
 from contextos.intelligence.retrieval import drop_stale_names as admit_evidence
@@ -139,38 +138,35 @@ async def admit(
     )
     if who["principals"] is None:
         unknown = "the directory does not know this user and agent in this tenant"
-        return refuse(environment, Failure(code="identity_refused", detail=unknown))
+        return refuse(Failure(code="identity_refused", detail=unknown))
     principals = Principals.model_validate(who["principals"])
-    in_full = environment.deployment.semantics >= FULL_ENVELOPES
     size = [one for one in (oversized_request(principals, environment),) if one]
     differing = identity_differences(request, principals)
-    if size and not differing and not in_full:
-        return refuse(environment, *size)
     if who.get("claim_fault"):
         claim = Failure(code="identity_refused", detail=who["claim_fault"], facts=("agent.identity_claim",))
         differing = (*differing, claim)
     if differing:
         placed = (one.model_copy(update={"pointer": pointer(one.facts[0].split("."))}) for one in differing)
-        return refuse(environment, *placed)
+        return refuse(*placed)
     refs = list(request.context_pack_refs)
     pinned = await environment.journal.record("run.pinned", key, {"refs": refs}, lambda: pin(request, environment))
-    other = other_environment(request, environment) if in_full else None
+    other = other_environment(request, environment)
     faults = [other] if other else []
     if "failure" in pinned:
         faults += [Failure.model_validate(one) for one in (pinned["failure"], *pinned.get("further", ()))]
-        return refuse(environment, *faults, *size)
+        return refuse(*faults, *size)
     loaded = await environment.artifacts.catalog.load(pinned)
-    resolved, unfit = intents.resolve_intent(request, loaded.intents, loaded.templates, in_full=in_full)
+    resolved, unfit = intents.resolve_intent(request, loaded.intents, loaded.templates)
     faults += unfit
     if resolved is None:
-        return refuse(environment, *faults, *size)
+        return refuse(*faults, *size)
     scope, shown = build_scope(
         request, principals, IdentityClaim.model_validate(who["claim"]), pinned, loaded, resolved, environment
     )
     policy, planner = policy_for_pins(environment, loaded, scope.pinned.pins), environment.deployment.planner_name
     admitted = AdmittedRun(scope, loaded, policy, resolved.templates, shown, planner)
     if faults or size:
-        return refuse(environment, *faults, *unmet(admitted), *size)
+        return refuse(*faults, *unmet(admitted), *size)
     if before is not None:
         return replace(admitted, scope=with_limits_of(scope, before))
     environment.journal.derive("run.context", "", scope.run.to_json())

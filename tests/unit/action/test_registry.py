@@ -87,11 +87,3 @@ def test_a_capability_is_withheld_from_an_agent_without_its_platform_scope() -> 
     assert set(shown({}, platform=frozenset()).values()) == {"platform_scope_missing"}
     assert len(shown({}, platform=frozenset({"a2a:send"}))) == len(ALL)
     assert shown({}) == {}
-
-
-def test_runs_from_before_full_envelopes_keep_their_words_about_arguments() -> None:
-    """A replay derives the words again, and compares them with those that were recorded."""
-    registry = Registry()
-    tool = registry.register([parse(AdapterDefinition, one) for one in adapters().values()])[REFUND]
-    said = [registry.check(tool, "input", {}, in_full=in_full) for in_full in (False, True)]
-    assert [one.detail.partition(" `")[0] for one in said if one is not None] == ["does not satisfy", "the call lacks"]

@@ -18,7 +18,7 @@ TEMPLATES = dict.fromkeys(INTENT.eligible_task_templates, TEMPLATE)
 
 
 def resolved(intent: Any = INTENT, templates: Any = TEMPLATES) -> tuple[ResolvedIntent | None, tuple[Failure, ...]]:
-    return resolve_intent(samples.request(), {INTENT.intent_id: intent} if intent else {}, templates, in_full=True)
+    return resolve_intent(samples.request(), {INTENT.intent_id: intent} if intent else {}, templates)
 
 
 def test_a_known_intent_has_its_templates_in_the_catalogs_order() -> None:

@@ -81,8 +81,7 @@ async def well_formed(context: GuardContext, call: GuardedCall) -> GuardedCall |
             return Refusal("rejected", "argument_out_of_bounds", detail, f"/{secret}")
         if asked.fault is not None:
             return Refusal("rejected", "schema_mismatch", asked.fault, asked.pointer)
-    in_full = context.scope.is_in_full
-    problem = context.registry.check(call.capability, "input", dict(call.args), in_full=in_full)
+    problem = context.registry.check(call.capability, "input", dict(call.args))
     if problem:
         return Refusal("rejected", "schema_mismatch", problem.detail, problem.pointer)
     declared = call.capability.definition.secrets
@@ -245,12 +244,11 @@ async def evidence_frozen(context: GuardContext, call: GuardedCall) -> GuardedCa
     # it too.
     read = {name for name in call.evidence if any(reads_evidence(path, name) for path in context.policy.evidence_paths)}
     frozen = [call.evidence[name] for name in read.union(needed)]
-    if context.scope.is_in_full:
-        taken = _argument_evidence(context, call)
-        if isinstance(taken, Refusal):
-            return taken
-        # What was taken is sent as it was, so it cannot move.
-        frozen = [fact for fact in frozen if fact not in taken] + [replace(fact, volatile={}) for fact in taken]
+    taken = _argument_evidence(context, call)
+    if isinstance(taken, Refusal):
+        return taken
+    # What was taken is sent as it was, so it cannot move.
+    frozen = [fact for fact in frozen if fact not in taken] + [replace(fact, volatile={}) for fact in taken]
     frozen.sort(key=lambda fact: (fact.name, fact.evidence_ref))
     items = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in frozen]
     context.journal.derive("evidence.frozen", call.key, {"items": items, "snapshot_hash": content_address(items)})

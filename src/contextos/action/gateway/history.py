@@ -174,12 +174,9 @@ async def history_known(context: GuardContext, call: GuardedCall) -> GuardedCall
     counted, by_clock = _buckets(context, call), context.policy.hours_of(call.capability.capability_id)
     if not counted:
         return await _with_history(context, call, f"before/{call.key}") if by_clock else call
-    counts_reads = call.capability.leaves and context.scope.is_in_full
-    if call.capability.definition.kind == "read" and not counts_reads:
+    if call.capability.definition.kind == "read" and not call.capability.leaves:
         name = call.capability.capability_id
-        detail = f"a history fact counts effects of `{name}`, which has none"
-        if context.scope.is_in_full:
-            detail = f"a history fact counts calls of `{name}`, which has no effects and stays on this machine"
+        detail = f"a history fact counts calls of `{name}`, which has no effects and stays on this machine"
         return Refusal("blocked", "policy_eval_error", detail)
     for name, fact in context.policy.history.items():
         tool = fact.counted().get(call.capability.capability_id)
@@ -209,7 +206,7 @@ async def reserved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
 
 async def why_not_now(context: GuardContext, call: GuardedCall, attempt: int) -> Failure | None:
     """Read history and clock again before an attempt of a call of which nothing was sent; return what forbids it."""
-    if not call.history or not context.scope.is_in_full:
+    if not call.history:
         return None
     named = (f"again/{attempt}", f"again_commit/{attempt}")
     judged = await _judged_again(context, call, f"again/{attempt}/{call.key}", named)

@@ -112,7 +112,7 @@ class Gateway:
         spent, produced = self.context.ports.spent(), set[str]()
         counted = {tool for fact in self.context.policy.history.values() for tool in fact.counted()}
         for count, step in enumerate(steps):
-            if (step.tool in counted and self.context.scope.is_in_full) or self.context.policy.hours_of(step.tool):
+            if step.tool in counted or self.context.policy.hours_of(step.tool):
                 return max(count, 1)
             definition = self.context.scope.tools.capabilities[step.tool].definition
             read = any(reads_evidence(path, name) for path in self.context.policy.evidence_paths for name in produced)
@@ -201,12 +201,10 @@ class Gateway:
 
         `arg_schema_ref` names the input schema of the definition that `definition_digest` pins.
         """
-        metadata = {"definition_digest": capability.definition_digest, "gates": list(gates)}
-        if not self.context.scope.is_in_full:
-            return metadata
         adapter = capability.adapter
         return {
-            **metadata,
+            "definition_digest": capability.definition_digest,
+            "gates": list(gates),
             "arg_schema_ref": f"schema://{capability.capability_id}.v{adapter.version}",
             "protocol": adapter.type,
             "version": adapter.version,
@@ -214,11 +212,8 @@ class Gateway:
         }
 
     def _rules(self, decision: PolicyDecision) -> list[tuple[str, str]]:
-        """The rules that matched, of platform, tenant and pack, each with its bundle. In runs of 7: of the pack."""
+        """The rules that matched, of platform, tenant and pack, each with its bundle."""
         home = self.context.policy.homes
-        if not self.context.scope.is_in_full:
-            bundles = self.context.scope.pinned.pack.policy_layer.policy_bundles
-            home = {rule.rule_id: bundle.bundle_id for bundle in bundles for rule in bundle.policy_dsl.rules}
         return [(home[rule], rule) for rule in decision.matched_rule_ids if rule in home]
 
     def _refused(
@@ -252,7 +247,7 @@ class Gateway:
             metadata={"idempotent_replayed": True, "made_by": dict(made_by)} if made_by else {},
             **({"withheld": refusal.withheld} if refusal.withheld else {}),
         )
-        stopped = {"call": envelope.to_json()} if envelope is not None and self.context.scope.is_in_full else {}
+        stopped = {"call": envelope.to_json()} if envelope is not None else {}
         self.context.journal.derive("tool.refused", key, {"envelope": result.to_json(), **stopped})
         return result
 

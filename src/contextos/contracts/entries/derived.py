@@ -97,7 +97,7 @@ class RefusedCall(Model):
     """Body of `tool.refused`: why the tool gateway refused a call. Nothing was sent.
 
     `call` is the call as it would have been sent, as far as the guards had decided about it. It is absent for a tool
-    that is not registered, for a call that was dispatched before, and in runs of semantics below 8.
+    that is not registered, and for a call that was dispatched before.
     """
 
     envelope: ToolResultEnvelope

@@ -291,7 +291,7 @@ def _contradictions(
     if any(one.definition.kind == "write" for one in tools):
         if has_acted(environment):
             return ()
-        if detail := _unread(scope, environment):
+        if detail := _unread(environment):
             return (Failure(code="must_escalate", detail=detail),)
     known = {fact.name for fact in progress.known(_fresh(admitted, environment), scope)}
     failures = []
@@ -303,11 +303,11 @@ def _contradictions(
     return tuple(failures)
 
 
-def _unread(scope: RunScope, environment: RunEnvironment) -> str | None:
+def _unread(environment: RunEnvironment) -> str | None:
     """Why a session without an effect is no session that only read and did so well, or None if it is."""
     log = environment.journal.log()
     answers = [entry.body["status"] for entry in log if entry.kind == "call.answered"]
-    if "done" not in answers or not scope.is_in_full:
+    if "done" not in answers:
         return "the agent approves, and no write of the session was made"
     undone = undone_call(log, {entry.body["tool"] for entry in log if entry.kind == ASKED})
     return f"the last call of `{undone[0]}` was not done ({undone[1]})" if undone else None

@@ -86,13 +86,7 @@ def compile_surface(
     ]
     compiled = compile_context(  # 8
         CompileInput(
-            task=TaskInputs(
-                request,
-                admitted.scope.run,
-                admitted.loaded.intents[request.input.intent],
-                template,
-                admitted.scope.pinned.semantics,
-            ),
+            task=TaskInputs(request, admitted.scope.run, admitted.loaded.intents[request.input.intent], template),
             pack=PackInputs(
                 admitted.loaded.pack,
                 admitted.scope.pinned.pack_ref,
@@ -209,7 +203,7 @@ def _verify(
     environment: RunEnvironment,
 ) -> critic.PlanVerification:
     left = scope.run.run_budget.max_tool_calls - environment.used().tool_calls
-    registry, in_full = environment.artifacts.registry, scope.is_in_full
+    registry = environment.artifacts.registry
     return critic.verify_plan(
         critic.Proposal(
             plan=plan,
@@ -218,7 +212,7 @@ def _verify(
             evidence=evidence,
             decisions=decisions,
             exposure=exposure,
-            check_input=lambda capability, args: registry.check(capability, "input", dict(args), in_full=in_full),
+            check_input=lambda capability, args: registry.check(capability, "input", dict(args)),
             check_args=lambda bounds, args, gated: check_args(bounds, args, approved=gated),
             calls_left=left,
         )

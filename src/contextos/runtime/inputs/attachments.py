@@ -50,7 +50,7 @@ async def fetch_attachments(
     places = {f"/attachments/{number}": body["failure"] for number, body in enumerate(fetched) if body.get("failure")}
     if places:
         failures = [Failure.model_validate({**one, "pointer": place}) for place, one in places.items()]
-        return refuse(environment, *failures, *unmet(admitted))
+        return refuse(*failures, *unmet(admitted))
     at_us, label = environment.journal.now_us, admitted.loaded.pack.pack_meta.data_classification
     return tuple(_evidence(body, at_us, label) for body in fetched if body.get("text") is not None)
 

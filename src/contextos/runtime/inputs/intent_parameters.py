@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.journal import FULL_ENVELOPES
 from contextos.decision.parameters import ParameterValues, take_parameters
 from contextos.runtime.admission import AdmittedRun, refuse
 from contextos.runtime.environment import RunEnvironment
@@ -44,11 +43,10 @@ def take_stated(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedR
 def take_known(admitted: AdmittedRun, environment: RunEnvironment) -> AdmittedRun | RunOutcome:
     """Take the parameters that a fact of the graph can still give, now that the evidence is there."""
     taken = admitted.scope.parameters
-    every = environment.deployment.semantics < FULL_ENVELOPES
     left = [
         one
         for one in admitted.intent.parameters
-        if one.name not in taken and (every or any(source.evidence is not None for source in one.sources))
+        if one.name not in taken and any(source.evidence is not None for source in one.sources)
     ]
     if not left:
         return admitted
@@ -63,7 +61,5 @@ def _with_values(
     environment.journal.derive("parameters.taken", key, values.to_json())
     taken = {**admitted.scope.parameters, **{one.name: one for one in values.taken}}
     if values.failure and admitted.templates[0].chosen_by != "agent":
-        if environment.deployment.semantics < FULL_ENVELOPES:
-            return refuse(environment, values.failure)
-        return refuse(environment, *(unmet(admitted) if key == "request" else values.faults.values()))
+        return refuse(*(unmet(admitted) if key == "request" else values.faults.values()))
     return replace(admitted, scope=replace(admitted.scope, parameters=taken))

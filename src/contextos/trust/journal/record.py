@@ -19,7 +19,7 @@ from contextos.contracts.entries.reading import void_answers
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure, RecordStatus
 from contextos.contracts.ids import derive
-from contextos.contracts.journal import FULL_ENVELOPES, KINDS, LEDGERS, Entry, Logged
+from contextos.contracts.journal import KINDS, LEDGERS, Entry, Logged
 from contextos.contracts.model import final_fields
 from contextos.contracts.refs import artifact_ref
 from contextos.contracts.scope import PinnedInputs, RunIdentity, RunScope
@@ -153,11 +153,11 @@ def build_record(
         "inputs_refs": _inputs(request),
         "outputs": dict(outcome.outputs),
         "effects": [one for one in effects_of(run_id, log) if decision is None or one["step_id"] in decision.steps],
-        "evidence_refs": _evidence(log, in_full=semantics >= FULL_ENVELOPES),
+        "evidence_refs": _evidence(log),
         "policy_decisions": _policy(log),
         "approvals": approvals,
         "controls_active": _controls(pinned, log),
-        "confidence": _confidence(log, outcome) if semantics >= FULL_ENVELOPES else 1,
+        "confidence": _confidence(log, outcome),
         "rationale": {
             "strategy": outcome.strategy,
             "alternatives_considered": list(outcome.alternatives),
@@ -244,10 +244,10 @@ def _confidence(log: Sequence[Logged], outcome: RunOutcome) -> float | int:
     return min(found, default=1)
 
 
-def _evidence(log: Sequence[Logged], *, in_full: bool) -> list[str]:
+def _evidence(log: Sequence[Logged]) -> list[str]:
     """References in the order of their use; that of an answer is the order in which the calls were dispatched.
 
-    `in_full`: also the memories in the compiled contexts, and the attachments and artifacts that the run got.
+    They include the memories in the compiled contexts, and the attachments and artifacts that the run got.
     """
     answered = {
         entry.key: [citation["evidence_ref"] for citation in entry.body["envelope"]["citations"]]
@@ -256,7 +256,7 @@ def _evidence(log: Sequence[Logged], *, in_full: bool) -> list[str]:
     }
     refs: dict[str, None] = {}
     for entry in log:
-        if in_full and (given := _given(entry)):
+        if given := _given(entry):
             refs.update((ref, None) for ref in given)
         elif entry.kind == "evidence.frozen":
             refs.update((item["evidence_ref"], None) for item in entry.body["items"])

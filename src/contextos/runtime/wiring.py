@@ -349,15 +349,10 @@ async def _ask_again(
     if capability.definition.auth.mode == "exchange" and not token:
         return None, None
     now_us, timeout_ms = environment.ports.clock.now_us(), capability.definition.timeout_s * 1_000
-    until_us = now_us + timeout_ms * 1_000
+    hop = partial(hop_token, environment, scope, capability, call_id)
     context = CallContext(
-        scope.run.tenant_id,
-        scope.run.run_id,
-        call_id,
-        None,
-        until_us,
-        timeout_ms,
-        hop=partial(hop_token, environment, scope, capability, call_id),
+        *(scope.run.tenant_id, scope.run.run_id, call_id, None, now_us + timeout_ms * 1_000, timeout_ms),
+        hop=hop,
         egress=capability.adapter.egress,
         access_token=token,
     )

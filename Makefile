@@ -40,15 +40,15 @@ agentspec: .venv-agentspec/locked
 check: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict src/contextos
+	$(BIN)/mypy --strict src/contextos simulator/contextos_sim docsgen
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Containerfile
 	$(BIN)/contextos schemas --check
-	$(BIN)/python -m contextos.cli.reference --check
+	$(BIN)/python -m docsgen.reference --check
 	$(BIN)/python -m pytest -q $(CHECKED)
 
 simulate: .venv/installed
-	$(BIN)/contextos simulate --seeds $(SIMULATE_SEEDS)
+	$(BIN)/contextos-sim --seeds $(SIMULATE_SEEDS)
 
 bench: .venv/installed
 	$(BIN)/python benchmarks/run.py
@@ -62,11 +62,11 @@ bench-disguises: .venv/installed
 	PYTHONPATH=. $(BIN)/python -m benchmarks.disguises
 
 docs: .venv/installed
-	$(BIN)/python -m contextos.cli.reference
+	$(BIN)/python -m docsgen.reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 soak: .venv/installed
-	$(BIN)/contextos simulate --seeds $(SOAK_SEEDS)
+	$(BIN)/contextos-sim --seeds $(SOAK_SEEDS)
 	$(BIN)/python -m pytest -q -m soak --hypothesis-profile=soak -o faulthandler_timeout=0
 
 # Dev is constrained by runtime: what is tested is what is shipped.
@@ -82,7 +82,7 @@ lock: .venv/installed
 
 clean:
 	rm -rf .venv .venv-agentspec .venv-agentdojo .venv-mcp-servers .venv-mcp-server-sqlite site dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find src simulator docsgen tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Made anew when the lock changes, so that nothing stays installed that the lock does not name.
 # The lock names every package, so pip resolves nothing. Without --no-deps, pip looks for
@@ -122,6 +122,6 @@ mcp-conformance: .venv/installed
 openapi-documents: .venv/installed
 	$(BIN)/python -m pytest -q -n0 tests/e2e/test_public_openapi.py
 
-.venv/installed: .venv/locked pyproject.toml
-	$(PIP) install --no-deps --no-build-isolation -e .
+.venv/installed: .venv/locked pyproject.toml simulator/pyproject.toml
+	$(PIP) install --no-deps --no-build-isolation -e . -e simulator
 	@touch $@

@@ -25,7 +25,7 @@ COLLECTIONS = {
 WORDS = {"active", "approvals", "artifacts", "directory", "epoch", "keys", "pins", "requests"}
 """Names that mean something else elsewhere: refused where they can only be a collection, which `_in_place` says."""
 
-STORES = ("store/", "sim/ports.py", "audit/exported.py", "contracts/journal.py", "contracts/ports/storage.py")
+STORES = ("store/", "audit/exported.py", "contracts/journal.py", "contracts/ports/storage.py")
 """Modules that implement `Store`, and so take and return `Write` and `Document` without reading a body."""
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from contextos.app import open_app
-from contextos.cli import COMMANDS, reference, run_command_line
+from contextos.cli import COMMANDS, run_command_line
 from contextos.operations import dead_letters
 from contextos.settings import Settings
+from docsgen import reference
 from tests.docs.pages import make_shim
 from tests.openapi_documents import OK, document
 from tests.servers.hostile_agent import hostile_agent
@@ -176,7 +177,7 @@ def test_the_help_ends_with_an_example_that_runs(
 
 def test_the_generated_pages_agree_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    assert reference.write_reference(["--check"]) == 0, "run `python -m contextos.cli.reference`"
+    assert reference.write_reference(["--check"]) == 0, "run `python -m docsgen.reference`"
 
 
 def test_a_page_that_drifted_or_is_missing_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ from contextos.cli.governance import (
     observations,
     packs,
     policies,
-    simulate,
     verify,
 )
 from contextos.cli.mcp import serve as mcp_serve
@@ -231,7 +230,6 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
         "completion": (completion.completion_command, "contextos completion bash"),
         "token": (token.token_command, "contextos token --user usr_771 --agent agt_support"),
         "schemas": (artifacts.schemas_command, "contextos schemas --out schemas"),
-        "simulate": (simulate.simulate_command, "contextos simulate --seeds 2"),
     },
 }
 """By heading, the commands in the order in which the help shows them: their function and an example."""

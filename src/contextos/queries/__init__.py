@@ -8,7 +8,7 @@ Nothing here writes, drives a run, or calls an external system other than the st
 
 Invariants, with the tests that prove them:
 
-- A run that waits for a person is listed: `tests/sim/test_waiting_index.py`.
+- A run that waits for a person is listed: `tests/simulator/test_waiting_index.py`.
 - A list reads only as much of the index as its page needs: `tests/unit/cli/runs/test_runs_waiting.py`,
   `tests/unit/cli/runs/test_sessions.py`.
 - Erased bodies and hostile text are shown as such: `tests/unit/cli/runs/test_runs.py`.

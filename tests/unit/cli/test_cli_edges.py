@@ -61,7 +61,6 @@ WRONG = [
     (["completion", "powershell"], "invalid_input"),
     (["approvals", "list", "--limit", "0"], "usage"),
     (["approvals", "list", "--cursor", "x"], "invalid_input"),
-    (["simulate", "--plant", "tulip"], "invalid_input"),
     (["verify", "--trusted-key", "00"], "invalid_input"),
     (["runs", "export", "req_nobody", "--out", "/nonexistent/x", "--by", "x"], "not_found"),
     (["runs", "export", "req_small", "--out", "x", "--by", "x", "--key", "/nonexistent"], "invalid_settings"),
@@ -376,7 +375,6 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "completion",
         "token",
         "schemas",
-        "simulate",
     ]
     assert list(COMMANDS) == expected
     assert all((command.__doc__ or "").strip().endswith(".") for command, _ in COMMANDS.values())

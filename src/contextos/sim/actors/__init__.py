@@ -1,4 +1,0 @@
-"""The actors of a simulated world: callers, people, engines, and a writer of the database who holds no key.
-
-Tests: `tests/sim/test_simulation.py`.
-"""

@@ -11,6 +11,7 @@ import pytest
 
 import contextos
 from contextos.audit.replay import replay
+from contextos.contracts.envelopes.tool import AdapterReply
 from contextos.errors import ApprovalRefused, InvalidTool
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import Person, in_memory
@@ -21,6 +22,21 @@ from tests.deployers import TENANT, people
 class Health:
     age_s: int
     state: str
+
+
+class Served:
+    """Tools of a server, whose answer is what it sends (`now["as_sent"]`), and not what a function's types make of it."""
+
+    def __init__(self, tools: Any, now: dict[str, Any]) -> None:
+        self.tools, self.now = tools, now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tools, name)
+
+    async def call(self, capability: str, args: Any, context: Any) -> AdapterReply:
+        reply: AdapterReply = await self.tools.call(capability, args, context)
+        sent = self.now.get("as_sent") if capability == "health" else None
+        return AdapterReply(output=sent) if sent else reply
 
 
 @contextmanager
@@ -43,7 +59,7 @@ def host(rule: str = "") -> Iterator[tuple[Any, Any, dict[str, Any], list[str]]]
     stated: dict[str, Any] = {"version": "1.0.0", "tenant": TENANT, "who": ["deployer"], "approver": "approver"}
     deny = [{"when": rule, "because": "too old"}] if rule else []
     intents = {"ops.restart": {"requires": ["health"]}}
-    tools = [contextos.toolset("ops", [health, restart])]
+    tools = [Served(contextos.toolset("ops", [health, restart]), now)]
     pack = contextos.pack("ops", tools=tools, intents=intents, deny=deny, **stated)
     listed = people()
     for approver in listed[TENANT]["approvers"]:
@@ -110,6 +126,17 @@ def test_an_answer_that_comes_before_the_change_is_void_and_the_record_has_both_
         [receipt] = gate.finish("denied").record["approvals"]
         assert receipt["verdict"] == "void"
         assert (receipt["moved"][0]["was"], receipt["moved"][0]["now"]) == (10, 400)
+
+
+def test_what_the_schema_of_a_read_does_not_allow_is_within_no_tolerance() -> None:
+    with host() as (app, gate, now, restarted):
+        question = app.approvals.get(TENANT, gate.view().run_id)
+        question.answer(question.statement("omar", "approved").signed_with(Person("omar")._key))
+        now["as_sent"] = {"age_s": 10.5, "state": "ill"}
+        answer = gate.call("ops.restart", {"name": "a"}, call_id="2")
+        assert isinstance(answer, Refused), answer
+        assert answer.reasons[0].code == "approval_void"
+        assert restarted == []
 
 
 def test_rules_are_judged_anew_with_the_number_as_it_is_now() -> None:

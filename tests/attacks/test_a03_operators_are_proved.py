@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from contextos.contracts.envelopes.artifacts import Artifact, ExtensionManifest,
 from contextos.contracts.envelopes.slots import CandidateQuery, SlotActor
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
-from contextos.errors import ApprovalRefused
+from contextos.errors import ApprovalRefused, OtherEnvironment
 from contextos.intelligence.memory import list_candidates
 from contextos.operations import dead_letters
 from contextos.operations.acts.act import Actor, unsafe_local_assertion
@@ -50,6 +50,7 @@ from contextos.operations.acts.governance import (
 from contextos.operations.acts.keys import rotate_key
 from contextos.operations.acts.memories import review_memory
 from contextos.operations.acts.quarantines import release_capability
+from contextos.operations.deployment import Deployment
 from contextos.operations.operator import erase_entry, request_cancel, retry_run
 from contextos.operations.restore import record_restore
 from contextos.operations.signing import act_signer, answer_signer, settlement_signer
@@ -297,6 +298,22 @@ def test_what_is_proved_is_done_and_its_signature_is_on_record(
         assert (line.kind, line.by, body["act"]["actor"]) == (kind, OPERATOR, OPERATOR)
         assert (body["assertion"]["kind"], bool(body["key"])) == ("jws", True)
         await at.world.aclose()
+
+    run(go())
+
+
+@pytest.mark.parametrize("kind", ["approval.reasked", "run.retried", "run.reopened"])
+def test_an_act_that_drives_a_run_on_is_refused_in_another_environment_before_it_is_stored(
+    tmp_path: Path, kind: str
+) -> None:
+    async def go() -> None:
+        at = await target(tmp_path, "memory")
+        before, old = await everything(at), at.world.deployment
+        at.world.deployment = Deployment(old.ports, replace(old.config, environment="prod"))
+        with pytest.raises(OtherEnvironment, match="of the environment `dev`"):
+            await ACTS[kind](at, at.world.actor())
+        assert await everything(at) == before
+        at.world.close()
 
     run(go())
 

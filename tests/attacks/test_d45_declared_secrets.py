@@ -24,7 +24,7 @@ from pydantic import SecretStr
 
 import contextos
 from contextos.action.gateway.dispatcher import Dispatcher
-from contextos.adapters.function.adapter import BusinessError
+from contextos.adapters.function.adapter import BusinessError, FunctionAdapter
 from contextos.adapters.openapi.draft import draft_openapi
 from contextos.audit.export import export_runs
 from contextos.audit.replay import replay
@@ -32,6 +32,7 @@ from contextos.cli import run_command_line
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.redacted import is_secret_argument, secret_argument_mark
 from contextos.contracts.entries.reading import read_body
+from contextos.contracts.envelopes.tool import AdapterReply
 from contextos.errors import ConflictingRequest, InvalidInput, InvalidTool, LostReply, Unavailable
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.operations.operator import SettlementInput, settle_effect
@@ -443,6 +444,36 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_secret(office: Office) -
         assert isinstance(again, Done)
         assert again.replayed
         assert office.bank.got == [SECRET, SECRET]
+
+
+@pytest.mark.parametrize("operation", ["op-1", f"op-{SECRET}"])
+def test_a_write_with_a_secret_that_runs_on_is_not_looked_up_and_is_on_record_without_it(
+    operation: str, office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a look-up finds can say the secret, and who looks may not know it; a person settles the call."""
+    looked_up = list[str | None]()
+
+    async def starts(_self: Any, _capability: str, args: Any, _context: Any) -> AdapterReply:
+        office.bank.got.append(args["password"])
+        return AdapterReply(operation=operation, retry_after_s=0)
+
+    async def finds(_self: Any, _capability: str, _key: str, context: Any) -> AdapterReply:
+        looked_up.append(context.operation)
+        return AdapterReply(output={"result": f"{SECRET} is set"})
+
+    monkeypatch.setattr(FunctionAdapter, "call", starts)
+    monkeypatch.setattr(FunctionAdapter, "lookup", finds)
+    with office.open() as app:
+        office.install(app)
+        gate = office.gate(app)
+        said = gate.call("bank.set_keyed", {"password": SECRET, "copies": 1}, call_id="1")
+        assert isinstance(said, Waiting), said
+        app.drive_due_runs()
+        assert gate.view().waiting["for"] == "settlement"
+        shown = [repr(said), repr(gate.view()), repr(app.runs.timeline(gate.view()))]
+        assert (office.bank.got, looked_up) == ([SECRET], [])
+    assert leaks(iter([("shown", one.encode()) for one in shown])) == []
+    assert leaks(kept(office)) == []  # type: ignore[arg-type]
 
 
 def test_a_secret_with_a_default_is_refused() -> None:

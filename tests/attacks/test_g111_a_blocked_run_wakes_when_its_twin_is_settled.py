@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.journal import Batch
 from contextos.operations import operator
 from contextos.operations.deployment import Deployment
@@ -86,6 +87,26 @@ def test_a_run_that_was_blocked_once_is_not_woken_again(tmp_path: Path, stores: 
         before = await due(world)
         await world.settle(first, SETTLED)
         assert await due(world) == before == []
+        await world.aclose()
+
+    run(act())
+
+
+def test_a_run_that_a_process_drives_is_not_made_due_beside_it(tmp_path: Path, stores: str) -> None:
+    """Its lease is held, so that its holder looks by itself; a commit of the waker would end that drive."""
+
+    async def act() -> None:
+        world, other, first = await uncertain(tmp_path, stores)
+        second = await other.invoke(request(900, "req_2"))
+        world.clock.at_us += 400_000_000
+        await other.advance(TENANT, second.run_id)
+        store = world.stores.tenant(TENANT)
+        lease = await LEASES.one(store, second.run_id)
+        assert lease is not None
+        driven = replace(lease.body, owner="worker_c", until_us=world.clock.at_us + 60_000_000)
+        await store.commit(Batch(run=second.run_id, writes=(LEASES.write(second.run_id, lease.version, driven),)))
+        await world.settle(first, SETTLED)
+        assert await due(world) == []
         await world.aclose()
 
     run(act())

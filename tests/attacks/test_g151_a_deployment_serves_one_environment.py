@@ -21,9 +21,15 @@ from contextos.control.artifacts import POLICY_TYPE
 from contextos.errors import InvalidArtifact, OtherEnvironment
 from contextos.operations.acts.governance import pin_packs, withdraw_pin
 from contextos.operations.deployment import Deployment
+from contextos.operations.operator import settle_effect
+from contextos.operations.slot_answers import answer_slot, read_offer
 from contextos.settings import Settings
 from contextos.trust.seal import seal
 from tests.attacks.shop import Shop
+from tests.attacks.test_a01_approver_signs_what_is_proved import SignerSpy
+from tests.e2e.test_settlements import DID_NOT, uncertain
+from tests.e2e.test_slots_in_runs import USER, declaring, opened
+from tests.sessions import LOOKUP, chosen_by_agent, in_world, refund_session
 from tests.unit.control.example import policy_json
 from tests.world import INTENT, TENANT, TestWorld, open_world, request, run
 
@@ -126,6 +132,51 @@ def test_an_answer_in_another_environment_is_refused_before_it_is_stored(tmp_pat
         await world.aclose()
 
     run(go())
+
+
+def test_a_settlement_in_another_environment_is_refused_before_it_is_signed_or_stored(tmp_path: Path) -> None:
+    async def go() -> None:
+        world, run_id = await uncertain(tmp_path, stores="memory")
+        await moved(world, "prod")
+        before = await world.stores.tenant(TENANT).read(run_id)
+        signer = SignerSpy()
+        with pytest.raises(OtherEnvironment, match=run_id):
+            await settle_effect(world.deployment, TENANT, run_id, DID_NOT, vouch=signer)
+        assert signer.statements == []
+        assert await world.stores.tenant(TENANT).read(run_id) == before
+        world.close()
+
+    run(go())
+
+
+def test_a_selection_in_another_environment_is_neither_offered_nor_stored(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await opened(tmp_path, declaring(selectionMode="interactive"), stores="memory")
+        world.know(USER)
+        run_id = (await world.invoke(request(900, "req_1"))).run_id
+        await moved(world, "prod")
+        before = await world.stores.tenant(TENANT).read(run_id)
+        picked = answer_slot(world.deployment, TENANT, run_id, b"{}", by=world.actor(USER))
+        for asked in (read_offer(world.deployment, TENANT, run_id, by=USER), picked):
+            with pytest.raises(OtherEnvironment, match=run_id):
+                await asked
+        assert await world.stores.tenant(TENANT).read(run_id) == before
+        world.close()
+
+    run(go())
+
+
+def test_an_agent_of_another_environment_adds_nothing_to_a_session(tmp_path: Path) -> None:
+    async def go(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_other", 900)
+        before = await world.stores.tenant(TENANT).read(gate.run_id)
+        gate = replace(gate, deployment=(await moved(world, "prod")).deployment)
+        for said in (gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="1"), gate.finish("denied")):
+            with pytest.raises(OtherEnvironment, match=gate.run_id):
+                await said
+        assert await world.stores.tenant(TENANT).read(gate.run_id) == before
+
+    in_world(tmp_path, go, pack=chosen_by_agent)
 
 
 def test_readiness_says_that_what_is_active_is_of_another_environment(tmp_path: Path) -> None:

@@ -669,6 +669,7 @@ LIMIT = an_object(limit=FIVE)
 NUMBER = {"type": "integer"}
 CARD = an_object("kind", kind={"const": "card"}, limit=FIVE)
 CASH = an_object("kind", kind={"const": "cash"}, limit=FIVE)
+NEEDS_B = {"type": "object", "properties": {"b": NUMBER}, "required": ["b"], "additionalProperties": True}
 
 UNFILLED: dict[str, dict[str, Any]] = {
     "in an alternative": an_object(x={"anyOf": [FIVE, {"type": "null"}]}),
@@ -688,6 +689,9 @@ UNFILLED: dict[str, dict[str, Any]] = {
         x={"oneOf": [CARD | {"required": []}, CASH | {"required": []}]}
     ),
     "of an object that the server takes for another": an_object(x={"anyOf": [an_object(a=FIVE), an_object(b=NUMBER)]}),
+    "of two objects that can be lists": an_object(
+        x={"oneOf": [one | {"type": ["object", "array"]} for one in (CARD, CASH)]}
+    ),
     "of two lists": an_object(x={"anyOf": [{"type": "array", "items": CARD}, {"type": "array", "items": CASH}]}),
 }
 
@@ -702,6 +706,12 @@ REQUIRED: dict[str, tuple[list[Any], Any]] = {
 FILLED: dict[str, dict[str, Any]] = {
     "two kinds": an_object(x={"oneOf": [CARD, CASH]}),
     "a kind and another member": an_object(x={"anyOf": [an_object("a", a=NUMBER, n=FIVE), an_object("b", b=NUMBER)]}),
+    "a member that the first does not take": an_object(x={"anyOf": [an_object("a", a=NUMBER, n=FIVE), NEEDS_B]}),
+    "a member that the second does not take": an_object(x={"anyOf": [NEEDS_B, an_object("a", a=NUMBER, n=FIVE)]}),
+    "two kinds of which one is always stated": an_object(x={"oneOf": [CARD, CASH | {"required": []}]}),
+    "two kinds that are equal in Python": an_object(
+        x={"oneOf": [an_object("kind", kind={"const": one}, limit=FIVE) for one in (1, True)]}
+    ),
     "an object or nothing": an_object(x={"anyOf": [LIMIT, {"type": "null"}]}),
     "an object or a list": an_object(x={"anyOf": [LIMIT, {"type": "array", "items": LIMIT}]}),
     "alternatives without defaults": an_object(x={"anyOf": [an_object(a=NUMBER), an_object(b=NUMBER)]}),

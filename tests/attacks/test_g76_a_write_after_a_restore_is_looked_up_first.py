@@ -117,6 +117,27 @@ def test_a_look_up_that_is_not_answered_sends_nothing(tmp_path: Path, error: Exc
     run(go())
 
 
+def test_what_a_lost_run_started_and_still_runs_on_is_not_sent_beside_it(tmp_path: Path) -> None:
+    paid = {"transaction_id": "txn_1", "refund_amount_inr": 900, "currency": "INR"}
+    finds = [AdapterReply(operation="op-1"), AdapterReply(operation="op-1"), AdapterReply(output=paid)]
+
+    async def go() -> None:
+        world = await opened(tmp_path, "memory")
+        await record_restore(world.deployment, None, TENANT, by=world.actor())
+        payments = watched(world, lambda: finds.pop(0))
+        view = await world.invoke(request(900, "req_1"))
+        for _ in range(2):
+            assert (view.state, payments.calls) == ("executing", [])
+            world.clock.at_us += 60_000_000
+            await world.deployment.advance(TENANT, view.run_id)
+            view = await world.deployment.view(TENANT, view.run_id)
+        assert (view.state, payments.calls, finds) == ("completed", [], [])
+        await audited(world, view.run_id)
+        world.close()
+
+    run(go())
+
+
 def test_a_call_that_had_no_effect_before_is_sent(tmp_path: Path) -> None:
     async def go() -> None:
         world = await opened(tmp_path, "memory")
@@ -125,6 +146,25 @@ def test_a_call_that_had_no_effect_before_is_sent(tmp_path: Path) -> None:
         payments = watched(world, lambda: declined)
         view = await world.invoke(request(900, "req_1"))
         assert (view.state, len(payments.calls), len(world.refunds())) == ("completed", 1, 1)
+        world.close()
+
+    run(go())
+
+
+def test_a_write_whose_key_is_of_its_run_is_sent_although_nobody_can_be_asked(tmp_path: Path) -> None:
+    """No lost run can have done it: its key is new."""
+
+    async def go() -> None:
+        world = await opened(tmp_path, "memory")
+        await record_restore(world.deployment, None, TENANT, by=world.actor())
+        payments = watched(world, raises(Unavailable("adp_payments", "it is down")))
+        definition = payments.describe()
+        [refund] = definition.capabilities
+        of_run = refund.idempotency.model_copy(update={"scope": "run", "identity_args": None})
+        capabilities = (refund.model_copy(update={"idempotency": of_run}),)
+        payments.definition = definition.model_copy(update={"capabilities": capabilities})
+        view = await world.invoke(request(900, "req_1"))
+        assert (view.state, payments.looked, len(payments.calls)) == ("completed", [], 1)
         world.close()
 
     run(go())

@@ -14,7 +14,7 @@ from contextos.errors import InvalidArtifact
 from contextos.operations.acts.governance import pin_packs, withdraw_pin
 from contextos.testing import TEST_OPERATOR, Person, in_memory
 from contextos.trust.seal import seal
-from tests.bank import PAY, TENANT, bank_pack
+from tests.bank import PAY, TENANT, WIRE, bank_pack
 from tests.deployers import people
 from tests.world import run
 
@@ -84,6 +84,26 @@ def test_a_pack_whose_calls_a_limit_would_not_count_is_not_pinned_beside_it(over
         ):
             await pin(app, second)
         assert [one.refs for one in (await app.artifacts.active(TENANT)).packs] == [pin_of(first).refs]
+
+    in_tenant(play)
+
+
+@pytest.mark.parametrize("subject", ["bill", "rupees"])
+def test_packs_that_know_the_order_of_a_tool_by_another_argument_do_not_count_each_other(subject: str) -> None:
+    def wiring(name: str, by: str) -> dict[str, Any]:
+        pack = limited("subject", name)
+        history = pack["policy_layer"]["policy_bundles"][0]["history"]
+        history["paid"]["also"] = {WIRE: {"of": "rupees", "subject": by}}
+        return pack
+
+    async def play(app: Any) -> None:
+        await pin(app, wiring("acme.first", "bill"))
+        beside = pin(app, wiring("acme.second", subject))
+        if subject == "bill":
+            await beside
+        else:
+            with pytest.raises(InvalidArtifact, match=r"does not count `bank.wire` in"):
+                await beside
 
     in_tenant(play)
 

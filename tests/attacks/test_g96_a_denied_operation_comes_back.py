@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 import contextos
 from contextos.audit.replay import replay
@@ -14,7 +15,9 @@ from contextos.errors import InvalidInput
 from contextos.operations.gate.gate import Refused, Waiting
 from contextos.testing import Person, in_memory
 from tests.deployers import TENANT, people
-from tests.world import run
+from tests.e2e.test_approvals import forge
+from tests.sessions import REFUND, in_world, read_first, refund_args, refund_session
+from tests.world import TestWorld, run
 
 PAT = Person("pat")
 
@@ -175,3 +178,38 @@ def test_a_denied_read_meets_the_denial_too() -> None:
 def test_what_is_declared_names_arguments() -> None:
     with pytest.raises((InvalidInput, ValidationError), match="denial_args"):
         bank(idempotency=Idempotency(strategy="none", denial_args=("ordr",)))
+
+
+def test_a_denied_operation_with_another_secret_meets_the_denial() -> None:
+    """Two secrets have two marks, so that an agent could try one after the other."""
+
+    @contextos.write(risk="irreversible", idempotency="none")
+    def pay(order: str, code: SecretStr) -> str:
+        """Pay an order with the code of a card."""
+        return "paid"
+
+    async def act(app: Any) -> None:
+        gate = await denied(app, {"order": "ord_1", "code": "code-4711-x"})
+        again = await gate.call("bank.pay", {"order": "ord_1", "code": "code-4712-y"}, call_id="same")
+        assert isinstance(again, Refused)
+        assert again.reasons[0].code == "approval_denied"
+        other = await gate.call("bank.pay", {"order": "ord_2", "code": "code-4711-x"}, call_id="other")
+        assert isinstance(other, Waiting)
+
+    play(packed([pay]), act)
+
+
+def test_a_denial_that_does_not_count_denies_nothing_later(tmp_path: Path) -> None:
+    """A stranger's denial is void: the question is, and the operation can be asked about again."""
+
+    async def act(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_void", 4200)
+        await read_first(gate, 4200)
+        assert isinstance(await gate.call(REFUND, refund_args(4200), call_id="first"), Waiting)
+        await forge(world, gate.run_id, lambda given, _asked: given.update(verdict="denied"))
+        refused = await gate.call(REFUND, refund_args(4200), call_id="first")
+        assert isinstance(refused, Refused)
+        assert refused.reasons[0].code == "approval_void"
+        assert isinstance(await gate.call(REFUND, refund_args(4200), call_id="again"), Waiting)
+
+    in_world(tmp_path, act, stores="memory")

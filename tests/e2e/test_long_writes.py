@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 import contextos
+from contextos.action.gateway.dispatcher import Dispatcher
 from contextos.audit.replay import replay
-from contextos.contracts.envelopes.tool import AdapterReply
+from contextos.contracts.envelopes.tool import AdapterReply, ToolError
 from contextos.errors import LostReply
 from contextos.operations.deployment import Deployment
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import MovableClock, in_memory
 from tests.deployers import TENANT, people
+from tests.e2e.test_verdicts import Wrapped
 
 
 @dataclass
@@ -30,7 +32,7 @@ class Builds:
 
 
 @contextmanager
-def building(finds: list[Any]) -> Iterator[tuple[Any, Any, MovableClock, Builds]]:
+def building(finds: list[Any], *, honours: bool = False) -> Iterator[tuple[Any, Any, MovableClock, Builds]]:
     builds, clock = Builds(finds=finds), MovableClock()
 
     def built(key: contextos.Key, context: contextos.CallContext) -> bool | None:
@@ -49,7 +51,12 @@ def building(finds: list[Any]) -> Iterator[tuple[Any, Any, MovableClock, Builds]
     alone = [{"tools": ["build"], "bounds": {"name": {"enum": ["web"]}}}]
     stated: dict[str, Any] = {"version": "1.0.0", "tenant": TENANT, "who": ["deployer"], "auto_approve": alone}
 
-    pack = contextos.pack("ci", tools=[contextos.toolset("ci", [build])], **stated)
+    tools = contextos.toolset("ci", [build])
+    [one] = tools.describe().capabilities
+    # The system refuses a call that comes too late, so what it never heard of by then was not done.
+    rule = one.idempotency.model_copy(update={"honours_not_after": honours})
+    definition = tools.describe().model_copy(update={"capabilities": (one.model_copy(update={"idempotency": rule}),)})
+    pack = contextos.pack("ci", tools=[Wrapped(tools, definition=definition)], **stated)
     with in_memory(packs=[pack], directory=people(), clock=clock) as app:
         gate = app.gate(session="s", user="ana", token="tok_ana", agent="agt_deploy")
         yield app, gate, clock, builds
@@ -113,8 +120,9 @@ def test_a_lost_look_up_is_made_again_and_nothing_is_sent_again(lost: Exception)
         assert isinstance(gate.call("ci.build", {"name": "web"}, call_id="1"), Done)
 
 
-def test_what_the_system_does_not_know_any_more_is_found_out_by_a_person() -> None:
-    with building([None]) as (app, gate, clock, builds):
+@pytest.mark.parametrize("honours", [False, True])
+def test_what_the_system_does_not_know_any_more_is_found_out_by_a_person(honours: bool) -> None:
+    with building([None], honours=honours) as (app, gate, clock, builds):
         gate.call("ci.build", {"name": "web"}, call_id="1")
         later(app, clock, 3)
         assert (builds.started, builds.asked) == (["web"], ["op-1"])
@@ -144,27 +152,34 @@ NO_NAME = LostReply("it was accepted, and no plain URL says where to ask about i
 NO_NAME.accepted = True
 
 
-@pytest.mark.parametrize("answer", [AdapterReply(operation="https://bank/op?token=ghp_" + "a1B2" * 9), NO_NAME])
-def test_a_keyed_write_that_was_accepted_under_no_name_that_is_kept_is_sent_once(answer: Any) -> None:
-    sent, clock = list[str | None](), MovableClock()
+@contextmanager
+def accepting(answer: Any, finds: list[Any]) -> Iterator[tuple[Any, Any, MovableClock, list[Any]]]:
+    """A session with a keyed write that its system answers with `answer`, each look-up with the next of `finds`; what
+    reached the system: the key of each call, and the operation of each look-up.
+    """
+    reached, clock = list[Any](), MovableClock()
 
     @contextos.write(risk="reversible", idempotency="keyed", destinations=[])
     def pay(name: str, key: contextos.Key) -> bool:
         """Pay."""
         return bool(name and key)
 
+    def said(what: Any) -> Any:
+        if isinstance(what, BaseException):
+            raise what
+        return what
+
     class Accepting:
         def __init__(self, tools: Any) -> None:
             self.describe = tools.describe
 
-        async def call(self, _capability: str, _args: Any, context: Any) -> AdapterReply:
-            sent.append(context.idempotency_key)
-            if isinstance(answer, LostReply):
-                raise answer
-            return answer  # type: ignore[no-any-return]
+        async def call(self, _capability: str, _args: Any, context: Any) -> Any:
+            reached.append(("call", context.idempotency_key))
+            return said(answer)
 
-        async def lookup(self, *_: Any) -> None:
-            raise AssertionError("it has no name to ask about")
+        async def lookup(self, _capability: str, _key: str, context: Any) -> Any:
+            reached.append(("look up", context.operation))
+            return said(finds.pop(0))
 
     alone = [{"tools": ["pay"], "bounds": {"name": {"enum": ["web"]}}}]
     stated: dict[str, Any] = {"version": "1.0.0", "tenant": TENANT, "who": ["deployer"], "auto_approve": alone}
@@ -172,8 +187,70 @@ def test_a_keyed_write_that_was_accepted_under_no_name_that_is_kept_is_sent_once
     with in_memory(packs=[pack], directory=people(), clock=clock, lint=False) as app:
         gate = app.gate(session="s", user="ana", token="tok_ana", agent="agt_deploy")
         assert isinstance(gate.call("ci.pay", {"name": "web"}, call_id="1"), Waiting)
+        yield app, gate, clock, reached
+
+
+@pytest.mark.parametrize("answer", [AdapterReply(operation="https://bank/op?token=ghp_" + "a1B2" * 9), NO_NAME])
+def test_a_keyed_write_that_was_accepted_under_no_name_that_is_kept_is_sent_once(answer: Any) -> None:
+    with accepting(answer, []) as (app, gate, clock, reached):
         later(app, clock, 5)
-        assert len(sent) == 1
+        assert [how for how, _ in reached] == ["call"]
+        assert gate.view().waiting["for"] == "settlement"
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def elsewhere(app: Any, gate: Any, *, killed: bool = False) -> None:
+    """Drive the run in another process, which knows it from the journal alone; `killed`: when it has asked."""
+    other, send = Deployment(app.call(given, app).ports, app.call(given, app).config), Dispatcher._send
+
+    async def asks(self: Dispatcher, delivery: Any) -> Any:
+        answer = await send(self, delivery)
+        if killed:
+            raise Killed
+        return answer
+
+    with pytest.MonkeyPatch.context() as patched, suppress(Killed):
+        patched.setattr(Dispatcher, "_send", asks)
+        app.call(other.advance, TENANT, gate.view().run_id)
+
+
+RUNS_ON, DONE = AdapterReply(operation="op-1"), AdapterReply(output={"result": True})
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("first", [RUNS_ON, OSError("down")])
+def test_a_keyed_write_that_was_accepted_is_looked_up_and_not_sent_again(first: Any, killed: bool) -> None:
+    with accepting(RUNS_ON, [first, DONE]) as (app, gate, clock, reached):
+        clock.advance(1_000)
+        elsewhere(app, gate, killed=killed)
+        clock.advance(1_000)
+        elsewhere(app, gate)
+        assert reached[1:] == [("look up", "op-1")] * 2
+        assert isinstance(gate.call("ci.pay", {"name": "web"}, call_id="1"), Done)
+        assert len(reached) == 3
+
+
+def test_a_keyed_write_that_was_accepted_and_failed_is_an_error_of_the_tool() -> None:
+    """It is the answer to the one call there was, and not to a second one under its key."""
+    failed = AdapterReply(error=ToolError(code="no_funds", message="no funds"))
+    with accepting(RUNS_ON, [failed]) as (app, gate, clock, reached):
+        later(app, clock)
+        answer = gate.call("ci.pay", {"name": "web"}, call_id="1")
+        assert isinstance(answer, Done), answer
+        assert answer.error is not None
+        assert len(reached) == 2
+
+
+def test_a_killed_look_up_holds_nobody_up_as_a_killed_call_would() -> None:
+    """The killed process could only have asked, so what the next one finds counts at once."""
+    with accepting(RUNS_ON, [RUNS_ON, None]) as (app, gate, clock, reached):
+        clock.advance(1_000)
+        elsewhere(app, gate, killed=True)
+        elsewhere(app, gate)
+        assert [how for how, _ in reached] == ["call", "look up", "look up"]
         assert gate.view().waiting["for"] == "settlement"
 
 

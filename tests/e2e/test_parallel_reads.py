@@ -21,6 +21,7 @@ from contextos.action.gateway import tool_gateway
 from contextos.action.gateway.guarded_call import GuardContext, GuardedCall
 from contextos.audit.replay import replay
 from contextos.contracts.admission_limits import AdmissionLimits
+from contextos.contracts.envelopes.tool import AdapterReply
 from contextos.contracts.ports.concurrency import Sequential
 from contextos.decision import parallel_reads
 from contextos.engine.admission_controller import AdmissionController
@@ -29,6 +30,9 @@ from contextos.engine.local import LocalEngine
 from contextos.engine.resume import drive_due_runs
 from contextos.errors import Unavailable
 from contextos.runtime.environment import RunLimits
+from tests.e2e.test_business_hours import OFFICE, at
+from tests.e2e.test_verdicts import Wrapped
+from tests.sessions import LOOKUP
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 OTHERS = ("ord_882", "ord_883", "ord_895")
@@ -221,3 +225,29 @@ def test_a_group_whose_session_ends_while_its_calls_are_checked_sends_none_of_th
     assert state == "ESCALATED", kinds
     assert "tool.dispatching" not in kinds
     assert "tool.refused" in kinds
+
+
+@pytest.mark.parametrize("about", [{"capability": LOOKUP}, {}])
+def test_reads_that_a_clock_decides_are_each_judged_when_they_are_sent(about: dict[str, str], tmp_path: Path) -> None:
+    """The office closes while its first read is under way; the rule is about the reads, or about every tool."""
+
+    class Slow(Wrapped):
+        async def call(self, *asked: Any) -> AdapterReply:
+            world.clock.at_us = at("2026-10-26T17:00:01")
+            return await super().call(*asked)
+
+    def change(body: dict[str, Any]) -> None:
+        reading_more(body)
+        bundle = body["policy_layer"]["policy_bundles"][0]
+        bundle["business_hours"] = {"office": OFFICE}
+        closed = {"if": {"!": [{"var": "clock.office.open"}]}, "then": {"allow": False}, "rationale": "closed"}
+        bundle["policy_dsl"]["rules"].append({"rule_id": "R_CLOSED", "applies_to": about, **closed})
+
+    world = run(open_world(tmp_path, pack=change))
+    orders = world.adapters["adp_orders"] = Slow(world.adapters["adp_orders"])  # type: ignore[assignment]
+    world.clock.at_us = at("2026-10-26T16:59:55")
+    view = run(world.invoke(request(900, "req_closing")))
+    assert (view.state, len(orders.calls)) == ("refused", 1)
+    assert "R_CLOSED" in view.record["rationale"]["failures"][0]["detail"]
+    assert run(replay(world.deployment, TENANT, view.run_id)).record_hash == view.record["record_hash"]
+    world.close()

@@ -5,22 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import contextos
 from contextos.audit.replay import replay
+from contextos.contracts.envelopes.tool import AdapterReply
 from contextos.errors import ApprovalRefused, InvalidTool
 from contextos.operations.gate.gate import Done, Refused, Waiting
 from contextos.testing import Person, in_memory
 from tests.deployers import TENANT, people
+from tests.e2e.test_approvals import edge, in_shop
+from tests.e2e.test_verdicts import TEMPLATE, Wrapped, bound, edited
+from tests.world import TENANT as SHOP
+from tests.world import open_world, request, run
 
 
 @dataclass
 class Health:
     age_s: int
     state: str
+
+
+class Served:
+    """Tools of a server: their answer is what it sends (`now["as_sent"]`), and not what types make of it."""
+
+    def __init__(self, tools: Any, now: dict[str, Any]) -> None:
+        self.tools, self.now = tools, now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tools, name)
+
+    async def call(self, capability: str, args: Any, context: Any) -> AdapterReply:
+        reply: AdapterReply = await self.tools.call(capability, args, context)
+        sent = self.now.get("as_sent") if capability == "health" else None
+        return AdapterReply(output=sent) if sent else reply
 
 
 @contextmanager
@@ -43,7 +64,7 @@ def host(rule: str = "") -> Iterator[tuple[Any, Any, dict[str, Any], list[str]]]
     stated: dict[str, Any] = {"version": "1.0.0", "tenant": TENANT, "who": ["deployer"], "approver": "approver"}
     deny = [{"when": rule, "because": "too old"}] if rule else []
     intents = {"ops.restart": {"requires": ["health"]}}
-    tools = [contextos.toolset("ops", [health, restart])]
+    tools = [Served(contextos.toolset("ops", [health, restart]), now)]
     pack = contextos.pack("ops", tools=tools, intents=intents, deny=deny, **stated)
     listed = people()
     for approver in listed[TENANT]["approvers"]:
@@ -112,6 +133,17 @@ def test_an_answer_that_comes_before_the_change_is_void_and_the_record_has_both_
         assert (receipt["moved"][0]["was"], receipt["moved"][0]["now"]) == (10, 400)
 
 
+def test_what_the_schema_of_a_read_does_not_allow_is_within_no_tolerance() -> None:
+    with host() as (app, gate, now, restarted):
+        question = app.approvals.get(TENANT, gate.view().run_id)
+        question.answer(question.statement("omar", "approved").signed_with(Person("omar")._key))
+        now["as_sent"] = {"age_s": 10.5, "state": "ill"}
+        answer = gate.call("ops.restart", {"name": "a"}, call_id="2")
+        assert isinstance(answer, Refused), answer
+        assert answer.reasons[0].code == "approval_void"
+        assert restarted == []
+
+
 def test_rules_are_judged_anew_with_the_number_as_it_is_now() -> None:
     with host("evidence.health.age_s > 50") as (app, gate, now, restarted):
         now["age_s"] = 60
@@ -120,6 +152,41 @@ def test_rules_are_judged_anew_with_the_number_as_it_is_now() -> None:
         assert isinstance(answer, Refused), answer
         assert answer.reasons[0].code == "approval_void"
         assert restarted == []
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_evidence_that_an_argument_was_taken_from_cannot_move(taken: bool, tmp_path: Path) -> None:
+    """The amount is the caller's, or the total that a read of the plan finds after the graph named it too. That total
+    moves after the approval, by less than its tolerance.
+    """
+
+    def taking(body: dict[str, Any]) -> None:
+        refs = body["intelligence_refs"]
+        refs["ontology"]["relationship_types"].append("looked_up")
+        refs["retrieval"]["evidence"].append({"name": "order_lookup", "seed": 0, "path": ["looked_up"]})
+        total = bound("evidence", "/order_lookup/value/total_inr")
+        edited(*TEMPLATE, "steps", 2, "params", "amount_inr", to=total)(body)
+
+    async def go() -> None:
+        world = await open_world(tmp_path, pack=taking if taken else None)
+        for adapter, place in (("adp_orders", "/total_inr"), ("adp_policy", "/refundable_inr")):
+            inner = world.adapters[adapter]
+            [read] = inner.describe().capabilities
+            moving = (read.model_copy(update={"volatile": {place: 100}}),)
+            definition = inner.describe().model_copy(update={"capabilities": moving})
+            world.adapters[adapter] = Wrapped(inner, definition=definition)  # type: ignore[assignment]
+        await world.put_facts([edge("looked_up", "check:order_881", src="order:ord_881", value={"total_inr": 9900})])
+        waiting = await world.invoke(request(9900, "req_1"))
+        assert waiting.state == "waiting"
+        await world.answer(waiting.run_id)
+        await in_shop("UPDATE orders SET total_inr = 9901 WHERE order_id = 'ord_881'")(world)
+        await world.deployment.advance(SHOP, waiting.run_id)
+        assert [one["amount_inr"] for one in world.refunds()] == ([] if taken else [9900])
+        [receipt] = (await world.deployment.view(SHOP, waiting.run_id)).record["approvals"]
+        assert receipt["verdict"] == ("void" if taken else "approved")
+        world.close()
+
+    run(go())
 
 
 @pytest.mark.parametrize("volatile", [{"age": 60}, {"state": 1}, {"age_s": 0}, {"age_s": -1}, {"/age_s/x": 1}])

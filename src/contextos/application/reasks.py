@@ -18,7 +18,7 @@ from contextos.operations.deployment import Deployment
 from contextos.operations.operator import open_question
 from contextos.operations.preview import void_question
 from contextos.queries.run_view import run_principals
-from contextos.trust.journal.chain import append, refuse_unknown_semantics
+from contextos.trust.journal.chain import append, refuse_other_environment, refuse_unknown_semantics
 from contextos.trust.recorded_time import recorded_now_us
 
 
@@ -38,6 +38,7 @@ async def reask_question(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
         ApprovalRefused: the run waits for no approval (`not_waiting`, `already_answered`, `expired`), the question
             still holds (`not_void`), or as `prove_act`.
         InvalidInput: the reason is too long or contains unsafe text.
+        OtherEnvironment: as `answer_approval`.
         UnknownSemantics: only a runtime of another version can judge whether the question holds.
         NotFound: no such run in this tenant.
         Conflict: another process changed the run at the same moment; look at it again.
@@ -45,6 +46,7 @@ async def reask_question(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
     asked = await open_question(app, tenant_id, run_id)
     entries, document = asked.entries, asked.document
     refuse_unknown_semantics(entries)
+    refuse_other_environment(entries, app.config.environment)
     proposed = proposed_reask(run_id, asked.binding_digest, reason, len(entries))
     void = await void_question(app, tenant_id, entries)
     if void is None:

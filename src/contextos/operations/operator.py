@@ -40,7 +40,7 @@ from contextos.trust.approvals.passkeys import count_writes
 from contextos.trust.approvals.people import signer
 from contextos.trust.approvals.question import question_fault, rests_on_erased
 from contextos.trust.approvals.settlement import barred_settlers, settled_line, settlement_fault
-from contextos.trust.journal.chain import append
+from contextos.trust.journal.chain import append, refuse_other_environment
 from contextos.trust.journal.entry_acts import erasure_of
 from contextos.trust.journal.signed_heads import answered_line, signed_head
 from contextos.trust.recorded_time import recorded_now_us
@@ -200,8 +200,9 @@ async def settle_effect(
         InvalidInput: it names no evidence, or for an effect that did not happen none that resolves; or it does not
             match the pinned capability, or contains unsafe text.
         NotFound: no such run in this tenant.
+        OtherEnvironment: as `answer_approval`.
     """
-    store, entries = await verified_run(app, tenant_id, run_id)
+    store, entries = await answerable_run(app, tenant_id, run_id)
     waiting = run_view(tenant_id, run_id, entries).waiting
     sent = next((entry for entry in reversed(entries) if entry.kind == "tool.dispatching"), None)
     await wake_if_answered(app.ports, store, run_id, entries)
@@ -334,10 +335,12 @@ async def retry_run(app: Deployment, tenant_id: str, run_id: str, *, by: Actor) 
     Raises:
         ApprovalRefused: as `prove_act`.
         NotFound: the run is not on this tenant's list.
+        OtherEnvironment: as `answer_approval`.
         Conflict: another process changed it at the same moment; look at the list again.
     """
     store = app.ports.stores.tenant(tenant_id)
     found = await dead_letter(store, run_id)
+    refuse_other_environment((await _run(app, tenant_id, run_id))[1], app.config.environment)
     arguments = {"run": run_id, "failures": found.body.failures}
     proposed = ProposedAct("run.retried", run_id, arguments, found.version)
     control = await prove_act(app.ports, app.config, tenant_id, proposed, by)

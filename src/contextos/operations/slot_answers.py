@@ -18,7 +18,7 @@ from contextos.contracts.journal import Batch, Entry
 from contextos.contracts.ports.seams import SlotSteps
 from contextos.errors import ApprovalRefused
 from contextos.operations.acts.act import Actor, signed_act
-from contextos.operations.acts.checks import verified_run
+from contextos.operations.acts.checks import answerable_run
 from contextos.operations.deployment import Deployment
 from contextos.queries.run_view import run_view
 from contextos.runtime.inputs.slot_steps import refresh_question
@@ -38,6 +38,7 @@ async def read_offer(app: Deployment, tenant_id: str, run_id: str, *, by: str) -
             has changed in the directory (`identity_refused`).
         ChainBroken: an entry of the run was altered.
         NotFound: no such run in this tenant.
+        OtherEnvironment: this deployment serves another environment than that of the run.
     """
     _, question, _, steps = await _open(app, tenant_id, run_id, by)
     return question, await steps.offer(question.slot, question.actor, question.project_id)
@@ -53,7 +54,7 @@ async def answer_slot(
     Raises:
         ApprovalRefused: as `read_offer`, or the selection is not signed by the user's key (`assertion_invalid`,
             `unsafe_not_allowed`).
-        ChainBroken, NotFound: as `read_offer`.
+        ChainBroken, NotFound, OtherEnvironment: as `read_offer`.
         Conflict: another process answered at the same moment; look at the run.
     """
     entries, question, key, steps = await _open(app, tenant_id, run_id, by.id)
@@ -78,7 +79,7 @@ async def _open(
     app: Deployment, tenant_id: str, run_id: str, by: str
 ) -> tuple[Sequence[Entry], SlotQuestion, str, SlotSteps]:
     """Return the verified entries of the run, its open question with the user's current rights, and the slot steps."""
-    _, entries = await verified_run(app, tenant_id, run_id)
+    _, entries = await answerable_run(app, tenant_id, run_id)
     view = run_view(tenant_id, run_id, entries)
     questions = [entry for entry in entries if entry.kind == "slot.asked"]
     open_now = view.waiting is not None and view.waiting["for"] == "slot" and entries[-1].kind == "record.revised"

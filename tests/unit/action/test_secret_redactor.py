@@ -30,6 +30,7 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "base64 of percent signs": lambda it: base64_of(quote(it, safe="")),
     "base64 of it reversed": lambda it: base64_of(it[::-1]),
     "base64 of UTF-16": lambda it: base64.b64encode(f"x{it}".encode("utf-16-le")).decode(),
+    "base64 of UTF-16, big end first": lambda it: base64.b64encode(f"x{it}".encode("utf-16-be")).decode(),
     "base64 in JSON": lambda it: base64_of(f"Bearer {it}").replace("/", "\\/"),
     "base32": lambda it: base64.b32encode(f"Bearer {it}".encode()).decode().lower(),
     "hex": lambda it: it.encode().hex(),

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, Field, RootModel, SecretStr, Typ
 
 from contextos.adapters.function.adapter import BusinessError
 from contextos.errors import InvalidTool
-from contextos.tools.exact import as_json, refuse_changed, refuse_inexact
+from contextos.tools.exact import as_json, exactly, refuse_changed, refuse_inexact
 
 
 class Kind(enum.Enum):
@@ -75,3 +75,20 @@ def test_another_value_than_the_judged_one_is_refused(received: Any) -> None:
         refuse_changed({"x": "a"}, received)
     assert caught.value.code == "arguments_changed"
     refuse_changed({"x": "a"}, {"x": "a"})
+
+
+@pytest.mark.parametrize(("judged", "runs"), [({"account": "a"}, False), ({"account": "a", "fast": True}, True)])
+def test_a_default_that_only_the_function_has_counts_as_an_argument(judged: dict[str, Any], runs: bool) -> None:
+    """Nobody judged it, and the function would run with it."""
+    got = list[tuple[str, bool]]()
+
+    def pay(account: str, fast: bool = True) -> None:
+        got.append((account, fast))
+
+    called = exactly(pay, judged)
+    if runs:
+        called(account="a")
+    else:
+        with pytest.raises(BusinessError, match="fast"):
+            called(account="a")
+    assert got == ([("a", True)] if runs else [])

@@ -269,8 +269,6 @@ class Dispatcher:
         try:
             if mode == "send" and idempotency.can_be_done_before(delivery.call.operation, rule):
                 earlier = await self._done_before(adapter, capability, context)
-                if earlier is not None and has_drifted(capability, earlier):
-                    return {**outcome("unknown", None, "its server changed"), "no_record": True, "drifted": True}
                 if earlier is not None and earlier.operation is not None:
                     return self._runs_on(earlier, outcome)
                 if earlier is not None:

@@ -34,7 +34,9 @@ async def verified_run(app: Deployment, tenant_id: str, run_id: str) -> tuple[St
     return store, entries
 
 
-async def answerable_run(app: Deployment, tenant_id: str, run_id: str, verdict: str) -> tuple[Store, Sequence[Entry]]:
+async def answerable_run(
+    app: Deployment, tenant_id: str, run_id: str, verdict: str = "approved"
+) -> tuple[Store, Sequence[Entry]]:
     """As `verified_run`, of a run that this deployment drives on after the answer. Raises `OtherEnvironment` too."""
     store, entries = await verified_run(app, tenant_id, run_id)
     refuse_other_environment(entries, app.config.environment)

@@ -31,7 +31,7 @@ from contextos.queries.decisions import decision_of
 from contextos.queries.run_view import RunView, run_principals, run_view
 from contextos.runtime.reopening import ASKED_AGAIN, RAISABLE
 from contextos.trust.approvals.settlement import barred_settlers, is_barred
-from contextos.trust.journal.chain import append
+from contextos.trust.journal.chain import append, refuse_other_environment
 from contextos.trust.journal.effects import end_contradiction
 from contextos.trust.journal.signed_heads import head_payload
 from contextos.trust.recorded_time import recorded_now_us
@@ -86,10 +86,12 @@ async def reopen_run(
             another question does not change, and `not_allowed` if the agent or the tenant may not have `to`.
         InvalidInput: `to` is missing, or is not above the limit; or as `resolve_escalation`.
         NotFound: no such run in this tenant.
+        OtherEnvironment: this deployment serves another environment than that of the run.
         Conflict: as `resolve_escalation`.
     """
     ended = await _ended(app, tenant_id, run_id, by, reason, of=("ESCALATED",))
     entries, limit = ended.entries, _exhausted(ended.view)
+    refuse_other_environment(entries, app.config.environment)
     now_us, take = await recorded_now_us(app.ports, tenant_id), app.ports.entropy.take
     granted = _granted(entries, limit, to, now_us)
     arguments = {**_about(ended.view), "reason": reason, "limit": limit, "to": granted}

@@ -71,7 +71,7 @@ class PolicySet:
 
     `evidence_paths` holds the dotted paths below `evidence` that any rule reads. `reads_origins`: a rule reads where an
     argument was found. `history` the declared history facts, `above` the rules that bind also a pack that observes,
-    `prohibiting` the tools that an enforced rule prohibits, by its id. `homes` is the bundle of each rule, by its id.
+    `prohibiting` the tools that a rule prohibits, by its id. `homes` is the bundle of each rule, by its id.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class PolicySet:
             tuple((name, limit) for rule in above for name, _, limit in rule.constraints),
         )
         self.prohibiting: Mapping[str, Sequence[str]] = {
-            rule.rule_id: rule.prohibits for rule in self.rules.values() if rule.prohibits and rule.bundle_enforces
+            rule.rule_id: rule.prohibits for rule in self.rules.values() if rule.prohibits
         }
         self.evidence_paths = frozenset(".".join(path[1:]) for path in paths if path[0] == "evidence")
         self._clocks = sorted(

@@ -74,6 +74,16 @@ def other_origin(body: dict[str, Any]) -> None:
     bind_again(body)
 
 
+def other_secrets(body: dict[str, Any]) -> None:
+    body["binding"]["secrets"] = {"amount_inr": ["planner"]}
+    bind_again(body)
+
+
+def other_instructions(body: dict[str, Any]) -> None:
+    body["binding"]["instructions"] = ["attachment"]
+    bind_again(body)
+
+
 def other_run(body: dict[str, Any]) -> None:
     body["binding"]["run_id"] = "run_0000000000000000"
     bind_again(body)
@@ -99,7 +109,9 @@ def test_the_question_that_the_runtime_asked_has_no_fault(asked: tuple[str, Sequ
         (other_evidence, "evidence has another digest"),
         (other_source, "not what the run froze"),
         (evidence_left_out, "not what the run froze"),
-        (other_origin, "what the run did not find"),
+        (other_origin, "of its arguments what the run did not find"),
+        (other_secrets, "of its arguments what the run did not find"),
+        (other_instructions, "of the content what the run did not find"),
         (other_run, "another run"),
         (other_role, "differs from its binding"),
         (other_binding, "binding has another digest"),

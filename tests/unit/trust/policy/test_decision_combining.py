@@ -31,7 +31,9 @@ def test_a_rule_that_does_not_enforce_never_allows() -> None:
 
 def test_a_prohibited_capability_is_denied_although_a_rule_allows_it() -> None:
     prohibits = rule("R_P", True, prohibits=[NOTE.capability_id])
-    assert decide(policy(leveled(ALLOW_AGENTS, prohibits)), facts(), NOTE).reason == "prohibited"
+    other = rule("R_Q", True, prohibits=[LOOKUP.capability_id])
+    decision = decide(policy(leveled(ALLOW_AGENTS, prohibits, other)), facts(), NOTE)
+    assert (decision.reason, decision.denying_rule_ids) == ("prohibited", ("R_P",))
 
 
 def test_a_rule_that_exceeds_the_declared_mode_denies() -> None:

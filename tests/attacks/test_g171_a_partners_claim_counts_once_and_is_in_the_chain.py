@@ -177,6 +177,9 @@ WRONG: dict[str, dict[str, Any]] = {
     "grown by nobody": {"act": {"sub": CALLER, "act": {"sub": BEFORE}}},
     "in the name of another": {"act": {"sub": CALLER, "iss": OTHER}, "prv": None},
     "a digest that is none": {"prv": "x"},
+    "for another tenant of ours": {"tenant": "tenant_other"},
+    "for no tenant": {"tenant": ""},
+    "for several tenants": {"tenant": [TENANT]},
 }
 
 
@@ -234,6 +237,24 @@ def test_a_partner_of_another_tenant_is_none_here(tmp_path: Path) -> None:
     run(go())
 
 
+def test_a_claim_for_another_tenant_of_ours_is_refused_and_the_log_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The partner is listed for both tenants, and both have a user of this id."""
+
+    async def go() -> None:
+        world = await trusting(tmp_path, partner(PARTNER, public(KEYS), (TENANT, "tenant_other")))
+        caplog.set_level(logging.WARNING, "contextos.identity")
+        now_us = world.clock.now_us()
+        assert "does not count" in await refused(world, calling(claim(now_us, tenant="tenant_other")))
+        [line] = [one.getMessage() for one in caplog.records if one.name == "contextos.identity"]
+        assert f"claim tenant: expected `{TENANT}`, found `tenant_other`" in line
+        assert (await world.invoke(calling(claim(now_us, tenant=TENANT)))).state == "completed"
+        await world.aclose()
+
+    run(go())
+
+
 def test_without_partners_and_without_a_delegation_a_claim_is_refused_with_what_to_write(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
@@ -271,16 +292,16 @@ def test_what_is_sent_on_has_one_agent_more_and_the_digest_of_what_was_received(
     now_us = 1_793_000_000_000_000
     received = claim(now_us)
     to_us = TrustedIssuer(PARTNER, US, ("Ed25519",), 0, "ctxhop+jwt")
-    hop = verify_hop_claim(received, to_us, public(KEYS), user_id=USER, now_us=now_us)
+    hop = verify_hop_claim(received, to_us, public(KEYS), tenant_id=TENANT, user_id=USER, now_us=now_us)
     token = sent_on(hop, now_us)
     body = unverified_payload(token) or {}
     act = {"sub": OURS, "act": {"sub": CALLER, "iss": PARTNER, "act": {"sub": BEFORE, "iss": OTHER}}}
     assert (body["act"], body["prv"], body["sub"]) == (act, digest(received.encode()), USER)
     to_next = TrustedIssuer(US, OTHER, ("Ed25519",), 0, "ctxhop+jwt")
-    last = verify_hop_claim(token, to_next, public(OTHERS), user_id=USER, now_us=now_us)
+    last = verify_hop_claim(token, to_next, public(OTHERS), tenant_id=TENANT, user_id=USER, now_us=now_us)
     assert [one.issuer for one in last.chain] == [OTHER, PARTNER, US]
     with pytest.raises(SignatureInvalid):
-        verify_hop_claim(token, to_us, public(OTHERS), user_id=USER, now_us=now_us)
+        verify_hop_claim(token, to_us, public(OTHERS), tenant_id=TENANT, user_id=USER, now_us=now_us)
 
 
 def test_a_run_that_was_called_nests_its_caller_in_the_message_that_it_sends(tmp_path: Path) -> None:
@@ -331,10 +352,13 @@ def test_the_ninth_agent_is_one_too_many() -> None:
             act = {"sub": BEFORE, "iss": f"https://{number}.example", "act": act}
         token = claim(now_us, act={"sub": CALLER, "act": act}) if depth < 100 else ""
         if depth == MAX_HOPS:
-            assert len(verify_hop_claim(token, trusted, public(KEYS), user_id=USER, now_us=now_us).chain) == MAX_HOPS
+            assert (
+                len(verify_hop_claim(token, trusted, public(KEYS), tenant_id=TENANT, user_id=USER, now_us=now_us).chain)
+                == MAX_HOPS
+            )
             continue
         with pytest.raises(SignatureInvalid):
-            verify_hop_claim(token, trusted, public(KEYS), user_id=USER, now_us=now_us)
+            verify_hop_claim(token, trusted, public(KEYS), tenant_id=TENANT, user_id=USER, now_us=now_us)
 
 
 BAD_SETTINGS: tuple[tuple[dict[str, Any], str], ...] = (

@@ -36,7 +36,7 @@ from contextos.trust.identity.development import (
     verify_development_token,
 )
 from contextos.trust.identity.jws import unverified_payload
-from contextos.trust.identity.jwt import token_key_id, token_type_of
+from contextos.trust.identity.jwt import token_key_id, token_type_of, wrong_claim
 from contextos.trust.identity.oidc import VerifiedToken
 from contextos.trust.identity.refusals import logged_refusal
 from contextos.trust.identity.svid import TrustDomain, VerifiedSvid, check_bundle, trust_domain_of, verify_svid
@@ -202,7 +202,7 @@ class BearerTokens:
         if trusted is None:
             detail = "the token is of no issuer that this deployment trusts"
             counts = [one for one in (self.issuer, *self.domains) if one is not None]
-            raise SignatureInvalid(detail, part="claim iss", expected=counts, found=stated.get("iss"))
+            raise wrong_claim(detail, stated, "iss", counts)
         bundle = await trusted.bundle.with_key(token_key_id(token))
         return verify_svid(token, trusted.domain, bundle, now_us=self.clock.now_us())
 

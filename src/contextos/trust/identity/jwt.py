@@ -133,21 +133,22 @@ def check_times(
     issued_at_s = number_date(claims, "iat") if issued or "iat" in claims else None
     latest_s = now_s + leeway_s
     if now_s >= expires_at_s + leeway_s:
-        raise _at_time("the token is expired; ask for a new one", claims, "exp", f"after {now_s - leeway_s:.0f}")
+        raise wrong_claim("the token is expired; ask for a new one", claims, "exp", f"after {now_s - leeway_s:.0f}")
     if issued_at_s is not None and issued_at_s > latest_s:
         detail = "the token was issued in the future; compare the clocks"
-        raise _at_time(detail, claims, "iat", f"at most {latest_s:.0f}")
+        raise wrong_claim(detail, claims, "iat", f"at most {latest_s:.0f}")
     if "nbf" in claims and number_date(claims, "nbf") > latest_s:
         detail = "the token is not valid yet; compare the clocks"
-        raise _at_time(detail, claims, "nbf", f"at most {latest_s:.0f}")
+        raise wrong_claim(detail, claims, "nbf", f"at most {latest_s:.0f}")
     begins_s = min(now_s, expires_at_s - 1) if issued_at_s is None else issued_at_s
     if not 0 < expires_at_s - begins_s <= MAX_TOKEN_LIFETIME_S:
         detail = f"the token is valid for longer than {MAX_TOKEN_LIFETIME_S} s; have it live shorter"
-        raise _at_time(detail, claims, "exp", f"at most {begins_s + MAX_TOKEN_LIFETIME_S:.0f}")
+        raise wrong_claim(detail, claims, "exp", f"at most {begins_s + MAX_TOKEN_LIFETIME_S:.0f}")
     return expires_at_s, issued_at_s
 
 
-def _at_time(detail: str, claims: Mapping[str, Any], name: str, expected: str) -> SignatureInvalid:
+def wrong_claim(detail: str, claims: Mapping[str, Any], name: str, expected: Any = None) -> SignatureInvalid:
+    """Return why a token is refused for one of its claims, for `logged_refusal`; `detail` quotes nothing of it."""
     return SignatureInvalid(detail, part=f"claim {name}", expected=expected, found=claims.get(name))
 
 
@@ -156,7 +157,7 @@ def number_date(claims: Mapping[str, Any], name: str) -> float:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         detail = f"the token states no time in `{name}`; it needs Unix seconds"
-        raise _at_time(detail, claims, name, "Unix seconds")
+        raise wrong_claim(detail, claims, name, "Unix seconds")
     return float(value)
 
 

@@ -16,9 +16,17 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.ids import SPIFFE
-from contextos.errors import InvalidSettings, Problem, SignatureInvalid
+from contextos.errors import InvalidSettings, Problem
 from contextos.trust.identity.jws import unverified_payload
-from contextos.trust.identity.jwt import JWT_ALGORITHMS, MAX_LEEWAY_S, CheckKeys, check_jwks, check_times, signed_claims
+from contextos.trust.identity.jwt import (
+    JWT_ALGORITHMS,
+    MAX_LEEWAY_S,
+    CheckKeys,
+    check_jwks,
+    check_times,
+    signed_claims,
+    wrong_claim,
+)
 
 SVID_ALGORITHMS: Final = tuple(name for name in JWT_ALGORITHMS if name.startswith(("RS", "PS", "ES")))
 """The algorithms of the SPIFFE specification."""
@@ -93,10 +101,10 @@ def verify_svid(token: str, domain: TrustDomain, bundle: Mapping[str, Any], *, n
     subject, audience = claims.get("sub"), claims.get("aud")
     if not isinstance(subject, str) or not SPIFFE.fits(subject) or not subject.startswith(f"{_SCHEME}{domain.name}/"):
         detail, own = "the token names no workload of this trust domain in `sub`", f"{_SCHEME}{domain.name}/…"
-        raise SignatureInvalid(detail, part="claim sub", expected=own, found=subject)
+        raise wrong_claim(detail, claims, "sub", own)
     if audience not in (domain.audience, [domain.audience]):
         detail = "the token is for another audience, or for several; ask for one for this audience alone"
-        raise SignatureInvalid(detail, part="claim aud", expected=domain.audience, found=audience)
+        raise wrong_claim(detail, claims, "aud", domain.audience)
     return VerifiedSvid(subject, expires_at_s, digest(token.encode()))
 
 

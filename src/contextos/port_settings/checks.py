@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from ipaddress import ip_address
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from contextos.contracts.facts import name_remedy
 from contextos.errors import InvalidSettings, Problem
 
 MAX_PORT_TIMEOUT_S: Final = 60
 _HEX_KEY: Final = re.compile(r"[0-9a-f]{64}")
+_URL: Final = re.compile(r"https?://[!$->@-\[\]-~]+", re.IGNORECASE | re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
@@ -30,6 +31,15 @@ def check_https(url: Any, at: str) -> None:
     if parts.scheme == "http" and not is_loopback(host):
         detail = "the connection is not encrypted, so anybody on the way could answer"
         raise bad(at, detail, "write `https://`")
+
+
+def url_parts(text: str) -> SplitResult:
+    """Return the parts of a URL over HTTP that is ASCII and has no query; of any other text those of the empty one."""
+    try:
+        parts = urlsplit(text if _URL.fullmatch(text) else "")
+        return parts if parts.hostname and parts.port != 0 else urlsplit("")
+    except ValueError:
+        return urlsplit("")
 
 
 def is_loopback(host: str) -> bool:

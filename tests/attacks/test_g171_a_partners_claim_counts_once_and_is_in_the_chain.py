@@ -53,7 +53,7 @@ def partner(issuer: str, jwks: dict[str, Any], tenants: tuple[str, ...] = (TENAN
     async def listed(_kid: str) -> Mapping[str, Any]:
         return jwks
 
-    return Partner(TrustedIssuer(issuer, US, ("Ed25519", "EdDSA"), 0, "ctxhop+jwt"), tenants, listed)
+    return Partner(TrustedIssuer(issuer, US, ("Ed25519", "EdDSA"), 0, "ctxhop+jwt"), tenants, listed, lambda: False)
 
 
 async def trusting(tmp_path: Path, *partners: Partner) -> TestWorld:

@@ -23,6 +23,7 @@ from contextos.port_settings.checks import (
     fitting,
     kind_of,
     one_source,
+    within,
 )
 from contextos.port_settings.hops import check_hops, read_hops
 from contextos.port_settings.workloads import check_workloads, read_workloads
@@ -167,7 +168,8 @@ class OidcDirectorySetting:
             listed = getattr(self, name)
             if not isinstance(listed, tuple) or not all(isinstance(one, str) and one for one in listed):
                 raise bad(f"{at}/{name}", "this is not a list of texts", "give a list")
-        self.trusted()
+        with within(at):
+            self.trusted()
 
     def trusted(self) -> TrustedIssuer:
         """Return the issuer. Raises `InvalidSettings` for a value that it cannot have."""
@@ -222,7 +224,8 @@ class ApprovalLoginsSetting:
         """Refuse wrong values. Raises `InvalidSettings`."""
         if not isinstance(self.algorithms, tuple) or not all(isinstance(one, str) for one in self.algorithms):
             raise bad(f"{at}/algorithms", "this is not a list of names", "list those that the issuer signs with")
-        self.trusted()
+        with within(at):
+            self.trusted()
         check_https(self.jwks_url, f"{at}/jwks_url")
         check_internal(self.internal, at)
         if type(self.max_auth_age_s) is not int or not 1 <= self.max_auth_age_s <= MAX_AUTH_AGE_S:

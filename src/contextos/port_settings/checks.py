@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from ipaddress import ip_address
 from typing import Any, Final
@@ -77,6 +78,16 @@ def fitting(kind: type, table: Any, at: str) -> dict[str, Any]:
     return dict(table)
 
 
+@contextmanager
+def within(at: str, name: str = "") -> Iterator[None]:
+    """Name the setting of the table `at` in what is raised within: `name`, or the one that it names itself."""
+    try:
+        yield
+    except InvalidSettings as error:
+        first = error.problems[0]
+        raise bad(f"{at}/{name or first.pointer.rpartition('/')[2]}", first.detail, first.remedy) from None
+
+
 def one_source(file: Any, variable: Any, at: str, what: str) -> None:
     """Check that a secret comes from a file or from an environment variable. Raises `InvalidSettings`."""
     if bool(file) == bool(variable):
@@ -132,7 +143,9 @@ def listed_tables(kind: type, listed: Any, at: str) -> Any:
 def check_public_key(value: Any, at: str) -> None:
     """Check an Ed25519 public key in hex. Raises `InvalidSettings`."""
     if not isinstance(value, str) or not _HEX_KEY.fullmatch(value):
-        raise bad(at, "this is not an Ed25519 public key", "write its 32 bytes as 64 hex digits, lower case")
+        raise bad(
+            at, "this is not an Ed25519 public key", "write its 64 hex digits, as `contextos key new` prints them"
+        )
 
 
 def check_text(value: Any, at: str) -> None:

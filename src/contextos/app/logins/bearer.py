@@ -327,9 +327,9 @@ def _domains(settings: Settings, clock: Clock) -> dict[str, TrustedDomain]:
     if settings.workloads is None:
         return {}
     found = {}
-    for one in settings.workloads.trust_domains:
-        place = settings.workspace / one.bundle_file
-        bundle = key_set("/workloads", one.bundle_url, one.internal, place, clock, one.name, check_bundle)
+    for number, one in enumerate(settings.workloads.trust_domains):
+        at, root = f"/workloads/trust_domains/{number}", settings.workspace
+        bundle = key_set(at, one, root, clock, one.name, kind="bundle", check=check_bundle)
         found[one.name] = TrustedDomain(one.trusted(settings.workloads.audience), bundle, one.tenants)
     return found
 

@@ -43,7 +43,7 @@ class Partner:
     issuer: TrustedIssuer
     tenants: tuple[str, ...]
     jwks: Callable[[str], Awaitable[Mapping[str, Any]]]
-    is_silent: Callable[[], bool] = lambda: False
+    is_silent: Callable[[], bool]
 
 
 def verify_hop_claim(

@@ -116,9 +116,8 @@ CallerHere = Annotated[Caller, Depends(authenticated)]
 
 
 def _bearer_token(request: Request) -> str:
-    """The token of a request. Raises `HttpProblem` (401) if it has not exactly one."""
-    sent = request.headers.getlist("authorization")
-    scheme, _, token = sent[0].partition(" ") if len(sent) == 1 else ("", "", "")
+    """The token of a request. Raises `HttpProblem` (401) if it has none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token:
         raise _unauthenticated(request)
     return token.strip()

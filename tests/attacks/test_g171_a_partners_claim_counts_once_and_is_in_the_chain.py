@@ -6,6 +6,7 @@ The attacker is a partner, who has a claim of another's agent, and who can send 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Mapping
@@ -20,9 +21,11 @@ from contextos.adapters.a2a.connection import HOP_EXTENSION
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.documents.runs import HOP_CLAIMS, HopUse, hop_key
+from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import HopClaim
+from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.errors import ChainBroken, InvalidInput, InvalidSettings, SignatureInvalid
 from contextos.operations.gate.gate import CallGate, Done
@@ -30,7 +33,7 @@ from contextos.operations.preview import preview
 from contextos.port_settings.hops import check_hops, read_hops
 from contextos.testing import in_memory
 from contextos.trust.identity.claims import mint_hop_claim, sign_token
-from contextos.trust.identity.hops import MAX_HOPS, Partner, verify_hop_claim
+from contextos.trust.identity.hops import MAX_HOPS, Partner, use_once, verify_hop_claim
 from contextos.trust.identity.jws import unverified_payload
 from contextos.trust.identity.oidc import TrustedIssuer
 from contextos.trust.seal import KeyRing, jwk_set
@@ -155,6 +158,38 @@ def test_a_claim_counts_for_one_request_and_the_same_request_is_the_same_run(tmp
     run(go())
 
 
+class _Together:
+    """A store in which two requests find a claim unused before one of them writes."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self._both_read = store, asyncio.Barrier(2)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, batch: Batch) -> Any:
+        await self._both_read.wait()
+        return await self._store.commit(batch)
+
+
+@pytest.mark.parametrize(("names", "refused"), [(("req_1", "req_2"), 1), (("req_1", "req_1"), 0)])
+def test_of_two_requests_that_bring_a_claim_at_once_one_uses_it(
+    names: tuple[str, str], refused: int, tmp_path: Path
+) -> None:
+    caller = {"kind": "agent", "id": CALLER, "issuer": PARTNER}
+    hop = {"issuer": PARTNER, "jti": "a", "claim_hash": PRV, "chain": [caller]}
+
+    async def go() -> None:
+        world = await trusting(tmp_path)
+        store: Any = _Together(world.stores.tenant(TENANT))
+        sent = [parse(InvokeRequest, request(900, name) | {"hop": hop}) for name in names]
+        found = await asyncio.gather(*(use_once(store, one) for one in sent), return_exceptions=True)
+        assert [type(one) for one in found if one is not None] == [InvalidInput] * refused
+        await world.aclose()
+
+    run(go())
+
+
 WRONG: dict[str, dict[str, Any]] = {
     "another audience": {"aud": PARTNER},
     "several audiences": {"aud": [US, PARTNER], "azp": US},
@@ -175,6 +210,10 @@ WRONG: dict[str, dict[str, Any]] = {
     "grown without the claim before": {"prv": None},
     "grown by two": {"act": {"sub": CALLER, "act": {"sub": BEFORE, "iss": PARTNER}}},
     "grown by nobody": {"act": {"sub": CALLER, "act": {"sub": BEFORE}}},
+    "grown by nobody below another": {
+        "act": {"sub": CALLER, "act": {"sub": BEFORE, "iss": OTHER, "act": {"sub": BEFORE}}}
+    },
+    "grown by what is no issuer": {"act": {"sub": CALLER, "act": {"sub": BEFORE, "iss": "two words"}}},
     "in the name of another": {"act": {"sub": CALLER, "iss": OTHER}, "prv": None},
     "a digest that is none": {"prv": "x"},
     "for another tenant of ours": {"tenant": "tenant_other"},

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import loads
@@ -49,6 +49,18 @@ _SAME_ALGORITHM: Final = {"Ed25519": "EdDSA"}
 _PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv"})
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){2}")
 _PUBLIC_MEMBERS: Final = {"RSA": ("kty", "n", "e"), "EC": ("kty", "crv", "x", "y")}
+
+
+def signing_fault(algorithms: Sequence[str], leeway_s: int, known: Collection[str]) -> tuple[str, str, str] | None:
+    """Return what is wrong with algorithms or leeway of an issuer: the name, why, and what to write; or None."""
+    stray = [one for one in algorithms if one not in known]
+    if stray or not algorithms:
+        detail = f"`{str(stray[0])[:40]}` is not accepted" if stray else "no algorithm is listed"
+        return "algorithms", detail, f"list some of {', '.join(known)}"
+    if type(leeway_s) is not int or not 0 <= leeway_s <= MAX_LEEWAY_S:
+        detail = f"`{str(leeway_s)[:40]}` is not a whole number of seconds from 0 to {MAX_LEEWAY_S}"
+        return "leeway_s", detail, "give one within these bounds"
+    return None
 
 
 def token_key_id(token: str) -> str:

@@ -20,12 +20,12 @@ from contextos.contracts.encoding.jcs import digest
 from contextos.errors import InvalidInput, InvalidSettings, Problem
 from contextos.trust.identity.jwt import (
     JWT_ALGORITHMS,
-    MAX_LEEWAY_S,
     check_jwks,
     check_times,
     media_type,
     number_date,
     signed_claims,
+    signing_fault,
     wrong_claim,
 )
 
@@ -58,13 +58,8 @@ class TrustedIssuer:
         for name in ("issuer", "audience", "token_type"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise _setting(name, f"`{name}` is not a text", "give a text that is not empty")
-        stray = [one for one in self.algorithms if one not in JWT_ALGORITHMS]
-        if stray or not self.algorithms:
-            detail = f"`{str(stray[0])[:40]}` is not accepted" if stray else "no algorithm is listed"
-            raise _setting("algorithms", detail, f"list some of {', '.join(JWT_ALGORITHMS)}")
-        if type(self.leeway_s) is not int or not 0 <= self.leeway_s <= MAX_LEEWAY_S:
-            detail = f"`{str(self.leeway_s)[:40]}` is not a whole number of seconds from 0 to {MAX_LEEWAY_S}"
-            raise _setting("leeway_s", detail, "give one within these bounds")
+        if fault := signing_fault(self.algorithms, self.leeway_s, JWT_ALGORITHMS):
+            raise _setting(*fault)
         if not isinstance(self.clients, tuple) or not all(isinstance(one, str) and one for one in self.clients):
             raise _setting("clients", "this is not a list of clients", "list the `azp` or `client_id` of each")
 

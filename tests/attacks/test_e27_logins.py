@@ -45,7 +45,7 @@ async def with_logins(path: Path, stores: str = "memory", keys: Any = None) -> T
     async def known(_kid: str) -> Any:
         return jwks()
 
-    logins = ApprovalLogins(TRUSTED, keys or known, MAX_AGE_S)
+    logins = ApprovalLogins(TRUSTED, keys or known, MAX_AGE_S, lambda: False)
     world.deployment.ports = replace(world.deployment.ports, approval_logins=logins)
     return world
 
@@ -283,7 +283,7 @@ def test_an_issuer_that_does_not_answer_leaves_the_question_open(tmp_path: Path)
                 await question.answer_with_login(login(world, statement), statement)
             loopback.answer = serving
             again = HttpJwks(loopback.url, SystemClock())
-            logins = ApprovalLogins(TRUSTED, again.with_key, MAX_AGE_S)
+            logins = ApprovalLogins(TRUSTED, again.with_key, MAX_AGE_S, lambda: False)
             world.deployment.ports = replace(world.deployment.ports, approval_logins=logins)
             await question.answer_with_login(login(world, statement), statement)
 

@@ -6,6 +6,7 @@ The attacker is a partner, who has a claim of another's agent, and who can send 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Mapping
@@ -20,9 +21,11 @@ from contextos.adapters.a2a.connection import HOP_EXTENSION
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.documents.runs import HOP_CLAIMS, HopUse, hop_key
+from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import HopClaim
+from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.journal import CONTROL, Batch
 from contextos.errors import ChainBroken, InvalidInput, InvalidSettings, SignatureInvalid
 from contextos.operations.gate.gate import CallGate, Done
@@ -30,7 +33,7 @@ from contextos.operations.preview import preview
 from contextos.port_settings.hops import check_hops, read_hops
 from contextos.testing import in_memory
 from contextos.trust.identity.claims import mint_hop_claim, sign_token
-from contextos.trust.identity.hops import MAX_HOPS, Partner, verify_hop_claim
+from contextos.trust.identity.hops import MAX_HOPS, Partner, use_once, verify_hop_claim
 from contextos.trust.identity.jws import unverified_payload
 from contextos.trust.identity.oidc import TrustedIssuer
 from contextos.trust.seal import KeyRing, jwk_set
@@ -53,7 +56,7 @@ def partner(issuer: str, jwks: dict[str, Any], tenants: tuple[str, ...] = (TENAN
     async def listed(_kid: str) -> Mapping[str, Any]:
         return jwks
 
-    return Partner(TrustedIssuer(issuer, US, ("Ed25519", "EdDSA"), 0, "ctxhop+jwt"), tenants, listed)
+    return Partner(TrustedIssuer(issuer, US, ("Ed25519", "EdDSA"), 0, "ctxhop+jwt"), tenants, listed, lambda: False)
 
 
 async def trusting(tmp_path: Path, *partners: Partner) -> TestWorld:
@@ -155,6 +158,38 @@ def test_a_claim_counts_for_one_request_and_the_same_request_is_the_same_run(tmp
     run(go())
 
 
+class _Together:
+    """A store in which two requests find a claim unused before one of them writes."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self._both_read = store, asyncio.Barrier(2)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, batch: Batch) -> Any:
+        await self._both_read.wait()
+        return await self._store.commit(batch)
+
+
+@pytest.mark.parametrize(("names", "refused"), [(("req_1", "req_2"), 1), (("req_1", "req_1"), 0)])
+def test_of_two_requests_that_bring_a_claim_at_once_one_uses_it(
+    names: tuple[str, str], refused: int, tmp_path: Path
+) -> None:
+    caller = {"kind": "agent", "id": CALLER, "issuer": PARTNER}
+    hop = {"issuer": PARTNER, "jti": "a", "claim_hash": PRV, "chain": [caller]}
+
+    async def go() -> None:
+        world = await trusting(tmp_path)
+        store: Any = _Together(world.stores.tenant(TENANT))
+        sent = [parse(InvokeRequest, request(900, name) | {"hop": hop}) for name in names]
+        found = await asyncio.gather(*(use_once(store, one) for one in sent), return_exceptions=True)
+        assert [type(one) for one in found if one is not None] == [InvalidInput] * refused
+        await world.aclose()
+
+    run(go())
+
+
 WRONG: dict[str, dict[str, Any]] = {
     "another audience": {"aud": PARTNER},
     "several audiences": {"aud": [US, PARTNER], "azp": US},
@@ -175,8 +210,15 @@ WRONG: dict[str, dict[str, Any]] = {
     "grown without the claim before": {"prv": None},
     "grown by two": {"act": {"sub": CALLER, "act": {"sub": BEFORE, "iss": PARTNER}}},
     "grown by nobody": {"act": {"sub": CALLER, "act": {"sub": BEFORE}}},
+    "grown by nobody below another": {
+        "act": {"sub": CALLER, "act": {"sub": BEFORE, "iss": OTHER, "act": {"sub": BEFORE}}}
+    },
+    "grown by what is no issuer": {"act": {"sub": CALLER, "act": {"sub": BEFORE, "iss": "two words"}}},
     "in the name of another": {"act": {"sub": CALLER, "iss": OTHER}, "prv": None},
     "a digest that is none": {"prv": "x"},
+    "for another tenant of ours": {"tenant": "tenant_other"},
+    "for no tenant": {"tenant": ""},
+    "for several tenants": {"tenant": [TENANT]},
 }
 
 
@@ -234,6 +276,24 @@ def test_a_partner_of_another_tenant_is_none_here(tmp_path: Path) -> None:
     run(go())
 
 
+def test_a_claim_for_another_tenant_of_ours_is_refused_and_the_log_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The partner is listed for both tenants, and both have a user of this id."""
+
+    async def go() -> None:
+        world = await trusting(tmp_path, partner(PARTNER, public(KEYS), (TENANT, "tenant_other")))
+        caplog.set_level(logging.WARNING, "contextos.identity")
+        now_us = world.clock.now_us()
+        assert "does not count" in await refused(world, calling(claim(now_us, tenant="tenant_other")))
+        [line] = [one.getMessage() for one in caplog.records if one.name == "contextos.identity"]
+        assert f"claim tenant: expected `{TENANT}`, found `tenant_other`" in line
+        assert (await world.invoke(calling(claim(now_us, tenant=TENANT)))).state == "completed"
+        await world.aclose()
+
+    run(go())
+
+
 def test_without_partners_and_without_a_delegation_a_claim_is_refused_with_what_to_write(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)
@@ -271,16 +331,16 @@ def test_what_is_sent_on_has_one_agent_more_and_the_digest_of_what_was_received(
     now_us = 1_793_000_000_000_000
     received = claim(now_us)
     to_us = TrustedIssuer(PARTNER, US, ("Ed25519",), 0, "ctxhop+jwt")
-    hop = verify_hop_claim(received, to_us, public(KEYS), user_id=USER, now_us=now_us)
+    hop = verify_hop_claim(received, to_us, public(KEYS), tenant_id=TENANT, user_id=USER, now_us=now_us)
     token = sent_on(hop, now_us)
     body = unverified_payload(token) or {}
     act = {"sub": OURS, "act": {"sub": CALLER, "iss": PARTNER, "act": {"sub": BEFORE, "iss": OTHER}}}
     assert (body["act"], body["prv"], body["sub"]) == (act, digest(received.encode()), USER)
     to_next = TrustedIssuer(US, OTHER, ("Ed25519",), 0, "ctxhop+jwt")
-    last = verify_hop_claim(token, to_next, public(OTHERS), user_id=USER, now_us=now_us)
+    last = verify_hop_claim(token, to_next, public(OTHERS), tenant_id=TENANT, user_id=USER, now_us=now_us)
     assert [one.issuer for one in last.chain] == [OTHER, PARTNER, US]
     with pytest.raises(SignatureInvalid):
-        verify_hop_claim(token, to_us, public(OTHERS), user_id=USER, now_us=now_us)
+        verify_hop_claim(token, to_us, public(OTHERS), tenant_id=TENANT, user_id=USER, now_us=now_us)
 
 
 def test_a_run_that_was_called_nests_its_caller_in_the_message_that_it_sends(tmp_path: Path) -> None:
@@ -331,10 +391,13 @@ def test_the_ninth_agent_is_one_too_many() -> None:
             act = {"sub": BEFORE, "iss": f"https://{number}.example", "act": act}
         token = claim(now_us, act={"sub": CALLER, "act": act}) if depth < 100 else ""
         if depth == MAX_HOPS:
-            assert len(verify_hop_claim(token, trusted, public(KEYS), user_id=USER, now_us=now_us).chain) == MAX_HOPS
+            assert (
+                len(verify_hop_claim(token, trusted, public(KEYS), tenant_id=TENANT, user_id=USER, now_us=now_us).chain)
+                == MAX_HOPS
+            )
             continue
         with pytest.raises(SignatureInvalid):
-            verify_hop_claim(token, trusted, public(KEYS), user_id=USER, now_us=now_us)
+            verify_hop_claim(token, trusted, public(KEYS), tenant_id=TENANT, user_id=USER, now_us=now_us)
 
 
 BAD_SETTINGS: tuple[tuple[dict[str, Any], str], ...] = (

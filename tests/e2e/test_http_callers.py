@@ -155,7 +155,13 @@ def test_a_user_of_the_issuer_runs_a_session_that_a_later_token_renews(tmp_path:
     [
         ("https://api.acme.example", "/.well-known/oauth-protected-resource"),
         ("https://api.acme.example/v1", "/.well-known/oauth-protected-resource/v1"),
+        ("https://api.acme.example/a%20b%C3%A9", "/.well-known/oauth-protected-resource/a%20b%C3%A9"),
         ("contextos", ""),
+        ("https://例え.example/v1", ""),
+        ("https://api.acme.example/größe", ""),
+        ("https://[api.acme.example/v1", ""),
+        ("https://api.acme.example:x/v1", ""),
+        ('https://api.acme.example/a\\"', ""),
     ],
 )
 def test_a_client_learns_who_issues_tokens_where_the_audience_is_a_url(
@@ -163,7 +169,7 @@ def test_a_client_learns_who_issues_tokens_where_the_audience_is_a_url(
 ) -> None:
     def more(workspace: Path) -> str:
         users = issuer_of_users(workspace, "support_agent", ["orders.read"])
-        return users.replace(f'audience = "{AUDIENCE}"', f'audience = "{audience}"')
+        return users.replace(f'audience = "{AUDIENCE}"', f"audience = {json.dumps(audience)}")
 
     with served(tmp_path, begin_refunds, more) as face:
         challenge = face.anonymous("GET", "/v1/runs").headers["www-authenticate"]

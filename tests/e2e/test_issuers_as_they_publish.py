@@ -120,13 +120,13 @@ def test_the_leeway_is_for_the_beginning_of_a_token_and_its_end_is_the_end(tmp_p
         assert opened.all_say(shape.token(iat=now_s - 90, exp=now_s - 30)) == 401
 
 
-def test_two_authorization_headers_are_no_token_at_any_door(tmp_path: Path) -> None:
+def test_two_authorization_headers_are_refused_at_every_door(tmp_path: Path) -> None:
     shape = SHAPES["okta"]
     with doors(tmp_path, shape) as opened:
         twice = [("Authorization", f"Bearer {shape.token()}"), ("Authorization", "Bearer x")]
-        assert opened.face.anonymous("GET", "/v1/caller", headers=twice).status_code == 401
+        assert opened.face.anonymous("GET", "/v1/caller", headers=twice).json()["code"] == "header_twice"
         with httpx.Client(trust_env=False) as client:
             for headers in (twice, twice[::-1]):
                 sent: Any = [("Accept", "application/json, text/event-stream"), *headers]
                 body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
-                assert client.post(opened.mcp_url, json=body, headers=sent).status_code == 401
+                assert client.post(opened.mcp_url, json=body, headers=sent).json()["code"] == "header_twice"

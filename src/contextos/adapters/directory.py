@@ -24,7 +24,7 @@ from contextos.contracts.envelopes.identity import (
     Principals,
 )
 from contextos.contracts.model import ListOnly, Model
-from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem, Unavailable
+from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.files import read_regular_file
 
 MARK: Final = "unsafe_local_directory"
@@ -64,9 +64,8 @@ class FileDirectory:
         self._tenants: dict[str, dict[str, Any]] = {}
         try:
             self._current()
-        except ContextOSError as error:
-            detail = str(error).removesuffix(f"; try again in {getattr(error, 'retry_after_ms', 0)} ms")
-            raise InvalidSettings(Problem("/directory", "unreadable", detail, "name a directory file")) from None
+        except Unavailable as error:
+            raise InvalidSettings(Problem("/directory", "unreadable", error.detail, "name a directory file")) from None
 
     async def knows_tenant(self, tenant_id: str) -> bool:
         """Return whether the file has this tenant."""

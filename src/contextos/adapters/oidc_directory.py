@@ -22,7 +22,7 @@ from contextos.contracts.journal import CONTROL, Batch
 from contextos.contracts.ports.outside import Clock, Entropy, Keys
 from contextos.contracts.ports.storage import Stores
 from contextos.errors import Conflict, InvalidInput, InvalidSettings, NotFound, Problem, SignatureInvalid
-from contextos.trust.identity.jwt import media_type, token_key_id
+from contextos.trust.identity.jwt import media_type, token_key_id, wrong_claim
 from contextos.trust.identity.oidc import TrustedIssuer, VerifiedToken, verify_oidc_token
 from contextos.trust.seal import open_sealed, seal
 
@@ -115,7 +115,8 @@ class OidcDirectory(SignedDirectory):
         jwks, now_us = await self._jwks.with_key(token_key_id(token)), self._clock.now_us()
         found = verify_oidc_token(token, self._issuer, jwks, now_us=now_us)
         if now_us >= int(found.expires_at_s) * 1_000_000:
-            raise _other("the token is expired; ask for a new one", found, "exp", f"after {now_us / 1e6:.0f}")
+            detail = "the token is expired; ask for a new one"
+            raise wrong_claim(detail, found.claims, "exp", f"after {now_us / 1e6:.0f}")
         return found
 
     async def verify_login(self, id_token: str, *, client_id: str, nonce: str) -> VerifiedToken:
@@ -168,7 +169,8 @@ class OidcDirectory(SignedDirectory):
             return None
         agent_id = token.claims.get(self._claims.agent_claim)
         if not isinstance(agent_id, str) or not agent_id:
-            raise _other(f"the token names no agent in `{self._claims.agent_claim}`", token, self._claims.agent_claim)
+            detail = f"the token names no agent in `{self._claims.agent_claim}`"
+            raise wrong_claim(detail, token.claims, self._claims.agent_claim)
         return agent_id
 
     async def delegate(self, tenant_id: str, token: VerifiedToken, *, agent_id: str, session: str = "") -> SignedIn:
@@ -189,9 +191,9 @@ class OidcDirectory(SignedDirectory):
             raise NotFound("the directory knows no such tenant or agent; check both")
         if tenant_id not in self.tenants_named(token):
             detail = "the token does not say that its user is one of this tenant"
-            raise _other(detail, token, self._claims.tenant_claim, tenant_id)
+            raise wrong_claim(detail, token.claims, self._claims.tenant_claim, tenant_id)
         if self.agent_named(token) not in (None, agent_id):
-            raise _other("the token delegates to another agent", token, self._claims.agent_claim, agent_id)
+            raise wrong_claim("the token delegates to another agent", token.claims, self._claims.agent_claim, agent_id)
         user, expires_at = self.user_named(token), int(token.expires_at_s)
         delegation = KnownDelegation(subject=user.user_id, agent_id=agent_id, scopes=user.scopes, expires_at=expires_at)
         named = canonical([user.user_id, agent_id, session]) if session else b""
@@ -229,10 +231,10 @@ class OidcDirectory(SignedDirectory):
         held = set(_values(claims.get(names.roles_claim)))
         roles = tuple(dict.fromkeys(role for value, role in names.roles.items() if value in held))
         if not isinstance(user_id, str) or not user_id:
-            raise _other(f"the token names no user in `{names.user_claim}`", token, names.user_claim)
+            raise wrong_claim(f"the token names no user in `{names.user_claim}`", token.claims, names.user_claim)
         if not roles:
             detail = f"the token names nobody with a role here in `{names.roles_claim}`"
-            raise _other(detail, token, names.roles_claim, list(names.roles))
+            raise wrong_claim(detail, token.claims, names.roles_claim, list(names.roles))
         said = _values(claims.get(names.scopes_claim))
         fields: dict[str, Any] = {
             "user_id": user_id,
@@ -284,10 +286,6 @@ class OidcDirectory(SignedDirectory):
         assert isinstance(payload, dict), "the runtime sealed an object"
         current = (payload["tenant_id"], payload["key"]) == (tenant_id, key)
         return payload if current and self._clock.now_us() < payload["expires_at"] * 1_000_000 else None
-
-
-def _other(detail: str, token: VerifiedToken, name: str, expected: Any = None) -> SignatureInvalid:
-    return SignatureInvalid(detail, part=f"claim {name}", expected=expected, found=token.claims.get(name))
 
 
 def _values(claim: Any) -> tuple[str, ...]:

@@ -105,19 +105,15 @@ class Configuration:
         yield from self._of_unknown_tenants()
 
     def _of_unknown_tenants(self) -> Iterator[Problem]:
-        listed = self.listed()
-        telemetry = self.settings.telemetry
-        by_tenant = {
-            ("egress",): self.settings.egress,
-            ("redaction",): self.settings.redaction,
-            ("telemetry", "tenants"): telemetry.tenants if telemetry else {},
-        }
-        for place, tenants in by_tenant.items() if listed is not None else ():
-            for tenant_id in tenants:
-                if tenant_id not in (listed or ()):
+        if (listed := self.listed()) is None:
+            return
+        for place, tenants in _tenants_named(self.settings):
+            for at, tenant_id in enumerate(tenants):
+                if tenant_id not in listed:
                     detail = f"the directory has no tenant `{tenant_id}`, so this is in force for nobody"
                     remedy = name_remedy(tenant_id, listed) if listed else "add it to the directory"
-                    yield Problem(pointer((*place, tenant_id)), "no_tenant", detail, remedy)
+                    last = at if isinstance(tenants, tuple) else tenant_id
+                    yield Problem(pointer((*place, last)), "no_tenant", detail, remedy)
 
     async def check(self) -> tuple[Found, ...]:
         """Check everything, and keep what was found for `latest`. Raises `Unavailable`; what was found before stays."""
@@ -156,6 +152,20 @@ def log_found(found: Iterable[Found]) -> None:
     """Log what is configured and cannot be in force."""
     for where, one in found:
         _LOG.warning("configuration", extra={"where": where, "problem": str(one)})
+
+
+def _tenants_named(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], Iterable[str]]]:
+    """Yield each table by tenant, and each list of tenants, of the settings, with its place."""
+    yield ("egress",), settings.egress
+    yield ("redaction",), settings.redaction
+    yield ("telemetry", "tenants"), settings.telemetry.tenants if settings.telemetry else ()
+    yield ("attachments", "places"), settings.attachments.places if settings.attachments else ()
+    for at, adapter in enumerate(settings.adapters):
+        yield ("adapters", at, "tenants"), adapter.tenants
+    for at, partner in enumerate(settings.hops.issuers if settings.hops else ()):
+        yield ("hops", "issuers", at, "tenants"), partner.tenants
+    for at, domain in enumerate(settings.workloads.trust_domains if settings.workloads else ()):
+        yield ("workloads", "trust_domains", at, "tenants"), domain.tenants
 
 
 def _not_pinned(pack_id: str) -> Problem:

@@ -38,6 +38,7 @@ from contextos.operations.ports import RunTelemetry
 from contextos.operations.witness import witness_place
 from contextos.port_settings import OidcDirectorySetting, Pkcs8KeysSetting, RemoteKeysSetting, SignedDirectorySetting
 from contextos.port_settings.adapters import is_adapter_file
+from contextos.port_settings.checks import within
 from contextos.port_settings.witness import is_sink_url
 from contextos.settings import (
     NO_WITNESS,
@@ -204,7 +205,8 @@ def _jwks(named: OidcDirectorySetting, root: Path, clock: Clock) -> Jwks:
     with extra_named("http", "/directory"):
         from contextos.adapters.jwks import MAX_JWKS_BYTES, HttpJwks, PinnedJwks
     if named.jwks_url:
-        return HttpJwks(named.jwks_url, clock, issuer=named.issuer, internal=named.internal)
+        with within("/directory"):
+            return HttpJwks(named.jwks_url, clock, issuer=named.issuer, internal=named.internal)
     try:
         content = loads(read_regular_file(root / named.jwks_file, MAX_JWKS_BYTES), max_bytes=MAX_JWKS_BYTES)
         return PinnedJwks(content)

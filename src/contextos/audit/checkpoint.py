@@ -98,8 +98,7 @@ def read_checkpoint(raw: bytes, tenant_id: str, keys: Keys) -> Checkpoint:
         if version != CHECKPOINT_VERSION:
             detail = f"the checkpoint has version {str(version)[:20]}, and this runtime knows {CHECKPOINT_VERSION}"
             raise _refused("unknown_version", detail, WHOLE_REMEDY)
-        limits = MAX_CHECKPOINT_BYTES, MAX_CHECKPOINT_NODES
-        found = parse(Checkpoint, payload, max_bytes=limits[0], max_nodes=limits[1])
+        found = parse(Checkpoint, payload, max_bytes=MAX_CHECKPOINT_BYTES, max_nodes=MAX_CHECKPOINT_NODES)
         open_sealed(envelope, keys, "checkpoint", {CHECKPOINT_TYPE}, at_us=found.at_us)
     except SignatureInvalid:
         detail = "this checkpoint was altered, or no key that counted at its time signed it"

@@ -159,11 +159,11 @@ class ApiClient:
         return await self._sender.document(RunDocument, "GET", f"/runs/{named(name)}")
 
     async def record(self, name: str) -> DecisionRecord:
-        """Return the current decision record of a run. Raises `NotFound` while it has none."""
+        """Return the current decision record of a run. Raises `RequestRefused` (`not_ended`) before it has one."""
         return await self._sender.document(DecisionRecord, "GET", f"/runs/{named(name)}/record")
 
     async def decision(self, name: str) -> DecisionOutput:
-        """Return the short form of the decision of an ended run."""
+        """Return the short form of the decision of an ended run. Raises `RequestRefused` (`not_ended`) before."""
         return await self._sender.document(DecisionOutput, "GET", f"/runs/{named(name)}/decision")
 
     async def timeline(self, name: str) -> TimelineDocument:

@@ -9,7 +9,6 @@ Source: RFC 6750; RFC 9110, section 11; RFC 9728.
 from __future__ import annotations
 
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 
@@ -21,6 +20,7 @@ from contextos.http_api.cookies import SESSION_COOKIE, check_same_origin, cookie
 from contextos.http_api.problems import HttpProblem
 from contextos.http_api.rates import RequestRates
 from contextos.port_settings import OidcDirectorySetting
+from contextos.port_settings.checks import url_parts
 from contextos.settings import Settings
 from contextos.trust.identity.callers import Caller
 
@@ -35,12 +35,12 @@ def resource_metadata(settings: Settings) -> tuple[str, dict[str, Any]]:
     directory = settings.directory
     if not isinstance(directory, OidcDirectorySetting):
         return "", {}
-    named = [urlsplit(one) for one in (directory.audience, directory.issuer)]
-    if any(one.scheme not in ("http", "https") or one.query or one.fragment or '"' in one.geturl() for one in named):
+    resource = url_parts(directory.audience)
+    if not resource.scheme or not url_parts(directory.issuer).scheme:
         return "", {}
     issuers = {"authorization_servers": [directory.issuer], "bearer_methods_supported": ["header"]}
-    path = RESOURCE_PATH + named[0].path.removesuffix("/")
-    return named[0]._replace(path=path).geturl(), {"resource": directory.audience, **issuers}
+    path = RESOURCE_PATH + resource.path.removesuffix("/")
+    return resource._replace(path=path).geturl(), {"resource": directory.audience, **issuers}
 
 
 async def opened_app(request: Request) -> App:
@@ -116,9 +116,8 @@ CallerHere = Annotated[Caller, Depends(authenticated)]
 
 
 def _bearer_token(request: Request) -> str:
-    """The token of a request. Raises `HttpProblem` (401) if it has not exactly one."""
-    sent = request.headers.getlist("authorization")
-    scheme, _, token = sent[0].partition(" ") if len(sent) == 1 else ("", "", "")
+    """The token of a request. Raises `HttpProblem` (401) if it has none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token:
         raise _unauthenticated(request)
     return token.strip()

@@ -58,7 +58,7 @@ class ApprovalLogins:
     issuer: TrustedIssuer
     jwks: Callable[[str], Awaitable[Mapping[str, Any]]]
     max_auth_age_s: int
-    is_silent: Callable[[], bool] = lambda: False
+    is_silent: Callable[[], bool]
 
 
 class RunTelemetry(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from contextos.contracts.model import MAX_NAME_CHARS
@@ -17,12 +18,16 @@ from contextos.port_settings.checks import (
     check_https,
     check_internal,
     check_key_set,
+    check_made,
     check_public_key,
     check_text,
     check_timeout,
     fitting,
     kind_of,
+    listed_tables,
+    made_of,
     one_source,
+    within,
 )
 from contextos.port_settings.hops import check_hops, read_hops
 from contextos.port_settings.workloads import check_workloads, read_workloads
@@ -167,7 +172,8 @@ class OidcDirectorySetting:
             listed = getattr(self, name)
             if not isinstance(listed, tuple) or not all(isinstance(one, str) and one for one in listed):
                 raise bad(f"{at}/{name}", "this is not a list of texts", "give a list")
-        self.trusted()
+        with within(at):
+            self.trusted()
 
     def trusted(self) -> TrustedIssuer:
         """Return the issuer. Raises `InvalidSettings` for a value that it cannot have."""
@@ -178,25 +184,21 @@ DirectorySetting: TypeAlias = "str | SignedDirectorySetting | OidcDirectorySetti
 _DIRECTORIES: Final = {one.kind: one for one in (SignedDirectorySetting, OidcDirectorySetting)}
 
 
-def read_directory(value: Any) -> DirectorySetting:
-    """Return the setting `directory` as `contextos.toml` has it: a text or a table. Raises `InvalidSettings`."""
+def _read_kind(kinds: Mapping[str, type], at: str, value: Any) -> Any:
+    """Return a setting that is a text or a table of one of `kinds`. Raises `InvalidSettings`."""
     if not isinstance(value, dict):
-        text: str = value
-        return text
-    table = kind_of(value, _DIRECTORIES, "/directory")
-    for name in ("signers", "algorithms", "scopes", "clients"):
-        if isinstance(table.get(name), list):
-            table[name] = tuple(table[name])
-    made: DirectorySetting = _DIRECTORIES[value["kind"]](**table)
-    return made
+        return value
+    table = kind_of(value, kinds, at)
+    return kinds[value["kind"]](**table)
 
 
-def check_directory(value: Any) -> None:
-    """Check the setting `directory`, however it was made. Raises `InvalidSettings`."""
-    if isinstance(value, SignedDirectorySetting | OidcDirectorySetting):
-        value.check("/directory")
-    else:
-        check_text(value, "/directory")
+def _check_kind(kinds: Mapping[str, Any], at: str, value: Any) -> None:
+    """Check a setting that is a text or of one of `kinds`, however it was made. Raises `InvalidSettings`."""
+    value.check(at) if type(value) in kinds.values() else check_text(value, at)
+
+
+read_directory: Final = partial(_read_kind, _DIRECTORIES, "/directory")
+check_directory: Final = partial(_check_kind, _DIRECTORIES, "/directory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +224,8 @@ class ApprovalLoginsSetting:
         """Refuse wrong values. Raises `InvalidSettings`."""
         if not isinstance(self.algorithms, tuple) or not all(isinstance(one, str) for one in self.algorithms):
             raise bad(f"{at}/algorithms", "this is not a list of names", "list those that the issuer signs with")
-        self.trusted()
+        with within(at):
+            self.trusted()
         check_https(self.jwks_url, f"{at}/jwks_url")
         check_internal(self.internal, at)
         if type(self.max_auth_age_s) is not int or not 1 <= self.max_auth_age_s <= MAX_AUTH_AGE_S:
@@ -230,19 +233,8 @@ class ApprovalLoginsSetting:
             raise bad(f"{at}/max_auth_age_s", detail, "give one within these bounds")
 
 
-def read_approval_logins(value: Any) -> ApprovalLoginsSetting:
-    """Return the table `approval_logins` of `contextos.toml`. Raises `InvalidSettings`."""
-    table = fitting(ApprovalLoginsSetting, value, "/approval_logins")
-    if isinstance(table.get("algorithms"), list):
-        table["algorithms"] = tuple(table["algorithms"])
-    return ApprovalLoginsSetting(**table)
-
-
-def check_approval_logins(value: Any) -> None:
-    """Check the setting `approval_logins`, however it was made. Raises `InvalidSettings`."""
-    if not isinstance(value, ApprovalLoginsSetting):
-        raise bad("/approval_logins", "this is not an `ApprovalLoginsSetting`", "give one, or None")
-    value.check("/approval_logins")
+read_approval_logins: Final = partial(made_of, ApprovalLoginsSetting, at="/approval_logins")
+check_approval_logins: Final = partial(check_made, ApprovalLoginsSetting, "/approval_logins")
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,11 +275,7 @@ def read_credentials(value: Any) -> TokenExchangeSetting:
     return TokenExchangeSetting(**kind_of(value, {TokenExchangeSetting.kind: TokenExchangeSetting}, "/credentials"))
 
 
-def check_credentials(value: Any) -> None:
-    """Check the setting `credentials`, however it was made. Raises `InvalidSettings`."""
-    if not isinstance(value, TokenExchangeSetting):
-        raise bad("/credentials", "this is not a `TokenExchangeSetting`", "give one, or None")
-    value.check("/credentials")
+check_credentials: Final = partial(check_made, TokenExchangeSetting, "/credentials")
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,36 +315,21 @@ def read_attachments(value: Any) -> AttachmentsSetting:
     return AttachmentsSetting(**table)
 
 
-def check_attachments(value: Any) -> None:
-    """Check the setting `attachments`, however it was made. Raises `InvalidSettings`."""
-    if not isinstance(value, AttachmentsSetting):
-        raise bad("/attachments", "this is not an `AttachmentsSetting`", "give one, or None")
-    value.check("/attachments")
+check_attachments: Final = partial(check_made, AttachmentsSetting, "/attachments")
 
 
 KeysSetting: TypeAlias = "str | Pkcs8KeysSetting | RemoteKeysSetting"
 _KEYS: Final = {one.kind: one for one in (Pkcs8KeysSetting, RemoteKeysSetting)}
 
 
-def read_keys(value: Any) -> KeysSetting:
+def read_keys(value: Any) -> Any:
     """Return the setting `keys` as `contextos.toml` has it: a text or a table. Raises `InvalidSettings`."""
-    if not isinstance(value, dict):
-        text: str = value
-        return text
-    table = kind_of(value, _KEYS, "/keys")
-    if isinstance(table.get("keys"), list):
-        read = [fitting(RemoteKeySetting, one, f"/keys/keys/{at}") for at, one in enumerate(table["keys"])]
-        table["keys"] = tuple(RemoteKeySetting(**one) for one in read)
-    made: KeysSetting = _KEYS[value["kind"]](**table)
-    return made
+    if isinstance(value, dict) and value.get("kind") == RemoteKeysSetting.kind and "keys" in value:
+        value = {**value, "keys": listed_tables(RemoteKeySetting, value["keys"], "/keys/keys")}
+    return _read_kind(_KEYS, "/keys", value)
 
 
-def check_keys(value: Any) -> None:
-    """Check the setting `keys`, however it was made. Raises `InvalidSettings`."""
-    if isinstance(value, Pkcs8KeysSetting | RemoteKeysSetting):
-        value.check("/keys")
-    else:
-        check_text(value, "/keys")
+check_keys: Final = partial(_check_kind, _KEYS, "/keys")
 
 
 class PortSetting(NamedTuple):

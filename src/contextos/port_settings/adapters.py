@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contextos.errors import InvalidSettings, Problem
-from contextos.port_settings.checks import bad, check_text
+from contextos.port_settings.checks import bad, check_public_key, check_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,7 @@ def check_adapters(adapters: Sequence[Any], authors: Sequence[str]) -> None:
     for at, adapter in enumerate(adapters):
         check_adapter(adapter, f"/adapters/{at}")
     for at, public_key in enumerate(authors):
-        if len(public_key) != 64 or set(public_key) - set("0123456789abcdef"):
-            detail = f"`{public_key[:80]}` is not a public key in hex"
-            remedy = "write the `public_key` that `contextos key new` printed for the author"
-            raise bad(f"/adapter_authors/{at}", detail, remedy)
+        check_public_key(public_key, f"/adapter_authors/{at}")
 
 
 def _check_files(files: Any, at: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
-from contextos.port_settings.checks import bad, check_https, check_internal, check_text, fitting, one_source
+from contextos.port_settings.checks import bad, check_https, check_internal, check_made, check_text, made_of, one_source
 
 MAX_SESSION_S: Final = 86_400
 _ORIGIN: Final = re.compile(r"https?://[a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?(?::[1-9][0-9]{0,4})?")
@@ -59,16 +60,5 @@ class BrowserLoginsSetting:
         check_internal(self.internal, at)
 
 
-def read_browser_logins(value: Any) -> BrowserLoginsSetting:
-    """Return the table `browser_logins` of `contextos.toml`. Raises `InvalidSettings`."""
-    table = fitting(BrowserLoginsSetting, value, "/browser_logins")
-    if isinstance(table.get("scopes"), list):
-        table["scopes"] = tuple(table["scopes"])
-    return BrowserLoginsSetting(**table)
-
-
-def check_browser_logins(value: Any) -> None:
-    """Check the setting `browser_logins`, however it was made. Raises `InvalidSettings`."""
-    if not isinstance(value, BrowserLoginsSetting):
-        raise bad("/browser_logins", "this is not a `BrowserLoginsSetting`", "give one, or None")
-    value.check("/browser_logins")
+read_browser_logins: Final = partial(made_of, BrowserLoginsSetting, at="/browser_logins")
+check_browser_logins: Final = partial(check_made, BrowserLoginsSetting, "/browser_logins")

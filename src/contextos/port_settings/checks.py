@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from ipaddress import ip_address
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from contextos.contracts.facts import name_remedy
 from contextos.errors import InvalidSettings, Problem
 
 MAX_PORT_TIMEOUT_S: Final = 60
 _HEX_KEY: Final = re.compile(r"[0-9a-f]{64}")
+_URL: Final = re.compile(r"https?://[!$->@-\[\]-~]+", re.IGNORECASE | re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 def check_https(url: Any, at: str) -> None:
     """Check that `url` is one whose answers nobody on the way can change. Raises `InvalidSettings`."""
     check_text(url, at)
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        host = ""
-    if not host or "@" in parts.netloc or parts.scheme not in ("https", "http") or parts.query or parts.fragment:
-        raise bad(at, "this is not the URL of a service", "write `https://host/path` without a query or a password")
-    if parts.scheme == "http" and not is_loopback(host):
+    parts = url_parts(url)
+    if not parts.hostname or "@" in parts.netloc:
+        raise bad(
+            at, "this is not the URL of a service", "write `https://host/path` in ASCII, without a query or a password"
+        )
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
         detail = "the connection is not encrypted, so anybody on the way could answer"
         raise bad(at, detail, "write `https://`")
+
+
+def url_parts(text: str) -> SplitResult:
+    """Return the parts of a URL over HTTP that is ASCII and has no query; of any other text those of the empty one."""
+    try:
+        parts = urlsplit(text if _URL.fullmatch(text) else "")
+        return parts if parts.hostname and parts.port != 0 else urlsplit("")
+    except ValueError:
+        return urlsplit("")
 
 
 def is_loopback(host: str) -> bool:
@@ -51,8 +60,8 @@ def kind_of(table: Mapping[str, Any], kinds: Mapping[str, type], at: str) -> dic
 
 
 def fitting(kind: type, table: Any, at: str) -> dict[str, Any]:
-    """Check that `table` has every field of `kind` that has no default, and no other names; return a copy. Raises
-    `InvalidSettings`.
+    """Check that `table` has every field of `kind` that has no default, and no other names; return it with tuples for
+    lists. Raises `InvalidSettings`.
     """
     known = {one.name: one for one in fields(kind)}
     if not isinstance(table, dict):
@@ -64,7 +73,17 @@ def fitting(kind: type, table: Any, at: str) -> dict[str, Any]:
     for name, one in known.items():
         if name not in table and one.default is MISSING:
             raise InvalidSettings(Problem(f"{at}/{name}", "missing", f"`{name}` is missing", "add it"))
-    return dict(table)
+    return {name: tuple(one) if isinstance(one, list) else one for name, one in table.items()}
+
+
+@contextmanager
+def within(at: str, name: str = "") -> Iterator[None]:
+    """Name the setting of the table `at` in what is raised within: `name`, or the one that it names itself."""
+    try:
+        yield
+    except InvalidSettings as error:
+        first = error.problems[0]
+        raise bad(f"{at}/{name or first.pointer.rpartition('/')[2]}", first.detail, first.remedy) from None
 
 
 def one_source(file: Any, variable: Any, at: str, what: str) -> None:
@@ -109,20 +128,33 @@ def check_listed(value: Any, at: str) -> None:
         raise bad(at, "this is not a list of texts, or it is empty", "list at least one")
 
 
+def made_of(kind: type, table: Any, at: str) -> Any:
+    """Return a table as a value of `kind`, with tuples for lists. Raises `InvalidSettings`."""
+    return kind(**fitting(kind, table, at))
+
+
+def check_made(kind: type, at: str, value: Any) -> None:
+    """Check the setting `at`, however its value was made. Raises `InvalidSettings`."""
+    if not isinstance(value, kind):
+        raise bad(at, f"this is not a setting of the kind `{kind.__name__}`", "give one, or None")
+    value.check(at)  # type: ignore[attr-defined]
+
+
 def listed_tables(kind: type, listed: Any, at: str) -> Any:
     """Return the tables of a list as values of `kind`, with tuples for lists; what is not a list as it is. Raises
     `InvalidSettings`.
     """
-    if not isinstance(listed, list):
+    if not isinstance(listed, list | tuple):
         return listed
-    tables = [fitting(kind, one, f"{at}/{number}") for number, one in enumerate(listed)]
-    return tuple(kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in one.items()}) for one in tables)
+    return tuple(made_of(kind, one, f"{at}/{number}") for number, one in enumerate(listed))
 
 
 def check_public_key(value: Any, at: str) -> None:
     """Check an Ed25519 public key in hex. Raises `InvalidSettings`."""
     if not isinstance(value, str) or not _HEX_KEY.fullmatch(value):
-        raise bad(at, "this is not an Ed25519 public key", "write its 32 bytes as 64 hex digits, lower case")
+        raise bad(
+            at, "this is not an Ed25519 public key", "write its 64 hex digits, as `contextos key new` prints them"
+        )
 
 
 def check_text(value: Any, at: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from contextos.port_settings.checks import bad, check_key_set, check_listed, check_text, fitting, listed_tables
+from contextos.port_settings.checks import bad, check_key_set, check_listed, check_text, fitting, listed_tables, within
 from contextos.trust.identity.oidc import TrustedIssuer
 
 
@@ -50,7 +50,8 @@ class HopsSetting:
             raise bad(f"{at}/issuers", "this is not a list of partners", "list each: `[[hops.issuers]]`")
         for number, one in enumerate(self.issuers):
             one.check(f"{at}/issuers/{number}")
-            one.trusted(self.address)
+            with within(f"{at}/issuers/{number}"):
+                one.trusted(self.address)
         names = [one.issuer for one in self.issuers]
         if len(set(names)) < len(names) or self.address in names:
             detail = "a partner is listed twice, or this deployment is listed as its own"

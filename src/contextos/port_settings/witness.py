@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
-from contextos.port_settings.checks import bad, is_loopback
+from contextos.port_settings.checks import bad, is_loopback, url_parts
 
 
 def is_sink_url(witness: str) -> bool:
@@ -18,14 +16,10 @@ def check_witness(witness: str) -> None:
         raise bad("/witness", "`/witness` is not a path", "name a file")
     if "://" not in witness:
         return
-    try:
-        parts = urlsplit(witness)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        host = ""
-    if not host or not is_sink_url(witness) or parts.query or parts.fragment:
+    parts = url_parts(witness)
+    if not parts.hostname or not is_sink_url(witness):
         detail = "the URL in `/witness` is not the URL of a sink"
         raise bad("/witness", detail, "write `https://host/path` without a query, or name a file")
-    if parts.scheme == "http" and not is_loopback(host):
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
         detail = "the connection to the witness is not encrypted, so anybody on the way could answer for it"
         raise bad("/witness", detail, "write `https://`")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from contextos.port_settings.checks import bad, check_key_set, check_listed, fitting, listed_tables
+from contextos.port_settings.checks import bad, check_key_set, check_listed, check_text, fitting, listed_tables, within
 from contextos.trust.identity.svid import TrustDomain
 
 
@@ -44,13 +44,15 @@ class WorkloadsSetting:
 
     def check(self, at: str) -> None:
         """Refuse wrong values. Raises `InvalidSettings`."""
+        check_text(self.audience, f"{at}/audience")
         if not isinstance(self.trust_domains, tuple) or not self.trust_domains:
             raise bad(f"{at}/trust_domains", "no trust domain is listed", "list one: `[[workloads.trust_domains]]`")
         for number, one in enumerate(self.trust_domains):
             if not isinstance(one, TrustDomainSetting):
                 raise bad(f"{at}/trust_domains/{number}", "this is no trust domain", "give a `TrustDomainSetting`")
             one.check(f"{at}/trust_domains/{number}")
-            one.trusted(self.audience)
+            with within(f"{at}/trust_domains/{number}"):
+                one.trusted(self.audience)
         names = [one.name for one in self.trust_domains]
         if len(set(names)) < len(names):
             raise bad(f"{at}/trust_domains", "a trust domain is listed twice", "list each once, with all its tenants")

@@ -36,7 +36,8 @@ MAX_CHUNK_LINE_BYTES: Final = 256
 TYPE_PREFIX: Final = "urn:contextos:problem:"
 _PROBLEM_JSON: Final = "application/problem+json"
 SINGLE_HEADERS: Final = frozenset(
-    {b"host", b"content-type", b"content-length", b"idempotency-key", b"last-event-id", b"mcp-session-id"}
+    {b"authorization", b"content-length", b"content-type", b"host", b"idempotency-key"}
+    | {b"last-event-id", b"mcp-session-id", b"origin"}
 )
 """Headers of which one value counts, so that another one would be ignored. What is a list may come in several lines."""
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from contextos.errors import ContextOSError, InvalidSettings, NotFound, Problem, SignatureInvalid, Unavailable
 from contextos.port_settings import OidcDirectorySetting
+from contextos.port_settings.checks import url_parts
 from contextos.server.mcp_sessions import SESSION_PARAMETER, Client, session_of
 from contextos.server.serving import PATH
 from contextos.trust.identity.refusals import refusal_line
@@ -118,14 +118,13 @@ def oauth_resource(app: App, tenant_id: str, agent: str) -> OAuthResource:
         detail = "the directory takes no tokens, so no client can sign in over HTTP"
         remedy = 'write `kind = "oidc"` in `[directory]`; or name a user with --user, for development'
         raise InvalidSettings(Problem("/directory", "no_tokens", detail, remedy))
-    url = urlsplit(directory.audience)
-    if url.scheme not in ("http", "https") or url.path != PATH or url.query or url.fragment:
+    if url_parts(directory.audience).path != PATH:
         detail = f"the audience `{directory.audience[:200]}` is not the URL of an MCP server"
         remedy = (
             f"name the URL that clients use, such as `https://tools.acme.example{PATH}`, and have tokens made for it"
         )
         raise InvalidSettings(Problem("/directory/audience", "not_a_resource", detail, remedy))
-    if not directory.issuer.startswith(("https://", "http://")):
+    if not url_parts(directory.issuer).scheme:
         detail = f"the issuer `{directory.issuer[:200]}` is not a URL that a client can find"
         raise InvalidSettings(Problem("/directory/issuer", "not_a_url", detail, "name the issuer's URL"))
     return OAuthResource(app, tenant_id, agent, directory.audience, directory.issuer)

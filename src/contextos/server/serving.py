@@ -179,17 +179,12 @@ class _OneMeaning:
 
 
 class _TryAgain:
-    """Answers a request with 503 and `Retry-After` where the check of its token raises `Unavailable`. One with two
-    `Authorization` headers has no token, because nobody says which one counts.
-    """
+    """Answers a request with 503 and `Retry-After` where the check of its token raises `Unavailable`."""
 
     def __init__(self, app: Asgi) -> None:
         self._app = app
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
-        sent = scope.get("headers", ())
-        if sum(name == b"authorization" for name, _ in sent) > 1:
-            scope = {**scope, "headers": [one for one in sent if one[0] != b"authorization"]}
         try:
             await self._app(scope, receive, send)
         except Unavailable as error:

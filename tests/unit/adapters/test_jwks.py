@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from contextos.adapters.jwks import AGAIN_US, FAILED_US, KEEP_US, FileJwks, HttpJwks, PinnedJwks
+from contextos.adapters.jwks import AGAIN_US, FAILED_US, KEEP_US, FileJwks, HttpJwks, KeptJwks, PinnedJwks
 from contextos.errors import InvalidInput, InvalidSettings, Unavailable
 from contextos.trust.identity.jwt import token_key_id
 from contextos.trust.identity.oidc import verify_oidc_token
@@ -150,6 +150,26 @@ def test_an_issuer_that_failed_is_not_asked_again_at_once(server: Issuer) -> Non
     with pytest.raises(Unavailable):
         asyncio.run(found.with_key("ec-1"))
     assert server.requests == 2
+
+
+def test_after_a_fetch_that_nobody_waited_for_the_issuer_is_not_asked_at_once() -> None:
+    asked, clock = [], StillClock()
+
+    async def fetch() -> bytes:
+        asked.append(clock.at_us)
+        await asyncio.Event().wait()
+        return b""
+
+    async def act() -> None:
+        found = KeptJwks(fetch, clock, issuer="https://login.acme.example")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(found.with_key("ec-1"), 0.01)
+        assert found.is_silent(), "nobody knows its keys"
+        with pytest.raises(Unavailable, match=r"login\.acme\.example` is unavailable: nobody waited"):
+            await asyncio.wait_for(found.with_key("ec-1"), 60)
+        assert len(asked) == 1
+
+    asyncio.run(act())
 
 
 def test_while_the_issuer_is_down_nobody_says_that_a_key_does_not_exist(server: Issuer) -> None:

@@ -10,7 +10,7 @@ import pytest
 from contextos.app.build import open_for_authors
 from contextos.app.configuration import Configuration
 from contextos.cli.demo.workspace import make_workspace
-from contextos.errors import Integrity, Problem
+from contextos.errors import Integrity, InvalidSettings, Problem
 from contextos.settings import Settings
 from tests.world import TENANT
 
@@ -38,6 +38,54 @@ def test_a_folder_and_a_tenant_that_are_not_there_are_named(tmp_path: Path) -> N
         ("no_folder", "/packs/0"),
         ("no_tenant", "/redaction/tenant_nobody"),
     ]
+
+
+TYPOS = f"""
+[egress]
+tenant_acme_prd = ["api.example"]
+[telemetry.tenants.tenant_acme_prd]
+exporter = "none"
+[attachments.places]
+tenant_acme_prd = ["https://files.acme.example/"]
+[hops]
+address = "https://us.example"
+[[hops.issuers]]
+issuer = "https://partner.example"
+tenants = ["{TENANT}", "tenant_acme_prd"]
+jwks_file = "partner.json"
+[workloads]
+audience = "us"
+[[workloads.trust_domains]]
+name = "acme.example"
+tenants = ["tenant_acme_prd"]
+bundle_file = "bundle.json"
+[[adapters]]
+path = "crm.json"
+digest = "sha256:00"
+tenants = {{ tenant_acme_prd = {{ CRM_TOKEN = "ACME_CRM_TOKEN" }} }}
+"""
+
+
+def test_a_typo_of_a_tenant_is_refused_wherever_it_is_with_the_nearest_name(tmp_path: Path) -> None:
+    path = tmp_path / "shop"
+    make_workspace(path)
+    app = asyncio.run(open_for_authors(Settings.read(path)))
+    (tmp_path / "contextos.toml").write_text(TYPOS, "utf-8")
+    configuration = Configuration(Settings.read(tmp_path), app.deployment, app.listed_tenants)
+    with pytest.raises(InvalidSettings) as refused:
+        configuration.require_tenants()
+    app.close()
+    assert {one.pointer: (one.code, one.remedy) for one in refused.value.problems} == dict.fromkeys(
+        [
+            "/egress/tenant_acme_prd",
+            "/telemetry/tenants/tenant_acme_prd",
+            "/attachments/places/tenant_acme_prd",
+            "/adapters/0/tenants/tenant_acme_prd",
+            "/hops/issuers/0/tenants/1",
+            "/workloads/trust_domains/0/tenants/0",
+        ],
+        ("no_tenant", f"did you mean `{TENANT}`?"),
+    )
 
 
 def test_a_check_that_fails_later_is_said_and_does_not_keep_the_answer_before(

@@ -40,6 +40,23 @@ def test_all_faults_are_named_with_their_lines(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        # Whether a number over all workers counts is not known while the store is not.
+        ('store = "mysql://db/a"\n[driving]\nrate_per_tenant = 3\n', ["/store"]),
+        ('store = "a.db"\n[driving]\nrate_per_tenant = 3\n', ["/driving/rate_per_tenant"]),
+        ('profile = "servce"\nunsafe = ["local_directory_of_mine"]\n', ["/profile"]),
+        ("nothing_alike = 7\n[driving]\nrate_per_tenant = 3\n", ["/nothing_alike", "/driving/rate_per_tenant"]),
+    ],
+)
+def test_of_what_follows_a_wrong_setting_nothing_is_said(tmp_path: Path, text: str, said: list[str]) -> None:
+    (tmp_path / "contextos.toml").write_text(text, "utf-8")
+    with pytest.raises(InvalidSettings) as raised:
+        Settings.read(tmp_path)
+    assert [one.pointer for one in raised.value.problems] == said
+
+
 PLACES = """\
 # \u2028 a comment, and no line end
 packs = [

@@ -41,6 +41,17 @@ def test_what_is_wrong_is_refused_below_hops(changed: dict[str, Any]) -> None:
     assert all(one.pointer.startswith("/hops") for one in refused.value.problems)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [({"leeway_s": 301}, "leeway_s"), ({"algorithms": ["HS256"]}, "algorithms"), ({"issuer": ""}, "issuer")],
+)
+def test_a_value_that_no_issuer_can_have_is_named_at_its_partner(wrong: dict[str, Any], name: str) -> None:
+    other = PARTNER | {"issuer": "https://other.example"}
+    with pytest.raises(InvalidSettings) as refused:
+        check_hops(read_hops(GOOD | {"issuers": [other, PARTNER | wrong]}))
+    assert [one.pointer for one in refused.value.problems] == [f"/hops/issuers/1/{name}"]
+
+
 def test_a_shared_secret_proves_no_partner() -> None:
     with pytest.raises(InvalidSettings, match="`HS256` is not accepted"):
         check_hops(read_hops(GOOD | {"issuers": [PARTNER | {"algorithms": ["HS256"]}]}))

@@ -66,8 +66,9 @@ def test_trust_domains_are_read(tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_trust_domain_that_cannot_be_trusted_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidSettings):
+    with pytest.raises(InvalidSettings) as refused:
         check_workloads(WorkloadsSetting("us", (replace(GOOD, **wrong),)))
+    assert all(one.pointer.startswith("/workloads/trust_domains/0") for one in refused.value.problems)
     check_workloads(WorkloadsSetting("us", (GOOD,)))
 
 

@@ -16,7 +16,14 @@ from tests.mcp_face import TOKEN
 from tests.world import run
 
 
-def passed(path: bytes, *headers: tuple[bytes, bytes], hosts: tuple[str, ...] = ()) -> dict[str, Any] | int:
+def passed(
+    path: bytes,
+    *headers: tuple[bytes, bytes],
+    hosts: tuple[str, ...] = (),
+    method: str = "GET",
+    version: str = "1.1",
+    host: bytes | None = b"api.example",
+) -> dict[str, Any] | int:
     """What the application behind the edge gets of a request, or the status of the refusal."""
     got: list[Any] = []
 
@@ -30,12 +37,12 @@ def passed(path: bytes, *headers: tuple[bytes, bytes], hosts: tuple[str, ...] = 
     raw_path, _, query = path.partition(b"?")
     scope = {
         "type": "http",
-        "http_version": "1.1",
-        "method": "GET",
+        "http_version": version,
+        "method": method,
         "path": raw_path.decode(),
         "raw_path": raw_path,
         "query_string": query,
-        "headers": [(b"host", b"api.example"), *headers],
+        "headers": [*([] if host is None else [(b"host", host)]), *headers],
     }
     run(HttpEdge(behind, hosts)(scope, None, send))
     [found] = got
@@ -51,6 +58,54 @@ def test_the_lines_of_a_list_are_one_value() -> None:
         b"prefer": b"wait=1, respond-async",
         b"cookie": b"a=1; b=2",
     }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"authorization",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"idempotency-key",
+        b"last-event-id",
+        b"mcp-session-id",
+        b"origin",
+    ],
+)
+def test_a_header_of_which_one_value_counts_is_there_once(name: bytes) -> None:
+    once = [(name, b"a")] if name != b"host" else []
+    assert isinstance(passed(b"/v1/runs", *once), dict)
+    assert passed(b"/v1/runs", *once, (name, b"a")) == 400, "also where both say the same"
+
+
+def test_a_request_says_its_host_but_one_of_http_1_0_that_any_host_is_for() -> None:
+    assert passed(b"/v1/runs", host=None) == 400
+    assert passed(b"/v1/runs", host=b"") == 400
+    read = passed(b"/v1/runs", host=None, version="1.0")
+    assert isinstance(read, dict)
+    assert b"host" not in dict(read["headers"])
+    assert passed(b"/v1/runs", host=b"a b", version="1.0") == 400
+    assert passed(b"/v1/runs", host=None, version="1.0", hosts=("api.example",)) == 421
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "status"),
+    [
+        ("POST", b"if-none-match", 412),
+        ("PUT", b"if-none-match", 412),
+        ("GET", b"if-none-match", None),
+        ("HEAD", b"if-none-match", None),
+        ("GET", b"if-match", 412),
+        ("POST", b"if-unmodified-since", 412),
+        ("POST", b"if-modified-since", None),
+    ],
+)
+def test_a_condition_on_an_act_is_refused_because_nothing_would_hold_it(
+    method: str, name: bytes, status: int | None
+) -> None:
+    read = passed(b"/v1/runs", (name, b"*"), method=method)
+    assert (read if isinstance(read, int) else None) == status
 
 
 def test_an_absolute_address_is_the_path_and_the_host_that_it_names() -> None:

@@ -32,7 +32,12 @@ def test_the_audience_of_the_directory_is_the_resource() -> None:
         (replace(GOOD, audience="contextos"), "not the URL of an MCP server"),
         (replace(GOOD, audience="https://tools.acme.example/other"), "not the URL of an MCP server"),
         (replace(GOOD, audience="https://tools.acme.example/mcp?x=1"), "not the URL of an MCP server"),
+        (replace(GOOD, audience="https://[tools.acme.example/mcp"), "not the URL of an MCP server"),
+        (replace(GOOD, audience="https://tools.acme.example:x/mcp"), "not the URL of an MCP server"),
+        (replace(GOOD, audience="https://例え.example/mcp"), "not the URL of an MCP server"),
+        (replace(GOOD, audience="/mcp"), "not the URL of an MCP server"),
         (replace(GOOD, issuer="acme"), "not a URL"),
+        (replace(GOOD, issuer="https://[login.acme.example"), "not a URL"),
     ],
 )
 def test_other_settings_are_refused(directory: Any, said: str) -> None:

@@ -36,7 +36,7 @@ from contextos.trust.identity.development import (
     verify_development_token,
 )
 from contextos.trust.identity.jws import unverified_payload
-from contextos.trust.identity.jwt import token_key_id, token_type_of
+from contextos.trust.identity.jwt import token_key_id, token_type_of, wrong_claim
 from contextos.trust.identity.oidc import VerifiedToken
 from contextos.trust.identity.refusals import logged_refusal
 from contextos.trust.identity.svid import TrustDomain, VerifiedSvid, check_bundle, trust_domain_of, verify_svid
@@ -202,7 +202,7 @@ class BearerTokens:
         if trusted is None:
             detail = "the token is of no issuer that this deployment trusts"
             counts = [one for one in (self.issuer, *self.domains) if one is not None]
-            raise SignatureInvalid(detail, part="claim iss", expected=counts, found=stated.get("iss"))
+            raise wrong_claim(detail, stated, "iss", counts)
         bundle = await trusted.bundle.with_key(token_key_id(token))
         return verify_svid(token, trusted.domain, bundle, now_us=self.clock.now_us())
 
@@ -327,9 +327,9 @@ def _domains(settings: Settings, clock: Clock) -> dict[str, TrustedDomain]:
     if settings.workloads is None:
         return {}
     found = {}
-    for one in settings.workloads.trust_domains:
-        place = settings.workspace / one.bundle_file
-        bundle = key_set("/workloads", one.bundle_url, one.internal, place, clock, one.name, check_bundle)
+    for number, one in enumerate(settings.workloads.trust_domains):
+        at, root = f"/workloads/trust_domains/{number}", settings.workspace
+        bundle = key_set(at, one, root, clock, one.name, kind="bundle", check=check_bundle)
         found[one.name] = TrustedDomain(one.trusted(settings.workloads.audience), bundle, one.tenants)
     return found
 

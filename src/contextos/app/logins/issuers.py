@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from contextos.app.given import extra_named
 from contextos.contracts.ports.outside import Clock
 from contextos.operations.ports import ApprovalLogins
+from contextos.port_settings.checks import within
 from contextos.settings import Settings
 from contextos.trust.identity.hops import Partner
 from contextos.trust.identity.jwt import CheckKeys, check_jwks
@@ -25,9 +26,7 @@ def approval_logins_of(settings: Settings, clock: Clock) -> ApprovalLogins | Non
     named = settings.approval_logins
     if named is None:
         return None
-    with extra_named("http", "/approval_logins"):
-        from contextos.adapters.jwks import HttpJwks
-    jwks = HttpJwks(named.jwks_url, clock, issuer=named.issuer, internal=named.internal)
+    jwks = key_set("/approval_logins", named, settings.workspace, clock, named.issuer)
     return ApprovalLogins(named.trusted(), jwks.with_key, named.max_auth_age_s, jwks.is_silent)
 
 
@@ -40,21 +39,21 @@ def partners_of(settings: Settings, clock: Clock) -> dict[str, Partner]:
     if settings.hops is None:
         return {}
     found = {}
-    for one in settings.hops.issuers:
-        place = settings.workspace / one.jwks_file
-        jwks = key_set("/hops", one.jwks_url, one.internal, place, clock, one.issuer)
+    for at, one in enumerate(settings.hops.issuers):
+        jwks = key_set(f"/hops/issuers/{at}", one, settings.workspace, clock, one.issuer)
         found[one.issuer] = Partner(one.trusted(settings.hops.address), one.tenants, jwks.with_key, jwks.is_silent)
     return found
 
 
 def key_set(
-    at: str, url: str, internal: bool, place: Path, clock: Clock, issuer: str, check: CheckKeys = check_jwks
+    at: str, named: Any, root: Path, clock: Clock, issuer: str, *, kind: str = "jwks", check: CheckKeys = check_jwks
 ) -> Jwks:
-    """Return the keys at `url`, or, where it is empty, those in the file `place`, which is read again when it can have
-    changed. `at` is the setting. Raises `InvalidSettings`.
+    """Return the keys at the `<kind>_url` of a setting, or, where that is empty, in its `<kind>_file`, which is read
+    again when it can have changed. `at` is the setting. Raises `InvalidSettings`.
     """
     with extra_named("http", at):
         from contextos.adapters.jwks import FileJwks, HttpJwks
-    if url:
-        return HttpJwks(url, clock, issuer=issuer, internal=internal, check=check)
-    return FileJwks(place, clock, issuer=issuer, check=check)
+    if url := getattr(named, f"{kind}_url"):
+        with within(at, f"{kind}_url"):
+            return HttpJwks(url, clock, issuer=issuer, internal=named.internal, check=check)
+    return FileJwks(root / getattr(named, f"{kind}_file"), clock, issuer=issuer, check=check)

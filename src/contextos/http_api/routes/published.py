@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
@@ -28,7 +28,7 @@ async def get_openapi_document(request: Request) -> JSONResponse:
 async def get_resource_metadata(request: Request) -> JSONResponse:
     """Return who issues tokens for this API (RFC 9728)."""
     url, document = request.app.state.resource_metadata
-    if request.scope["path"] != urlsplit(url).path:
+    if request.scope["path"] != unquote(urlsplit(url).path):
         raise not_found()
     return JSONResponse(document)
 

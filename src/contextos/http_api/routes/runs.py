@@ -136,10 +136,12 @@ async def get_record(
     response: Response,
     if_none_match: Annotated[str | None, Header(max_length=1_000)] = None,
 ) -> DecisionRecord | Response:
-    """Read the current decision record. `ETag` is its hash, so that a reader asks only for a newer revision."""
-    record = (await readable_run(app, caller, roles, name)).record
-    if record is None:
-        raise not_found()
+    """Read the current decision record. `ETag` is its hash, so that a reader asks only for a newer revision. A run in
+    flight has none until it waits for a person or ends (409, `not_ended`).
+    """
+    run = await readable_run(app, caller, roles, name)
+    if (record := run.record) is None:
+        raise not_found() if run.ended else _not_ended()
     tag = f'"{record.record_hash}"'
     if is_unchanged(tag, if_none_match):
         return unchanged(tag)
@@ -149,8 +151,18 @@ async def get_record(
 
 @run_routes.get("/runs/{run}/decision")
 async def get_decision(app: AppHere, caller: CallerHere, roles: RolesHere, name: RunName) -> DecisionOutput:
-    """Read the short form of the decision of an ended run: its outcome, and the evidence and rules that it rests on."""
-    return await app.runs.decision(await readable_run(app, caller, roles, name))
+    """Read the short form of the decision of an ended run: its outcome, and the evidence and rules that it rests on.
+    Before the end there is none (409, `not_ended`).
+    """
+    run = await readable_run(app, caller, roles, name)
+    if not run.ended:
+        raise _not_ended()
+    return await app.runs.decision(run)
+
+
+def _not_ended() -> HttpProblem:
+    detail = "the run goes on, and this is there when it has ended; `GET /v1/runs/{run}` says where it stands"
+    return HttpProblem(409, "not_ended", detail)
 
 
 @run_routes.get("/runs/{run}/timeline", response_model_exclude_unset=True)

@@ -25,7 +25,7 @@ from contextos.contracts.ports.outside import Clock
 from contextos.contracts.ports.storage import Store
 from contextos.errors import Conflict, InvalidInput, Problem, SignatureInvalid
 from contextos.trust.identity.jws import unverified_payload
-from contextos.trust.identity.jwt import token_key_id
+from contextos.trust.identity.jwt import token_key_id, wrong_claim
 from contextos.trust.identity.oidc import TrustedIssuer, verify_oidc_token
 from contextos.trust.identity.refusals import logged_refusal
 
@@ -43,14 +43,14 @@ class Partner:
     issuer: TrustedIssuer
     tenants: tuple[str, ...]
     jwks: Callable[[str], Awaitable[Mapping[str, Any]]]
-    is_silent: Callable[[], bool] = lambda: False
+    is_silent: Callable[[], bool]
 
 
 def verify_hop_claim(
-    token: str, issuer: TrustedIssuer, jwks: Mapping[str, Any], *, user_id: str, now_us: int
+    token: str, issuer: TrustedIssuer, jwks: Mapping[str, Any], *, tenant_id: str, user_id: str, now_us: int
 ) -> HopClaim:
-    """Return what `token` says if `issuer` made it for our address and for this user, and it counts at `now_us` (Unix
-    µs).
+    """Return what `token` says if `issuer` made it for our address, for no other tenant there than `tenant_id` and for
+    this user, and it counts at `now_us` (Unix µs).
 
     Raises:
         SignatureInvalid: the claim is refused, for any reason; the message names it and quotes nothing of the claim.
@@ -58,14 +58,16 @@ def verify_hop_claim(
     verified = verify_oidc_token(token, issuer, jwks, now_us=now_us)
     claims, lifetime_s = verified.claims, verified.expires_at_s - verified.issued_at_s
     if claims["aud"] not in (issuer.audience, [issuer.audience]):
-        raise _refused("the claim is for several audiences", claims, "aud", issuer.audience)
+        raise wrong_claim("the claim is for several audiences", claims, "aud", issuer.audience)
+    if claims.get("tenant") not in (None, tenant_id):
+        raise wrong_claim("the claim is for another tenant of this address", claims, "tenant", tenant_id)
     if lifetime_s > MAX_HOP_LIFETIME_S:
-        raise _refused("the claim is valid for too long", claims, "exp", f"{MAX_HOP_LIFETIME_S} s after `iat`")
+        raise wrong_claim("the claim is valid for too long", claims, "exp", f"{MAX_HOP_LIFETIME_S} s after `iat`")
     if claims["sub"] != user_id:
-        raise _refused("the claim is about another user than the request, or about none", claims, "sub", user_id)
+        raise wrong_claim("the claim is about another user than the request, or about none", claims, "sub", user_id)
     jti = claims.get("jti")
     if not isinstance(jti, str) or not _SHORT.fullmatch(jti):
-        raise _refused("the claim has no id, so it could count twice", claims, "jti", _SHORT.pattern)
+        raise wrong_claim("the claim has no id, so it could count twice", claims, "jti", _SHORT.pattern)
     return HopClaim(issuer=issuer.issuer, jti=jti, claim_hash=digest(token.encode()), chain=_chain(claims, issuer))
 
 
@@ -88,15 +90,13 @@ def _chain(claims: Mapping[str, Any], issuer: TrustedIssuer) -> tuple[Principal,
             found.append(Principal(kind="agent", id=who, issuer=by))
     if fault or not 1 <= len(found) <= MAX_HOPS:
         expected = f"1 to {MAX_HOPS} agents as `{AGENT_URN.example}`, each inner one with `iss`"
-        raise _refused(fault or "the claim names no agent, or too many", claims, "act", expected)
+        raise wrong_claim(fault or "the claim names no agent, or too many", claims, "act", expected)
     before = claims.get("prv", "")
     if not (isinstance(before, str) and DIGEST.fits(before, sealed=True) if len(found) > 1 else before == ""):
-        raise _refused("the chain of the claim and the claim before it (`prv`) do not fit", claims, "prv", "sha256:…")
+        raise wrong_claim(
+            "the chain of the claim and the claim before it (`prv`) do not fit", claims, "prv", "sha256:…"
+        )
     return tuple(reversed(found))
-
-
-def _refused(detail: str, claims: Mapping[str, Any], name: str, expected: Any) -> SignatureInvalid:
-    return SignatureInvalid(detail, part=f"claim {name}", expected=expected, found=claims.get(name))
 
 
 async def with_hop(
@@ -120,11 +120,15 @@ async def with_hop(
         raise _not_taken("/user/delegation", detail, "state `user.delegation`, or leave `hop_claim` out")
     try:
         with logged_refusal(token):
-            partner = partners.get(str((unverified_payload(token) or {}).get("iss")))
+            stated = unverified_payload(token) or {}
+            partner = partners.get(str(stated.get("iss")))
             if partner is None or request.tenant_id not in partner.tenants:
-                raise SignatureInvalid("no partner with this `iss` is listed for the tenant", part="claim iss")
+                raise wrong_claim("no partner with this `iss` is listed for the tenant", stated, "iss")
             jwks = await partner.jwks(token_key_id(token))
-            hop = verify_hop_claim(token, partner.issuer, jwks, user_id=request.user.user_id, now_us=clock.now_us())
+            user_id, now_us = request.user.user_id, clock.now_us()
+            hop = verify_hop_claim(
+                token, partner.issuer, jwks, tenant_id=request.tenant_id, user_id=user_id, now_us=now_us
+            )
     except SignatureInvalid:
         raise _not_counted() from None
     kept = {name: value for name, value in fields.items() if name != "hop_claim"}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import loads
@@ -49,6 +49,18 @@ _SAME_ALGORITHM: Final = {"Ed25519": "EdDSA"}
 _PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv"})
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){2}")
 _PUBLIC_MEMBERS: Final = {"RSA": ("kty", "n", "e"), "EC": ("kty", "crv", "x", "y")}
+
+
+def signing_fault(algorithms: Sequence[str], leeway_s: int, known: Collection[str]) -> tuple[str, str, str] | None:
+    """Return what is wrong with algorithms or leeway of an issuer: the name, why, and what to write; or None."""
+    stray = [one for one in algorithms if one not in known]
+    if stray or not algorithms:
+        detail = f"`{str(stray[0])[:40]}` is not accepted" if stray else "no algorithm is listed"
+        return "algorithms", detail, f"list some of {', '.join(known)}"
+    if type(leeway_s) is not int or not 0 <= leeway_s <= MAX_LEEWAY_S:
+        detail = f"`{str(leeway_s)[:40]}` is not a whole number of seconds from 0 to {MAX_LEEWAY_S}"
+        return "leeway_s", detail, "give one within these bounds"
+    return None
 
 
 def token_key_id(token: str) -> str:
@@ -133,21 +145,22 @@ def check_times(
     issued_at_s = number_date(claims, "iat") if issued or "iat" in claims else None
     latest_s = now_s + leeway_s
     if now_s >= expires_at_s + leeway_s:
-        raise _at_time("the token is expired; ask for a new one", claims, "exp", f"after {now_s - leeway_s:.0f}")
+        raise wrong_claim("the token is expired; ask for a new one", claims, "exp", f"after {now_s - leeway_s:.0f}")
     if issued_at_s is not None and issued_at_s > latest_s:
         detail = "the token was issued in the future; compare the clocks"
-        raise _at_time(detail, claims, "iat", f"at most {latest_s:.0f}")
+        raise wrong_claim(detail, claims, "iat", f"at most {latest_s:.0f}")
     if "nbf" in claims and number_date(claims, "nbf") > latest_s:
         detail = "the token is not valid yet; compare the clocks"
-        raise _at_time(detail, claims, "nbf", f"at most {latest_s:.0f}")
+        raise wrong_claim(detail, claims, "nbf", f"at most {latest_s:.0f}")
     begins_s = min(now_s, expires_at_s - 1) if issued_at_s is None else issued_at_s
     if not 0 < expires_at_s - begins_s <= MAX_TOKEN_LIFETIME_S:
         detail = f"the token is valid for longer than {MAX_TOKEN_LIFETIME_S} s; have it live shorter"
-        raise _at_time(detail, claims, "exp", f"at most {begins_s + MAX_TOKEN_LIFETIME_S:.0f}")
+        raise wrong_claim(detail, claims, "exp", f"at most {begins_s + MAX_TOKEN_LIFETIME_S:.0f}")
     return expires_at_s, issued_at_s
 
 
-def _at_time(detail: str, claims: Mapping[str, Any], name: str, expected: str) -> SignatureInvalid:
+def wrong_claim(detail: str, claims: Mapping[str, Any], name: str, expected: Any = None) -> SignatureInvalid:
+    """Return why a token is refused for one of its claims, for `logged_refusal`; `detail` quotes nothing of it."""
     return SignatureInvalid(detail, part=f"claim {name}", expected=expected, found=claims.get(name))
 
 
@@ -156,7 +169,7 @@ def number_date(claims: Mapping[str, Any], name: str) -> float:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         detail = f"the token states no time in `{name}`; it needs Unix seconds"
-        raise _at_time(detail, claims, name, "Unix seconds")
+        raise wrong_claim(detail, claims, name, "Unix seconds")
     return float(value)
 
 

@@ -17,15 +17,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import digest
-from contextos.errors import InvalidInput, InvalidSettings, Problem, SignatureInvalid
+from contextos.errors import InvalidInput, InvalidSettings, Problem
 from contextos.trust.identity.jwt import (
     JWT_ALGORITHMS,
-    MAX_LEEWAY_S,
     check_jwks,
     check_times,
     media_type,
     number_date,
     signed_claims,
+    signing_fault,
+    wrong_claim,
 )
 
 MAX_AUTH_AGE_S: Final = 86_400
@@ -57,13 +58,8 @@ class TrustedIssuer:
         for name in ("issuer", "audience", "token_type"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise _setting(name, f"`{name}` is not a text", "give a text that is not empty")
-        stray = [one for one in self.algorithms if one not in JWT_ALGORITHMS]
-        if stray or not self.algorithms:
-            detail = f"`{str(stray[0])[:40]}` is not accepted" if stray else "no algorithm is listed"
-            raise _setting("algorithms", detail, f"list some of {', '.join(JWT_ALGORITHMS)}")
-        if type(self.leeway_s) is not int or not 0 <= self.leeway_s <= MAX_LEEWAY_S:
-            detail = f"`{str(self.leeway_s)[:40]}` is not a whole number of seconds from 0 to {MAX_LEEWAY_S}"
-            raise _setting("leeway_s", detail, "give one within these bounds")
+        if fault := signing_fault(self.algorithms, self.leeway_s, JWT_ALGORITHMS):
+            raise _setting(*fault)
         if not isinstance(self.clients, tuple) or not all(isinstance(one, str) and one for one in self.clients):
             raise _setting("clients", "this is not a list of clients", "list the `azp` or `client_id` of each")
 
@@ -112,10 +108,10 @@ def verify_oidc_token(
     assert issued_at_s is not None, "it has to be stated"
     _check_parties(claims, issuer)
     if nonce is not None and (not nonce or claims.get("nonce") != nonce):
-        raise _other("the token has another `nonce`; it was not made for this question", claims, "nonce", nonce)
+        raise wrong_claim("the token has another `nonce`; it was not made for this question", claims, "nonce", nonce)
     auth_time_s = number_date(claims, "auth_time") if "auth_time" in claims else None
     if max_auth_age_s is not None:
-        _check_login(auth_time_s, max_auth_age_s, issuer, now_us)
+        _check_login(claims, auth_time_s, max_auth_age_s, issuer.leeway_s, now_us)
     return VerifiedToken(
         issuer=issuer.issuer,
         subject=claims["sub"],
@@ -137,10 +133,10 @@ def _types(token_type: str) -> tuple[str | None, ...]:
 def _check_parties(claims: Mapping[str, Any], issuer: TrustedIssuer) -> None:
     subject, audience = claims.get("sub"), claims.get("aud")
     if claims.get("iss") != issuer.issuer:
-        raise _other("the token is of another issuer", claims, "iss", issuer.issuer)
+        raise wrong_claim("the token is of another issuer", claims, "iss", issuer.issuer)
     audiences = audience if isinstance(audience, list) else [audience]
     if issuer.audience not in audiences or not all(isinstance(one, str) for one in audiences):
-        raise _other("the token is for another audience", claims, "aud", issuer.audience)
+        raise wrong_claim("the token is for another audience", claims, "aud", issuer.audience)
     several = any(one != issuer.audience for one in audiences)
     # Okta writes `cid`, and Entra ID `appid` in tokens of version 1.
     clients = [name for name in ("azp", "client_id") if name in claims] or [
@@ -150,35 +146,29 @@ def _check_parties(claims: Mapping[str, Any], issuer: TrustedIssuer) -> None:
         stray = next((name for name in clients if claims[name] not in issuer.clients), None if clients else "azp")
         if stray is not None:
             detail = "the token was issued to another client (`azp`, `client_id`)"
-            raise _other(detail, claims, stray, list(issuer.clients))
+            raise wrong_claim(detail, claims, stray, list(issuer.clients))
     elif "azp" in claims and claims["azp"] != issuer.audience:
-        raise _other("the token was issued to another party (`azp`)", claims, "azp", issuer.audience)
+        raise wrong_claim("the token was issued to another party (`azp`)", claims, "azp", issuer.audience)
     elif several and "azp" not in claims:
         detail = "the token has several audiences and does not say to which it was issued (`azp`)"
-        raise _other(detail, claims, "azp", issuer.audience)
+        raise wrong_claim(detail, claims, "azp", issuer.audience)
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_CHARS:
-        raise _other("the token names no subject (`sub`)", claims, "sub", f"1 to {MAX_SUBJECT_CHARS} characters")
+        raise wrong_claim("the token names no subject (`sub`)", claims, "sub", f"1 to {MAX_SUBJECT_CHARS} characters")
 
 
-def _other(detail: str, claims: Mapping[str, Any], name: str, expected: Any) -> SignatureInvalid:
-    return SignatureInvalid(detail, part=f"claim {name}", expected=expected, found=claims.get(name))
-
-
-def _check_login(auth_time_s: float | None, max_age_s: int, issuer: TrustedIssuer, now_us: int) -> None:
-    at_s, part = now_us / 1e6, "claim auth_time"
+def _check_login(
+    claims: Mapping[str, Any], auth_time_s: float | None, max_age_s: int, leeway_s: int, now_us: int
+) -> None:
+    latest_s, oldest_s = now_us / 1e6 + leeway_s, now_us / 1e6 - max_age_s - leeway_s
     if auth_time_s is None:
         detail = "the token does not say when the person logged in (`auth_time`); ask for it"
-        raise SignatureInvalid(detail, part=part, expected="Unix seconds")
-    if auth_time_s > at_s + issuer.leeway_s:
-        detail, bound = (
-            "the person logged in in the future; compare the clocks",
-            f"at most {at_s + issuer.leeway_s:.0f}",
-        )
-        raise SignatureInvalid(detail, part=part, expected=bound, found=auth_time_s)
-    if at_s - auth_time_s > max_age_s + issuer.leeway_s:
+        raise wrong_claim(detail, claims, "auth_time", "Unix seconds")
+    if auth_time_s > latest_s:
+        detail = "the person logged in in the future; compare the clocks"
+        raise wrong_claim(detail, claims, "auth_time", f"at most {latest_s:.0f}")
+    if auth_time_s < oldest_s:
         detail = f"the person logged in more than {max_age_s} s ago; have them log in again"
-        oldest = f"at least {at_s - max_age_s - issuer.leeway_s:.0f}"
-        raise SignatureInvalid(detail, part=part, expected=oldest, found=auth_time_s)
+        raise wrong_claim(detail, claims, "auth_time", f"at least {oldest_s:.0f}")
 
 
 def _setting(name: str, detail: str, remedy: str) -> InvalidSettings:

@@ -16,9 +16,17 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import digest
 from contextos.contracts.ids import SPIFFE
-from contextos.errors import InvalidSettings, Problem, SignatureInvalid
+from contextos.errors import InvalidSettings, Problem
 from contextos.trust.identity.jws import unverified_payload
-from contextos.trust.identity.jwt import JWT_ALGORITHMS, MAX_LEEWAY_S, CheckKeys, check_jwks, check_times, signed_claims
+from contextos.trust.identity.jwt import (
+    JWT_ALGORITHMS,
+    CheckKeys,
+    check_jwks,
+    check_times,
+    signed_claims,
+    signing_fault,
+    wrong_claim,
+)
 
 SVID_ALGORITHMS: Final = tuple(name for name in JWT_ALGORITHMS if name.startswith(("RS", "PS", "ES")))
 """The algorithms of the SPIFFE specification."""
@@ -52,13 +60,8 @@ class TrustDomain:
             raise _setting("name", "this is not a trust domain", "write it as in `spiffe://acme.example/…`")
         if not isinstance(self.audience, str) or not self.audience:
             raise _setting("audience", "`audience` is not a text", "name for whom the tokens are made")
-        stray = [one for one in self.algorithms if one not in SVID_ALGORITHMS]
-        if stray or not self.algorithms:
-            detail = f"`{str(stray[0])[:40]}` is not accepted" if stray else "no algorithm is listed"
-            raise _setting("algorithms", detail, f"list some of {', '.join(SVID_ALGORITHMS)}")
-        if type(self.leeway_s) is not int or not 0 <= self.leeway_s <= MAX_LEEWAY_S:
-            detail = f"`{str(self.leeway_s)[:40]}` is not a whole number of seconds from 0 to {MAX_LEEWAY_S}"
-            raise _setting("leeway_s", detail, "give one within these bounds")
+        if fault := signing_fault(self.algorithms, self.leeway_s, SVID_ALGORITHMS):
+            raise _setting(*fault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +96,10 @@ def verify_svid(token: str, domain: TrustDomain, bundle: Mapping[str, Any], *, n
     subject, audience = claims.get("sub"), claims.get("aud")
     if not isinstance(subject, str) or not SPIFFE.fits(subject) or not subject.startswith(f"{_SCHEME}{domain.name}/"):
         detail, own = "the token names no workload of this trust domain in `sub`", f"{_SCHEME}{domain.name}/…"
-        raise SignatureInvalid(detail, part="claim sub", expected=own, found=subject)
+        raise wrong_claim(detail, claims, "sub", own)
     if audience not in (domain.audience, [domain.audience]):
         detail = "the token is for another audience, or for several; ask for one for this audience alone"
-        raise SignatureInvalid(detail, part="claim aud", expected=domain.audience, found=audience)
+        raise wrong_claim(detail, claims, "aud", domain.audience)
     return VerifiedSvid(subject, expires_at_s, digest(token.encode()))
 
 

@@ -51,6 +51,24 @@ def answer(face: HttpFace, run: str, verdict: str) -> None:
     assert face.send("POST", f"/v1/approvals/{run}/answer", json={"token": token}, **OLGA).status_code == 200
 
 
+def test_a_run_in_flight_has_no_record_or_decision_yet_and_says_so(deploys: HttpFace) -> None:
+    run = opened(deploys, "s_flight").json()["run_id"]
+    assert deploys.send("GET", f"/v1/runs/{run}", **ACME).json()["ended"] is False
+    for part in ("record", "decision"):
+        early = deploys.send("GET", f"/v1/runs/{run}/{part}", **ACME)
+        assert (early.status_code, early.json()["code"]) == (409, "not_ended")
+        assert "`GET /v1/runs/{run}`" in early.json()["detail"]
+        for nobody in (f"/v1/runs/run_0000000000000000/{part}", f"/v1/runs/s_nothing/{part}"):
+            assert deploys.send("GET", nobody, **ACME).status_code == 404
+        assert deploys.send("GET", f"/v1/runs/{run}/{part}", by="ivan", tenant="acme").status_code == 404
+    assert deploys.send("POST", "/v1/sessions/s_flight/finish", json={"outcome": "denied"}, **ACME).status_code == 200
+    for part in ("record", "decision"):
+        assert deploys.send("GET", f"/v1/runs/{run}/{part}", **ACME).status_code == 200
+    waits = asked(deploys, "s_waits")
+    assert deploys.send("GET", f"/v1/runs/{waits}/record", **ACME).json()["status"] == "DEFERRED"
+    assert deploys.send("GET", f"/v1/runs/{waits}/decision", **ACME).json()["code"] == "not_ended"
+
+
 def test_a_session_waits_for_a_person_goes_on_and_is_decided(deploys: HttpFace) -> None:
     run = asked(deploys, "s1")
     answer(deploys, run, "approved")

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict
 import contextos
 from contextos.audit.replay import replay
 from contextos.contracts.documents.runs import LEASES
-from contextos.contracts.envelopes.verdicts import FailureCode
+from contextos.contracts.envelopes.verdicts import Failure, FailureCode
 from contextos.contracts.journal import Batch
 from contextos.errors import ConflictingRequest, InvalidInput, Unavailable
 from contextos.operations.driver import MAX_DEATHS
-from contextos.operations.gate.gate import REMEDIES, Done, Refused, Waiting
+from contextos.operations.gate.gate import REMEDIES, Done, Refused, Waiting, _reason
 from contextos.operations.operator import erase_entry
 from contextos.testing import TEST_OPERATOR, Person, in_memory
 from tests.e2e.test_settlements import DID_NOT, HAPPENED, PAID, Lossy
@@ -162,6 +162,22 @@ def test_a_denied_call_says_what_the_author_of_the_rule_wrote(tmp_path: Path) ->
         assert gate.call("shop.refund", dollars, call_id="pay") == refused
         gate.finish("denied")
         assert app.call(replay, app.deployment, SHOP, gate.run_id).record_hash
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        (("args.note",), "schema_mismatch"),
+        (("args.note", "args.tag"), "schema_mismatch"),
+        (("args.note", "evidence.order.status"), "policy_eval_error"),
+        ((), "policy_eval_error"),
+    ],
+)
+def test_a_rule_that_lacks_arguments_alone_asks_for_them_and_not_for_a_read(
+    facts: tuple[str, ...], code: FailureCode
+) -> None:
+    said = _reason(Failure(code="policy_eval_error", detail="a fact is missing", facts=facts), "shop.tag", (), ())
+    assert (said.code, said.remedy) == ("policy_eval_error", REMEDIES[code])
 
 
 def test_a_user_who_can_use_no_tool_is_not_sent_to_the_tools_of_the_session(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 from contextos.contracts.documents.runs import REQUESTS
 from contextos.contracts.encoding.jcs import canonical
 from contextos.control.artifacts import SPECS_TYPE
-from contextos.errors import ConflictingRequest, InvalidInput
+from contextos.errors import ConflictingRequest, InvalidInput, NotFound
 from contextos.operations.gate.gate import Refused
-from contextos.operations.gate.opening import open_session, session_tools
+from contextos.operations.gate.opening import find_session, open_session, session_tools
 from contextos.trust.seal import seal
 from tests.sessions import EVAL, LOOKUP, REFUND, in_world, read_first, refund_args, refund_session
 from tests.world import TENANT, TestWorld, example, request
@@ -62,6 +63,51 @@ def test_a_session_takes_the_pin_of_a_pack_alone_beside_one_with_a_catalog(tmp_p
         assert len((await world.deployment.catalog(TENANT).active()).packs) == 2
         gate = await refund_session(world, "ses_alone")
         assert gate.tools
+
+    in_world(tmp_path, play)
+
+
+def test_a_session_that_was_refused_is_opened_anew_under_its_name(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        [pin] = (await world.deployment.catalog(TENANT).active()).packs
+        with pytest.raises(InvalidInput):
+            await refund_session(world, "ses_again", intent="support.nothing", pack=pin.refs[0])
+        with pytest.raises(NotFound):
+            await find_session(world.deployment, TENANT, "ses_again")
+        gate = await refund_session(world, "ses_again")
+        assert (await find_session(world.deployment, TENANT, "ses_again"))[0].run_id == gate.run_id
+        with pytest.raises(ConflictingRequest):
+            await refund_session(world, "ses_again", intent="support.nothing", pack=pin.refs[0])
+
+    in_world(tmp_path, play)
+
+
+def test_a_pack_that_is_not_pinned_is_answered_with_the_one_that_is(tmp_path: Path) -> None:
+    async def play(world: TestWorld) -> None:
+        [pin] = (await world.deployment.catalog(TENANT).active()).packs
+        with pytest.raises(InvalidInput) as refused:
+            await refund_session(world, "ses_pack", pack=f"{pin.refs[0]}9")
+        [problem] = refused.value.problems
+        assert (problem.pointer, problem.code) == ("/pack", "unpinned_ref")
+        assert problem.remedy == f"did you mean `{pin.refs[0]}`?"
+
+    in_world(tmp_path, play)
+
+
+@pytest.mark.parametrize("stated", [{}, {"intent": "support.refund"}], ids=["no intent", "an intent"])
+@pytest.mark.parametrize("by", ["withdrawn", "environment"])
+def test_a_pin_that_is_withdrawn_or_of_another_environment_opens_nothing(
+    by: str, stated: dict[str, str], tmp_path: Path
+) -> None:
+    async def play(world: TestWorld) -> None:
+        [pin] = (await world.deployment.catalog(TENANT).active()).packs
+        if by == "withdrawn":
+            await world.withdraw(pin.refs[0])
+        else:
+            world.deployment.config = replace(world.deployment.config, environment="prod")
+        with pytest.raises(InvalidInput, match="the tenant has pinned none") as refused:
+            await refund_session(world, "ses_none", **stated)
+        assert refused.value.problems[0].code == "not_the_only_one"
 
     in_world(tmp_path, play)
 

@@ -41,7 +41,18 @@ def test_a_request_that_agrees_with_the_directory_is_admitted() -> None:
         ("agent.agent_id", {}, {"agent_id": "agt_other"}),
         ("user.delegation.scopes", delegated("orders.read", "admin"), {}),
         ("user.delegation.subject", delegated("orders.read", subject="usr_2"), {}),
+        ("agent.token_ref", {}, {"token_ref": "tok_other"}),
         ("agent.principal_chain", {}, {"principal_chain": []}),
+        (
+            "agent.principal_chain",
+            {},
+            {
+                "principal_chain": [
+                    {"kind": "user", "id": "usr_771"},
+                    {"kind": "agent", "id": URN, "issuer": "https://partner.example"},
+                ]
+            },
+        ),
         (
             "agent.principal_chain",
             {},

@@ -57,5 +57,12 @@ def test_what_a_cut_leaves_of_a_card_number_or_an_address_is_not_shown() -> None
     assert "eyJ" not in shown(inner) + shown("z" * 480 + " " + inner)
 
 
+def test_what_follows_a_long_secret_is_shown_only_where_all_of_the_value_was_read() -> None:
+    assert shown("ana@acme.example said no").endswith(" said no`")
+    for length in range(420, 500):
+        said = f"https://u:{'p' * length}@h.example 4111 1111 1111 1111"
+        assert not any(one in shown(said) for one in ("41", "p@", "ppp")), length
+
+
 def test_only_a_token_that_can_count_is_read_for_its_issuer() -> None:
     assert refusal_line(token(x="y" * 20_000), NotFound("nobody")).startswith("a token of nothing is")

@@ -51,6 +51,8 @@ _MEANT: Final = {
     "===": "==",
     "!==": "!=",
     "<>": "!=",
+    "=<": "<=",
+    "=>": ">=",
     "=": "==",
     "!": "not",
     "&": "and",
@@ -60,7 +62,9 @@ _MEANT: Final = {
 }
 """What a condition says for the operators and quotes of other languages."""
 _FOREIGN: Final = re.compile(
-    r""""[^"]*"|'[^']*'|(===|!==|&&|\|\||<>|[<>=!]=|[“”„«»‘’‚]|[=!&|]|[\w.]+)"""  # noqa: RUF001
+    r"""(?P<quote>["']{3}|["'])(?:\\.|(?!(?P=quote)).)*(?P=quote)"""
+    r"|(?P<part>===|!==|&&|\|\||<>|=<|=>|[<>=!]=|[“”„«»‘’‚]|[=!&|]|[\w.]+)",  # noqa: RUF001
+    re.DOTALL,
 )
 _WORDS: Final = ("and", "in", "not", "or")
 _ABSENT: Final = ("null", "nil", "undefined", "none")
@@ -74,14 +78,15 @@ def compile_condition(text: str, at: Place = ()) -> Any:
     Raises:
         InvalidArtifact: the text is no condition; says what to write.
     """
-    said = {one: _MEANT.get(one, one.lower()) for one in _FOREIGN.findall(text)}
+    if len(text) > MAX_EXPRESSION_CHARS:
+        refuse_expression(at, "too_long", f"it has more than {MAX_EXPRESSION_CHARS} characters", "split the rule")
+    parts = (one["part"] for one in _FOREIGN.finditer(text))
+    said = {one: _MEANT.get(one, one.lower()) for one in parts if one}
     if foreign := [one for one, meant in said.items() if one in _MEANT or (meant != one and meant in _WORDS)]:
         found = " and ".join(f"`{one}`" for one in foreign)
         written = ", ".join(f"`{said[one]}` for `{one}`" for one in foreign)
         are = "are" if len(foreign) > 1 else "is"
         refuse_expression(at, "syntax_not_allowed", f"{found} {are} not part of a condition", f"write {written}")
-    if len(text) > MAX_EXPRESSION_CHARS:
-        refuse_expression(at, "too_long", f"it has more than {MAX_EXPRESSION_CHARS} characters", "split the rule")
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -269,13 +274,19 @@ def conjuncts(condition: Any) -> list[Any]:
     return list(condition["and"]) if isinstance(condition, dict) and "and" in condition else [condition]
 
 
+def _every_conjunct(condition: Any) -> Iterator[Any]:
+    """Yield those of `conjuncts`, and of a nested `and` its own: `args.a > 1 and (args.b > 1 and args.c > 1)`."""
+    for part in conjuncts(condition):
+        yield from _every_conjunct(part) if isinstance(part, dict) and "and" in part else (part,)
+
+
 def limited_arguments(condition: Any) -> dict[str, dict[str, Any]]:
     """Return the arguments that a condition (JsonLogic) limits wherever it is true, each with its `ArgConstraint`.
 
     The limits allow all that the condition allows, and perhaps more: those of `args.count < 5` are `max: 5`.
     """
     found: dict[str, dict[str, Any]] = {}
-    for part in conjuncts(condition):
+    for part in _every_conjunct(condition):
         [(operator, values)] = part.items() if isinstance(part, dict) else [("", ())]
         for left, right in pairwise(values if isinstance(values, list) else ()):
             sides = _SIDES.get(operator, ())
@@ -288,7 +299,7 @@ def limited_arguments(condition: Any) -> dict[str, dict[str, Any]]:
                 if isinstance(value, int | float) and not isinstance(value, bool):
                     for limit in sides if operator == "==" else limits:
                         of[limit] = (min if limit == "max" else max)(of.get(limit, value), value)
-                elif isinstance(value, list) and value and operator == "in":
+                elif isinstance(value, list) and value and operator == "in" and fact is left:
                     of["enum"] = [one for one in of.get("enum", value) if one in value] or value
                 elif isinstance(value, str | bool) and operator == "==":
                     of["enum"] = [value]

@@ -132,6 +132,14 @@ def test_a_large_file_can_be_signed_as_well(
         loaded(tmp_path, large, [])
 
 
+def test_a_fault_in_what_was_signed_has_no_line_of_the_envelope(tmp_path: Path, content: dict[str, Any]) -> None:
+    wrong = {**content, "connection": {**content["connection"], "kind": "mcp"}}
+    for document, placed in ((wrong, True), (sealed(wrong), False)):
+        with pytest.raises(InvalidSettings) as refused:
+            loaded(tmp_path, document, AUTHORS if "payload" in document else [])
+        assert ("line 1" in str(refused.value), "`/definition/type`" in str(refused.value)) == (placed, True)
+
+
 def test_the_commands_sign_compare_and_publish_it(
     tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -101,9 +101,8 @@ def load_adapter_file(
         remedy = f"review the change, then `contextos adapters publish {path}`"
         _refuse(path, "digest_mismatch", f"the file has the digest `{found}`", remedy)
     try:
-        content = _signed_content(raw, authors)
-        source = read_adapter_file(content)
-        with lines_in(content):
+        with lines_in(raw):
+            source = read_adapter_file(_signed_content(raw, authors))
             return _loaded(source, with_credentials(source, names or {}), found, root)
     except InvalidInput as error:
         raise InvalidSettings(

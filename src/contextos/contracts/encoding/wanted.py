@@ -46,7 +46,7 @@ def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, docu
     `kind` is pydantic's name of the fault. Without words those of pydantic say it.
     """
     if kind == "extra_forbidden":
-        names = list(dict.fromkeys(name for one in schemas_at(model, path[:-1]) for name in one.get("properties", ())))
+        names = list(dict.fromkeys(name for one in schemas_at(model, path[:-1]) for name in _written(one)))
         if not names:
             return None
         given = resolve_pointer(document, pointer(path[:-1]))
@@ -107,14 +107,19 @@ def _words(schema: Mapping[str, Any]) -> str:
     if example:
         shown = f" (pattern `{schema['pattern']}`)" if len(schema["pattern"]) <= MAX_PATTERN_SHOWN_CHARS else ""
         return f"{made} like `{example}`{shown}"
-    made += {"array": " (`[a, b]`, or a line `- a` for each)", "object": " (`name: value`)"}.get(kind, "")
+    made += {"array": ' (`["a", "b"]`)', "object": ' (`{"name": "value"}`)'}.get(kind, "")
     most = {one: _LONGEST if one.endswith("Length") else _LARGEST for one in _BOUNDS}
     bounds = {one: schema[one] for one in _BOUNDS if one in schema and abs(schema[one]) < most[one]}
     made += "".join(f" {_BOUNDS[one]} {bound}" for one, bound in bounds.items() if one != "minLength" or bound > 1)
     made += " characters" * any(one.endswith("Length") and bounds[one] > 1 for one in bounds)
-    if kind == "object" and (names := list(schema.get("properties", ()))):
+    if kind == "object" and (names := _written(schema)):
         made += f" with {', '.join(f'`{one}`' for one in names[:MAX_NAMES_SHOWN])}"
     return made
+
+
+def _written(schema: Mapping[str, Any]) -> list[str]:
+    """The names of the members that an author can write: those that are not `readOnly`."""
+    return [name for name, one in schema.get("properties", {}).items() if not one.get("readOnly")]
 
 
 def _allowed(schema: Mapping[str, Any]) -> list[Any]:

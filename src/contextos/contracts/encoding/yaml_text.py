@@ -63,8 +63,10 @@ def read_yaml(text: str, *, max_depth: int, max_nodes: int, foreign: bool = Fals
 def _not_yaml(error: Any, text: str) -> MalformedJson:
     mark, why = getattr(error, "problem_mark", None), str(getattr(error, "problem", None) or "")
     if mark is None:
-        return malformed("syntax", f"the document is neither JSON nor YAML: {str(error)[:80]}", "remove this character")
-    line, where = text.splitlines()[mark.line : mark.line + 1], f"line {mark.line + 1} column {mark.column + 1}"
+        *before, last = text.encode()[: error.position].decode().split("\n")
+        where = f"line {len(before) + 1}, column {len(last) + 1}"
+        return malformed("syntax", f"{where}: U+{error.character:04X} is a control character", "remove it")
+    line, where = text.splitlines()[mark.line : mark.line + 1], f"line {mark.line + 1}, column {mark.column + 1}"
     remedy = "correct the indentation and the punctuation there"
     if line and "\t" in line[0][: len(line[0]) - len(line[0].lstrip())]:
         why, remedy = "the line is indented with a tab", "indent it with spaces"
@@ -76,7 +78,9 @@ def _not_yaml(error: Any, text: str) -> MalformedJson:
 
 
 def in_lines(problems: Iterable[Problem], raw: bytes) -> tuple[Problem, ...]:
-    """Return problems of a document that was read, each with line and column of its place, in the document's order."""
+    """Return problems of a document that was read, each with line and column of its place, in the document's order;
+    those of a document in an envelope without, because nobody sees its lines.
+    """
     import yaml
 
     listed = tuple(problems)
@@ -85,6 +89,8 @@ def in_lines(problems: Iterable[Problem], raw: bytes) -> tuple[Problem, ...]:
     try:
         root = yaml.compose(raw.decode(), Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError):
+        return listed
+    if isinstance(root, yaml.MappingNode) and any(key.value == "payloadType" for key, _ in root.value):
         return listed
     placed = []
     for one in listed:

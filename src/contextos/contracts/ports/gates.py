@@ -41,11 +41,12 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The call was made. The tool answered: with an output, or with an error of its own, which `output` says too, as
+    """The call is over. Without an `error` the tool did it, and `output` is its answer. An `error` is what the tool
+    answered instead, or that a person settled that nothing was done; `output` says it too, as
     `{"error": {"code", "message"}}`.
 
-    `withheld` says why nobody reads the answer. Without an `error` the write was made all the same; a read whose answer
-    is withheld, and a call whose answer was erased, have an `error` too.
+    `withheld` says why nobody reads the answer; then `output` is None. Without an `error` the write was made all the
+    same; a read whose answer is withheld, and a call whose answer was erased, have an `error` too.
 
     `replayed`: this call had no effect of its own. An earlier call of the session, under another call id, did the same
     operation, and this is its answer. `artifacts` are what the tool made beside its output.

@@ -217,7 +217,7 @@ def test_a_person_at_a_terminal_is_asked_after_the_difference(deploy: Path, answ
     assert ("nothing was pinned" in shown) == bool(code)
 
 
-def test_a_program_is_told_that_it_is_never_asked(say, deploy: Path) -> None:
+def test_a_program_learns_that_it_is_never_asked(say, deploy: Path) -> None:
     change(deploy, ADDED)
     assert (
         "with `--json` nobody is asked" in json.loads(say("pin-code", "--json").out)["error"]["problems"][0]["detail"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
@@ -57,6 +57,13 @@ def read_whole(text: str, table: dict[str, Any], read: Callable[[dict[str, Any]]
                 return made
             break
     raise InvalidSettings(*(one for _, one in sorted(found, key=itemgetter(0))))
+
+
+def in_setting_lines(text: str, problems: Iterable[Problem]) -> list[Problem]:
+    """Return problems of settings, each with its line in the text of their file, where that has it."""
+    lines = setting_lines(text)
+    paths = ((one, tuple(one.pointer.split("/")[1:])) for one in problems)
+    return [_with_line(one, path, lines.get(path, 0))[1] for one, path in paths]
 
 
 def setting_lines(text: str) -> dict[Path, int]:

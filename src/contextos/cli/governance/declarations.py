@@ -123,6 +123,9 @@ def whole_artifact(path: Path, workspace: Path | None) -> tuple[str, Any]:
             value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES)
             if isinstance(value, dict) and "payloadType" in value:
                 return str(value["payloadType"]), loads(decode_base64(value.get("payload")))
-        if isinstance(value, dict) and (payload_type := payload_type_of(value)):
-            return payload_type, value
+            if isinstance(value, dict) and (payload_type := payload_type_of(value)):
+                return payload_type, value
+            if "name" not in value:
+                detail = "it is not a pack, a policy bundle, a catalog or an adapter file"
+                raise InvalidInput(Problem("", "unknown_kind", detail, "name a file that is one of these"))
     return PACK_TYPE, _expanded(path, raw, workspace_definitions(workspace)).document

@@ -70,6 +70,8 @@ def _not_yaml(error: Any, text: str) -> MalformedJson:
     remedy = "correct the indentation and the punctuation there"
     if line and "\t" in line[0][: len(line[0]) - len(line[0].lstrip())]:
         why, remedy = "the line is indented with a tab", "indent it with spaces"
+    elif "mapping values are not allowed" in why:
+        why, remedy = "a value has `: ` in it", "put the whole value in quotes, or correct the indentation"
     elif context := getattr(error, "context", None):
         begun = getattr(error, "context_mark", mark)
         why = f"{why}, {context} which begins at line {begun.line + 1}"
@@ -241,7 +243,8 @@ class _Builder:
         if not self.foreign and text != "<<" and not self._same_in_1_1(text, value):
             shown = text[:40]
             detail = f"`{shown}` is `{json.dumps(value)[:40]}` in YAML 1.2, and something else in version 1.1"
-            other = f", or `{json.dumps(value)}`" if isinstance(value, int | float) else ""
+            plain = self._core(text.replace("_", ""), event)
+            other = f", or `{json.dumps(plain)}` for the number" if isinstance(plain, int | float) else ""
             other = other or (", or `true` or `false`" if text.isalpha() else "")
             self.faults += _at(event, "ambiguous", detail, f'write `"{shown}"` for the text{other}').problems
         return value

@@ -7,7 +7,6 @@ lookup. Every record made with it is marked `unsafe_local_directory`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -25,7 +24,7 @@ from contextos.contracts.envelopes.identity import (
     Principals,
 )
 from contextos.contracts.model import ListOnly, Model
-from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
+from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.files import read_regular_file
 
 MARK: Final = "unsafe_local_directory"
@@ -63,16 +62,13 @@ class FileDirectory:
         self._path = path
         self._stamp: tuple[int, ...] | None = None
         self._tenants: dict[str, dict[str, Any]] = {}
-        name = f"`{path.name}`"
         try:
-            self._newest()
-        except OSError as error:
-            detail = f"{name} cannot be read: {(error.strerror or str(error)).lower()}"
+            self._current()
+        except ContextOSError as error:
+            if isinstance(error.__cause__, InvalidInput):
+                raise InvalidSettings(*error.__cause__.in_file(path.name, "/directory")) from None
+            detail = str(error).removesuffix(f"; try again in {getattr(error, 'retry_after_ms', 0)} ms")
             raise InvalidSettings(Problem("/directory", "unreadable", detail, "name a directory file")) from None
-        except InvalidInput as error:
-            placed = ((one, one.pointer and f" at `{one.pointer}`") for one in error.problems)
-            faults = (replace(one, pointer="/directory", detail=f"{name}{at}: {one.detail}") for one, at in placed)
-            raise InvalidSettings(*faults) from None
 
     async def knows_tenant(self, tenant_id: str) -> bool:
         """Return whether the file has this tenant."""
@@ -158,22 +154,19 @@ class FileDirectory:
 
     def _current(self) -> dict[str, dict[str, Any]]:
         try:
-            return self._newest()
+            state = self._path.stat()
+            # A copy can bring its times along; nobody sets that of the last change, or the number of a file.
+            stamp = (state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_size)
+            if stamp != self._stamp:
+                self._tenants = self._read(read_regular_file(self._path, MAX_DIRECTORY_BYTES))
+                self._stamp = stamp
         except OSError as error:
             raise Unavailable("directory", f"`{self._path.name}` cannot be read ({error.strerror})") from None
-        except InvalidInput as error:
+        except (InvalidInput, KeyError, TypeError, AttributeError) as error:
             # The file can be half written. The identities read before are not used then.
-            faults = "; ".join(str(one) for one in error.problems)
+            faults = "; ".join([str(one) for one in getattr(error, "problems", ())] or [str(error)])
             detail = f"`{self._path.name}` is not a directory of identities ({faults})"
-            raise Unavailable("directory", detail) from None
-
-    def _newest(self) -> dict[str, dict[str, Any]]:
-        state = self._path.stat()
-        # A copy can bring its times along; nobody sets that of the last change, or the number of a file.
-        stamp = (state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_size)
-        if stamp != self._stamp:
-            self._tenants = self._read(read_regular_file(self._path, MAX_DIRECTORY_BYTES))
-            self._stamp = stamp
+            raise Unavailable("directory", detail) from error
         return self._tenants
 
     def _read(self, raw: bytes) -> dict[str, dict[str, Any]]:

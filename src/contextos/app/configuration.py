@@ -20,7 +20,7 @@ from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import activate_policies, pin_packs
 from contextos.operations.acts.unmatched_rules import intents_beside, packs_of, pinned_packs
 from contextos.operations.deployment import Deployment
-from contextos.port_settings.faults import in_setting_lines
+from contextos.port_settings.faults import setting_lines, with_line
 from contextos.settings import DEFAULT_PACKS, MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
 
 _LOG: Final = logging.getLogger("contextos.app")
@@ -108,11 +108,12 @@ class Configuration:
 
     def _in_lines(self, problems: Sequence[Problem]) -> Sequence[Problem]:
         """Problems of settings, with their lines if these are from a file."""
-        try:
-            text = read_regular_file(self.settings.workspace / SETTINGS_FILE, MAX_SETTINGS_BYTES).decode()
-        except (OSError, UnicodeDecodeError):
-            return problems
-        return in_setting_lines(text, problems)
+        lines = dict[tuple[str, ...], int]()
+        with suppress(OSError, UnicodeDecodeError):
+            file = self.settings.workspace / SETTINGS_FILE
+            lines = setting_lines(read_regular_file(file, MAX_SETTINGS_BYTES).decode())
+        paths = (tuple(one.pointer.split("/")[1:]) for one in problems)
+        return [with_line(one, path, lines.get(path, 0))[1] for one, path in zip(problems, paths, strict=True)]
 
     def _of_unknown_tenants(self) -> Iterator[Problem]:
         listed = self.listed()

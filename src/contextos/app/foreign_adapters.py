@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -105,16 +105,7 @@ def load_adapter_file(
             source = read_adapter_file(_signed_content(raw, authors))
             return _loaded(source, with_credentials(source, names or {}), found, root)
     except InvalidInput as error:
-        raise InvalidSettings(
-            *(
-                replace(
-                    one,
-                    pointer="/adapters",
-                    detail=f"`{path[:200]}`{one.pointer and f' at `{one.pointer}`'}: {one.detail}",
-                )
-                for one in error.problems
-            )
-        ) from None
+        raise InvalidSettings(*error.in_file(path[:200], "/adapters")) from None
 
 
 def _signed_content(raw: bytes, authors: Sequence[str]) -> bytes:

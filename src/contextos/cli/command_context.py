@@ -251,12 +251,7 @@ def about(path: Path) -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        name = f"`{displayed(path)[:MAX_SHOWN_CHARS]}`"
-        problems = [
-            one if name in one.detail else Problem(one.pointer, one.code, f"{name}: {one.detail}", one.remedy)
-            for one in error.problems
-        ]
-        raise type(error)(*problems) from None
+        raise type(error)(*error.in_file(displayed(path)[:MAX_SHOWN_CHARS])) from None
 
 
 def read_file(path: Path, *, private: bool = False) -> bytes:

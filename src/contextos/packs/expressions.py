@@ -269,15 +269,11 @@ class _Compiler:
         refuse_expression(self.at, code, detail, remedy)
 
 
-def conjuncts(condition: Any) -> list[Any]:
-    """Return the conditions (JsonLogic) that are all true where `condition` is."""
-    return list(condition["and"]) if isinstance(condition, dict) and "and" in condition else [condition]
-
-
-def _every_conjunct(condition: Any) -> Iterator[Any]:
-    """Yield those of `conjuncts`, and of a nested `and` its own: `args.a > 1 and (args.b > 1 and args.c > 1)`."""
-    for part in conjuncts(condition):
-        yield from _every_conjunct(part) if isinstance(part, dict) and "and" in part else (part,)
+def conjuncts(condition: Any, *, nested: bool = False) -> list[Any]:
+    """Return the conditions (JsonLogic) that are all true where `condition` is; with `nested` also those in them."""
+    if not isinstance(condition, dict) or "and" not in condition:
+        return [condition]
+    return [part for one in condition["and"] for part in (conjuncts(one, nested=True) if nested else [one])]
 
 
 def limited_arguments(condition: Any) -> dict[str, dict[str, Any]]:
@@ -286,7 +282,7 @@ def limited_arguments(condition: Any) -> dict[str, dict[str, Any]]:
     The limits allow all that the condition allows, and perhaps more: those of `args.count < 5` are `max: 5`.
     """
     found: dict[str, dict[str, Any]] = {}
-    for part in _every_conjunct(condition):
+    for part in conjuncts(condition, nested=True):
         [(operator, values)] = part.items() if isinstance(part, dict) else [("", ())]
         for left, right in pairwise(values if isinstance(values, list) else ()):
             sides = _SIDES.get(operator, ())

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from contextos.queries.checked_run import CheckedRun
 
 DECIDED: Final = "policy.decided"
-MAX_VALUES_SHOWN: Final = 20
-MAX_SHOWN_CHARS: Final = 80
+MAX_SHOWN_CHARS: Final = 1_000
 
 
 def denying_rules(decided: Mapping[str, Any]) -> list[str]:
@@ -58,9 +57,7 @@ async def bound_in_words(catalog: Catalog, entries: Sequence[Entry], tool: str, 
     listed = loaded.pack.tooling_layer.permissions if loaded else ()
     limits = [one.arg_constraints.get(name) for one in listed if f"{one.adapter_id}.{one.capability}" == tool]
     allowed = next((one.enum for one in limits if one and one.enum), ())
-    shown = ", ".join(json.dumps(one)[:MAX_SHOWN_CHARS] for one in allowed[:MAX_VALUES_SHOWN])
-    more = f", {len(allowed) - MAX_VALUES_SHOWN} more" if len(allowed) > MAX_VALUES_SHOWN else ""
-    said = f"the argument is not one of {shown}{more}" if allowed else said
+    said = f"the argument is not one of {json.dumps(list(allowed))[1:-1][:MAX_SHOWN_CHARS]}" if allowed else said
     return f"`{tool}` at `/{name}`: {said.replace('the argument', f'`{name}`', 1)}"
 
 

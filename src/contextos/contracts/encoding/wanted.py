@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
 from contextos.contracts.encoding.pointer import MISSING, pointer, resolve_pointer
-from contextos.contracts.encoding.safe_patterns import pattern_example
+from contextos.contracts.encoding.safe_patterns import pattern_example, safe_pattern
 
 MAX_NAMES_SHOWN: Final = 24
 MAX_PATTERN_SHOWN_CHARS: Final = 40
@@ -76,7 +76,7 @@ def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, docu
     if kind in ("too_short", "too_long") and isinstance(value, list | dict):
         return f"it has {len(value)} items, which is too {'few' if kind == 'too_short' else 'many'}", f"write {wanted}"
     if kind.endswith("_type") or kind == "int_from_float":
-        forms = (one for one in schemas if "pattern" not in one or re.search(one["pattern"], str(value)))
+        forms = (one for one in schemas if (form := safe_pattern(one.get("pattern", ""))) and form.search(str(value)))
         quoted = isinstance(value, bool | int | float) and any(one.get("type") == "string" for one in forms)
         return f"it is {name_of(value)}", f"write {wanted}" + (", in quotes" if quoted else "")
     return None if kind in ("value_error", "assertion_error", "sealing") else ("", f"write {wanted}")

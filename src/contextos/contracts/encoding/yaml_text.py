@@ -80,9 +80,7 @@ def _not_yaml(error: Any, text: str) -> MalformedJson:
 
 
 def in_lines(problems: Iterable[Problem], raw: bytes) -> tuple[Problem, ...]:
-    """Return problems of a document that was read, each with line and column of its place, in the document's order;
-    those of a document in an envelope without, because nobody sees its lines.
-    """
+    """Return problems of a document that was read, each with line and column of its place, in the document's order."""
     import yaml
 
     listed = tuple(problems)
@@ -92,6 +90,7 @@ def in_lines(problems: Iterable[Problem], raw: bytes) -> tuple[Problem, ...]:
         root = yaml.compose(raw.decode(), Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError):
         return listed
+    # Nobody sees the lines of what is in an envelope.
     if isinstance(root, yaml.MappingNode) and any(key.value == "payloadType" for key, _ in root.value):
         return listed
     placed = []

@@ -73,7 +73,7 @@ def test_a_member_that_nobody_writes_is_not_offered() -> None:
         "remove it; the names here are `hop_claim`, `inner`",
     ]
     wanted = explained(Around, ("filled",), "missing", {})
-    assert wanted == ("`filled` is missing", 'add it: an object (`{"name": "value"}`) with `hop_claim`, `inner`')
+    assert wanted == ("`filled` is missing", "add it: an object with `hop_claim`, `inner`")
 
 
 @pytest.mark.parametrize("name", ["hopp", "ho", "hops"])

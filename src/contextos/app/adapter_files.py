@@ -114,7 +114,7 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
     root = workspace.resolve()
     place = (file if file.is_absolute() or file.exists() else root / file).resolve()
     if not place.is_relative_to(root) or place.suffix != ".json":
-        detail = "it is no `.json` file of the workspace"
+        detail = "it is not a `.json` file of the workspace"
         raise InvalidInput(Problem("", "outside_root", detail, "move it there, for example into `adapters`"))
     path = place.relative_to(root).as_posix()
     settings = Settings.read(workspace)

@@ -273,7 +273,7 @@ def read_file(path: Path, *, private: bool = False) -> bytes:
     except OSError as error:
         detail = f"`{displayed(path)[:MAX_SHOWN_CHARS]}` cannot be read: {(error.strerror or str(error)).lower()}"
         code = "too_large" if error.errno == errno.EFBIG else "unreadable"
-        raise InvalidInput(Problem("", code, detail, "check the path; pipe into `-` what is no file")) from None
+        raise InvalidInput(Problem("", code, detail, "check the path; pipe into `-` what is not a file")) from None
 
 
 def write_new_file(path: Path, text: str) -> None:

@@ -92,10 +92,10 @@ def compile_condition(text: str, at: Place = ()) -> Any:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if not isinstance(error, SyntaxError):
             why = "it is nested too deeply, or holds too large a number"
-            refuse_expression(at, "syntax", f"it is no expression: {why}", "split the rule")
+            refuse_expression(at, "syntax", f"it is not an expression: {why}", "split the rule")
         remedy = "close the quotes" if "unterminated" in error.msg else "write it like `args.amount > 20`"
         where = f"character {error.offset}" if error.offset else "its end"
-        refuse_expression(at, "syntax", f"it is no expression: {error.msg} at {where}", remedy)
+        refuse_expression(at, "syntax", f"it is not an expression: {error.msg} at {where}", remedy)
     return _Compiler(at).read(tree.body, 0)
 
 
@@ -198,7 +198,7 @@ class _Compiler:
             near = nearest_name(name, FUNCTIONS)
             remedy = f"write `{near}`" if near else f"the functions are {', '.join(FUNCTIONS)}"
             shown = ast.unparse(node.func)[:80]
-            self.refuse("unknown_function", f"`{shown}(…)` is no function of a condition", remedy)
+            self.refuse("unknown_function", f"`{shown}(…)` is not a function of a condition", remedy)
         if name in ("min", "max"):
             return {name: [self.read(one, depth) for one in node.args]}
         if name == "default":
@@ -219,7 +219,7 @@ class _Compiler:
         if literal_type(node.value) is None:
             absent = "ask `missing(…)` whether a fact is there"
             remedy = absent if node.value is None else "use a boolean, a text or a number up to 2^53-1"
-            self.refuse("not_a_literal", f"`{str(node.value)[:40]}` is no value of a condition", remedy)
+            self.refuse("not_a_literal", f"`{str(node.value)[:40]}` is not a value of a condition", remedy)
         return node.value
 
     def _list(self, node: ast.List | ast.Tuple, depth: int) -> Any:
@@ -240,15 +240,15 @@ class _Compiler:
             elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
                 segments.append(self._segment(node.slice.value))
             else:
-                self.refuse("not_a_fact", "this is no fact", "write it like `args.env` or `evidence['ci'].green`")
+                self.refuse("not_a_fact", "this is not a fact", "write it like `args.env` or `evidence['ci'].green`")
             node = node.value
             if len(segments) > MAX_SYNTAX_DEPTH:
                 self.refuse("too_deep", "the path is too long", "shorten it")
         path = ".".join((node.id, *reversed(segments)))
         if not segments and (word := node.id.capitalize()) in ("True", "False"):
-            self.refuse("unknown_fact", f"`{node.id}` is no truth value here", f"write `{word}`")
+            self.refuse("unknown_fact", f"`{node.id}` is not a truth value here", f"write `{word}`")
         if not segments and node.id.lower() in _ABSENT:
-            self.refuse("not_a_literal", f"`{node.id}` is no value here", "ask `missing(…)` whether a fact is there")
+            self.refuse("not_a_literal", f"`{node.id}` is not a value here", "ask `missing(…)` whether a fact is there")
         if not segments or node.id not in ROOTS:
             near = nearest_name(path, [fact.path for fact in FACTS if "<" not in fact.path])
             root = nearest_name(node.id, ROOTS)

@@ -121,7 +121,7 @@ def _workspace_facts(workspace: Path | None, artifacts: Sequence[GovernedArtifac
 def _drift(folder: Path, made: dict[str, str]) -> list[str]:
     """Files that are missing, that differ, or that nothing makes any more."""
     if not os.path.isdir(folder):
-        raise InvalidInput(Problem("", "no_directory", f"`{folder}` is no directory", "name it with --out"))
+        raise InvalidInput(Problem("", "no_directory", f"`{folder}` is not a directory", "name it with --out"))
     there = {path.name for path in folder.glob("*.schema.json")}
     differ = {name for name, text in made.items() if name not in there or read_file(folder / name) != text.encode()}
     return sorted(differ | (there - made.keys()))

@@ -162,7 +162,7 @@ class CallGate:
             Unavailable: the store does not answer, or no process can drive the session; finish it again.
         """
         if outcome not in get_args(SessionOutcome):
-            detail = f"`{str(outcome)[:40]}` is no outcome"
+            detail = f"`{str(outcome)[:40]}` is not an outcome"
             raise InvalidInput(Problem("/outcome", "unknown_outcome", detail, "use approved, denied or escalated"))
         said = {"outcome": outcome, "reason": checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)}
         # An operator can reopen a session; then it is finished once more.
@@ -297,7 +297,7 @@ def opened_tools(entries: Sequence[Entry]) -> tuple[str, ...] | None:
 
 def not_opened() -> InvalidInput:
     """Return the error for a run that is no session, or has no tools yet."""
-    detail = "it is no session, or it has ended, or waits, before it had tools"
+    detail = "it is not a session, or it has ended, or waits, before it had tools"
     return InvalidInput(Problem("/session", "not_opened", detail, "read its run, or open a session of another name"))
 
 
@@ -311,7 +311,7 @@ def _reason(failure: Failure, tool: str, entries: Sequence[Entry], because: Sequ
     detail, remedy = failure.detail, REMEDIES[failure.code]
     if failure.code == "tool_not_in_manifest":
         tools = opened_tools(entries) or ()
-        detail = f"`{tool}` is no tool of this session"
+        detail = f"`{tool}` is not a tool of this session"
         remedy = tool_remedy(tool, tools) if tools else NO_TOOLS
     if failure.code == "policy_eval_error" and failure.facts and all(one.startswith("args.") for one in failure.facts):
         remedy = REMEDIES["schema_mismatch"]

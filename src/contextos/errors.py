@@ -38,7 +38,7 @@ A message is lower case, quotes input in backticks, has no full stop and names t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 
@@ -86,6 +86,17 @@ class InvalidInput(ContextOSError):
         super().__init__(f"{problems[0]}{more}")
         for problem in problems[1:]:
             self.add_note(str(problem))  # Python prints them below the error
+
+    def in_file(self, name: str, setting: str = "") -> tuple[Problem, ...]:
+        """Return the problems with the name of their file. With the pointer of a `setting` that is where they are, and
+        their place in the file is named too.
+        """
+        found = []
+        for one in self.problems:
+            at = f" at `{one.pointer}`" if setting and one.pointer else ""
+            detail = one.detail if f"`{name}`" in one.detail else f"`{name}`{at}: {one.detail}"
+            found.append(replace(one, pointer=setting or one.pointer, detail=detail))
+        return tuple(found)
 
 
 class MalformedJson(InvalidInput):

@@ -247,7 +247,7 @@ def check_settings(settings: Settings) -> None:
     check_pressure(settings.pressure)
     for name, known in (("profile", PROFILES), ("traces_from", TRACES_FROM)):
         if (stated := getattr(settings, name)) not in known:
-            detail = f"`{str(stated)[:40]}` is no value of `{name}`"
+            detail = f"`{str(stated)[:40]}` is not a value of `{name}`"
             raise invalid_setting(f"/{name}", "bad_setting", detail, f"use one of {', '.join(known)}")
     _check_unsafe(settings)
     _check_environment(settings)
@@ -257,7 +257,7 @@ def check_settings(settings: Settings) -> None:
             raise invalid_setting(where, "bad_setting", f"`{str(endpoint)[:80]}` is not an endpoint", EGRESS_REMEDY)
     for where, rule in _by_tenant(settings.redaction, "/redaction", REDACTION_REMEDY):
         if not isinstance(rule, str) or rule not in REDACTION_TARGETS:
-            raise invalid_setting(where, "bad_setting", f"`{str(rule)[:80]}` is no redaction rule", REDACTION_REMEDY)
+            raise invalid_setting(where, "bad_setting", f"`{str(rule)[:80]}` is not a redaction rule", REDACTION_REMEDY)
 
 
 def check_limits(limits: RunLimits) -> None:

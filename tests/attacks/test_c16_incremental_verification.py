@@ -379,14 +379,14 @@ def test_the_command_line_refuses_each_wrong_use_with_one_sentence(initialised: 
     sealed["signatures"][0]["sig"] = base64.b64encode(bytes(64)).decode()
     other.write_text(json.dumps(sealed))
     wrong: list[tuple[int, list[str], str]] = [
-        (2, ["--checkpoint", str(precious)], "is no checkpoint, and is not replaced"),
+        (2, ["--checkpoint", str(precious)], "is not a checkpoint, and is kept"),
         (2, ["--checkpoint", str(tmp_path / "pipe")], "cannot be read"),
         (2, ["--checkpoint", str(tmp_path / "gone" / "x")], "cannot be written"),
         (2, ["--since", str(tmp_path / "missing")], "cannot be read"),
         (2, ["--since", str(precious)], "this is no checkpoint"),
         (3, ["--since", str(other)], "this checkpoint was altered"),
-        (2, ["--runs", "5"], "is no range of runs"),
-        (2, ["--runs", "9:2"], "is no range of runs"),
+        (2, ["--runs", "5"], "is not a range of runs"),
+        (2, ["--runs", "9:2"], "is not a range of runs"),
         (2, ["--runs", "900:"], "the index has no line 899"),
         (2, ["--runs", "1:2", "--witness", str(kept)], "is not compared with a witness"),
         (2, ["--runs", "2:", "--since", str(kept)], "begins at run 1"),

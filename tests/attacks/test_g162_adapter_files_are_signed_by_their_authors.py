@@ -6,6 +6,7 @@ The attacker can write the files of the workspace and their digests.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any
 
 import pytest
 
+import contextos
 from contextos.app.foreign_adapters import load_adapter_file
 from contextos.cli import run_command_line
+from contextos.contracts.encoding.codec import MAX_BYTES
 from contextos.contracts.encoding.jcs import digest
 from contextos.control.artifacts import ADAPTER_TYPE, PACK_TYPE
 from contextos.errors import InvalidSettings
@@ -87,6 +90,54 @@ def test_what_no_author_signed_is_refused_whatever_its_digest(
 def test_a_signature_that_nobody_can_judge_is_refused(tmp_path: Path, content: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings, match="nobody says whose signatures count"):
         loaded(tmp_path, sealed(content), [])
+
+
+@pytest.mark.parametrize(("signer", "code"), [(None, "not_signed"), (OTHER, "bad_signature")])
+def test_a_workspace_with_authors_does_not_open_over_a_file_that_none_of_them_signed(
+    tmp_path: Path, content: dict[str, Any], signer: bytes | None, code: str
+) -> None:
+    place = tmp_path / "w"
+    assert run_command_line(["init", str(place), "--from", "refund"]) == 0
+    raw = json.dumps(sealed(content, signer) if signer else content).encode()
+    (place / "lab.json").write_bytes(raw)
+    settings = place / "contextos.toml"
+    adapter = f'\n[[adapters]]\npath = "lab.json"\ndigest = "{digest(raw)}"\n'
+    text = f"adapter_authors = {json.dumps(AUTHORS)}\n" + settings.read_text("utf-8") + adapter
+    settings.write_text(text, "utf-8")
+
+    async def opened() -> None:
+        async with contextos.open(place):
+            raise AssertionError("it was opened")
+
+    with pytest.raises(InvalidSettings) as refused:
+        asyncio.run(opened())
+    assert [one.code for one in refused.value.problems] == [code]
+
+
+def test_a_large_file_can_be_signed_as_well(
+    tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    large = json.loads(json.dumps(content))
+    fill = [f"{at:04d}" + "x" * 996 for at in range(1_000)]
+    large["definition"]["capabilities"][0]["input_schema"]["properties"]["text"]["enum"] = fill
+    assert 1_000_000 < len(json.dumps(large)) < MAX_BYTES
+    assert loaded(tmp_path, large, []).source.to_json() == large
+    assert loaded(tmp_path, sealed(large), AUTHORS).source.to_json() == large
+    at = (str(tmp_path / "lab.json"), str(tmp_path / "lab.json"), "--workspace", str(tmp_path))
+    assert run_command_line(["adapters", "diff", *at]) == 0, capsys.readouterr().err
+    large["definition"]["capabilities"][0]["input_schema"]["properties"]["text"]["enum"] *= 2
+    with pytest.raises(InvalidSettings, match="larger than"):
+        loaded(tmp_path, sealed(large), AUTHORS)
+    with pytest.raises(InvalidSettings, match="larger than"):
+        loaded(tmp_path, large, [])
+
+
+def test_a_fault_in_what_was_signed_has_no_line_of_the_envelope(tmp_path: Path, content: dict[str, Any]) -> None:
+    wrong = {**content, "connection": {**content["connection"], "kind": "mcp"}}
+    for document, placed in ((wrong, True), (sealed(wrong), False)):
+        with pytest.raises(InvalidSettings) as refused:
+            loaded(tmp_path, document, AUTHORS if "payload" in document else [])
+        assert ("line 1" in str(refused.value), "`/definition/type`" in str(refused.value)) == (placed, True)
 
 
 def test_the_commands_sign_compare_and_publish_it(

@@ -121,7 +121,7 @@ def test_no_kind_of_adapter_is_trusted_without_a_word_and_lint_asks_for_it(kind:
 
 
 def test_an_integrity_that_does_not_exist_is_refused_where_it_is_written() -> None:
-    with pytest.raises(InvalidTool, match="is no integrity"):
+    with pytest.raises(InvalidTool, match="is not an integrity"):
         Office().tools({"integrity": "sure"})
 
 

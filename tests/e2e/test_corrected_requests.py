@@ -12,9 +12,12 @@ import pytest
 import contextos
 from contextos.app import App
 from contextos.cli import run_command_line
+from contextos.contracts.documents.collection import find_documents
 from contextos.errors import ConflictingRequest
 from contextos.operations.gate.gate import Refused
 from contextos.operations.gate.opening import recorded_request
+from contextos.queries import run_names
+from contextos.queries.run_names import MAX_REQUESTS_OF_AN_ID
 from contextos.testing import in_memory
 from tests.deployers import TENANT as DEPLOYERS
 from tests.deployers import people
@@ -115,3 +118,27 @@ def test_a_session_that_was_refused_is_opened_again_under_its_name(shop: Path) -
             return {"known": await recorded_request(app.deployment, TENANT, "s1")}
 
     assert asyncio.run(act()) == {"known": None}
+
+
+def test_the_requests_with_one_id_are_as_many_as_two_reads_find(shop: Path) -> None:
+    right = requested(shop)
+
+    async def act() -> list[int]:
+        async with contextos.open(shop) as app:
+            reads: list[int] = []
+
+            async def counted(*where: Any) -> Any:
+                reads.append(1)
+                return await find_documents(*where)
+
+            for number in range(MAX_REQUESTS_OF_AN_ID):
+                await app.deployment.invoke({**right, "user": {"user_id": f"nobody_{number}"}})
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(run_names, "find_documents", counted)
+                with pytest.raises(ConflictingRequest, match="was used last; send that again, or use a new"):
+                    await app.deployment.invoke(right)
+            last = {**right, "user": {"user_id": f"nobody_{MAX_REQUESTS_OF_AN_ID - 1}"}}
+            assert (await app.deployment.invoke(last)).state == "refused", "the same request is the same run"
+            return reads
+
+    assert 1 <= len(asyncio.run(act())) <= 2

@@ -73,7 +73,7 @@ class Lab:
         self.pinned = publish_adapter_file(self.path, self.file)
 
     def install(self, app: Any) -> None:
-        [adapter] = load_adapter_file(self.pinned["path"], self.pinned["digest"], root=self.path).adapters
+        [adapter] = load_adapter_file(self.pinned["path"], self.pinned["digest"], root=self.path, authors=()).adapters
         pack = contextos.pack("lab", version="1.0.0", tenant=TENANT, tools=[adapter], who=["deployer"])
         app.install(pack, by=contextos.Actor.with_key("olga", SEEDS["olga"]))
 

@@ -60,7 +60,7 @@ def published(
     place = workspace / "adapters" / f"{name}.json"
     place.write_text(json.dumps(file), encoding="utf-8")
     pinned = publish_adapter_file(workspace, place)
-    [adapter] = load_adapter_file(pinned["path"], pinned["digest"], root=workspace).adapters
+    [adapter] = load_adapter_file(pinned["path"], pinned["digest"], root=workspace, authors=()).adapters
     return adapter
 
 
@@ -70,7 +70,7 @@ def drifted(workspace: Path, adapter: Any, tool: str) -> Any:
     file = json.loads(place.read_text("utf-8"))
     file["operations"][tool]["digest"] = "sha256:" + "0" * 64
     place.write_text(json.dumps(file), encoding="utf-8")
-    return load_adapter_file(place.relative_to(workspace).as_posix(), None, root=workspace).adapters[0]
+    return load_adapter_file(place.relative_to(workspace).as_posix(), None, root=workspace, authors=()).adapters[0]
 
 
 @contextmanager
@@ -205,7 +205,7 @@ def test_the_fetch_server_of_pypi_is_bounded_by_url(workspace: Path) -> None:
             for url in (f"{address}/private/a", "http://169.254.169.254/latest"):
                 assert isinstance(gate.call("fetch.fetch", {"url": url}, call_id=url), Refused)
         assert fetched == ["/public/a"]
-        again = load_adapter_file("adapters/fetch.json", None, root=workspace).adapters[0]
+        again = load_adapter_file("adapters/fetch.json", None, root=workspace, authors=()).adapters[0]
         with pytest.raises(InvalidArtifact, match="the pack does not allow"), session(again, bounds):
             raise AssertionError("a pack without the endpoint is refused")
         refused_as_drift(workspace, fetch, "fetch", {"url": f"{address}/public/a"}, egress=(endpoint,))

@@ -117,7 +117,7 @@ def test_a_refusal_and_calls_that_are_none_are_messages_of_an_error(tmp_path: Pa
         assert "policy denies" in texts[0]
         assert "use one of deploy.ci_status, deploy.rollback" in texts[1]
         assert "`call_0` was used for another call" in texts[2]
-        assert "the arguments are no JSON: expecting" in texts[3]
+        assert "the arguments are not JSON: expecting" in texts[3]
 
     in_a_session(workspace(tmp_path / "desk"), with_langgraph.tools(), play)
 
@@ -128,7 +128,7 @@ def test_calls_that_are_all_invalid_are_answered(tmp_path: Path) -> None:
         ended = await graph_that_calls(gate, AIMessage("", invalid_tool_calls=[broken])).ainvoke(BEGIN, THREAD)
         [_, _, answer, last] = ended["messages"]
         assert (answer.tool_call_id, answer.status, last.content) == ("call_0", "error", "done")
-        assert "the arguments are no JSON" in answer.content
+        assert "the arguments are not JSON" in answer.content
 
     in_a_session(workspace(tmp_path / "desk"), with_langgraph.tools(), play)
 

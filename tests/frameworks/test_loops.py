@@ -84,7 +84,7 @@ def test_one_message_of_several_calls_has_one_answer_for_each(tmp_path: Path) ->
         assert "policy denies" in texts[0]
         assert "use one of deploy__ci_status, deploy__rollback" in texts[1]
         assert texts[2] == '{"commit":"0f1e2d3c","green":true}'
-        assert texts[3].startswith("refused: the arguments are no JSON: ")
+        assert texts[3].startswith("refused: the arguments are not JSON: ")
 
     in_a_session(workspace(tmp_path / "desk"), desk.decorated(), play)
 

@@ -128,10 +128,10 @@ def test_calls_of_one_message_wait_one_after_the_other(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ('{"service"', "the arguments are no JSON: "),
+        ('{"service"', "the arguments are not JSON: "),
         ("[]", "no JSON object"),
         ('{"service": NaN}', "no JSON"),
-        ('{"service": 123456789012345678901234567890}', "the arguments are no JSON: "),
+        ('{"service": 123456789012345678901234567890}', "the arguments are not JSON: "),
     ],
     ids=["cut", "list", "nan", "large_number"],
 )

@@ -101,9 +101,9 @@ def test_a_changed_call_under_a_waiting_id_is_refused_and_the_model_reads_why(
 def test_arguments_that_no_json_can_hold_are_a_refusal_for_the_model(tmp_path: Path) -> None:
     async def play(app: Any, gate: Any, agent: Any) -> None:
         for args in ({"service": float("inf")}, {"service": "\ud800"}, ["api"]):
-            with pytest.raises(ModelRetry, match="the arguments are no JSON"):
+            with pytest.raises(ModelRetry, match="the arguments are not JSON"):
                 await called(GateToolset(gate), "deploy__ci_status", args, "call_9")
-        with pytest.raises(ModelRetry, match="the call id is no printable ASCII"):
+        with pytest.raises(ModelRetry, match="the call id is not printable ASCII"):
             await called(GateToolset(gate), "deploy__ci_status", {"service": "api"}, "nüll")
 
     with_an_agent(workspace(tmp_path / "desk"), play)
@@ -117,7 +117,7 @@ def test_a_member_that_is_there_twice_is_a_refusal_for_the_model(tmp_path: Path)
 
     async def play(app: Any, gate: Any, agent: Any) -> None:
         told = await Agent(FunctionModel(twice), toolsets=[GateToolset(gate)]).run("look")
-        assert "the arguments are no JSON" in told.output
+        assert "the arguments are not JSON" in told.output
         assert "has this key twice" in told.output
 
     with_an_agent(workspace(tmp_path / "desk"), play)

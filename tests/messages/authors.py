@@ -12,7 +12,7 @@ from typing import Any
 import contextos
 from contextos.adapters.function.loading import load_function_adapters
 from contextos.errors import ContextOSError
-from tests.messages.rows import Row, typed
+from tests.messages.rows import Row, typed, working
 
 LINT = "contextos pack lint --adapters"
 
@@ -74,6 +74,8 @@ SHORT: list[tuple[str, str, str]] = [
     ("anchor", "who: [deployer]", "who: &who [deployer]"),
     ("tag", "approver: oncall", "approver: !secret oncall"),
     ("merge_key", "{max: 10}", "{<<: {max: 10}}"),
+    ("control_character", "approver: oncall", "approver: on\x07call"),
+    ("escaped_quotes", "customers > 20", r"customers > 20 and args.env == \"pr\\\"od && x\" && 1"),
     ("escape_character", "nothing changes in", '"\\e[2Jnothing changes in"  # '),
     ("entry_that_never_counts", "  - role: oncall", "  - role: lead\n  - role: oncall"),
     ("bound_of_nothing", "{max: 10}", "{}"),
@@ -171,7 +173,7 @@ ADAPTERS: list[tuple[str, str, str]] = [
 TOOLS: list[tuple[str, str]] = [
     ("tool_without_brackets", '@contextos.read\ndef f(a: int) -> int:\n    """x"""'),
     ("tool_open_answer", '@R\ndef f(a: int) -> dict:\n    """x"""'),
-    ("tool_answer_of_floats", '@R\ndef f(a: int) -> dict[str, float]:\n    """x"""\n    return {}'),
+    ("tool_answer_of_sets", '@R\ndef f(a: int) -> dict[str, set[float]]:\n    """x"""\n    return {}'),
     ("tool_any", '@R\ndef f(a: dict[str, Any]) -> int:\n    """x"""'),
     ("tool_no_hint", '@R\ndef f(a) -> int:\n    """x"""'),
     ("tool_no_answer", '@R\ndef f(a: int):\n    """x"""'),
@@ -272,9 +274,7 @@ def _python(short: str) -> Iterator[Row]:
 
 def produced(folder: Path) -> Iterator[Row]:
     """The rows of authors, from a workspace that `contextos init` makes in `folder`."""
-    before, state = Path.cwd(), os.environ.get("XDG_STATE_HOME")
-    os.environ["XDG_STATE_HOME"] = str(folder / "state")
-    try:
+    with working(folder):
         typed("init", str(folder / "w"))
         os.chdir(folder / "w")
         short = Path("packs/deploy.yaml").read_text("utf-8")
@@ -284,6 +284,3 @@ def produced(folder: Path) -> Iterator[Row]:
         yield from _documents(json.dumps(ADAPTER, indent=1), "lab.json", ADAPTERS, "adapters", "publish")
         people = Path("directory.json").read_text("utf-8")
         yield from _documents(people, "directory.json", PEOPLE, "pack", "lint", "--adapters", "pack.yaml")
-    finally:
-        os.chdir(before)
-        os.environ.pop("XDG_STATE_HOME") if state is None else os.environ.update(XDG_STATE_HOME=state)

@@ -148,6 +148,8 @@ async def _loop(found: list[Row]) -> None:
         for name, tool, args in CALLS:
             # A session ends after 30 s, and a machine can be busy.
             gate = await app.gate(session=f"s_{name}", user="ana", agent="agt_desk", token="tok_ana")
+            if name == "outside_of_a_bound_of_the_pack":
+                await gate.call("desk.hours", {}, call_id="hours")
             text = args if isinstance(args, str) else json.dumps(args)
             call = {"id": f"call_{name}", "type": "function", "function": {"name": tool, "arguments": text}}
             answers = await openai_answers(gate, {"role": "assistant", "tool_calls": [call]})

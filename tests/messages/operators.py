@@ -7,10 +7,13 @@ import io
 import json
 import os
 import re
+import resource
 import shutil
 import socket
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +21,12 @@ from typing import Any
 import contextos
 from contextos.cli import command_line, run_command_line
 from contextos.cli.terminal import DEFECT
+from contextos.contracts.documents.runs import LEASES
+from contextos.contracts.ports.storage import Batch
 from contextos.errors import ContextOSError
 from tests.certificates import certificate
 from tests.http_face import begin_deploys
-from tests.messages.rows import Row, typed
+from tests.messages.rows import Row, typed, working
 
 BY = ("--by", "user_operator_5", "--key", "keys/user_operator_5.key")
 
@@ -272,14 +277,69 @@ def _sessions(folder: Path) -> Iterator[Row]:
             for message in ("a rollback", "another one"):
                 await app.gate(session="s1", user="ana", token="tok_ana", agent="agt_deploy", message=message)
 
+    async def held() -> None:
+        async with contextos.open(folder) as app, contextos.open(folder) as other:
+            gate = await app.gate(session="s2", user="ana", token="tok_ana", agent="agt_deploy")
+            store = app.deployment.ports.stores.tenant(gate.tenant_id)
+            lease = await LEASES.one(store, gate.run_id)
+            assert lease is not None
+            hour = app.deployment.ports.clock.now_us() + 3_600_000_000
+            mine = replace(lease.body, owner=app.deployment.ports.owner, until_us=hour)
+            await store.commit(Batch(run=gate.run_id, writes=(LEASES.write(gate.run_id, lease.version, mine),)))
+            again = await other.gate(session="s2", user="ana", token="tok_ana", agent="agt_deploy")
+            await again.call(again.tools[0], {"service": "web"}, call_id="1")
+
     yield Row("a_session_opened_otherwise", "caller", "in process", "app.gate", _said(lambda: asyncio.run(opened())))
+    said = re.sub("run_[0-9a-f]{16}", "RUN", _said(lambda: asyncio.run(held())))
+    yield Row("a_session_of_another_process", "caller", "in process", "gate.call", said)
+
+
+def _full_disk() -> Iterator[Row]:
+    """What commands say where no file can grow."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for name, words in (
+        ("invoke", ("invoke", "requests/next.json")),
+        ("list", ("runs", "list")),
+        ("sign", ("pack", "sign", "packs/support.json", *BY[2:], "--out", "signed.json")),
+        ("key", ("key", "new", "new.key")),
+        ("init", ("init", "new")),
+    ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+        try:
+            says = typed(*words)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        yield Row(f"a_full_disk_{name}", "operator", "command line", f"contextos {' '.join(words)}", says)
+
+
+def _servers() -> Iterator[Row]:
+    """What is said of a database whose server is not there, or ends the connection."""
+    settings = Path("contextos.toml")
+    whole = settings.read_text("utf-8")
+    with socket.socket() as server, socket.socket() as nobody:
+        for one in (server, nobody):
+            one.bind(("127.0.0.1", 0))
+        server.listen()
+        threading.Thread(target=_hang_up, args=(server,), daemon=True).start()
+        for name, one in (("a_server_that_hangs_up", server), ("a_server_that_is_not_there", nobody)):
+            port = str(one.getsockname()[1])
+            url = f"postgresql://owner:secret@127.0.0.1:{port}/shop"
+            settings.write_text(f'store = "{url}"\n' + whole.replace("store =", "# store ="), "utf-8")
+            for words in (("store", "migrate", "--url", url), ("runs", "list"), ("serve", "--port", "0")):
+                row = _typed(f"{name}_{words[0]}", *words)
+                yield replace(row, given=row.given.replace(port, "PORT"), says=row.says.replace(port, "PORT"))
+    settings.write_text(whole, "utf-8")
+
+
+def _hang_up(server: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            server.accept()[0].close()
 
 
 def produced(folder: Path) -> Iterator[Row]:
     """The rows of operators, from the example that `contextos demo` makes in `folder`."""
-    before, state = Path.cwd(), os.environ.get("XDG_STATE_HOME")
-    os.environ["XDG_STATE_HOME"] = str(folder / "state")
-    try:
+    with working(folder):
         typed("demo", "--yes", "--keep", str(folder / "shop"))
         os.chdir(folder / "shop")
         _files()
@@ -296,6 +356,5 @@ def produced(folder: Path) -> Iterator[Row]:
         shutil.copytree(".", folder / "other")
         os.chdir(folder / "other")
         yield from _settings()
-    finally:
-        os.chdir(before)
-        os.environ.pop("XDG_STATE_HOME") if state is None else os.environ.update(XDG_STATE_HOME=state)
+        yield from _full_disk()
+        yield from _servers()

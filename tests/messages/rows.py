@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import os
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,20 @@ class Row:
     door: str
     given: str
     says: str
+
+
+@contextmanager
+def working(folder: Path) -> Iterator[None]:
+    """Return a context in which the state of commands is kept in `folder`; after it all is as before, also the
+    directory.
+    """
+    before, state = Path.cwd(), os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(folder / "state")
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        os.environ.pop("XDG_STATE_HOME") if state is None else os.environ.update(XDG_STATE_HOME=state)
 
 
 def readers() -> list[str]:

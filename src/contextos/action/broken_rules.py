@@ -61,7 +61,8 @@ def broken_rule(schema: Any, rule: Sequence[str | int], value: Any, at: Sequence
         unknown = [name for name in given if name not in known] if isinstance(given, Mapping) else []
         near = [one for name in unknown if (one := nearest_name(name[:200], known))]
         meant = f" (did you mean {_listed((f'`{one}`' for one in dict.fromkeys(near)), ' and ')}?)" if near else ""
-        return f"has a name that is not defined{meant}; those that are: {named}"
+        names = f"{len(unknown)} names that are" if len(unknown) > 1 else "a name that is"
+        return f"has {names} not defined{meant}; those that are: {named}" + ("" if near else "; leave out any other")
     if keyword == "pattern" and isinstance(stated, str):
         return f"does not have the form{_form(stated)}"
     if keyword in _LIMITS and isinstance(stated, str | int | float):

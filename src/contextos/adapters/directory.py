@@ -65,6 +65,8 @@ class FileDirectory:
         try:
             self._current()
         except Unavailable as error:
+            if isinstance(error.__cause__, InvalidInput):
+                raise InvalidSettings(*error.__cause__.in_file(path.name, "/directory")) from None
             raise InvalidSettings(Problem("/directory", "unreadable", error.detail, "name a directory file")) from None
 
     async def knows_tenant(self, tenant_id: str) -> bool:
@@ -163,7 +165,7 @@ class FileDirectory:
             # The file can be half written. The identities read before are not used then.
             faults = "; ".join([str(one) for one in getattr(error, "problems", ())] or [str(error)])
             detail = f"`{self._path.name}` is not a directory of identities ({faults})"
-            raise Unavailable("directory", detail) from None
+            raise Unavailable("directory", detail) from error
         return self._tenants
 
     def _read(self, raw: bytes) -> dict[str, dict[str, Any]]:

@@ -289,7 +289,7 @@ def read_seed(path: Path) -> bytes:
     except (OSError, ValueError) as error:
         said = why(error) if isinstance(error, OSError) else f"it is not {2 * KEY_BYTES} hex digits"
         detail = f"`{path.name}` is not a key file: {said}"
-        remedy = READABLE if isinstance(error, PermissionError) else "make one with `contextos key new FILE`"
+        remedy = READABLE if isinstance(error, PermissionError) else "name a file that `contextos key new FILE` wrote"
         raise InvalidSettings(Problem("/keys", "unreadable", detail, remedy)) from None
     if len(raw) != KEY_BYTES:
         detail = f"`{path.name}` has {len(raw)} bytes, not {KEY_BYTES}"

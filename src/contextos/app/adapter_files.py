@@ -18,13 +18,14 @@ from contextos.action.foreign_code import describe_adapter
 from contextos.adapters.foreign.adapter_file import PinnedAdapter, read_adapter_file
 from contextos.app.foreign_adapters import load_adapter_file
 from contextos.app.given import adapters_of
-from contextos.contracts.encoding.codec import MAX_BYTES, parse
+from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.jcs import digest as digest_of
 from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.files import read_regular_file, replace_file
 from contextos.port_settings.adapters import is_adapter_file
 from contextos.settings import MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
+from contextos.trust.seal import MAX_ENVELOPE_BYTES
 
 _BLOCK: Final = re.compile(r"^\[\[adapters\]\][^\S\n]*\n(?:(?!\[(?!adapters\.)).*(?:\n|\Z))*", re.MULTILINE)
 _DIGEST: Final = re.compile(r"""^digest[ \t]*=[ \t]*["'][^"'\n]*["']""", re.MULTILINE)
@@ -113,14 +114,14 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
     root = workspace.resolve()
     place = (file if file.is_absolute() or file.exists() else root / file).resolve()
     if not place.is_relative_to(root) or place.suffix != ".json":
-        detail = "it is no `.json` file of the workspace"
+        detail = "it is not a `.json` file of the workspace"
         raise InvalidInput(Problem("", "outside_root", detail, "move it there, for example into `adapters`"))
     path = place.relative_to(root).as_posix()
     settings = Settings.read(workspace)
     names = {one.path: next(iter(one.tenants.values()), None) for one in settings.adapters}
     load = partial(load_adapter_file, root=root, authors=settings.adapter_authors)
     [adapter] = load(path, None, names=names.get(path)).adapters
-    digest = digest_of(read_regular_file(place, MAX_BYTES))
+    digest = digest_of(read_regular_file(place, MAX_ENVELOPE_BYTES))
     load(path, digest, names=names.get(path))
     own_id = adapter.describe().adapter_id
     for other in settings.adapters:

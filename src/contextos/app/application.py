@@ -246,7 +246,7 @@ class App:
     def key_files(self) -> KeyFiles:
         """Return the keys as the files that they are. Raises `InvalidSettings` if they are none."""
         if not isinstance(self.keys, KeyFiles):
-            detail = "the keys of this deployment are no files of it"
+            detail = "the keys of this deployment are not files of it"
             raise invalid_setting("/keys", "no_key_files", detail, "list and rotate them where they are kept")
         return self.keys
 

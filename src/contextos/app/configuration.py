@@ -15,11 +15,13 @@ from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.facts import name_remedy
 from contextos.errors import ContextOSError, InvalidSettings, OtherEnvironment, Problem, Unavailable
+from contextos.files import read_regular_file
 from contextos.operations.acts.act import Actor
 from contextos.operations.acts.governance import activate_policies, pin_packs
 from contextos.operations.acts.unmatched_rules import intents_beside, packs_of, pinned_packs
 from contextos.operations.deployment import Deployment
-from contextos.settings import DEFAULT_PACKS, Settings
+from contextos.port_settings.faults import setting_lines, with_line
+from contextos.settings import DEFAULT_PACKS, MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
 
 _LOG: Final = logging.getLogger("contextos.app")
 SETTINGS: Final = "contextos.toml"
@@ -94,7 +96,7 @@ class Configuration:
         """Refuse settings of a tenant that the directory does not list. Raises `InvalidSettings`."""
         with suppress(Unavailable):
             if unknown := tuple(self._of_unknown_tenants()):
-                raise InvalidSettings(*unknown)
+                raise InvalidSettings(*self._in_lines(unknown))
 
     def of_settings(self) -> Iterator[Problem]:
         """Yield what the settings name and is not there. Raises `Unavailable` if the directory cannot be read."""
@@ -103,6 +105,15 @@ class Configuration:
                 detail = f"there is no folder `{folder}` in the workspace, so nothing of it is published"
                 yield Problem(pointer(("packs", index)), "no_folder", detail, "correct its name, or make it")
         yield from self._of_unknown_tenants()
+
+    def _in_lines(self, problems: Sequence[Problem]) -> Sequence[Problem]:
+        """Problems of settings, with their lines if these are from a file."""
+        lines = dict[tuple[str, ...], int]()
+        with suppress(OSError, UnicodeDecodeError):
+            file = self.settings.workspace / SETTINGS_FILE
+            lines = setting_lines(read_regular_file(file, MAX_SETTINGS_BYTES).decode())
+        paths = (tuple(one.pointer.split("/")[1:]) for one in problems)
+        return [with_line(one, path, lines.get(path, 0))[1] for one, path in zip(problems, paths, strict=True)]
 
     def _of_unknown_tenants(self) -> Iterator[Problem]:
         if (listed := self.listed()) is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 from contextos.adapters.code import SourceCode
 from contextos.adapters.foreign.adapter_file import AdapterFile, credential_names, read_adapter_file, with_credentials
 from contextos.adapters.function.loading import LoadedAdapters
-from contextos.contracts.encoding.codec import MAX_BYTES, loads
+from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.jcs import digest as digest_of
 from contextos.contracts.encoding.yaml_text import lines_in
@@ -28,7 +28,7 @@ from contextos.errors import InvalidInput, InvalidSettings, Problem, SignatureIn
 from contextos.files import read_regular_file
 from contextos.port_settings.adapters import AdapterSetting
 from contextos.settings import Settings, invalid_setting
-from contextos.trust.seal import KeyRing, open_sealed
+from contextos.trust.seal import MAX_ENVELOPE_BYTES, KeyRing, open_sealed
 
 SDKS: Final = {
     "mcp": ("mcp", "mcp-types"),
@@ -80,7 +80,7 @@ class LoadedFile(LoadedAdapters):
 
 
 def load_adapter_file(
-    path: str, digest: str | None, *, root: Path, names: Mapping[str, str] | None = None, authors: Sequence[str] = ()
+    path: str, digest: str | None, *, root: Path, authors: Sequence[str], names: Mapping[str, str] | None = None
 ) -> LoadedFile:
     """Load the adapter of a file below `root`. `digest` is that of its bytes; None trusts any. `names` are the
     variables and files of one tenant, by those that the file names. One of `authors` (public keys in hex) has to have
@@ -93,7 +93,7 @@ def load_adapter_file(
     if not place.is_relative_to(root.resolve()):
         _refuse(path, "outside_root", "the file is outside the workspace", "move it inside")
     try:
-        raw = read_regular_file(place, MAX_BYTES)
+        raw = read_regular_file(place, MAX_ENVELOPE_BYTES)
     except OSError as error:
         _refuse(path, "unreadable", f"it cannot be read: {(error.strerror or str(error)).lower()}", "check the path")
     found = digest_of(raw)
@@ -101,28 +101,18 @@ def load_adapter_file(
         remedy = f"review the change, then `contextos adapters publish {path}`"
         _refuse(path, "digest_mismatch", f"the file has the digest `{found}`", remedy)
     try:
-        content = _signed_content(raw, authors)
-        source = read_adapter_file(content)
-        with lines_in(content):
+        with lines_in(raw):
+            source = read_adapter_file(_signed_content(raw, authors))
             return _loaded(source, with_credentials(source, names or {}), found, root)
     except InvalidInput as error:
-        raise InvalidSettings(
-            *(
-                replace(
-                    one,
-                    pointer="/adapters",
-                    detail=f"`{path[:200]}`{one.pointer and f' at `{one.pointer}`'}: {one.detail}",
-                )
-                for one in error.problems
-            )
-        ) from None
+        raise InvalidSettings(*error.in_file(path[:200], "/adapters")) from None
 
 
 def _signed_content(raw: bytes, authors: Sequence[str]) -> bytes:
     """The content of an adapter file: that of its envelope, if one of `authors` signed it, or all of it if there are
     none. Raises `InvalidInput`.
     """
-    value = loads(raw)
+    value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES)
     in_envelope = isinstance(value, dict) and "payloadType" in value
     if not authors and not in_envelope:
         return raw

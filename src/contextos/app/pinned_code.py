@@ -130,9 +130,9 @@ def _changed(workspace: Path, entry: str, path: str, pinned: str, raw: bytes) ->
     if after is None:
         _refuse(path, "not_utf8", "is not UTF-8, or says another coding, so nobody sees what runs", "write it in UTF-8")
     try:
-        ast.parse(after)
+        ast.parse(raw)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        place = f" at line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else ""
+        place = f" at line {error.lineno or 1}: {error.msg}" if isinstance(error, SyntaxError) else ""
         _refuse(path, "not_python", f"is not Python{place}", "correct it there")
     old = next((_text(one) for one in _earlier(workspace, path) if digest_of(one) == pinned), None)
     had, has = _tools(old or ""), _tools(after)
@@ -175,7 +175,7 @@ def _earlier(workspace: Path, path: str) -> Iterator[bytes]:
 def _tools(source: str) -> Mapping[str, str]:
     """The source of each function with a decorator `read` or `write`, by its name; of what is not Python, nothing."""
     try:
-        body = ast.parse(source).body
+        body = ast.parse(source.encode()).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
     functions = [one for one in body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]

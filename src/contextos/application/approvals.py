@@ -156,7 +156,7 @@ class Question:
         """
         stated = unverified_payload(token)
         if stated is None or not all(isinstance(stated.get(name), str) for name in _STATED):
-            detail = "the token is no compact JWS over an approval statement; have the person sign `statement()`"
+            detail = "the token is not a compact JWS over an approval statement; have the person sign `statement()`"
             raise ApprovalRefused("assertion_invalid", detail)
         if stated.get("binding_digest") != self.binding_digest:
             detail = f"the token answers another question than that of `{self.run_id}`; have the person sign this one"

@@ -240,7 +240,7 @@ class Runs:
             NotFound: the run is gone.
         """
         if ledger not in (None, *LEDGERS):
-            detail = f"`{str(ledger)[:40]}` is no ledger"
+            detail = f"`{str(ledger)[:40]}` is not a ledger"
             raise InvalidInput(Problem("/ledger", "unknown_ledger", detail, f"name one of {', '.join(LEDGERS)}"))
         return tuple(one for one in map(_ledger_entry, await self.entries(run)) if ledger in (None, one.ledger))
 
@@ -374,7 +374,7 @@ def _check_state(state: str | None) -> None:
     if state is not None and state not in STATES:
         near = nearest_name(state, sorted(STATES))
         remedy = f"did you mean `{near}`?" if near else f"name one of {', '.join(sorted(STATES))}"
-        raise InvalidInput(Problem("/state", "unknown_state", f"`{state[:40]}` is no state of a run", remedy))
+        raise InvalidInput(Problem("/state", "unknown_state", f"`{state[:40]}` is not a state of a run", remedy))
 
 
 def _request(run: CheckedRun) -> dict[str, Any]:

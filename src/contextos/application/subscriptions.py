@@ -309,7 +309,7 @@ def _check(name: str, events: Sequence[str], handler: object) -> None:
         Problem(
             "/event",
             "unknown_event",
-            f"`{str(event)[:40]}` is no event of a run",
+            f"`{str(event)[:40]}` is not an event of a run",
             f"did you mean `{near}`?" if (near := nearest_name(str(event), RUN_EVENTS)) else ", ".join(RUN_EVENTS),
         )
         for event in events
@@ -321,6 +321,6 @@ def _check(name: str, events: Sequence[str], handler: object) -> None:
         detail = f"a subscriber has a printable name of 1 to {_MAX_NAME_CHARS} characters"
         problems.append(Problem("/name", "invalid_name", detail, "name what it does, and keep the name"))
     if not inspect.iscoroutinefunction(handler):
-        problems.append(Problem("/handler", "not_async", "the handler is no `async def` function", "make it one"))
+        problems.append(Problem("/handler", "not_async", "the handler is not an `async def` function", "make it one"))
     if problems:
         raise InvalidInput(*problems)

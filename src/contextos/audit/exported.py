@@ -402,9 +402,8 @@ def _manifest(row: bytes, keys: Keys, *, at_us: int | None = None) -> ExportMani
         whole = canonical({"manifest": exact}) == row and again.keys() == {"keyid", "sig"}
         named = signature["keyid"] in keys.kids("export")
     except (InvalidInput, SignatureInvalid, LookupError, TypeError, ValueError):
-        raise ChainBroken(
-            "export", 1, "is not the manifest that an export begins with; name a file of `runs export`"
-        ) from None
+        detail = "is not the manifest that an export begins with; name a file that `contextos runs export` wrote"
+        raise ChainBroken("export", 1, detail) from None
     if not (whole and named):
         raise ChainBroken("export", 1, "is not the manifest as it was exported")
     try:

@@ -251,12 +251,7 @@ def about(path: Path) -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        name = f"`{displayed(path)[:MAX_SHOWN_CHARS]}`"
-        problems = [
-            one if name in one.detail else Problem(one.pointer, one.code, f"{name}: {one.detail}", one.remedy)
-            for one in error.problems
-        ]
-        raise type(error)(*problems) from None
+        raise type(error)(*error.in_file(displayed(path)[:MAX_SHOWN_CHARS])) from None
 
 
 def read_file(path: Path, *, private: bool = False) -> bytes:
@@ -278,7 +273,7 @@ def read_file(path: Path, *, private: bool = False) -> bytes:
     except OSError as error:
         detail = f"`{displayed(path)[:MAX_SHOWN_CHARS]}` cannot be read: {(error.strerror or str(error)).lower()}"
         code = "too_large" if error.errno == errno.EFBIG else "unreadable"
-        raise InvalidInput(Problem("", code, detail, "check the path; pipe into `-` what is no file")) from None
+        raise InvalidInput(Problem("", code, detail, "check the path; pipe into `-` what is not a file")) from None
 
 
 def write_new_file(path: Path, text: str) -> None:

@@ -90,7 +90,7 @@ def connect(
 
 def _check_seconds(at: str, value: float, *, least: float) -> None:
     if not isinstance(value, int | float) or not least <= value <= MAX_LIMIT_S:
-        detail = f"it is no number of seconds from {least:g} to {MAX_LIMIT_S}"
+        detail = f"it is not a number of seconds from {least:g} to {MAX_LIMIT_S}"
         raise InvalidInput(Problem(at, "out_of_range", detail, "correct it"))
 
 

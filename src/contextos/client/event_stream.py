@@ -69,7 +69,7 @@ class EventReader:
         try:
             name, _, value = line.decode().partition(":")
         except UnicodeDecodeError:
-            raise UnfitAnswer("the stream of events is no UTF-8") from None
+            raise UnfitAnswer("the stream of events is not UTF-8") from None
         value = value.removeprefix(" ")
         if name == "data":
             self._size += len(line)
@@ -91,9 +91,9 @@ class EventReader:
         try:
             document = loads(said, max_bytes=MAX_EVENT_BYTES, max_depth=MAX_EVENT_DEPTH, max_nodes=MAX_EVENT_NODES)
         except InvalidInput as error:
-            raise UnfitAnswer(f"an event of the stream is no JSON: {error}") from None
+            raise UnfitAnswer(f"an event of the stream is not JSON: {error}") from None
         if not isinstance(document, dict):
-            raise UnfitAnswer("an event of the stream is no JSON object")
+            raise UnfitAnswer("an event of the stream is not a JSON object")
         yield StreamedEvent(self._id, kind, document)
 
 

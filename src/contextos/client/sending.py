@@ -165,7 +165,7 @@ class Sender:
         given = self._token() if callable(self._token) else self._token
         token = await given if inspect.isawaitable(given) else given
         if not isinstance(token, str) or len(token) > MAX_TOKEN_CHARS or not _TOKEN.fullmatch(token):
-            detail = f"the token is no bearer token: a text without spaces, of at most {MAX_TOKEN_CHARS} characters"
+            detail = f"the token is not a bearer token: a text without spaces, of at most {MAX_TOKEN_CHARS} characters"
             raise InvalidInput(Problem("/token", "no_token", detail, "give the access token itself"))
         return token
 
@@ -203,17 +203,17 @@ def fitting_document(model: type[ModelT], value: Any) -> ModelT:
             )
         return model.model_validate(value, extra="ignore")
     except MalformedJson as error:
-        raise UnfitAnswer(f"the answer of the server is no JSON: {error}") from None
+        raise UnfitAnswer(f"the answer of the server is not JSON: {error}") from None
     except ValidationError as error:
         first = problems_of(error)[0]
-        detail = f"the answer of the server is no `{model.__name__}` (at `{first.pointer[:200]}`: {first.code})"
+        detail = f"the answer of the server is not a `{model.__name__}` (at `{first.pointer[:200]}`: {first.code})"
         raise UnfitAnswer(f"{detail}; use the version of `contextos` that the server has") from None
 
 
 def named(name: str) -> str:
     """Return a name as a part of an address. Raises `InvalidInput` for what is no name of a run or a session."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not name.strip("."):
-        detail = f"`{str(name)[:80]}` is no name of a run or a session"
+        detail = f"`{str(name)[:80]}` is not a name of a run or a session"
         raise InvalidInput(Problem("/name", "bad_name", detail, "use the id that the server gave"))
     return name
 
@@ -230,7 +230,7 @@ def checked_url(url: str) -> str:
     except ValueError:
         host = ""
     if not host or parts.query or parts.fragment or "@" in parts.netloc or "\\" in url:
-        detail = "this is no address of a server"
+        detail = "this is not an address of a server"
         raise InvalidInput(Problem("/url", "bad_url", detail, "give it like `https://contextos.acme.example`"))
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_here(host)):
         detail = "the token would be sent without TLS"
@@ -249,7 +249,7 @@ def _json(body: Mapping[str, Any]) -> bytes:
     try:
         return canonical(dict(body))
     except (MalformedJson, RecursionError) as error:
-        raise InvalidInput(Problem("", "no_json", f"the body is no JSON: {error}", "send JSON values")) from None
+        raise InvalidInput(Problem("", "no_json", f"the body is not JSON: {error}", "send JSON values")) from None
 
 
 def _media_type(answer: httpx.Response) -> str:

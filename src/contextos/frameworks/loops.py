@@ -81,13 +81,13 @@ async def _answers(gate: ToolGate, calls: Iterable[tuple[Any, Any, Any]]) -> lis
 def _json(message: Any) -> Mapping[str, Any]:
     read = message if isinstance(message, Mapping) else getattr(message, "to_dict", dict)()
     if read.get("role") != "assistant":
-        raise _no_message(f"the `{type(message).__name__}` is no message of a model")
+        raise _no_message(f"the `{type(message).__name__}` is not a message of a model")
     return read
 
 
 def _listed(value: Any) -> list[Mapping[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
-        raise _no_message("its content is no list of objects")
+        raise _no_message("its content is not a list of objects")
     return value
 
 

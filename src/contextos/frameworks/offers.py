@@ -53,7 +53,7 @@ def offers_of(tools: Sequence[str], known: Mapping[str, DescribedTool]) -> dict[
         if name in offered or not _SHOWN.fullmatch(name):
             name = f"{name[:51]}_{hashlib.sha256(tool_id.encode()).hexdigest()[:12]}"
         if name in offered or not _SHOWN.fullmatch(name):
-            _refuse(tool_id, "bad_name", f"`{name[:80]}` is no name for a model", "give it a short name of its own")
+            _refuse(tool_id, "bad_name", f"`{name[:80]}` is not a name for a model", "give it a short name of its own")
         offered[name] = OfferedTool(name, tool_id, known[tool_id].description, known[tool_id].input_schema)
     return offered
 

@@ -151,7 +151,7 @@ def _read(tool: Any) -> ForeignTool:
             foreign: ForeignTool = getattr(importlib.import_module(here), reader)(tool)
             return foreign
     remedy = "give a tool object of a supported framework, or decorate the function with `contextos.read` or `write`"
-    refuse_tool(type(tool).__name__, "no_tool", (), "it is no tool of a framework that is known here", remedy)
+    refuse_tool(type(tool).__name__, "no_tool", (), "it is not a tool of a framework that is known here", remedy)
 
 
 def _check_idempotency(name: str, risk: Any, idempotency: Any, key: str) -> None:

@@ -46,7 +46,7 @@ async def read_object(request: Request) -> dict[str, Any]:
         raise HttpProblem(400, "disconnected", "the client went away before its body was read") from None
     value = loads(raw, max_bytes=MAX_BODY_BYTES)
     if not isinstance(value, dict):
-        raise InvalidEnvelope(Problem("", "no_object", "the body is no JSON object", "send one object"))
+        raise InvalidEnvelope(Problem("", "no_object", "the body is not a JSON object", "send one object"))
     return value
 
 

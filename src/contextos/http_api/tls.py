@@ -43,7 +43,7 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
         # Without a passphrase: the terminal would be asked for one.
         context.load_cert_chain(certificate, key, password="")
     except (OSError, ValueError):
-        detail = f"`{certificate.name}` and `{key.name}` are no certificate with its key: they do not fit"
+        detail = f"`{certificate.name}` and `{key.name}` are not a certificate with its key: they do not fit"
         raise _refused("no_certificate", detail, _PEM) from None
     return context
 

@@ -89,14 +89,6 @@ async def add_lost(store: Store, run_id: str, at_us: int, *, lease_version: int)
     await store.commit(Batch(run_id, writes=writes))
 
 
-async def has_lost_driver(store: Store, run_id: str) -> bool:
-    """Return whether a process took the run's lease and did not release it: the process drives the run now, or it is
-    dead.
-    """
-    lease = await LEASES.one(store, run_id)
-    return lease is not None and lease.body.until_us > 0
-
-
 async def listed_run_ids(store: Store) -> set[str]:
     """Return the ids of all runs on the dead-letter list of the store's tenant."""
     return {document.key async for document in _listed(store)}

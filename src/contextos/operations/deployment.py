@@ -39,7 +39,7 @@ from contextos.operations.driver import MAX_CONFLICTS, DrivenState, RunDriver
 from contextos.operations.leases import held_until_us
 from contextos.operations.lru import RecentTenants, keep_recent
 from contextos.operations.ports import DeploymentConfig, Ports
-from contextos.queries.run_names import claimed_run, was_refused
+from contextos.queries.run_names import MAX_REQUESTS_OF_AN_ID, claimed_run, was_refused
 from contextos.queries.run_view import RunView, run_view
 from contextos.runtime.admission import request_fingerprint
 from contextos.runtime.environment import ContextSources, DeploymentFacts, RunArtifacts, RunEnvironment, RunPorts
@@ -343,7 +343,7 @@ class Deployment:
         if claim is None:
             return None, 1
         if claim.fingerprint != fingerprint:
-            if await was_refused(store, claim.run_id):
+            if sent < MAX_REQUESTS_OF_AN_ID and await was_refused(store, claim.run_id):
                 return None, sent + 1
             found = await self._differing(request, claim.run_id)
             again = "send that again, or use a new request id"

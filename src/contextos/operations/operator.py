@@ -301,7 +301,7 @@ def proposed_cancel(run_id: str, reason: str, entries: Sequence[Entry]) -> Propo
 def refuse_answer(verdict: str, reason: str) -> None:
     """Check a verdict (`approved` or `denied`) and its reason before they are signed. Raises `InvalidInput`."""
     if verdict not in ("approved", "denied"):
-        detail = f"`{str(verdict)[:40]}` is no verdict"
+        detail = f"`{str(verdict)[:40]}` is not a verdict"
         raise InvalidInput(Problem("/verdict", "unknown_verdict", detail, "approve or deny"))
     refuse_reason(reason)
 

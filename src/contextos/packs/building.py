@@ -104,8 +104,7 @@ def expand_file(raw: bytes, name: str, definitions: Iterable[AdapterDefinition])
     try:
         return expand_content(raw, definitions)
     except InvalidInput as error:
-        problems = [Problem(one.pointer, one.code, f"`{name}`: {one.detail}", one.remedy) for one in error.problems]
-        raise type(error)(*problems) from None
+        raise type(error)(*error.in_file(name)) from None
 
 
 def expand_content(raw: bytes, definitions: Iterable[AdapterDefinition]) -> Expansion:

@@ -57,7 +57,7 @@ from contextos.packs.deployed import Deployed, lint_deployed, lint_rule_names
 from contextos.packs.expansion import Expansion
 from contextos.trust.policy.policy_set import compile_policy
 from contextos.trust.redact import find_unsafe_texts
-from contextos.trust.seal import decode_base64
+from contextos.trust.seal import MAX_ENVELOPE_BYTES, decode_base64
 
 _KINDS: Final = {
     "pack_meta": PACK_TYPE,
@@ -232,7 +232,7 @@ def read_unsigned(
         InvalidInput: it is none of these.
     """
     with lines_in(raw):
-        value = loads(raw) if raw.lstrip()[:1] in (b"{", b"[") else None
+        value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES) if raw.lstrip()[:1] in (b"{", b"[") else None
     if value is None or (isinstance(value, dict) and "name" in value):
         expansion = expand_content(raw, definitions())
         return expansion.pack, expansion

@@ -51,6 +51,8 @@ _MEANT: Final = {
     "===": "==",
     "!==": "!=",
     "<>": "!=",
+    "=<": "<=",
+    "=>": ">=",
     "=": "==",
     "!": "not",
     "&": "and",
@@ -60,7 +62,9 @@ _MEANT: Final = {
 }
 """What a condition says for the operators and quotes of other languages."""
 _FOREIGN: Final = re.compile(
-    r""""[^"]*"|'[^']*'|(===|!==|&&|\|\||<>|[<>=!]=|[“”„«»‘’‚]|[=!&|]|[\w.]+)"""  # noqa: RUF001
+    r"""(?P<quote>["']{3}|["'])(?:\\.|(?!(?P=quote)).)*(?P=quote)"""
+    r"|(?P<part>===|!==|&&|\|\||<>|=<|=>|[<>=!]=|[“”„«»‘’‚]|[=!&|]|[\w.]+)",  # noqa: RUF001
+    re.DOTALL,
 )
 _WORDS: Final = ("and", "in", "not", "or")
 _ABSENT: Final = ("null", "nil", "undefined", "none")
@@ -74,23 +78,24 @@ def compile_condition(text: str, at: Place = ()) -> Any:
     Raises:
         InvalidArtifact: the text is no condition; says what to write.
     """
-    said = {one: _MEANT.get(one, one.lower()) for one in _FOREIGN.findall(text)}
+    if len(text) > MAX_EXPRESSION_CHARS:
+        refuse_expression(at, "too_long", f"it has more than {MAX_EXPRESSION_CHARS} characters", "split the rule")
+    parts = (one["part"] for one in _FOREIGN.finditer(text))
+    said = {one: _MEANT.get(one, one.lower()) for one in parts if one}
     if foreign := [one for one, meant in said.items() if one in _MEANT or (meant != one and meant in _WORDS)]:
         found = " and ".join(f"`{one}`" for one in foreign)
         written = ", ".join(f"`{said[one]}` for `{one}`" for one in foreign)
         are = "are" if len(foreign) > 1 else "is"
         refuse_expression(at, "syntax_not_allowed", f"{found} {are} not part of a condition", f"write {written}")
-    if len(text) > MAX_EXPRESSION_CHARS:
-        refuse_expression(at, "too_long", f"it has more than {MAX_EXPRESSION_CHARS} characters", "split the rule")
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if not isinstance(error, SyntaxError):
             why = "it is nested too deeply, or holds too large a number"
-            refuse_expression(at, "syntax", f"it is no expression: {why}", "split the rule")
+            refuse_expression(at, "syntax", f"it is not an expression: {why}", "split the rule")
         remedy = "close the quotes" if "unterminated" in error.msg else "write it like `args.amount > 20`"
         where = f"character {error.offset}" if error.offset else "its end"
-        refuse_expression(at, "syntax", f"it is no expression: {error.msg} at {where}", remedy)
+        refuse_expression(at, "syntax", f"it is not an expression: {error.msg} at {where}", remedy)
     return _Compiler(at).read(tree.body, 0)
 
 
@@ -193,7 +198,7 @@ class _Compiler:
             near = nearest_name(name, FUNCTIONS)
             remedy = f"write `{near}`" if near else f"the functions are {', '.join(FUNCTIONS)}"
             shown = ast.unparse(node.func)[:80]
-            self.refuse("unknown_function", f"`{shown}(…)` is no function of a condition", remedy)
+            self.refuse("unknown_function", f"`{shown}(…)` is not a function of a condition", remedy)
         if name in ("min", "max"):
             return {name: [self.read(one, depth) for one in node.args]}
         if name == "default":
@@ -214,7 +219,7 @@ class _Compiler:
         if literal_type(node.value) is None:
             absent = "ask `missing(…)` whether a fact is there"
             remedy = absent if node.value is None else "use a boolean, a text or a number up to 2^53-1"
-            self.refuse("not_a_literal", f"`{str(node.value)[:40]}` is no value of a condition", remedy)
+            self.refuse("not_a_literal", f"`{str(node.value)[:40]}` is not a value of a condition", remedy)
         return node.value
 
     def _list(self, node: ast.List | ast.Tuple, depth: int) -> Any:
@@ -235,15 +240,15 @@ class _Compiler:
             elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
                 segments.append(self._segment(node.slice.value))
             else:
-                self.refuse("not_a_fact", "this is no fact", "write it like `args.env` or `evidence['ci'].green`")
+                self.refuse("not_a_fact", "this is not a fact", "write it like `args.env` or `evidence['ci'].green`")
             node = node.value
             if len(segments) > MAX_SYNTAX_DEPTH:
                 self.refuse("too_deep", "the path is too long", "shorten it")
         path = ".".join((node.id, *reversed(segments)))
         if not segments and (word := node.id.capitalize()) in ("True", "False"):
-            self.refuse("unknown_fact", f"`{node.id}` is no truth value here", f"write `{word}`")
+            self.refuse("unknown_fact", f"`{node.id}` is not a truth value here", f"write `{word}`")
         if not segments and node.id.lower() in _ABSENT:
-            self.refuse("not_a_literal", f"`{node.id}` is no value here", "ask `missing(…)` whether a fact is there")
+            self.refuse("not_a_literal", f"`{node.id}` is not a value here", "ask `missing(…)` whether a fact is there")
         if not segments or node.id not in ROOTS:
             near = nearest_name(path, [fact.path for fact in FACTS if "<" not in fact.path])
             root = nearest_name(node.id, ROOTS)
@@ -264,9 +269,11 @@ class _Compiler:
         refuse_expression(self.at, code, detail, remedy)
 
 
-def conjuncts(condition: Any) -> list[Any]:
-    """Return the conditions (JsonLogic) that are all true where `condition` is."""
-    return list(condition["and"]) if isinstance(condition, dict) and "and" in condition else [condition]
+def conjuncts(condition: Any, *, nested: bool = False) -> list[Any]:
+    """Return the conditions (JsonLogic) that are all true where `condition` is; with `nested` also those in them."""
+    if not isinstance(condition, dict) or "and" not in condition:
+        return [condition]
+    return [part for one in condition["and"] for part in (conjuncts(one, nested=True) if nested else [one])]
 
 
 def limited_arguments(condition: Any) -> dict[str, dict[str, Any]]:
@@ -275,7 +282,7 @@ def limited_arguments(condition: Any) -> dict[str, dict[str, Any]]:
     The limits allow all that the condition allows, and perhaps more: those of `args.count < 5` are `max: 5`.
     """
     found: dict[str, dict[str, Any]] = {}
-    for part in conjuncts(condition):
+    for part in conjuncts(condition, nested=True):
         [(operator, values)] = part.items() if isinstance(part, dict) else [("", ())]
         for left, right in pairwise(values if isinstance(values, list) else ()):
             sides = _SIDES.get(operator, ())
@@ -288,7 +295,7 @@ def limited_arguments(condition: Any) -> dict[str, dict[str, Any]]:
                 if isinstance(value, int | float) and not isinstance(value, bool):
                     for limit in sides if operator == "==" else limits:
                         of[limit] = (min if limit == "max" else max)(of.get(limit, value), value)
-                elif isinstance(value, list) and value and operator == "in":
+                elif isinstance(value, list) and value and operator == "in" and fact is left:
                     of["enum"] = [one for one in of.get("enum", value) if one in value] or value
                 elif isinstance(value, str | bool) and operator == "==":
                     of["enum"] = [value]

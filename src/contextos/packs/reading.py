@@ -54,7 +54,7 @@ def read_declaration(raw: bytes) -> PackDeclaration:
     """
     value = read_document(raw)
     if not isinstance(value, dict):
-        detail = "the document is no declaration of a pack"
+        detail = "the document is not a declaration of a pack"
         raise InvalidArtifact(Problem("", "not_an_object", detail, "begin with `name:`, `version:` and `tenant:`"))
     return parse_declaration(value)
 

@@ -242,10 +242,11 @@ class RuleBuilder(FaultCollector):
             tests = [test for argument, bound in one.bounds.items() for test in _within(argument, bound, place)]
             if tests:
                 self._check({"and": tests}, tool, name, (*place, "bounds"))
+            faults = len(self.faults)
             if one.when is not None:
                 tests.append(self._condition(one.when, tool, name, (*place, "when")))
             condition = {"and": tests} if len(tests) > 1 else tests[0] if tests else True
-            if not limited_arguments(condition):
+            if not limited_arguments(condition) and len(self.faults) == faults:
                 raise refuse_pack("no_bound", (*place, "bounds"), f"no argument of `{tool}` is bounded", _BOUND_ONE)
             bounded.append((one, condition, place))
         return WriteRules(found, bounded, asks_all)

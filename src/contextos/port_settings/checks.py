@@ -55,7 +55,7 @@ def kind_of(table: Mapping[str, Any], kinds: Mapping[str, type], at: str) -> dic
     if named is None:
         raise bad(f"{at}/kind", "`kind` is missing", f"use one of {', '.join(kinds)}")
     if not isinstance(named, str) or named not in kinds:
-        raise bad(f"{at}/kind", f"`{str(named)[:40]}` is no kind", name_remedy(str(named), kinds))
+        raise bad(f"{at}/kind", f"`{str(named)[:40]}` is not a kind", name_remedy(str(named), kinds))
     return fitting(kinds[named], {name: value for name, value in table.items() if name != "kind"}, at)
 
 

@@ -42,7 +42,7 @@ def read_whole(text: str, table: dict[str, Any], read: Callable[[dict[str, Any]]
             path = _as_written(stated, taken, table)
             follows = any(one == (FOLLOWS.get(path[0]),) for one in taken) if path else False
             if not follows and not any(one[: len(path)] == path for one in taken):
-                found += [_with_line(one, path, lines.get(_there(table, path), 0)) for one in refused.problems]
+                found += [with_line(one, path, lines.get(_there(table, path), 0)) for one in refused.problems]
             there = _there(left, stated)
             if not there or len(found) >= MAX_SETTING_FAULTS:
                 break
@@ -113,7 +113,8 @@ def _paths(value: Any, at: Path = ()) -> Iterator[Path]:
         yield from _paths(below, (*at, str(key)))
 
 
-def _with_line(one: Problem, path: Path, line: int) -> tuple[int, Problem]:
+def with_line(one: Problem, path: Path, line: int) -> tuple[int, Problem]:
+    """Return the line, and a problem of the setting at `path` that names it; 0 is no line."""
     where = "".join(f"/{part}" for part in path)
     detail = one.detail.replace(f"`{one.pointer}`", f"`{where}`")
     return line, Problem(where, one.code, f"line {line}: {detail}" if line else detail, one.remedy)

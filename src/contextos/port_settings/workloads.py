@@ -49,7 +49,7 @@ class WorkloadsSetting:
             raise bad(f"{at}/trust_domains", "no trust domain is listed", "list one: `[[workloads.trust_domains]]`")
         for number, one in enumerate(self.trust_domains):
             if not isinstance(one, TrustDomainSetting):
-                raise bad(f"{at}/trust_domains/{number}", "this is no trust domain", "give a `TrustDomainSetting`")
+                raise bad(f"{at}/trust_domains/{number}", "this is not a trust domain", "give a `TrustDomainSetting`")
             one.check(f"{at}/trust_domains/{number}")
             with within(f"{at}/trust_domains/{number}"):
                 one.trusted(self.audience)

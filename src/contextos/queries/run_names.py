@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from contextos.contracts.documents.collection import find_documents
 from contextos.contracts.documents.runs import LEASES, REQUESTS, RequestClaim, request_key
@@ -13,6 +13,9 @@ from contextos.errors import ChainBroken, Integrity, NotFound
 if TYPE_CHECKING:
     from contextos.contracts.journal import Entry
     from contextos.contracts.ports.storage import Store
+
+MAX_REQUESTS_OF_AN_ID: Final = 16
+"""How often one id can be used: for a request, and for those that correct one that was refused."""
 
 
 async def run_named(store: Store, name: str) -> str:
@@ -37,13 +40,12 @@ async def claimed_run(store: Store, request_id: str) -> tuple[RequestClaim | Non
     Raises:
         Integrity: the store names a run for this request that another request made.
     """
-    claim, sent = None, 0
-    while stored := await _next_claims(store, request_id, sent):
-        claim, sent = stored[-1], sent + len(stored)
-        if len(stored) == 1:
-            break
-    if claim is None:
+    stored = await _claims(store, request_id, range(1, 3))
+    if len(stored) == 2:
+        stored += await _claims(store, request_id, range(3, MAX_REQUESTS_OF_AN_ID + 1))
+    if not stored:
         return None, 0
+    claim, sent = stored[-1], len(stored)
     try:
         received = await store.read(claim.run_id, limit=1)
     except ChainBroken:
@@ -55,9 +57,9 @@ async def claimed_run(store: Store, request_id: str) -> tuple[RequestClaim | Non
     return claim, sent
 
 
-async def _next_claims(store: Store, request_id: str, sent: int) -> list[RequestClaim]:
-    """The claims of the next two requests with this id, as far as there are any."""
-    keys = [request_key(request_id, sent + 1), request_key(request_id, sent + 2)] if "#" not in request_id else []
+async def _claims(store: Store, request_id: str, numbers: range) -> list[RequestClaim]:
+    """The claims of these requests with this id, as far as there are any."""
+    keys = [request_key(request_id, number) for number in numbers] if "#" not in request_id else []
     found = await find_documents(store, *map(REQUESTS.place, keys))
     return [one.body for one in (found.one(REQUESTS, key) for key in keys) if one is not None]
 

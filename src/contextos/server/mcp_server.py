@@ -205,7 +205,7 @@ async def _finish(calls: SessionCalls, arguments: Mapping[str, Any]) -> types.Ca
 
     unknown = [name for name in arguments if name not in FINISH_SCHEMA["properties"]]
     if unknown:
-        detail = f"`{str(unknown[0])[:80]}` is no argument of `{FINISH_TOOL}`"
+        detail = f"`{str(unknown[0])[:80]}` is not an argument of `{FINISH_TOOL}`"
         raise InvalidInput(Problem(f"/{unknown[0][:80]}", "unknown_argument", detail, "leave it out"))
     outcome: Any = arguments.get("outcome")
     view = await calls.gate.finish(outcome, arguments.get("reason", ""))

@@ -144,7 +144,7 @@ def check_link(link: str) -> None:
     local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
     printable = link.isascii() and link.isprintable() and " " not in link
     if not (printable and parts.hostname and (local or parts.scheme == "https") and "@" not in parts.netloc):
-        detail = "the link is no `https` URL of a page"
+        detail = "the link is not an `https` URL of a page"
     elif link.count(RUN_PLACE) != 1 or RUN_PLACE in parts.netloc:
         detail = f"the link does not say `{RUN_PLACE}` once behind its host, so it would show no run"
     else:

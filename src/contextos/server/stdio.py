@@ -193,11 +193,11 @@ def read_line(line: bytes | None) -> tuple[SessionMessage | None, SessionMessage
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
-        return None, _error(None, PARSE_ERROR, "the line is no JSON; write one message a line")
+        return None, _error(None, PARSE_ERROR, "the line is not JSON; write one message a line")
     # The SDK takes a request with a bad id for a notification, which nobody answers.
     if message is not None and "id" not in said:
         return SessionMessage(message), None
-    detail = "the line is no JSON-RPC 2.0 message, or is nested too deep; send one object with `jsonrpc` and `method`"
+    detail = "the line is not a JSON-RPC 2.0 message, or is nested too deep; send an object with `jsonrpc` and `method`"
     return None, _error(id_of(line), INVALID_REQUEST, detail)
 
 

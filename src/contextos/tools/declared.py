@@ -265,7 +265,7 @@ def provenance_of(name: str, integrity: str | None, destinations: Collection[str
     """Return what a tool states of its answers and its destinations, as its definition has it. Raises `InvalidTool`."""
     if integrity is not None and integrity not in get_args(IntegrityLevel):
         remedy = 'write `integrity="trusted"` or `"untrusted"`'
-        refuse_tool(name, "no_integrity", (), f"`{str(integrity)[:40]}` is no integrity", remedy)
+        refuse_tool(name, "no_integrity", (), f"`{str(integrity)[:40]}` is not an integrity", remedy)
     told: dict[str, Any] = {} if integrity is None else {"output_integrity": integrity}
     return told | ({} if destinations is None else {"destinations": list(destinations)})
 

@@ -21,8 +21,6 @@ from contextos.errors import InvalidTool, Problem
 from contextos.tools.declared import Tool
 from contextos.tools.schemas import refuse_tool
 
-MAX_THREADS_OF_A_TOOLSET: Final = 16
-
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 

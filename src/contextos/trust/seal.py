@@ -19,7 +19,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.encoding.codec import MAX_BYTES, JsonValue
 from contextos.contracts.encoding.secret_shapes import linear_pattern
 from contextos.contracts.ports.outside import Keys
 from contextos.errors import InvalidSettings, Problem, SignatureInvalid
@@ -34,6 +34,8 @@ KEY_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64
 MAX_SIGNATURES: Final = 16
 MAX_KEYS_PER_PURPOSE: Final = 128
+MAX_ENVELOPE_BYTES: Final = -(-MAX_BYTES // 3) * 4 + 16_384
+"""Of an envelope whose payload has the most bytes that `loads` reads: its Base64, and 1 KiB for each signature."""
 
 PrivateKey: TypeAlias = "bytes | Ed25519PrivateKey"
 PublicKey: TypeAlias = "bytes | Ed25519PublicKey"

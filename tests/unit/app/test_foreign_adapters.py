@@ -17,17 +17,17 @@ from tests.unit.adapters.foreign.test_adapter_file import file
 def test_only_the_pinned_bytes_are_loaded(tmp_path: Path) -> None:
     raw = json.dumps(file()).encode()
     (tmp_path / "lab.json").write_bytes(raw)
-    loaded = load_adapter_file("lab.json", digest(raw), root=tmp_path)
+    loaded = load_adapter_file("lab.json", digest(raw), root=tmp_path, authors=())
     assert (loaded.made, loaded.adapters[0].describe().adapter_id) == (True, "lab")
     with pytest.raises(InvalidSettings, match="adapters publish") as error:
-        load_adapter_file("lab.json", digest(raw + b" "), root=tmp_path)
+        load_adapter_file("lab.json", digest(raw + b" "), root=tmp_path, authors=())
     assert error.value.problems[0].code == "digest_mismatch"
 
 
 @pytest.mark.parametrize(("path", "code"), [("none.json", "unreadable"), ("../lab.json", "outside_root")])
 def test_a_file_that_is_not_there_is_refused(path: str, code: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings) as error:
-        load_adapter_file(path, None, root=tmp_path)
+        load_adapter_file(path, None, root=tmp_path, authors=())
     assert error.value.problems[0].code == code
 
 
@@ -35,7 +35,7 @@ def test_a_kind_that_nothing_makes_is_refused(tmp_path: Path) -> None:
     said = file(connection={"kind": "custom"}, definition={"type": "custom"})
     (tmp_path / "lab.json").write_text(json.dumps(said), encoding="utf-8")
     with pytest.raises(InvalidSettings) as error:
-        load_adapter_file("lab.json", None, root=tmp_path)
+        load_adapter_file("lab.json", None, root=tmp_path, authors=())
     assert error.value.problems[0].code == "unknown_kind"
 
 
@@ -46,7 +46,7 @@ def test_what_an_adapter_runs_on_is_installed_with_its_extra(kind: str) -> None:
 
 def test_the_code_digest_names_the_version_of_the_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lab.json").write_text(json.dumps(file()), encoding="utf-8")
-    before = load_adapter_file("lab.json", None, root=tmp_path).code_digest
-    assert load_adapter_file("lab.json", None, root=tmp_path).code_digest == before
+    before = load_adapter_file("lab.json", None, root=tmp_path, authors=()).code_digest
+    assert load_adapter_file("lab.json", None, root=tmp_path, authors=()).code_digest == before
     monkeypatch.setattr(metadata, "version", lambda _name: "0.0.1")
-    assert load_adapter_file("lab.json", None, root=tmp_path).code_digest != before
+    assert load_adapter_file("lab.json", None, root=tmp_path, authors=()).code_digest != before

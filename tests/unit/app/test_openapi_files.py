@@ -41,7 +41,7 @@ def test_a_draft_is_reviewed_published_and_opened(workspace: Path, capsys: pytes
     assert run_command_line(["adapters", "publish", "adapters/adp_api.json"]) == 0
     assert run_command_line(["adapters", "list"]) == 0
     assert "adp_api" in capsys.readouterr().out
-    [adapter] = load_adapter_file("adapters/adp_api.json", None, root=workspace).adapters
+    [adapter] = load_adapter_file("adapters/adp_api.json", None, root=workspace, authors=()).adapters
     assert isinstance(adapter, OpenApiAdapter)
     file.write_text(file.read_text().replace("destructive", "network"))
     assert run_command_line(["adapters", "list"]) == 2
@@ -54,7 +54,7 @@ def test_what_a_person_lowers_without_saying_so_is_refused(workspace: Path) -> N
     file["definition"]["capabilities"][0] |= {"kind": "read", "risk_level": "read", "approval_mode": "network"}
     place.write_text(json.dumps(file))
     with pytest.raises(InvalidSettings):
-        load_adapter_file("adapters/adp_api.json", None, root=workspace)
+        load_adapter_file("adapters/adp_api.json", None, root=workspace, authors=())
     assert run_command_line(["adapters", "publish", "adapters/adp_api.json"]) == 2
 
 

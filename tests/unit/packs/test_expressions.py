@@ -38,6 +38,11 @@ A, B = {"var": "args.a"}, {"var": "args.b"}
         ("args.a if args.b else args.b if args.a else False", {"if": [B, A, A, B, False]}),
         ("evidence['c-i'].green", {"var": "evidence.c-i.green"}),
         ("\n  args.a  \n", A),
+        (r'args.a == "say \"a && b\""', {"==": [A, 'say "a && b"']}),
+        (r"args.a == 'it\'s = AND'", {"==": [A, "it's = AND"]}),
+        (r"args.a == 'a\\' and args.b == 'b = \\'", {"and": [{"==": [A, "a\\"]}, {"==": [B, "b = \\"]}]}),
+        ('args.a == "" and args.b == \'"\'', {"and": [{"==": [A, ""]}, {"==": [B, '"']}]}),
+        ('''args.a == """a "b" != c || d"""''', {"==": [A, 'a "b" != c || d']}),
     ],
     ids=lambda value: value.strip() if isinstance(value, str) else None,
 )  # fmt: skip
@@ -85,7 +90,44 @@ def test_what_is_no_condition_is_refused_with_what_to_write(text: str, code: str
         ("args.a > 1 and 3 < args.a", {"min": 3}),
         ("args.a in ['x', 'y'] and args.a in ['y', 'z']", {"enum": ["y"]}),
         ("args.a == 'x' and args.a in ['x', 'y']", {"enum": ["x"]}),
+        ("args.b != 1 and (args.a >= 1 and args.a < 5)", {"min": 1, "max": 5}),
+        ("(1 <= args.a < 5) and (args.b != 1 and (args.b != 2 and args.a > 2))", {"min": 2, "max": 5}),
+        ("args.a == 5", {"min": 5, "max": 5}),
+        ("5 == args.a", {"min": 5, "max": 5}),
+        ("args.a == True", {"enum": [True]}),
+        ("False == args.a and args.b != True", {"enum": [False]}),
+        ("args.a == 'x'", {"enum": ["x"]}),
     ],
 )
 def test_of_two_limits_the_narrower_counts(written: str, limits: dict[str, object]) -> None:
     assert limited_arguments(compile_condition(written, ("when",))) == {"a": {"required": True, **limits}}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "args.a != 5",
+        "args.a != 'x'",
+        "args.a != True",
+        "5 != args.a",
+        "not (args.a > 5)",
+        "args.a > 1 or args.b > 1",
+        "args.a > 'x'",
+        "args.a > True",
+        "args.a == args.b",
+        "'x' in args.a",
+        "['x'] in args.a",
+        "args.a not in ['x']",
+        "default(args.a, 1) < 5",
+        "evidence.a < 5",
+    ],
+)
+def test_what_leaves_an_argument_open_limits_nothing(written: str) -> None:
+    assert limited_arguments(compile_condition(written, ("when",))) == {}
+
+
+def test_a_long_text_is_refused_before_it_is_searched() -> None:
+    for text in ("'" * 2_000_000, "args.a == 1 && " * 1_000):
+        with pytest.raises(InvalidArtifact) as caught:
+            compile_condition(text, ("when",))
+        assert [one.code for one in caught.value.problems] == ["too_long"]

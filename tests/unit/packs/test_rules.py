@@ -234,6 +234,21 @@ def test_what_never_counts_or_names_nothing_is_refused(
     assert says in problem.remedy
 
 
+@pytest.mark.parametrize(
+    ("when", "code"), [("args.replica <= 5", "unknown_fact"), ("args.replicas =< 5", "syntax_not_allowed")]
+)
+def test_a_typo_in_a_condition_is_the_one_fault(when: str, code: str) -> None:
+    with pytest.raises(InvalidArtifact) as caught:
+        expanded(auto_approve=[{"tools": ["scale"], "when": when}])
+    assert [(one.code, one.pointer) for one in caught.value.problems] == [(code, "/auto_approve/0/when")]
+
+
+def test_a_nested_condition_limits_what_is_approved() -> None:
+    one = {"tools": ["scale"], "when": "args.service != 'core' and (args.replicas >= 1 and args.replicas <= 5)"}
+    assert verdict("deploy.scale", {**SCALE, "replicas": 5}, auto_approve=[one])[2] == ()
+    assert verdict("deploy.scale", {**SCALE, "replicas": 6}, auto_approve=[one])[2] != ()
+
+
 @pytest.mark.parametrize("point", ["compile", "plan"])
 def test_a_write_whose_rules_all_read_evidence_can_be_seen_before_it_is_asked_for(point: Any) -> None:
     ask = [{"role": "lead", "when": "evidence.ci.blast_radius > 20"}]

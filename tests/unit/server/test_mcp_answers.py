@@ -25,12 +25,12 @@ def test_an_answer_of_an_earlier_call_says_so() -> None:
 
 
 def test_a_refusal_names_the_tools_as_the_client_sees_them() -> None:
-    reason = Reason("tool_not_in_manifest", "`pay` is no tool of this session", "use one of shop.refund")
+    reason = Reason("tool_not_in_manifest", "`pay` is not a tool of this session", "use one of shop.refund")
     refused = call_result(Refused("mcp_1", (reason,)), "run_1", ["shop__refund"])
-    assert refused.content[0].text == "refused: `pay` is no tool of this session; use one of shop__refund"
-    reason = Reason("tool_not_in_manifest", "`refnd` is no tool of this session", "did you mean `shop.refund`?")
+    assert refused.content[0].text == "refused: `pay` is not a tool of this session; use one of shop__refund"
+    reason = Reason("tool_not_in_manifest", "`refnd` is not a tool of this session", "did you mean `shop.refund`?")
     refused = call_result(Refused("c", (reason,)), "r", ["shop__look", "shop__refund"])
-    assert refused.content[0].text == "refused: `refnd` is no tool of this session; did you mean `shop__refund`?"
+    assert refused.content[0].text == "refused: `refnd` is not a tool of this session; did you mean `shop__refund`?"
 
 
 @pytest.mark.parametrize("waits_for", HOW_IT_ENDS)

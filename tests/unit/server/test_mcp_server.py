@@ -60,12 +60,12 @@ def test_a_client_sees_the_tools_of_its_session_with_the_schemas_of_the_registry
 def test_what_is_refused_is_a_result_with_reasons_that_a_model_can_act_on(origin: Path, mode: str) -> None:
     async def play(client: Client) -> None:
         for name, args, said in (
-            ("adp_payments__steal", {}, "is no tool of this session; use one of adp_orders__lookup"),
+            ("adp_payments__steal", {}, "is not a tool of this session; use one of adp_orders__lookup"),
             (REFUND, {"amount": 1}, "correct the arguments and call again"),
             (REFUND, PAY, "call `adp_orders.lookup` and `adp_policy.eval` first"),
             (FINISH, {"outcome": "paid"}, "use approved, denied or escalated"),
             (FINISH, {}, "use approved, denied or escalated"),
-            (FINISH, {"outcome": "denied", "by": "me"}, "`by` is no argument"),
+            (FINISH, {"outcome": "denied", "by": "me"}, "`by` is not an argument"),
         ):
             result = await client.call_tool(name, args)
             assert result.is_error

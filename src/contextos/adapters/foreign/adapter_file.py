@@ -14,7 +14,6 @@ from contextos.action.registry import Registry
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.display_escape import hidden_character
 from contextos.contracts.encoding.pointer import pointer, texts_in
-from contextos.contracts.encoding.yaml_text import lines_in
 from contextos.contracts.envelopes.tool import AdapterDefinition, Authentication, CapabilityDefinition
 from contextos.contracts.model import Map, Model, OpenObject
 from contextos.errors import InvalidInput, Problem
@@ -50,11 +49,7 @@ def read_adapter_file(raw: bytes) -> AdapterFile:
     Raises:
         InvalidInput: it is not of the format, hides text, or declares what nothing can enforce.
     """
-    with lines_in(raw):
-        return _checked(parse(AdapterFile, raw))
-
-
-def _checked(file: AdapterFile) -> AdapterFile:
+    file = parse(AdapterFile, raw)
     refuse_hidden(file.to_json())
     kind, definition = file.connection.get("kind"), file.definition
     if kind != definition.type:

@@ -23,6 +23,7 @@ from contextos.contracts.model import MAX_KEYS, Model
 from contextos.errors import InvalidInput, Problem
 
 MAX_NOTES: Final = 4
+"""The most notes about the schemas of a tool that its row has."""
 MAX_DRAFTED_CHARS: Final = 2_000
 MAX_MODEL_NAME_CHARS: Final = 64
 """How long a name is that models take: that of the adapter, two characters between, and that of the capability."""

@@ -28,8 +28,6 @@ from contextos.adapters.mcp.listings import UNREADABLE_TOOL
 from contextos.contracts.encoding.codec import parse
 from contextos.errors import InvalidInput, Problem
 
-"""The most notes about the schemas of a tool that its row has."""
-
 _IN_A_HEADER: Final = "x-mcp-header"
 """The keyword of an argument that goes in a header of the request (MCP, SEP-2243)."""
 

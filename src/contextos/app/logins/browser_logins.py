@@ -93,9 +93,9 @@ class BrowserLogins:
             InvalidInput: `to` leads elsewhere, or the tenant is none.
         """
         if not LOCAL_PATH.fullmatch(to):
-            raise InvalidInput(Problem("/to", "not_here", "this is no path of this service", "begin it with one `/`"))
+            raise InvalidInput(Problem("/to", "not_here", "this is not a path of this service", "begin with one `/`"))
         if len(tenant_id) > MAX_TENANT_CHARS:
-            raise InvalidInput(Problem("/tenant", "too_long", "this is no tenant", "name one of yours, or none"))
+            raise InvalidInput(Problem("/tenant", "too_long", "this is not a tenant", "name one of yours, or none"))
         secret = secrets.token_urlsafe(32)
         url = self.flow.url(
             state=_derived(secret, "state"), nonce=_derived(secret, "nonce"), verifier=_derived(secret, "verifier")
@@ -235,10 +235,10 @@ class BrowserLogins:
         """Tenant, person and secret of a cookie. Raises `SignatureInvalid` if nobody here can have it."""
         parts = cookie.split(".") if len(cookie) <= MAX_COOKIE_CHARS and cookie.isascii() else []
         if len(parts) != 3 or not _SECRET.fullmatch(parts[2]) or not re.fullmatch(r"[0-9a-f]{64}", parts[1]):
-            raise SignatureInvalid("this is no cookie of a session")
+            raise SignatureInvalid("this is not a cookie of a session")
         tenant_id = _of_text64(parts[0])
         if tenant_id not in self.directory.tenants():
-            raise SignatureInvalid("this is no cookie of a session")
+            raise SignatureInvalid("this is not a cookie of a session")
         return tenant_id, parts[1], parts[2]
 
 
@@ -302,8 +302,8 @@ def _text64(text: str) -> str:
 
 def _of_text64(segment: str) -> str:
     if not _SEGMENT.fullmatch(segment):
-        raise SignatureInvalid("a part of the cookie is no Base64url")
+        raise SignatureInvalid("a part of the cookie is not Base64url")
     try:
         return base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4)).decode()
     except ValueError:
-        raise SignatureInvalid("a part of the cookie is no text") from None
+        raise SignatureInvalid("a part of the cookie is not text") from None

@@ -34,7 +34,7 @@ def development_fault(settings: Settings, bound_to: str | None = None) -> str | 
     if settings.profile != "embedded":
         return f"the profile is `{settings.profile}`; the development issuer is for the profile `embedded`"
     if not isinstance(settings.directory, str) or not isinstance(settings.keys, str):
-        return "the directory or the keys are no plain files; the development issuer is for workspaces on one machine"
+        return "the directory or the keys are not plain files; the development issuer is for workspaces on one machine"
     if is_postgres_url(settings.store) and not _is_local_store(settings.store):
         detail = "the store is on another machine, or its URL does not say where"
         return f"{detail}; the development issuer is for workspaces on one machine"

@@ -174,7 +174,7 @@ def _check_destination(one: NoticeDestination, at: str) -> None:
         raise _bad(f"{at}/types", "no type is listed", f"list some of {', '.join(NOTICE_TYPES)}")
     for number, kind in enumerate(one.types):
         if kind not in NOTICE_TYPES:
-            raise _bad(f"{at}/types/{number}", "this is no type of a notice", name_remedy(str(kind), NOTICE_TYPES))
+            raise _bad(f"{at}/types/{number}", "this is not a type of a notice", name_remedy(str(kind), NOTICE_TYPES))
     _check_number(one.max_attempts, f"{at}/max_attempts", MAX_NOTICE_ATTEMPTS)
     _check_number(one.timeout_s, f"{at}/timeout_s", MAX_TIMEOUT_S)
     if one.remind_after_s != 0:

@@ -67,9 +67,8 @@ def pin_code_command(
 
 def _shown(one: ChangedFile) -> list[str]:
     known = one.before is not None
-    tools = (
-        f"tools: {displayed(', '.join(one.tools))}" if one.tools else "no tool changed" if known else "no tool in it"
-    )
+    none = "no decorated function changed; what they call may have" if known else "no decorated function in it"
+    tools = f"tools: {displayed(', '.join(one.tools))}" if one.tools else none
     return [
         f"{displayed(one.path)} of {displayed(one.entry)} changed; {tools}",
         f"  pinned {displayed(one.pinned)}",
@@ -94,7 +93,8 @@ class _NotConfirmed(InvalidInput):
 def _confirm(as_json: bool, shown: Sequence[str]) -> None:
     """Ask at the terminal. Raises `InvalidInput` where there is none, or the person says no."""
     if as_json or not sys.stdin.isatty() or not sys.stderr.isatty():
-        detail = "there is no terminal to ask at, and nothing was pinned"
+        why = "with `--json` nobody is asked" if as_json else "there is no terminal to ask at"
+        detail = f"{why}, and nothing was pinned"
         raise _NotConfirmed(Problem("", "usage", detail, "review the difference, then pass --yes"), shown)
     if not typer.confirm("Pin the code as it is now?", default=False, err=True):
         raise InvalidInput(Problem("", "not_confirmed", "nothing was pinned", "run it again when you are sure"))

@@ -43,7 +43,7 @@ def demo_command(
     """Run two governed refunds from request to replay."""
     if payments not in PAYMENTS_MODULE:
         raise InvalidInput(
-            Problem("", "usage", f"`{payments}` is no payments mode", f"use one of {', '.join(PAYMENTS_MODULE)}")
+            Problem("", "usage", f"`{payments}` is not a payments mode", f"use one of {', '.join(PAYMENTS_MODULE)}")
         )
     ask = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
     say: Say = (lambda *_: None) if as_json else (lambda *lines: print_result({}, lines, as_json=False))

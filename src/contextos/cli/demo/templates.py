@@ -85,7 +85,7 @@ def _check_place(path: Path, place: Path) -> None:
     if not os.path.lexists(place):
         return
     if not place.is_dir():
-        raise _refused(path, "it is no directory", "name a new directory")
+        raise _refused(path, "it is not a directory", "name a new directory")
     if any(place.iterdir()):
         raise _refused(path, "it is not empty", "name a new directory")
     if place == Path.cwd():

@@ -15,7 +15,7 @@ from contextos.cli.command_context import CommandContext, JsonOption, WorkspaceO
 from contextos.cli.governance.declarations import workspace_definitions
 from contextos.cli.terminal import USAGE, print_note, print_result
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.errors import Integrity, InvalidInput, Problem
+from contextos.errors import Integrity, InvalidInput, InvalidSettings, Problem
 
 if TYPE_CHECKING:
     from contextos.control.artifacts import GovernedArtifact
@@ -46,6 +46,8 @@ def lint_command(
             raw = read_file(path)
             artifact, expansion = read_unsigned(raw, lambda: workspace_definitions(workspace).values())
             read.append((path, artifact, expansion.placed if expansion else partial(in_lines, raw=raw)))
+        except InvalidSettings:
+            raise
         except InvalidInput as error:
             found += [(path, problem) for problem in error.problems]
     known = _workspace_facts(workspace, [pack for _, pack, _ in read]) if adapters and read else None
@@ -119,7 +121,7 @@ def _workspace_facts(workspace: Path | None, artifacts: Sequence[GovernedArtifac
 def _drift(folder: Path, made: dict[str, str]) -> list[str]:
     """Files that are missing, that differ, or that nothing makes any more."""
     if not os.path.isdir(folder):
-        raise InvalidInput(Problem("", "no_directory", f"`{folder}` is no directory", "name it with --out"))
+        raise InvalidInput(Problem("", "no_directory", f"`{folder}` is not a directory", "name it with --out"))
     there = {path.name for path in folder.glob("*.schema.json")}
     differ = {name for name, text in made.items() if name not in there or read_file(folder / name) != text.encode()}
     return sorted(differ | (there - made.keys()))

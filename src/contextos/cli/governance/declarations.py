@@ -115,14 +115,17 @@ def whole_artifact(path: Path, workspace: Path | None) -> tuple[str, Any]:
     from contextos.contracts.encoding.codec import loads
     from contextos.control.artifacts import PACK_TYPE
     from contextos.packs.checking import payload_type_of
-    from contextos.trust.seal import decode_base64
+    from contextos.trust.seal import MAX_ENVELOPE_BYTES, decode_base64
 
     raw = read_file(path)
     if raw.lstrip()[:1] == b"{":
         with about(path):
-            value = loads(raw)
+            value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES)
             if isinstance(value, dict) and "payloadType" in value:
                 return str(value["payloadType"]), loads(decode_base64(value.get("payload")))
-        if isinstance(value, dict) and (payload_type := payload_type_of(value)):
-            return payload_type, value
+            if isinstance(value, dict) and (payload_type := payload_type_of(value)):
+                return payload_type, value
+            if "name" not in value:
+                detail = "it is not a pack, a policy bundle, a catalog or an adapter file"
+                raise InvalidInput(Problem("", "unknown_kind", detail, "name a file that is one of these"))
     return PACK_TYPE, _expanded(path, raw, workspace_definitions(workspace)).document

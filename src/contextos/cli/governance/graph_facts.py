@@ -173,7 +173,7 @@ def facts_load_command(
     with about(file):
         read = loads(read_file(file), max_bytes=MAX_FILE_BYTES)
         if not isinstance(read, dict) or set(read) != {"nodes", "edges"} or not all(map(_has_objects, read.values())):
-            detail = "it is no object with a list of objects as `nodes` and one as `edges`"
+            detail = "it is not an object with a list of objects as `nodes` and one as `edges`"
             raise InvalidInput(Problem("", "no_graph", detail, "write both, and nothing else"))
     nodes: Any = read["nodes"]
     edges: Any = read["edges"]
@@ -216,7 +216,7 @@ def _value(text: str) -> Any:
     try:
         return loads(text)
     except InvalidInput:
-        detail = f"`{displayed(text)[:80]}` is no JSON value"
+        detail = f"`{displayed(text)[:80]}` is not a JSON value"
         remedy = f"write a text in quotes: '{json.dumps(text[:40])}'"
         raise InvalidInput(Problem("/value", "no_json", detail, remedy)) from None
 

@@ -94,8 +94,9 @@ def publish_command(
         with about(file):
             envelope = loads(raw, max_bytes=MAX_FILE_BYTES) if raw.lstrip()[:1] == b"{" else None
             if not isinstance(envelope, dict) or "payloadType" not in envelope:
-                remedy = "sign it with `contextos pack sign`"
-                raise InvalidInput(Problem("", "not_signed", "it is no artifact in a signed envelope", remedy))
+                detail = "it is not a signed envelope (JSON with `payloadType`)" if raw else "it is empty"
+                remedy = "name the file that `contextos pack sign PACK --out FILE` wrote"
+                raise InvalidInput(Problem("", "not_signed", detail, remedy))
             ref, _ = await publish_artifact(context.deployment, context.tenant_id, envelope, by=actor)
             return ref
 

@@ -214,7 +214,7 @@ class _CheckpointFile:
             from contextos.audit.checkpoint import is_checkpoint
 
             if os.path.lexists(path) and not is_checkpoint(read_file(path)):
-                problem = Problem("", "exists", f"`{path}` is no checkpoint, and is not replaced", "name another file")
+                problem = Problem("", "exists", f"`{path}` is not a checkpoint, and is kept", "name another file")
                 raise InvalidInput(problem)
             self._content()
 
@@ -264,7 +264,7 @@ def _numbers(runs: str) -> RunNumbers:
     found = _NUMBERS.fullmatch(runs or ":")
     first, last = (int(found[1] or 1), int(found[2]) if found[2] else None) if found else (1, 0)
     if last is not None and last < first:
-        problem = Problem("", "usage", f"`{runs[:64]}` is no range of runs", "write it like `1:1000`, or `1001:`")
+        problem = Problem("", "usage", f"`{runs[:64]}` is not a range of runs", "write it like `1:1000`, or `1001:`")
         raise InvalidInput(problem)
     return RunNumbers(first, last)
 

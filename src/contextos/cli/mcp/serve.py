@@ -75,7 +75,7 @@ def mcp_serve_command(
         with about(input_file):
             stated = loads(read_file(input_file))
             if not isinstance(stated, dict):
-                raise InvalidInput(Problem("", "no_object", "it is no JSON object", 'write `{"name": value}`'))
+                raise InvalidInput(Problem("", "no_object", "it is not a JSON object", 'write `{"name": value}`'))
     token = read_token(token_file) if token_file else ""
     if token_file:
         check_token(token)

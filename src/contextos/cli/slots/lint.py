@@ -126,7 +126,7 @@ def _reimports(agents: list[Path], imported: Path) -> Iterator[tuple[Path, Probl
             place = _package(agent) or agent
             yield from ((place, one) for one in lint_reimport(document, package, *earlier[name][:2]))
     if others and not compared:
-        detail = f"nothing was compared: below `{imported}` is no agent of the package {' or '.join(others[:4])}"
+        detail = f"nothing was compared: `{imported}` has no agent of the package {' or '.join(others[:4])}"
         mend = "name the agents as they were imported, or leave out `--imported`"
         yield imported, Problem("", "nothing_compared", detail, mend)
 

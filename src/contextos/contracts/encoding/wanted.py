@@ -5,6 +5,7 @@ Nothing here repeats a value of the document; the names of its members are those
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
@@ -14,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
 from contextos.contracts.encoding.pointer import MISSING, pointer, resolve_pointer
-from contextos.contracts.encoding.safe_patterns import pattern_example
+from contextos.contracts.encoding.safe_patterns import pattern_example, safe_pattern
 
 MAX_NAMES_SHOWN: Final = 24
 MAX_PATTERN_SHOWN_CHARS: Final = 40
@@ -35,6 +36,9 @@ _BOUNDS: Final = {
     "minLength": "of at least",
     "maxLength": "of at most",
 }
+_THREE_NUMBERS: Final = r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$"
+_CHARACTERS: Final = re.compile(r"\^(?:\(\?:)?\[(?P<each>[^]\\^]+)\]\{(?P<least>[0-9]+),(?P<most>[0-9]+)\}\)?\$")
+_CLASSES: Final = {"A-Za-z": "letters", "A-Z": "capital letters", "a-z": "small letters", "0-9": "digits"}
 _LARGEST: Final = 10**9
 _LONGEST: Final = 512
 """Bounds from these on protect the reader, and say nothing to an author."""
@@ -46,7 +50,7 @@ def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, docu
     `kind` is pydantic's name of the fault. Without words those of pydantic say it.
     """
     if kind == "extra_forbidden":
-        names = list(dict.fromkeys(name for one in schemas_at(model, path[:-1]) for name in one.get("properties", ())))
+        names = list(dict.fromkeys(name for one in schemas_at(model, path[:-1]) for name in _written(one)))
         if not names:
             return None
         given = resolve_pointer(document, pointer(path[:-1]))
@@ -72,7 +76,8 @@ def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, docu
     if kind in ("too_short", "too_long") and isinstance(value, list | dict):
         return f"it has {len(value)} items, which is too {'few' if kind == 'too_short' else 'many'}", f"write {wanted}"
     if kind.endswith("_type") or kind == "int_from_float":
-        quoted = isinstance(value, bool | int | float) and wanted.startswith("a text")
+        forms = (one for one in schemas if (form := safe_pattern(one.get("pattern", ""))) and form.search(str(value)))
+        quoted = isinstance(value, bool | int | float) and any(one.get("type") == "string" for one in forms)
         return f"it is {name_of(value)}", f"write {wanted}" + (", in quotes" if quoted else "")
     return None if kind in ("value_error", "assertion_error", "sealing") else ("", f"write {wanted}")
 
@@ -103,18 +108,28 @@ def _words(schema: Mapping[str, Any]) -> str:
     if not isinstance(kind, str) or kind not in _KINDS:
         return ""
     made = _KINDS[kind]
-    example = pattern_example(schema["pattern"]) if isinstance(schema.get("pattern"), str) else None
-    if example:
+    pattern = schema["pattern"] if isinstance(schema.get("pattern"), str) else ""
+    if pattern == _THREE_NUMBERS:
+        return f"{made} of three numbers and two dots, such as `1.0.0`"
+    if of := _CHARACTERS.fullmatch(pattern):
+        each = (_CLASSES.get(one, f"`{one}`") for one in re.findall("A-Za-z|.-.|.", of["each"]))
+        return f"{made} of {of['least']} to {of['most']} characters: {', '.join(each)}"
+    if example := pattern_example(pattern):
         shown = f" (pattern `{schema['pattern']}`)" if len(schema["pattern"]) <= MAX_PATTERN_SHOWN_CHARS else ""
         return f"{made} like `{example}`{shown}"
-    made += {"array": " (`[a, b]`, or a line `- a` for each)", "object": " (`name: value`)"}.get(kind, "")
+    made += {"array": ' (`["a", "b"]`)', "object": ' (`{"name": "value"}`)' * (not _written(schema))}.get(kind, "")
     most = {one: _LONGEST if one.endswith("Length") else _LARGEST for one in _BOUNDS}
     bounds = {one: schema[one] for one in _BOUNDS if one in schema and abs(schema[one]) < most[one]}
     made += "".join(f" {_BOUNDS[one]} {bound}" for one, bound in bounds.items() if one != "minLength" or bound > 1)
     made += " characters" * any(one.endswith("Length") and bounds[one] > 1 for one in bounds)
-    if kind == "object" and (names := list(schema.get("properties", ()))):
+    if kind == "object" and (names := _written(schema)):
         made += f" with {', '.join(f'`{one}`' for one in names[:MAX_NAMES_SHOWN])}"
     return made
+
+
+def _written(schema: Mapping[str, Any]) -> list[str]:
+    """The names of the members that an author can write: those that are not `readOnly`."""
+    return [name for name, one in schema.get("properties", {}).items() if not one.get("readOnly")]
 
 
 def _allowed(schema: Mapping[str, Any]) -> list[Any]:

@@ -63,11 +63,15 @@ def read_yaml(text: str, *, max_depth: int, max_nodes: int, foreign: bool = Fals
 def _not_yaml(error: Any, text: str) -> MalformedJson:
     mark, why = getattr(error, "problem_mark", None), str(getattr(error, "problem", None) or "")
     if mark is None:
-        return malformed("syntax", f"the document is neither JSON nor YAML: {str(error)[:80]}", "remove this character")
-    line, where = text.splitlines()[mark.line : mark.line + 1], f"line {mark.line + 1} column {mark.column + 1}"
+        *before, last = text.encode()[: error.position].decode().split("\n")
+        where = f"line {len(before) + 1}, column {len(last) + 1}"
+        return malformed("syntax", f"{where}: U+{error.character:04X} is a control character", "remove it")
+    line, where = text.splitlines()[mark.line : mark.line + 1], f"line {mark.line + 1}, column {mark.column + 1}"
     remedy = "correct the indentation and the punctuation there"
     if line and "\t" in line[0][: len(line[0]) - len(line[0].lstrip())]:
         why, remedy = "the line is indented with a tab", "indent it with spaces"
+    elif "mapping values are not allowed" in why:
+        why, remedy = "a value has `: ` in it", "put the whole value in quotes, or correct the indentation"
     elif context := getattr(error, "context", None):
         begun = getattr(error, "context_mark", mark)
         why = f"{why}, {context} which begins at line {begun.line + 1}"
@@ -85,6 +89,9 @@ def in_lines(problems: Iterable[Problem], raw: bytes) -> tuple[Problem, ...]:
     try:
         root = yaml.compose(raw.decode(), Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError):
+        return listed
+    # Nobody sees the lines of what is in an envelope.
+    if isinstance(root, yaml.MappingNode) and any(key.value == "payloadType" for key, _ in root.value):
         return listed
     placed = []
     for one in listed:
@@ -235,7 +242,8 @@ class _Builder:
         if not self.foreign and text != "<<" and not self._same_in_1_1(text, value):
             shown = text[:40]
             detail = f"`{shown}` is `{json.dumps(value)[:40]}` in YAML 1.2, and something else in version 1.1"
-            other = f", or `{json.dumps(value)}`" if isinstance(value, int | float) else ""
+            plain = self._core(text.replace("_", ""), event)
+            other = f", or `{json.dumps(plain)}` for the number" if isinstance(plain, int | float) else ""
             other = other or (", or `true` or `false`" if text.isalpha() else "")
             self.faults += _at(event, "ambiguous", detail, f'write `"{shown}"` for the text{other}').problems
         return value

@@ -205,7 +205,7 @@ class InvokeRequest(PackSelection):
     """The agent that acts, compared with the directory."""
     hop_claim: Annotated[str, Field(max_length=MAX_TOKEN_CHARS)] | None = None
     """The signed claim of a partner whose agent calls this one; it is verified, used once and not kept."""
-    hop: HopClaim | None = None
+    hop: Annotated[HopClaim | None, Field(json_schema_extra={"readOnly": True})] = None
     """What the runtime found in `hop_claim`; a request that states it is refused."""
     input: InvokeInput
     """What is asked for."""

@@ -41,11 +41,12 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The call was made. The tool answered: with an output, or with an error of its own, which `output` says too, as
+    """The call is over. Without an `error` the tool did it, and `output` is its answer. An `error` is what the tool
+    answered instead, or that a person settled that nothing was done; `output` says it too, as
     `{"error": {"code", "message"}}`.
 
-    `withheld` says why nobody reads the answer. Without an `error` the write was made all the same; a read whose answer
-    is withheld, and a call whose answer was erased, have an `error` too.
+    `withheld` says why nobody reads the answer; then `output` is None. Without an `error` the write was made all the
+    same; a read whose answer is withheld, and a call whose answer was erased, have an `error` too.
 
     `replayed`: this call had no effect of its own. An earlier call of the session, under another call id, did the same
     operation, and this is its answer. `artifacts` are what the tool made beside its output.
@@ -132,24 +133,24 @@ def checked_call(name: Any, args: Any, call_id: Any) -> tuple[str, dict[str, Any
     """
     checked_text(call_id, "/call_id", MAX_CALL_ID_CHARS)
     if not call_id.isprintable() or not call_id.isascii():
-        raise InvalidInput(Problem("/call_id", "bad_call_id", "the call id is no printable ASCII", "send another"))
+        raise InvalidInput(Problem("/call_id", "bad_call_id", "the call id is not printable ASCII", "send another"))
     tool = checked_text(name, "/name", MAX_TOOL_CHARS)
     try:
         if isinstance(args, str):
             # Models write nothing where a tool has no arguments.
             args = loads(args, max_bytes=MAX_ARGS_BYTES) if args.strip() else {}
         if not isinstance(args, Mapping):
-            raise InvalidInput(Problem("/args", "no_object", "the arguments are no JSON object", "send them by name"))
+            raise InvalidInput(Problem("/args", "no_object", "the arguments are not an object", "send them by name"))
         parsed = loads(canonical(dict(args)), max_bytes=MAX_ARGS_BYTES)
     except MalformedJson as error:
         [first, *_] = error.problems
         # The place is in the words too: a model reads nothing else.
-        words = f"the arguments are no JSON: {f'at `{first.pointer}`: ' if first.pointer else ''}{first.detail}"
+        words = f"the arguments are not JSON: {f'at `{first.pointer}`: ' if first.pointer else ''}{first.detail}"
         whole = "send one JSON object, with the names of the arguments in double quotes"
         remedy = first.remedy if first.pointer else whole
         raise InvalidInput(Problem(f"/args{first.pointer}", "no_json", words, remedy or "correct them")) from None
     except RecursionError as error:
-        raise InvalidInput(Problem("/args", "no_json", f"the arguments are no JSON: {error}", "correct them")) from None
+        raise InvalidInput(Problem("/args", "no_json", f"the arguments are not JSON: {error}", "correct it")) from None
     assert isinstance(parsed, dict), "an object stays one"
     return tool, parsed
 
@@ -168,7 +169,7 @@ def refused_call(name: Any, fault: InvalidInput) -> dict[str, Any]:
 def checked_text(value: Any, at: str, most: int, *, empty: bool = False) -> str:
     """Return `value` if it is a text of up to `most` characters. Raises `InvalidInput`, which names the place `at`."""
     if not isinstance(value, str) or len(value) > most or not (value or empty):
-        detail = f"`{str(value)[:40]}` is no text of up to {most} characters"
+        detail = f"`{str(value)[:40]}` is not a text of up to {most} characters"
         raise InvalidInput(Problem(at, "bad_text", detail, "send a shorter text"))
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise InvalidInput(Problem(at, "bad_text", "the text holds half a character", "send whole characters"))

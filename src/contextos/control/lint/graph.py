@@ -66,7 +66,14 @@ class BindingTargets:
         """
         if self.is_slot(name):
             return self.slots is not None and name not in self.slots
-        return name not in self.registered
+        return self.is_unregistered(name)
+
+    def is_unregistered(self, name: str) -> bool:
+        """Return whether no tool of this name is registered. False if the registry has it with a slip of the pen, which
+        is refused there.
+        """
+        misspelt = self.registered - self.declared.keys() if self.declared and name in self.declared else ()
+        return name not in self.registered and nearest_name(name, misspelt) is None
 
     def is_slot(self, name: str) -> bool:
         """Return whether this name in a policy rule means the selection for a context slot, not a tool

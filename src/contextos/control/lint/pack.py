@@ -237,7 +237,7 @@ def _permissions(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
     for index, permission in enumerate(pack.tooling_layer.permissions):
         at: PointerPath = ("tooling_layer", "permissions", index)
         name = f"{permission.adapter_id}.{permission.capability}"
-        if name not in edges.registered:
+        if edges.is_unregistered(name):
             yield no_such((*at, "capability"), "registered capability", name, TO_REGISTER, edges.registered)
         yield from _limits(permission.arg_constraints, edges, (*at, "arg_constraints"), name)
         yield from _agreements(permission, edges, at, name)
@@ -304,7 +304,7 @@ def _rules(pack: ContextPack, edges: BindingTargets) -> Iterator[Problem]:
                 yield no_such(about, "gate", then.requires_approval_gate, remedy, edges.gates)
             yield from _needs(then.requires, edges, (*at, "then", "requires"))
             for number, name in enumerate(then.prohibits):
-                if name not in edges.registered:
+                if edges.is_unregistered(name):
                     about, remedy = (*at, "then", "prohibits", number), "name one of `adapter_registry`"
                     yield no_such(about, "registered capability", name, remedy, edges.registered)
             name = applies.capability or ""

@@ -134,7 +134,7 @@ class _TemplateLint:
                 yield no_such((*here, "requires", index), "gate", gate, "define it in `approval_gates`")
 
     def _tool(self, step: PlanStep, here: PointerPath) -> Iterator[Problem]:
-        if step.tool not in self.edges.registered:
+        if self.edges.is_unregistered(step.tool):
             yield no_such((*here, "tool"), "registered capability", step.tool, TO_REGISTER, self.edges.registered)
         if step.tool in self.merged.pack.tooling_layer.prohibitions:
             detail = f"`{step.tool}` is prohibited, so the step can never run"

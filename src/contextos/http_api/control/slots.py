@@ -150,7 +150,7 @@ async def post_resolution(app: AppHere, caller: CallerHere, sent: SlotQueryBody)
     if known is None:
         raise InvalidInput(Problem("/agent", "identity_refused", "the directory does not know you with this agent"))
     if sent.project_id is not None and not PARTY.fits(sent.project_id):
-        raise InvalidInput(Problem("/project_id", "no_project", "it is no id of a project", "name one"))
+        raise InvalidInput(Problem("/project_id", "no_project", "it is not an id of a project", "name one"))
     shelf = app.stores.artifacts(caller.tenant_id)
     steps = ArtifactSlots(shelf, shelf, app.deployment.ports.clock, include_broader=sent.include_broader)
     return await steps.offer(sent.slot, actor_of(known), sent.project_id)

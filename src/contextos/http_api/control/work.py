@@ -116,7 +116,7 @@ def _test(task: _Task) -> _Answer:
     definitions = _definitions(task)
     artifact, _ = read_unsigned(_raw(task["document"]), lambda: definitions)
     if not isinstance(artifact, ContextPack):
-        raise InvalidArtifact(Problem("", "no_pack", "the document is no pack", "send a pack, short or whole"))
+        raise InvalidArtifact(Problem("", "no_pack", "the document is not a pack", "send a pack, short or whole"))
     _require_tenant(artifact.pack_meta.tenant, task)
     judged = asyncio.run(backtest(artifact.to_json(), definitions, _sessions(task)))
     return {"calls": [_judged(one) for one in judged]}

@@ -190,7 +190,7 @@ def named_request(fields: dict[str, Any], header: str | None) -> dict[str, Any]:
         return fields
     stated = STRUCTURED_STRING.fullmatch(header)
     if stated is None:
-        detail = '`Idempotency-Key` is no text in quotes; send it like `"8e03978e-40d5"`'
+        detail = '`Idempotency-Key` is not a text in quotes; send it like `"8e03978e-40d5"`'
         raise HttpProblem(400, "bad_idempotency_key", detail)
     key = re.sub(r"\\(.)", r"\1", stated[1])
     if fields.get("request_id", key) != key:

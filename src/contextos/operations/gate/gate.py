@@ -37,7 +37,7 @@ from contextos.errors import ConflictingRequest, InvalidInput, Problem, Unavaila
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 from contextos.operations.deployment import Deployment
 from contextos.operations.driver import DrivenState
-from contextos.queries.rationales import DECIDED, denying_rules, pinned_artifacts, rule_rationales
+from contextos.queries.rationales import DECIDED, bound_in_words, denying_rules, pinned_artifacts, rule_rationales
 from contextos.queries.run_view import RunView
 from contextos.runtime.attempts.agent_session import ASKED, FINISHED
 from contextos.runtime.inputs.request_conflicts import conflict, differences
@@ -162,7 +162,7 @@ class CallGate:
             Unavailable: the store does not answer, or no process can drive the session; finish it again.
         """
         if outcome not in get_args(SessionOutcome):
-            detail = f"`{str(outcome)[:40]}` is no outcome"
+            detail = f"`{str(outcome)[:40]}` is not an outcome"
             raise InvalidInput(Problem("/outcome", "unknown_outcome", detail, "use approved, denied or escalated"))
         said = {"outcome": outcome, "reason": checked_text(reason, "/reason", MAX_REASON_CHARS, empty=True)}
         # An operator can reopen a session; then it is finished once more.
@@ -225,6 +225,11 @@ class CallGate:
                 for failure, named in zip(failures, rules, strict=True)
             ]
             reasons = self._with_reads(reasons, opened_tools(state.entries) or ())
+            error = ((_result(state.entries, body["step"]) or ({},))[0].get("error")) or {}
+            if place := error.get("pointer"):
+                catalog = self.deployment.catalog(self.tenant_id)
+                words = {error["message"]: await bound_in_words(catalog, state.entries, tool, place, error["message"])}
+                reasons = [replace(one, detail=words.get(one.detail, one.detail)) for one in reasons]
             return Refused(call_id, tuple(reasons), state.view.ended)
         result = _result(state.entries, body["step"])
         if result is None:
@@ -292,7 +297,7 @@ def opened_tools(entries: Sequence[Entry]) -> tuple[str, ...] | None:
 
 def not_opened() -> InvalidInput:
     """Return the error for a run that is no session, or has no tools yet."""
-    detail = "it is no session, or it has ended, or waits, before it had tools"
+    detail = "it is not a session, or it has ended, or waits, before it had tools"
     return InvalidInput(Problem("/session", "not_opened", detail, "read its run, or open a session of another name"))
 
 
@@ -306,7 +311,7 @@ def _reason(failure: Failure, tool: str, entries: Sequence[Entry], because: Sequ
     detail, remedy = failure.detail, REMEDIES[failure.code]
     if failure.code == "tool_not_in_manifest":
         tools = opened_tools(entries) or ()
-        detail = f"`{tool}` is no tool of this session"
+        detail = f"`{tool}` is not a tool of this session"
         remedy = tool_remedy(tool, tools) if tools else NO_TOOLS
     if failure.code == "policy_eval_error" and failure.facts and all(one.startswith("args.") for one in failure.facts):
         remedy = REMEDIES["schema_mismatch"]

@@ -222,7 +222,7 @@ async def _request(
         intent, pack = intent or known.input.intent, pack or known.context_pack_refs[0]
     else:
         if not SESSION.fits(session):
-            detail = f"`{session[:80]}` is no name of a session"
+            detail = f"`{session[:80]}` is not a name of a session"
             remedy = f"write up to {MAX_CALL_ID_CHARS} letters, digits, `.`, `_`, `:` and `-`"
             raise InvalidInput(Problem("/session", "bad_session_name", detail, remedy))
         intent, pack = await _pinned(deployment, tenant_id, intent, pack)
@@ -365,6 +365,6 @@ def _unknown_tools(wanted: Sequence[str], tools: Sequence[str]) -> list[Problem]
     unknown = [name for name in wanted if name not in tools]
     remedies = [tool_remedy(name, tools) if tools else NO_TOOLS for name in unknown]
     return [
-        Problem("/tools", "unknown_tool", f"`{name[:128]}` is no tool of this session", remedy)
+        Problem("/tools", "unknown_tool", f"`{name[:128]}` is not a tool of this session", remedy)
         for name, remedy in zip(unknown, remedies, strict=True)
     ]

@@ -104,6 +104,10 @@ def postgres_error(fault: BaseException) -> ContextOSError:
         return Unavailable("store", f"{STATEMENTS_LOST}; let it pool sessions")
     if state[:2] in _AGAIN:
         return Unavailable("store", first_line(fault), retry_after_ms=SOON_MS)
+    if isinstance(fault, ConnectionRefusedError):
+        return Unavailable("store", "no server answers at its address")
+    if isinstance(fault, ConnectionError | asyncpg.ConnectionDoesNotExistError):
+        return Unavailable("store", "its server ended the connection")
     return Unavailable("store", first_line(fault))
 
 

@@ -98,7 +98,8 @@ def check_file(path: Path, connector: Connect) -> None:
     except sqlite3.Error as fault:
         if _code(fault) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise sqlite_error(fault) from fault
-        raise _unusable(path, f"{fault}; check that the file is a store and that it can be read") from fault
+        remedy = "check that the file is a store, that it can be read, and that the disk has room"
+        raise _unusable(path, f"{fault}; {remedy}") from fault
     if not version:
         raise _unusable(path, "it is empty; make it with `contextos apply`")
 
@@ -123,9 +124,8 @@ def open_file(path: Path, connector: Connect) -> None:
     except sqlite3.Error as fault:
         if _code(fault) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise sqlite_error(fault) from fault
-        raise _unusable(
-            path, f"{fault}; check that the file is a store and that file and directory are writable"
-        ) from fault
+        remedy = "check that the file is a store, that file and directory are writable, and that the disk has room"
+        raise _unusable(path, f"{fault}; {remedy}") from fault
 
 
 def writer_connection(path: Path, connector: Connect) -> sqlite3.Connection:

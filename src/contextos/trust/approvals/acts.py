@@ -91,7 +91,8 @@ def act_fault(
     """
     if role is not None:
         if person is None or person.approver_id != act.actor:
-            return ApprovalRefused("unknown_actor", f"`{act.actor}` is not known in this tenant; ask a `{role}`")
+            remedy = f"ask somebody with the role `{role}`"
+            return ApprovalRefused("unknown_actor", f"the directory has no `{act.actor}` in this tenant; {remedy}")
         if role not in person.roles:
             return ApprovalRefused(
                 "not_allowed", f"`{act.actor}` does not hold the role `{role}`; ask somebody who does"

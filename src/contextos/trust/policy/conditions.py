@@ -12,6 +12,7 @@ Source: docs/design/contracts.md, "Policy".
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -148,7 +149,8 @@ class _Reader:
         if kind is None:
             self.refuse(at, "not_a_literal", "this literal is not allowed", "use a boolean, number or string")
         elif kind != want:
-            self.refuse(at, "type_mismatch", f"this is {an(kind)} where {an(want)} is needed", f"write {an(want)}")
+            detail = f"`{json.dumps(node)[:40]}` is {an(kind)} where {an(want)} is needed"
+            self.refuse(at, "type_mismatch", detail, f"write {an(want)} there")
 
     def _operation(self, name: str, operands: Any, at: JsonPath, want: str) -> None:
         if name in EQUALITIES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tomllib
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 
 from contextos.cli.demo.init import WORKSPACE_TEMPLATES
 from contextos.contracts.encoding.jcs import digest
+from tests.docs.pages import Typed
+from tests.terminal import play
 
 ADDED = '''
 
@@ -201,3 +204,109 @@ def test_an_installed_package_does_not_run_before_somebody_says_yes(
     settings.write_text('[[adapters]]\npath = "shopkit.inner.desk:TOOLS"\ndigest = "sha256:0"\n', "utf-8")
     said = say("pin-code")
     assert ("shopkit.inner.desk of" in said.err, "pass --yes" in said.err, ran.exists()) == (True, True, False)
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 2)])
+def test_a_person_at_a_terminal_is_asked_after_the_difference(deploy: Path, answer: str, code: int) -> None:
+    found, before = change(deploy, ADDED), pinned(deploy)
+    asked = Typed("contextos pin-code", code, (f"Pin the code as it is now? [y/N]: {answer}",))
+    programs = [Path(sys.executable).parent]
+    [(ended, shown)] = play([asked], deploy, programs, more={"XDG_STATE_HOME": str(deploy.parent / "state")})
+    assert (ended, pinned(deploy)) == (code, before if code else found), shown
+    assert 0 < shown.index("+def load(service: str)") < shown.index("Pin the code as it is now?")
+    assert ("nothing was pinned" in shown) == bool(code)
+
+
+def test_a_program_learns_that_it_is_never_asked(say, deploy: Path) -> None:
+    change(deploy, ADDED)
+    assert (
+        "with `--json` nobody is asked" in json.loads(say("pin-code", "--json").out)["error"]["problems"][0]["detail"]
+    )
+    assert "there is no terminal to ask at" in say("pin-code").err
+
+
+def test_what_tools_call_may_have_changed(say, deploy: Path) -> None:
+    change(deploy, "\n\ndef helper() -> int:\n    return 1\n\n\nTOOLS = contextos.toolset('deploy', [ci_status])\n")
+    said = say("pin-code", "--yes")
+    assert (said.code, "no decorated function changed; what they call may have" in said.err) == (0, True), said.err
+
+
+@pytest.mark.parametrize("changed", [ADDED, "\n\nTOOLS = ("], ids=["valid", "syntax"])
+def test_a_file_with_a_byte_order_mark_is_read_as_python_reads_it(say, deploy: Path, changed: str) -> None:
+    change(deploy, changed)
+    file = deploy / "deploy.py"
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    said = say("pin-code", "--yes")
+    assert said.code == (0 if changed == ADDED else 2), said.err
+    assert ("tools: load" if changed == ADDED else "was never closed") in said.err
+    assert "\\ufeff" in said.err or changed != ADDED, "the mark is a part of the difference"
+
+
+@pytest.mark.parametrize("text", ["x = '\0'\n", f"x = {'-' * 100_000}1\n", f"x = {'(' * 300}{')' * 300}\n"])
+def test_what_python_cannot_read_is_refused_before_it_is_shown(say, deploy: Path, text: str) -> None:
+    (deploy / "deploy.py").write_text(text, "utf-8")
+    said = say("pin-code", "--yes")
+    assert (said.code, "`deploy.py` is not Python" in said.err, "line None" in said.err) == (2, True, False)
+
+
+def test_a_copy_that_is_not_the_pinned_one_is_not_shown_as_it(say, deploy: Path) -> None:
+    change(deploy, ADDED)
+    (deploy / "deploy.py.bak").write_text("an_attack = 1\n", "utf-8")
+    said = say("pin-code", "--yes")
+    assert (said.code, "an_attack" in said.err, "+def load" in said.err) == (0, False, True)
+
+
+def with_helper(deploy: Path, name: str, pinned: bytes, now: str) -> Path:
+    """A second adapter in the settings, whose helper changed."""
+    shutil.copy(deploy / "deploy.py", deploy / f"{name}.py")
+    file = deploy / f"{name}.py"
+    file.write_text(file.read_text("utf-8").replace('toolset("deploy"', f'toolset("{name}"'), "utf-8")
+    (deploy / "rates.py").write_text(now, "utf-8")
+    with (deploy / "contextos.toml").open("a", encoding="utf-8") as settings:
+        settings.write(f'\n[[adapters]]\npath = "{name}.py:TOOLS"\ndigest = "{digest(file.read_bytes())}"\n')
+        settings.write(f'files = {{ "rates.py" = "{digest(pinned)}" }}\n')
+    return file
+
+
+def test_a_helper_of_two_adapters_is_pinned_for_both(say, deploy: Path) -> None:
+    for name in ("desk", "till"):
+        with_helper(deploy, name, b"RATE = 0\n", "RATE = 1\n")
+    assert say("pin-code", "--yes").code == 0
+    _, *two = tomllib.loads((deploy / "contextos.toml").read_text("utf-8"))["adapters"]
+    assert [one["files"] for one in two] == [{"rates.py": digest(b"RATE = 1\n")}] * 2
+
+
+def test_one_file_of_an_adapter_is_not_pinned_beside_another_that_changed(say, deploy: Path) -> None:
+    file = with_helper(deploy, "desk", b"RATE = 0\n", "RATE = 1\n")
+    file.write_text(file.read_text("utf-8") + "# changed\n", "utf-8")
+    before = (deploy / "contextos.toml").read_text("utf-8")
+    said = say("pin-code", "rates.py", "--yes")
+    assert (said.code, "desk.py" in said.err, "+# changed" in said.err) == (2, True, False)
+    assert (deploy / "contextos.toml").read_text("utf-8") == before
+    assert say("pin-code", "rates.py", "desk.py", "--yes").code == 0
+
+
+@pytest.mark.parametrize(
+    ("made", "closes"), [("def made(folder):\n    return [Closing()]\n", 1), ("made = Closing()\n", 0)]
+)
+def test_what_was_made_to_try_the_code_is_closed(say, deploy: Path, made: str, closes: int) -> None:
+    closed = deploy.parent / "closed"
+    code = f"""
+
+class Closing:
+    def __init__(self):
+        self.own = contextos.toolset("deploy", [ci_status])
+        self.describe, self.call, self.lookup = self.own.describe, self.own.call, self.own.lookup
+
+    def close(self):
+        with open({str(closed)!r}, "a") as file:
+            file.write("closed\\n")
+
+
+{made}"""
+    change(deploy, code)
+    settings = deploy / "contextos.toml"
+    settings.write_text(settings.read_text("utf-8").replace("deploy.py:TOOLS", "deploy.py:made"), "utf-8")
+    said = say("pin-code", "--yes")
+    assert said.code == 0, said.err
+    assert (closed.read_text("utf-8").count("closed") if closed.exists() else 0) == closes

@@ -93,7 +93,7 @@ def unwritable(path: Path) -> None:
     ("prepare", "named", "why"),
     [
         (full, "w", "it is not empty"),
-        (a_file, "w", "it is no directory"),
+        (a_file, "w", "it is not a directory"),
         (current, ".", "the current directory cannot be replaced"),
         (unwritable, "closed/w", "it cannot be used: "),
         (unwritable, "/", "it is the root of the file system"),

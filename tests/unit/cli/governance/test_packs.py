@@ -212,4 +212,5 @@ def test_a_pack_that_nobody_signed_is_not_published_and_the_way_is_named(deploye
     for name in (SHORT, "whole.json"):
         said = deployed("pack", "publish", name, *BY)
         assert said.code == 2
-        assert f"`{name}`: it is no artifact in a signed envelope; sign it with `contextos pack sign`" in said.err
+        assert f"`{name}`: it is not a signed envelope" in said.err
+        assert "name the file that `contextos pack sign PACK --out FILE` wrote" in said.err

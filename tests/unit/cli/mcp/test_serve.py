@@ -50,7 +50,7 @@ def test_what_cannot_be_opened_is_said_before_a_client_connects(
         (["--agent", "agt_nobody"], "does not know the user"),
         (["--delegation", "tok_nobody"], "knows no delegation by this token"),
         (["--intent", "support.refunds"], "the tenant has no pin for the intent"),
-        (["--context", str(tmp_path / "list.json")], "it is no JSON object"),
+        (["--context", str(tmp_path / "list.json")], "it is not a JSON object"),
         ([*HTTP, "--token-file", str(tmp_path / "token")], "use a random token"),
         ([*HTTP, "--token-file", str(tmp_path / "nothing")], "no such file"),
         (["--http", "0.0.0.0:0"], "other machines can reach it"),
@@ -58,7 +58,7 @@ def test_what_cannot_be_opened_is_said_before_a_client_connects(
         (["--http", ":99999"], "cannot serve on"),
         (["--link", "https://acme.example/"], "it would show no run"),
         (["--pack", "suport@1.0.0"], "the tenant has no pin for the pack `suport@1.0.0`"),
-        (["--session", "bad name/"], "`bad name/` is no name of a session; write up to 128 letters"),
+        (["--session", "bad name/"], "`bad name/` is not a name of a session; write up to 128 letters"),
     ):
         assert run_command_line([*serve_words(workspace), *more]) == 2, more
         shown = capsys.readouterr()

@@ -7,7 +7,10 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
+from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.wanted import branches_of, explained, name_of, schemas_at, words_for
+from contextos.contracts.envelopes.run import InvokeRequest
+from contextos.errors import InvalidEnvelope
 
 
 class Inner(BaseModel):
@@ -51,6 +54,33 @@ def test_a_fault_names_what_is_wrong_and_what_to_write(
     path: tuple[str | int, ...], kind: str, document: object, said: tuple[str, str]
 ) -> None:
     assert explained(Outer, path, kind, document) == said
+
+
+class Filled(BaseModel):
+    hop_claim: str = ""
+    hop: Annotated[str, Field(json_schema_extra={"readOnly": True})] = ""
+    inner: dict[str, str] = {}
+
+
+class Around(BaseModel):
+    filled: Filled
+
+
+def test_a_member_that_nobody_writes_is_not_offered() -> None:
+    said = [explained(Filled, (name,), "extra_forbidden", {name: 1}) for name in ("hop_clam", "hop")]
+    assert [one and one[1] for one in said] == [
+        "did you mean `hop_claim`?",
+        "remove it; the names here are `hop_claim`, `inner`",
+    ]
+    wanted = explained(Around, ("filled",), "missing", {})
+    assert wanted == ("`filled` is missing", "add it: an object with `hop_claim`, `inner`")
+
+
+@pytest.mark.parametrize("name", ["hopp", "ho", "hops"])
+def test_a_request_is_never_asked_to_state_what_only_the_runtime_says(name: str) -> None:
+    with pytest.raises(InvalidEnvelope) as caught:
+        parse(InvokeRequest, {name: {}})
+    assert not [one for one in caught.value.problems if "`hop`" in one.remedy]
 
 
 def test_a_name_that_the_document_has_already_is_not_suggested() -> None:

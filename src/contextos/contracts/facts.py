@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
+from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.envelopes.evidence import Classification
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, WEEKDAYS, HistoryFact, Point
 from contextos.contracts.envelopes.tool import CapabilityKind, RiskLevel
@@ -39,9 +40,6 @@ ENVIRONMENTS: Final = ("dev", "staging", "prod")
 
 PROFILES: Final = ("embedded", "service")
 """The profiles of a deployment."""
-
-PAST_ENVIRONMENTS: Final = (*ENVIRONMENTS, *PROFILES)
-"""What rules of runs can name that were pinned before a deployment had an environment: it was the profile."""
 
 CALLED_POINTS: Final[tuple[Point, ...]] = ("compile", "plan", "execute", "memory", "commit")
 """The points at which the runtime asks policy. Lint refuses a rule for any other point."""
@@ -188,6 +186,53 @@ def declared_fact(path: str, declared: Mapping[str, DeclaredFact] = _DECLARED) -
 def supplied(root: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of `values` that are declared below `root`: all that a rule can read."""
     return {name: value for name, value in values.items() if name in _NAMES[root]}
+
+
+class _Root:
+    """What rules read below one root: its member in the canonical text of all facts, and in that of all digests."""
+
+    __slots__ = ("digested", "name", "text", "value")
+
+    def __init__(self, name: str, value: Any) -> None:
+        self.name, self.value = name, value
+        self.text, self.digested = b"", b""
+
+    def made(self) -> _Root:
+        if not self.text:
+            text = canonical(self.value)
+            self.text = b'"%b":%b' % (self.name.encode(), text)
+            self.digested = b'"%b":"%b"' % (self.name.encode(), digest(text).encode())
+        return self
+
+
+class KnownFacts(dict[str, Any]):
+    """The facts that policy rules read, one value for each root. Nobody writes into them.
+
+    The canonical text of a root is made once, also for all that `plus` makes of these facts.
+    """
+
+    __slots__ = ("_roots",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self._roots = {name: _Root(name, value) for name, value in values.items()}
+
+    def plus(self, values: Mapping[str, Any]) -> KnownFacts:
+        """Return these facts with other values for some roots, or further ones."""
+        more = KnownFacts(values)
+        more._roots = {**self._roots, **more._roots}
+        more.update({**self, **values})
+        return more
+
+    @property
+    def text(self) -> bytes:
+        """Return the canonical JSON of all facts. Raises `InvalidInput` for a value that is not JSON."""
+        return b"{%b}" % b",".join([self._roots[name].made().text for name in sorted(self)])
+
+    @property
+    def digest(self) -> str:
+        """Return the content address of the object that has the digest of each root. Raises as `text`."""
+        return digest(b"{%b}" % b",".join([self._roots[name].made().digested for name in sorted(self)]))
 
 
 EXECUTE_ROOTS: Final = frozenset({fact.root for fact in FACTS if "execute" in fact.points})

@@ -6,6 +6,7 @@ Nothing here repeats a value of the document; the names of its members are those
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,7 +15,6 @@ from pydantic.errors import PydanticUserError
 
 from contextos.contracts.encoding.pointer import MISSING, pointer, resolve_pointer
 from contextos.contracts.encoding.safe_patterns import pattern_example
-from contextos.contracts.facts import nearest_name
 
 MAX_NAMES_SHOWN: Final = 24
 MAX_PATTERN_SHOWN_CHARS: Final = 40
@@ -50,7 +50,7 @@ def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, docu
         if not names:
             return None
         given = resolve_pointer(document, pointer(path[:-1]))
-        near = nearest_name(
+        near = _nearest(
             str(path[-1])[:200], [one for one in names if not isinstance(given, Mapping) or one not in given]
         )
         listed = ", ".join(f"`{one}`" for one in names[:MAX_NAMES_SHOWN]) + ", …" * (len(names) > MAX_NAMES_SHOWN)
@@ -67,7 +67,7 @@ def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, docu
         return "it does not have the form that is wanted", f"write {wanted}"
     if kind in ("literal_error", "enum"):
         allowed = [one for schema in schemas for one in _allowed(schema) if isinstance(one, str)]
-        near = nearest_name(value, allowed) if isinstance(value, str) else None
+        near = _nearest(value, allowed) if isinstance(value, str) else None
         return "it is none of the allowed values", f"did you mean `{near}`?" if near else f"write {wanted}"
     if kind in ("too_short", "too_long") and isinstance(value, list | dict):
         return f"it has {len(value)} items, which is too {'few' if kind == 'too_short' else 'many'}", f"write {wanted}"
@@ -75,6 +75,10 @@ def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, docu
         quoted = isinstance(value, bool | int | float) and wanted.startswith("a text")
         return f"it is {name_of(value)}", f"write {wanted}" + (", in quotes" if quoted else "")
     return None if kind in ("value_error", "assertion_error", "sealing") else ("", f"write {wanted}")
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    return next(iter(get_close_matches(name[:200], known, n=1)), None)
 
 
 def name_of(value: Any) -> str:

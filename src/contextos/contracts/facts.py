@@ -188,51 +188,40 @@ def supplied(root: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in _NAMES[root]}
 
 
-class _Root:
-    """What rules read below one root: its member in the canonical text of all facts, and in that of all digests."""
-
-    __slots__ = ("digested", "name", "text", "value")
-
-    def __init__(self, name: str, value: Any) -> None:
-        self.name, self.value = name, value
-        self.text, self.digested = b"", b""
-
-    def made(self) -> _Root:
-        if not self.text:
-            text = canonical(self.value)
-            self.text = b'"%b":%b' % (self.name.encode(), text)
-            self.digested = b'"%b":"%b"' % (self.name.encode(), digest(text).encode())
-        return self
-
-
 class KnownFacts(dict[str, Any]):
     """The facts that policy rules read, one value for each root. Nobody writes into them.
 
-    The canonical text of a root is made once, also for all that `plus` makes of these facts.
+    The canonical text of a root is made once, also for all that `plus` makes of these facts. Raises `InvalidInput` for
+    a value that is not JSON.
     """
 
-    __slots__ = ("_roots",)
+    __slots__ = ("_members",)
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         super().__init__(values)
-        self._roots = {name: _Root(name, value) for name, value in values.items()}
+        self._members = {name: _members(name.encode(), canonical(value)) for name, value in values.items()}
 
     def plus(self, values: Mapping[str, Any]) -> KnownFacts:
         """Return these facts with other values for some roots, or further ones."""
         more = KnownFacts(values)
-        more._roots = {**self._roots, **more._roots}
+        more._members = {**self._members, **more._members}
         more.update({**self, **values})
         return more
 
     @property
     def text(self) -> bytes:
-        """Return the canonical JSON of all facts. Raises `InvalidInput` for a value that is not JSON."""
-        return b"{%b}" % b",".join([self._roots[name].made().text for name in sorted(self)])
+        """Return the canonical JSON of all facts."""
+        return b"{%b}" % b",".join(sorted([text for text, _ in self._members.values()]))
 
     @property
     def digest(self) -> str:
-        """Return the content address of the object that has the digest of each root. Raises as `text`."""
-        return digest(b"{%b}" % b",".join([self._roots[name].made().digested for name in sorted(self)]))
+        """Return the content address of the object that has the digest of each root."""
+        return digest(b"{%b}" % b",".join(sorted([digested for _, digested in self._members.values()])))
+
+
+def _members(name: bytes, text: bytes) -> tuple[bytes, bytes]:
+    """What a root is in the canonical text of all facts, and in that of all digests."""
+    return b'"%b":%b' % (name, text), b'"%b":"%b"' % (name, digest(text).encode())
 
 
 EXECUTE_ROOTS: Final = frozenset({fact.root for fact in FACTS if "execute" in fact.points})

@@ -19,6 +19,7 @@ from contextos.adapters.code import SourceCode
 from contextos.adapters.directory import FileDirectory
 from contextos.adapters.function.loading import load_function_adapters
 from contextos.application.runs import Runs
+from contextos.audit.replay import derived_context
 from contextos.context.estimator import BytesDiv4
 from contextos.contracts.acts import PackPin
 from contextos.contracts.admission_limits import AdmissionLimits
@@ -136,6 +137,12 @@ class TestWorld:
 
     async def invoke(self, body: Mapping[str, Any] | bytes) -> RunView:
         return await self.deployment.invoke(body)
+
+    async def contexts(self, run_id: str) -> list[dict[str, Any]]:
+        """Every context that a run compiled, with its text and its manifests, derived again."""
+        entries = await self.stores.tenant(TENANT).read(run_id)
+        keys = [one.key for one in entries if one.kind == "context.compiled"]
+        return [(await derived_context(self.deployment, TENANT, run_id, key)).to_json() for key in keys]
 
     async def approve(
         self,

@@ -57,10 +57,11 @@ def test_a_deny_that_can_never_match_stops_the_pack_and_not_only_the_author(
 
 
 def at_every_point(body: dict[str, Any]) -> None:
-    """Rules that are only about memories and only about effects, so that policy is asked there too."""
+    """Rules that are only about memories, effects and plans, so that policy is asked there too."""
     for number, condition, applies in (
         (1, {"==": [{"var": "memory.predicate"}, "x"]}, {}),
         (2, {"==": [{"var": "user.role"}, "x"]}, {"point": "commit"}),
+        (3, {"==": [{"var": "user.role"}, "x"]}, {"point": "plan"}),
     ):
         added = {"rule_id": f"R_POINT_{number}", "if": condition, "then": {"allow": False}, "applies_to": applies}
         body["policy_layer"]["policy_bundles"][0]["policy_dsl"]["rules"].append(added)

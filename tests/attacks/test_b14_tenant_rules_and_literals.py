@@ -121,7 +121,7 @@ def test_the_manifests_keep_the_trace_and_a_result_counts_its_retries(stores: st
         body = request(900, "req_trace")
         body["trace"] |= {"tracestate": "vendor=1", "baggage": "team=refunds"}
         view = await world.invoke(body)
-        (compiled,) = await bodies(world, view.run_id, "context.compiled")
+        (compiled,) = await world.contexts(view.run_id)
         trace = body["trace"]
         assert compiled["manifests"]["trace_context"] == {
             "traceparent": f"00-{trace['trace_id']}-{trace['span_id']}-{trace.get('trace_flags', '00')}",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contextos.audit.replay import replay
-from tests.e2e.test_slots_in_runs import VOICE, blocks_of, bodies, declaring, hold, opened
+from tests.e2e.test_slots_in_runs import VOICE, blocks_of, declaring, hold, opened
 from tests.world import TENANT, request, run
 
 LARGE = "x" * 100_000
@@ -24,7 +24,7 @@ async def outcome(path: Path, stores: str, *contents: str, **slot: Any) -> tuple
         await hold(world, f"more_{number}", content, VOICE)
     view = await world.invoke(request(900, "req_1"))
     sent = [kind for kind in await world.kinds(view.run_id) if kind == "tool.dispatching"]
-    compiled = await bodies(world, view.run_id, "context.compiled")
+    compiled = await world.contexts(view.run_id)
     replayed = await replay(world.deployment, TENANT, view.run_id)
     assert replayed.record_hash == view.record["record_hash"]
     origins = [block["provenance"]["origin"] for block in blocks_of(compiled)]

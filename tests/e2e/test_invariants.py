@@ -32,11 +32,12 @@ from tests.world import TENANT, TestWorld, open_world, request, run
 
 @dataclass
 class Ran:
-    """A run that ended, its entries as (kind, key, body), and its world."""
+    """A run that ended, its entries as (kind, key, body), the contexts that it compiled, and its world."""
 
     world: TestWorld
     view: RunView
     entries: list[tuple[str, str, Any]]
+    compiled: list[dict[str, Any]]
 
     def all(self, kind: str) -> list[Any]:
         return [body for name, _, body in self.entries if name == kind]
@@ -70,7 +71,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ran]]:
             for entry in await world.stores.tenant(TENANT).read(view.run_id):
                 body = orjson.loads(entry.body or b"{}")
                 entries.append((entry.kind, entry.key, body["answer"] if KINDS[entry.kind].recorded else body))
-            made[name] = Ran(world, view, entries)
+            made[name] = Ran(world, view, entries, await world.contexts(view.run_id))
 
     run(go())
     yield made
@@ -102,7 +103,8 @@ def test_what_lies_above_the_ceiling_is_gone_before_a_planner_could_choose(ceili
         body["runtime"]["safety_mode"] = ceiling
         view = await world.invoke(body)
         entries = await world.stores.tenant(TENANT).read(view.run_id)
-        compiled = next(orjson.loads(entry.body or b"") for entry in entries if entry.kind == "context.compiled")
+        recorded = next(orjson.loads(entry.body or b"") for entry in entries if entry.kind == "context.compiled")
+        (compiled,) = await world.contexts(view.run_id)
         modes = [
             meta["approval_mode"]
             for adapter in compiled["manifests"]["tool_manifest"]
@@ -110,6 +112,7 @@ def test_what_lies_above_the_ceiling_is_gone_before_a_planner_could_choose(ceili
         ]
         assert modes
         assert all(APPROVAL_MODES.index(mode) <= APPROVAL_MODES.index(ceiling) for mode in modes)  # type: ignore[arg-type]
+        assert compiled["context_ledger"] == recorded["context_ledger"]
         assert ("adp_payments.issue_refund" in compiled["context_ledger"]["tools"]) == (ceiling == "destructive")
         assert bool(world.refunds()) == (ceiling == "destructive")
         world.close()
@@ -120,7 +123,10 @@ def test_what_lies_above_the_ceiling_is_gone_before_a_planner_could_choose(ceili
 @pytest.mark.requirement("C-INV-3", "R-CORE-1")
 def test_the_compiled_hash_covers_exactly_prompt_manifests_controls_and_budget(ran: dict[str, Ran]) -> None:
     for one in ran.values():
-        for compiled in one.all("context.compiled"):
+        assert [compiled["context_ledger"] for compiled in one.compiled] == [
+            compiled["context_ledger"] for compiled in one.all("context.compiled")
+        ]
+        for compiled in one.compiled:
             covered = {
                 part: compiled[part] for part in ("compiled_prompt", "manifests", "runtime_controls", "budget_report")
             }

@@ -59,7 +59,7 @@ def test_the_slots_of_a_reopened_run_are_filled_anew_and_a_person_is_asked_again
         for kind in ("slot.selected", "slot.pinned"):
             assert len(await bodies(world, view.run_id, kind)) == 2
         assert len(await world.stores.artifacts(TENANT).selections("acme", view.run_id)) == 2
-        before, after = await bodies(world, view.run_id, "context.compiled")
+        before, after = await world.contexts(view.run_id)
         assert "Be brief." in str(before)
         assert "Be brief." in str(after)
         await is_sound(world, view)
@@ -82,7 +82,7 @@ def test_a_reopened_run_uses_no_content_that_its_user_lost_meanwhile(lost: str, 
         if mode == "interactive":
             await pick_of(world, view.run_id, "of_all")
             view = await on(world, view.run_id)
-        before, after = await bodies(world, view.run_id, "context.compiled")
+        before, after = await world.contexts(view.run_id)
         assert "Be brief." in str(before)
         assert "Be brief." not in str(after)
         assert (view.state, len(world.refunds())) == ("completed", 1)
@@ -140,7 +140,7 @@ def test_a_session_waits_for_its_slots_and_a_reopened_one_has_them_filled_anew(t
         assert waiting.waits_for == "slot"
         await pick_of(world, run_id, "of_all")
         assert isinstance(await gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="again"), Done)
-        before, after = await bodies(world, run_id, "context.compiled")
+        before, after = await world.contexts(run_id)
         assert ("Be brief." in str(before), "Be brief." in str(after)) == (True, False)
         await is_sound(world, await gate.finish("escalated"))
         world.close()

@@ -131,7 +131,7 @@ def test_the_slots_of_a_template_are_pinned_and_compiled_as_data_tagged_by_scope
         view = await world.invoke(request(900, "req_1"))
         kinds = await world.kinds(view.run_id)
         (selected,) = await bodies(world, view.run_id, "slot.selected")
-        (compiled,) = await bodies(world, view.run_id, "context.compiled")
+        (compiled,) = await world.contexts(view.run_id)
         acts = await world.stores.artifacts(TENANT).selections("acme", view.run_id)
         world.close()
         return view, kinds, selected["answer"], compiled, acts
@@ -171,7 +171,7 @@ def test_a_preview_shows_the_content_of_a_slot_and_records_nothing(tmp_path: Pat
         assert seen.compiled is not None
         recorded = len(world.stores.artifacts(TENANT)._acts)  # a preview has no run to list them by
         view = await world.invoke(request(900, "req_1"))
-        (compiled,) = await bodies(world, view.run_id, "context.compiled")
+        (compiled,) = await world.contexts(view.run_id)
         world.close()
         return seen.compiled.to_json(), compiled, recorded
 

@@ -358,7 +358,9 @@ async def _replay_alone(tape: Sequence[Entry], artifacts: Mapping[str, bytes]) -
             ports=NO_PORTS,
             sources=NO_SOURCES,
             artifacts=RunArtifacts(catalog, Registry(), {}, BytesDiv4()),
-            deployment=DeploymentFacts(RunLimits(), runtime_version="", profile="", unsafe=(), unsafe_now=()),
+            deployment=DeploymentFacts(
+                RunLimits(), runtime_version="", profile="", environment="", unsafe=(), unsafe_now=()
+            ),
         )
 
     try:

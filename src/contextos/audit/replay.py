@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
@@ -20,7 +20,7 @@ from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.envelopes.record import DecisionRecord, ReplayPacket
 from contextos.contracts.envelopes.run import InvokeRequest
-from contextos.contracts.journal import Entry, Logged
+from contextos.contracts.journal import Entry
 from contextos.contracts.model import Model
 from contextos.errors import Integrity, InvalidInput, Problem, ReplayMismatch
 from contextos.operations.acts.checks import no_run
@@ -34,6 +34,8 @@ from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain
 from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.signed_heads import verify_indexed
+
+ModelT = TypeVar("ModelT", bound=Model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,7 @@ _UNREACHABLE: Final[Any] = Unreachable()
 NO_PORTS: Final = RunPorts(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE, _UNREACHABLE, _UNREACHABLE, {}, {})
 NO_SOURCES: Final = ContextSources(_UNREACHABLE, _UNREACHABLE, _UNREACHABLE)
 
-_ENVELOPES: Final[dict[str, type[Model]]] = {
-    "context.compiled": CompiledContext,
-    "record.revised": DecisionRecord,
-    "replay.packed": ReplayPacket,
-}
+_ENVELOPES: Final[dict[str, type[Model]]] = {"record.revised": DecisionRecord, "replay.packed": ReplayPacket}
 """The kinds whose body is an envelope of the specification."""
 
 
@@ -80,6 +78,53 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
         ReplayMismatch: the first entry that differs, or whose erased body cannot be computed.
         UnknownSemantics: the run has a semantics version that this runtime does not know.
     """
+    tape = await _proved_tape(app, tenant_id, run_id, entries)
+    try:
+        result = await replay_tape(tape, partial(app.environment, tenant_id))
+    except ReplayMismatch:
+        _tell(app, tenant_id, equal=False)
+        raise
+    _tell(app, tenant_id, equal=True)
+    return result
+
+
+async def derived_context(app: Deployment, tenant_id: str, run_id: str, key: str | None = None) -> CompiledContext:
+    """Return the context that a run compiled, with its text and all manifests: the last one, or that of the entry
+    `context.compiled` with this key. It is derived again as in a replay, and equals the digests on record.
+
+    Raises:
+        ChainBroken, ReplayMismatch, UnknownSemantics: as `replay`.
+        InvalidInput: the run has compiled no such context, or the entry was erased.
+    """
+    tape = await _proved_tape(app, tenant_id, run_id, None)
+    wanted = [one for one in tape if one.kind == "context.compiled" and key in (None, one.key)]
+    if not wanted:
+        raise InvalidInput(Problem("", "not_compiled", f"`{run_id}` has compiled no such context"))
+    if wanted[-1].body is None:
+        raise InvalidInput(Problem("", "erased", "its digests were erased, so no text can be compared with them"))
+
+    def found(at: str, compiled: dict[str, Any]) -> None:
+        if at == wanted[-1].key:
+            raise _Found(_sealed(CompiledContext, wanted[-1].seq, "context.compiled", compiled))
+
+    try:
+        await replay_tape(tape, partial(app.environment, tenant_id), found)
+    except _Found as signal:
+        return signal.compiled
+    raise AssertionError("the loop derives every entry of the tape")
+
+
+class _Found(Exception):
+    """A signal to `derived_context`, not an error."""
+
+    def __init__(self, compiled: CompiledContext) -> None:
+        self.compiled = compiled
+
+
+async def _proved_tape(
+    app: Deployment, tenant_id: str, run_id: str, entries: Sequence[Entry] | None
+) -> tuple[Entry, ...]:
+    """Return the entries of a run, with what people and operators did checked."""
     store = app.ports.stores.tenant(tenant_id)
     stored = await store.read_run(run_id) if entries is None else None
     tape = tuple(entries or ()) if stored is None else stored.entries
@@ -90,13 +135,7 @@ async def replay(app: Deployment, tenant_id: str, run_id: str, entries: Sequence
     await require_signers(store, tape, app.ports.keys)
     if stored is not None:
         verify_indexed(run_id, tape, stored.lines)
-    try:
-        result = await replay_tape(tape, partial(app.environment, tenant_id))
-    except ReplayMismatch:
-        _tell(app, tenant_id, equal=False)
-        raise
-    _tell(app, tenant_id, equal=True)
-    return result
+    return tape
 
 
 def _tell(app: Deployment, tenant_id: str, *, equal: bool) -> None:
@@ -105,9 +144,13 @@ def _tell(app: Deployment, tenant_id: str, *, equal: bool) -> None:
         app.ports.telemetry.run_replayed(tenant_id, equal=equal)
 
 
-async def replay_tape(tape: Sequence[Entry], environment_of: Callable[[RunJournal], RunEnvironment]) -> ReplayResult:
-    """Replay the entries of one run in the environment that `environment_of` builds. Raises the same errors as
-    `replay`.
+async def replay_tape(
+    tape: Sequence[Entry],
+    environment_of: Callable[[RunJournal], RunEnvironment],
+    at_compiled: Callable[[str, dict[str, Any]], None] | None = None,
+) -> ReplayResult:
+    """Replay the entries of one run in the environment that `environment_of` builds. `at_compiled` gets each compiled
+    context in full; else it is validated. Raises the same errors as `replay`.
     """
     tenant_id, run_id = tape[0].tenant, tape[0].run
     verify_chain(tenant_id, run_id, tape)
@@ -116,7 +159,13 @@ async def replay_tape(tape: Sequence[Entry], environment_of: Callable[[RunJourna
         raise ReplayMismatch(1, tape[0].kind, "its body was erased, and a recorded answer cannot be derived again")
     received = read_body(tape[0])
     journal = RunJournal(tenant_id, run_id, tape, transition, state_machine.START, None)
-    environment = replace(environment_of(journal), ports=NO_PORTS, sources=NO_SOURCES, planner=None)
+
+    def validated(_: str, compiled: dict[str, Any]) -> None:
+        _sealed(CompiledContext, len(journal.log()), "context.compiled", compiled)
+
+    environment = replace(
+        environment_of(journal), ports=NO_PORTS, sources=NO_SOURCES, planner=None, at_compiled=at_compiled or validated
+    )
     try:
         record = await invoke_agent(parse(InvokeRequest, received["request"]), received["fingerprint"], environment)
     except ReplayMismatch as mismatch:
@@ -127,19 +176,18 @@ async def replay_tape(tape: Sequence[Entry], environment_of: Callable[[RunJourna
     if journal.on_tape:
         raise ReplayMismatch(len(journal.log()) + 1, tape[-1].kind, "the journal continues after the end of the run")
     for entry in journal.log():
-        _require_sealed(entry)
+        if entry.kind in _ENVELOPES:
+            _sealed(_ENVELOPES[entry.kind], entry.seq, entry.kind, entry.body)
     verify_history(run_id, tape)
     return ReplayResult(run_id, record["status"], record["record_hash"], len(tape), tuple(journal.missing))
 
 
-def _require_sealed(entry: Logged) -> None:
-    """Raise `ReplayMismatch` if an envelope that the run wrote does not follow its contract in full."""
-    if (contract := _ENVELOPES.get(entry.kind)) is None:
-        return
+def _sealed(contract: type[ModelT], seq: int, kind: str, body: Any) -> ModelT:
+    """Return an envelope of the run. Raises `ReplayMismatch` if it does not follow its contract in full."""
     try:
-        contract.sealed_from(entry.body)
+        return contract.sealed_from(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = pointer(first["loc"])
         detail = f"it is no valid `{contract.__name__}`: `{where}`: {first['msg']}"
-        raise ReplayMismatch(entry.seq, entry.kind, detail) from None
+        raise ReplayMismatch(seq, kind, detail) from None

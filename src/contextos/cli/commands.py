@@ -122,6 +122,7 @@ COMMAND_GROUPS: Final[dict[str, dict[str, tuple[Callable[..., int], str]]]] = {
     "Audit": {
         "verify": (verify.verify_command, "contextos verify"),
         "replay": (audit.replay_command, "contextos replay req_large"),
+        "context show": (requests.context_show_command, "contextos context show req_large"),
     },
     "Govern": {
         "pack list": (packs.packs_list_command, "contextos pack list"),
@@ -245,6 +246,7 @@ NESTED: Final = {
     "pack": "Check and publish packs, and decide which are used.",
     "policies": "The policies in force above every pack.",
     "facts": "What the graph says of a subject, and the acts that change it.",
+    "context": "What a run could see, derived again.",
     "memory": "Review what runs propose to remember.",
     "slots": "Context slots of agents: declare, lint, fill and audit them.",
     "key": "Keys of people, and of the runtime: one for each purpose.",

@@ -51,6 +51,21 @@ def compiled_context(
     return {**body, "context_ledger": ledger}
 
 
+def recorded_context(compiled: JsonObject) -> JsonObject:
+    """Return what an entry states of a compiled context that only a template reads: a `RecordedContext`."""
+    manifests = compiled["manifests"]
+    stated = {
+        "policy_manifest": manifests["policy_manifest"],
+        "omissions": manifests["omissions"],
+        "surface_report": [one for one in manifests["surface_report"] if not one["surfaced"]],
+        "redactions": manifests["redactions"],
+    }
+    return {
+        "manifests": {name: entries for name, entries in stated.items() if entries},
+        **{name: compiled[name] for name in ("runtime_controls", "budget_report", "context_ledger")},
+    }
+
+
 def _ledger(body: JsonObject) -> JsonObject:
     """The ledger fields that are derived from the body."""
     report, manifests = body["budget_report"], body["manifests"]

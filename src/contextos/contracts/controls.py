@@ -131,7 +131,7 @@ class Prohibitions:
             if prohibiting and self._log[at].kind == "policy.decided":
                 body = self._log[at].body
                 for one in body.get("decisions", [body]):
-                    self._matched |= dict.fromkeys(one["matched_rule_ids"])
+                    self._matched |= dict.fromkeys(one.get("matched_rule_ids", ()))
         self._read = len(self._log)
         by = tuple(rule for rule in self._matched if decision.capability_id in prohibiting.get(rule, ()))
         if not by:

@@ -15,6 +15,7 @@ from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep, TakenPara
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest, RunContext
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
+from contextos.contracts.facts import KnownFacts
 from contextos.contracts.journal import Write
 from contextos.contracts.model import final_fields
 
@@ -235,7 +236,7 @@ class RunScope:
     identity: RunIdentity
     pinned: PinnedInputs
     tools: ToolAccess
-    facts: Mapping[str, Any]
+    facts: KnownFacts
     session: SessionWindow | None = None
     controls: RunControls = NO_RUN_CONTROLS
     unbound: Mapping[str, str] = field(default_factory=dict)

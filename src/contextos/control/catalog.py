@@ -23,7 +23,7 @@ from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, Policy
 from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplate
 from contextos.contracts.envelopes.policy import Level, LeveledBundle
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.contracts.facts import PROFILES, name_remedy
+from contextos.contracts.facts import name_remedy
 from contextos.contracts.ids import PIN
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import ADAPTER, PINS_OF_ADAPTERS, RUNTIME
@@ -234,8 +234,7 @@ class Catalog:
             if not isinstance(found, list):
                 artifacts = [found[ref].artifact for ref in refs]
                 pinned_for = active.intents(refs, environment)
-                before = next((one for one in PROFILES if active.allows(refs, intent, one)), None)
-                found = [not_allowed(refs, artifacts, pinned_for, intent, environment, before)]
+                found = [not_allowed(refs, artifacts, pinned_for, intent, environment)]
             elif (known := active.intents(None, environment)) and intent not in known:
                 found.append(pinned_nowhere(known, intent, environment))
             return pins_failure(*found)

@@ -66,16 +66,10 @@ class ResolvedPins:
 
 
 def not_allowed(
-    refs: Sequence[str],
-    artifacts: Sequence[GovernedArtifact],
-    pinned: Sequence[str],
-    intent: str,
-    environment: str,
-    before: str | None,
+    refs: Sequence[str], artifacts: Sequence[GovernedArtifact], pinned: Sequence[str], intent: str, environment: str
 ) -> PinsRefused:
     """Return why no tenant pin allows `refs` for `intent`: `unknown_intent` if they are pinned in `environment` (for
-    the intents `pinned`) and define no such intent, else `unpinned_ref`. `artifacts` are those of `refs`, and `before`
-    is the profile for which a pin allows them that was made before deployments had an environment.
+    the intents `pinned`) and define no such intent, else `unpinned_ref`. `artifacts` are those of `refs`.
     """
     named, near = ", ".join(f"`{ref[:200]}`" for ref in refs), nearest_name(intent[:200], pinned)
     pack = next((one for one in artifacts if isinstance(one, ContextPack)), None)
@@ -83,9 +77,6 @@ def not_allowed(
         remedy = f"did you mean `{near}`?" if near else f"name one of {', '.join(f'`{one}`' for one in pinned[:8])}"
         return PinsRefused("unknown_intent", f"{named} defines no intent `{intent[:80]}`; {remedy}", "/input/intent")
     remedy = f"did you mean `{near}`?" if near else "see `contextos pack list`"
-    if before:
-        remedy = "it was pinned before deployments had environments: run `contextos apply`, and then end the old pin"
-        remedy += f" with `contextos pack withdraw {' '.join(refs)} --environment {before}`"
     detail = f"{named} is not pinned for the intent `{intent[:80]}` in `{environment}`; {remedy}"
     return PinsRefused("unpinned_ref", detail)
 

@@ -7,26 +7,20 @@ from collections.abc import Iterable, Mapping
 from contextos.contracts.envelopes.pack import ContextPack
 from contextos.contracts.envelopes.plan import DecisionSpec
 from contextos.contracts.envelopes.tool import AdapterDefinition, capability_id
-from contextos.contracts.facts import ENVIRONMENTS, PAST_ENVIRONMENTS, Vocabulary
+from contextos.contracts.facts import Vocabulary
 
 
 def pack_vocabulary(
-    pack: ContextPack,
-    specs: Mapping[str, DecisionSpec],
-    definitions: Iterable[AdapterDefinition] | None,
-    *,
-    past: bool = False,
+    pack: ContextPack, specs: Mapping[str, DecisionSpec], definitions: Iterable[AdapterDefinition] | None
 ) -> Vocabulary:
     """Return the facts that the rules of `pack` can read.
 
     Without `definitions` the arguments are not known, and evidence can exist that neither retrieval nor a spec names.
-    `past`: they can name an environment as rules did that a run pinned before a deployment had one.
     """
-    environments = PAST_ENVIRONMENTS if past else ENVIRONMENTS
     retrieved = [path.name for path in pack.intelligence_refs.retrieval.evidence]
     if definitions is None:
         required = [name for spec in specs.values() for name in spec.required_evidence]
-        return Vocabulary(evidence=dict.fromkeys([*retrieved, *required]), environments=environments)
+        return Vocabulary(evidence=dict.fromkeys([*retrieved, *required]))
     listed = {f"{one.adapter_id}.{name}" for one in pack.tooling_layer.adapter_registry for name in one.capabilities}
     registered = {
         name: capability
@@ -37,4 +31,4 @@ def pack_vocabulary(
     produced = {name: one.output_schema for one in registered.values() for name in one.produces}
     arguments = {name: one.input_schema for name, one in registered.items()}
     evidence = {**produced, **dict.fromkeys(retrieved)}
-    return Vocabulary(arguments, evidence, complete=True, environments=environments)
+    return Vocabulary(arguments, evidence, complete=True)

@@ -43,9 +43,7 @@ async def held_until_us(store: Store, lease: StoredDocument[Lease], alive: Calla
     """
     if not alive(lease.body.owner):
         return 0
-    held = lease.body
-    # Leases of older versions do not state when they were written.
-    at_us = now_us if held.at_us is None else held.at_us
+    held, at_us = lease.body, lease.body.at_us
     # Clocks can differ by more than a short lease.
     valid_us = max(held.until_us - at_us, CLOCK_MARGIN_US)
     until_us = held.until_us if at_us - now_us <= valid_us else 0

@@ -58,6 +58,10 @@ class _Draft(RunJournal):
 
     compiled: CompiledContext | None = None
 
+    def keep(self, _: str, compiled: dict[str, Any]) -> None:
+        """Keep the compiled context for the preview."""
+        self.compiled = CompiledContext.model_validate(compiled)
+
     def _stop_compiled(self, tools: tuple[str, ...] | None = None) -> None:
         if self.compiled is not None:
             raise _Stop(Preview(self.compiled, tools=tools))
@@ -65,8 +69,6 @@ class _Draft(RunJournal):
     def derive(self, kind: str, key: str, body: Any) -> None:
         self._stop_compiled(tuple(body["tools"]) if kind == "session.opened" else None)
         super().derive(kind, key, body)
-        if kind == "context.compiled":
-            self.compiled = CompiledContext.model_validate(body)
 
     async def record(self, kind: str, key: str, request: Any, call: Ask, *, by: str = "runtime") -> Any:
         self._stop_compiled()
@@ -145,7 +147,7 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
         slots = environment.sources.slots
         rehearsed = replace(environment.sources, slots=slots.rehearsed() if slots else None)
         facts = replace(environment.deployment, attachments=False)
-        environment = replace(environment, sources=rehearsed, deployment=facts)
+        environment = replace(environment, sources=rehearsed, deployment=facts, at_compiled=journal.keep)
         await invoke_agent(request, request_fingerprint(fields), environment)
     except _Stop as stopped:
         return stopped.result

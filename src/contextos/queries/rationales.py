@@ -26,7 +26,7 @@ MAX_SHOWN_CHARS: Final = 1_000
 def denying_rules(decided: Mapping[str, Any]) -> list[str]:
     """Return the ids of the rules that deny in the body of a `policy.decided`, which has one decision or several."""
     decisions = decided.get("decisions", [decided])
-    return [name for one in decisions if not one["allowed"] for name in one.get("denying_rule_ids") or ()]
+    return [name for one in decisions if not one["allowed"] for name in one.get("denying_rule_ids", ())]
 
 
 def rule_rationales(loaded: LoadedArtifacts) -> Mapping[str, str]:

@@ -174,7 +174,7 @@ def _permissions(log: Sequence[ReadEntry]) -> StoryLines:
                 # At compile and plan only denials are listed: an allowed call is decided again at execute.
                 if decision["point"] == "execute" or not decision["allowed"]:
                     verdict = _verdict(decision, entry.rationales)
-                    yield f"{displayed(decision['capability_id'])} at {decision['point']}: {verdict}", entry.at_us
+                    yield f"{displayed(decision.get('capability_id'))} at {decision['point']}: {verdict}", entry.at_us
 
 
 def _verdict(decision: Mapping[str, Any], rationales: Mapping[str, str]) -> str:
@@ -185,7 +185,7 @@ def _verdict(decision: Mapping[str, Any], rationales: Mapping[str, str]) -> str:
     if decision["allowed"] and decision.get("effective_approval_mode"):
         words.append(f"as {decision['effective_approval_mode']}")
     verdict = " ".join(words)
-    gates = ", ".join(decision.get("gates") or ()) if decision["allowed"] else ""
+    gates = ", ".join(decision.get("gates", ())) if decision["allowed"] else ""
     rules = decision.get("denying_rule_ids") or decision.get("matched_rule_ids") or ()
     if gates:
         verdict += f", needs {gates}"

@@ -125,7 +125,7 @@ async def identify(request: InvokeRequest, environment: RunEnvironment) -> dict[
 
 async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, Any]:
     """Return the exact reference and content digest of everything that the run uses, or the failure, as JSON."""
-    served = environment.deployment.served
+    served = environment.deployment.environment
     definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
     pinned = await environment.artifacts.catalog.pin(
         request.context_pack_refs, definitions, intent=request.input.intent, environment=served
@@ -146,7 +146,7 @@ async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, 
 
 def other_environment(request: InvokeRequest, environment: RunEnvironment) -> Failure | None:
     """Return the failure of a request that names an environment which this deployment does not serve."""
-    asked, served = str(request.environment), environment.deployment.served
+    asked, served = str(request.environment), environment.deployment.environment
     if request.environment in (None, served):
         return None
     remedy = f"name `{served}` or none here"
@@ -195,7 +195,7 @@ def build_scope(
     about = {
         "run_id": run.run_id,
         "safety_mode": run.safety_mode,
-        "environment": environment.deployment.served,
+        "environment": environment.deployment.environment,
         "mode": request.mode,
     }
     granted = frozenset(entry.capability_id for entry in shown if entry.granted)
@@ -222,10 +222,8 @@ def build_scope(
 
 def _session(
     request: InvokeRequest, principals: Principals, loaded: LoadedArtifacts, environment: RunEnvironment
-) -> SessionWindow | None:
+) -> SessionWindow:
     """The time limit of a run, in every mode: the lowest that is set, counted from when the run was received."""
-    if not environment.deployment.limits.max_session_duration_ms:
-        return None
     stated = (
         request.runtime.max_session_duration_ms,
         loaded.pack.pack_meta.max_session_duration_ms,

@@ -16,7 +16,6 @@ from typing import Any
 
 from contextos.action.gateway.delivery import PreconditionResult
 from contextos.contracts.documents.operations import quarantine_key
-from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ports.outside import Adapter
@@ -73,7 +72,7 @@ async def recheck_preconditions(
         version, now = await environment.artifacts.catalog.pins_now(tuple(pins), definitions)
         now |= code_now(pins, environment)
         return {
-            "principals": known.to_json() if known else None,
+            "principals": scope.identity.principals.looked_up_again(known),
             "policies_version": version,
             "changed": sorted(name for name in pins.keys() | now.keys() if now.get(name) != pins.get(name)),
         }
@@ -81,7 +80,7 @@ async def recheck_preconditions(
     query = {"user_id": user_id, "agent_id": agent_id, "pins": pins}
     found = await environment.journal.record("identity.resolved", f"dispatch/{key}", query, look)
     failure = None
-    now = Principals.model_validate(found["principals"]) if found["principals"] is not None else None
+    now = scope.identity.principals.of_later(found["principals"])
     if now is None or not now.same_as(scope.identity.principals):
         failure = Failure(code="identity_refused", detail="since the run was admitted the user or the agent changed")
     elif found["changed"]:

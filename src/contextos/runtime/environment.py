@@ -95,26 +95,20 @@ class DeploymentFacts:
 
     `unsafe` lists the unsafe development settings when the run began, and `unsafe_now` those now; it and `address`, as
     which partners know the deployment, are not recorded. `planner_name` is the planner that the run began with.
-    `attachments` is False of a run that was made before attachments were fetched. `environment` is the one that the
-    deployment serves; None of a run that was made before a deployment had one.
+    Without `attachments` those of the request are not fetched. `environment` is the one that the deployment serves.
     """
 
     limits: RunLimits
     runtime_version: str
     profile: str
+    environment: str
     unsafe: tuple[str, ...]
     unsafe_now: tuple[str, ...]
     semantics: int = SEMANTICS
     planner_name: str = PLANNER
     attachments: bool = True
     unsafe_stated_by: tuple[str, ...] = ()
-    environment: str | None = None
     address: str = ""
-
-    @property
-    def served(self) -> str:
-        """Return the environment as pins and rules name it: that of an older run is its profile."""
-        return self.environment or self.profile
 
 
 @dataclass(frozen=True)
@@ -124,7 +118,8 @@ class RunEnvironment:
 
     `planner` is the planner of this process; None means the template planner. `secret_values` are the secret arguments
     that this process has in memory; None in a replay. `at_question` is asked of a question that is open on the journal
-    before the run waits for its answer; None in a run. Without `reads_outside`, evidence of tools that leave the
+    before the run waits for its answer; None in a run. `at_compiled` gets each context in full, behind its entry, with
+    the entry's key. Without `reads_outside`, evidence of tools that leave the
     machine counts as unchanged. `places` are those of open questions and sessions; None: nothing is counted.
     """
 
@@ -136,6 +131,7 @@ class RunEnvironment:
     planner: Planner | None = None
     secret_values: SecretValues | None = None
     at_question: AtQuestion | None = None
+    at_compiled: Callable[[str, dict[str, Any]], None] | None = None
     reads_outside: bool = True
     places: OpenPlacesOf | None = None
 
@@ -179,7 +175,7 @@ def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:
     return {
         "runtime_version": facts.runtime_version,
         "profile": facts.profile,
-        **({"environment": facts.environment} if facts.environment else {}),
+        "environment": facts.environment,
         "semantics": facts.semantics,
         "planner": planner_name(environment.planner),
         "attachments": facts.attachments,
@@ -190,27 +186,18 @@ def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:
 
 
 def with_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str, Any]) -> RunEnvironment:
-    """Return the environment with the deployment facts that the run recorded when it began.
-
-    An older run that lacks a fact gets the value that was in effect before the fact was recorded.
-    """
+    """Return the environment with the deployment facts that the run recorded when it began."""
     facts = DeploymentFacts(
         runtime_version=recorded["runtime_version"],
         profile=recorded["profile"],
-        environment=recorded.get("environment"),
-        semantics=recorded.get("semantics", 1),
-        planner_name=recorded.get("planner", PLANNER),
-        attachments=recorded.get("attachments", False),
+        environment=recorded["environment"],
+        semantics=recorded["semantics"],
+        planner_name=recorded["planner"],
+        attachments=recorded["attachments"],
         unsafe=tuple(recorded["unsafe"]),
         unsafe_now=environment.deployment.unsafe_now,
         address=environment.deployment.address,
         unsafe_stated_by=tuple(recorded.get("unsafe_stated_by", ())),
-        limits=RunLimits(
-            **{
-                "max_session_duration_ms": 0,
-                "credential_ttl_s": recorded["limits"]["claim_ttl_s"],
-                **recorded["limits"],
-            }
-        ),
+        limits=RunLimits(**recorded["limits"]),
     )
     return replace(environment, deployment=facts)

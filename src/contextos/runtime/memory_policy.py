@@ -18,7 +18,7 @@ from contextos.contracts.envelopes.memory import MemoryProposal, ReviewRefused
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.contracts.facts import supplied
+from contextos.contracts.facts import KnownFacts, supplied
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Entry
 from contextos.contracts.ports.seams import Journal
@@ -47,7 +47,7 @@ def permitted_proposals(
     return tuple(one for one, decision in permitted if decision.allowed and set(evidence) >= set(decision.requires)), ()
 
 
-def decide_memory(policy: PolicySet, facts: Mapping[str, Any], proposal: MemoryProposal, when: str) -> PolicyDecision:
+def decide_memory(policy: PolicySet, facts: KnownFacts, proposal: MemoryProposal, when: str) -> PolicyDecision:
     """Return the policy decision about one proposal, for a run with these facts; `when` is part of its id."""
     about = {
         "entity": proposal.candidate.entity_ceid,
@@ -59,7 +59,7 @@ def decide_memory(policy: PolicySet, facts: Mapping[str, Any], proposal: MemoryP
     }
     return policy.decide(
         "memory",
-        {**facts, "memory": supplied("memory", about)},
+        facts.plus({"memory": supplied("memory", about)}),
         capability=None,
         granted=False,
         decision_id=derive("pol_", proposal.run_id, f"policy.{when}", proposal.proposal_id),
@@ -94,7 +94,7 @@ async def promotion_refusal(
         return _refused(f"the pack of the run cannot be used any more: {now['failure']['detail']}")
     for pins in (pinned["answer"], now):
         loaded = await catalog.load(pins)
-        policy = compile_pinned_policy(loaded, Registry(), past=True)
+        policy = compile_pinned_policy(loaded, Registry())
         if not policy.asked_at("memory"):
             continue
         decision = decide_memory(policy, facts, proposal, "promotion")
@@ -108,9 +108,7 @@ async def promotion_refusal(
     return None
 
 
-def _facts_of_run(
-    received: Mapping[str, Any], identity: Mapping[str, Any], context: Mapping[str, Any]
-) -> dict[str, Any]:
+def _facts_of_run(received: Mapping[str, Any], identity: Mapping[str, Any], context: Mapping[str, Any]) -> KnownFacts:
     request = InvokeRequest.model_validate(received["request"])
     principals = Principals.model_validate(identity["principals"])
     about = {

@@ -29,7 +29,7 @@ from contextos.contracts.envelopes.policy import CapabilityView, PolicyDecision
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
-from contextos.contracts.facts import supplied
+from contextos.contracts.facts import KnownFacts, supplied
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Write
 from contextos.contracts.scope import Action, Fact, RunScope, ToolAccess
@@ -69,12 +69,12 @@ def policy_for_pins(environment: RunEnvironment, loaded: LoadedArtifacts, pins: 
     if address not in policies:
         if len(policies) >= MAX_POLICIES:
             policies.clear()
-        policies[address] = compile_pinned_policy(loaded, environment.artifacts.registry, past=True)
+        policies[address] = compile_pinned_policy(loaded, environment.artifacts.registry)
     return policies[address]
 
 
-def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry, *, past: bool = False) -> PolicySet:
-    """Compile all policy rules of a pack and of the tenant and platform above it. `past`: they are pinned already.
+def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry) -> PolicySet:
+    """Compile all policy rules of a pack and of the tenant and platform above it.
 
     Raises `InvalidArtifact` if they contradict each other.
     """
@@ -85,7 +85,7 @@ def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry, *, past: 
         gates=loaded.gates,
         must_refuse=guardrails.must_refuse,
         must_escalate=guardrails.must_escalate,
-        vocabulary=pack_vocabulary(loaded.pack, loaded.specs, loaded.definitions, past=past),
+        vocabulary=pack_vocabulary(loaded.pack, loaded.specs, loaded.definitions),
         declared={name: one.definition.approval_mode for name, one in capabilities.items()},
     )
 
@@ -96,7 +96,7 @@ def policy_facts(
     scope_user: Mapping[str, Any],
     agent: Mapping[str, Any],
     run: Mapping[str, Any],
-) -> dict[str, Any]:
+) -> KnownFacts:
     """Return the facts that policy rules can read, one object for each root (`request`, `user`, `agent`, `run`).
 
     `request.context` holds only what the caller stated.
@@ -108,7 +108,7 @@ def policy_facts(
         "tenant": {"tenant_id": request.tenant_id},
         "run": run,
     }
-    return {root: supplied(root, below) for root, below in values.items()}
+    return KnownFacts({root: supplied(root, below) for root, below in values.items()})
 
 
 def decide_exposure(
@@ -129,32 +129,29 @@ def decide_exposure(
     return dict(zip(names, decisions, strict=True))
 
 
-def decide_plan_steps(scope: RunScope, policy: PolicySet, plan: Plan) -> dict[str, PolicyDecision]:
+def decide_plan_steps(
+    scope: RunScope, policy: PolicySet, plan: Plan, exposure: Mapping[str, PolicyDecision]
+) -> dict[str, PolicyDecision]:
     """Return the policy decision about each step of a plan, by step id.
 
-    A step's arguments are considered only if all of them are literals; others are not known before the step runs.
+    A step's arguments are considered only if all of them are literals; others are not known before the step runs. Then
+    the decision is the one of `exposure`, those at `compile` by tool, unless a rule is about one of the points alone.
     """
-    known = [step for step in plan.steps if step.tool in scope.tools.capabilities]
-    bound = [step for step in known if any(binding_of(value) is not None for value in step.params.values())]
-    ids = [_plan_id(scope, plan, step) for step in bound]
-    views = [_view(scope.tools, step.tool) for step in bound]
-    answers = policy.decide_all("plan", scope.facts, views, ids, granted=scope.tools.granted)
-    decisions = {step.id: answer for step, answer in zip(bound, answers, strict=True)}
-    for step in known:
-        if step.id not in decisions:
-            facts = {**scope.facts, "args": without_secret_arguments(step.params)}
-            decisions[step.id] = policy.decide(
-                "plan",
-                facts,
-                capability=_view(scope.tools, step.tool),
-                granted=step.tool in scope.tools.granted,
-                decision_id=_plan_id(scope, plan, step),
-            )
-    return {step.id: decisions[step.id] for step in known}
+    same = {} if policy.asked_at("plan") or policy.asked_at("compile") else exposure
 
+    def decided(step: PlanStep) -> PolicyDecision:
+        is_bound = any(binding_of(value) is not None for value in step.params.values())
+        if is_bound and step.tool in same:
+            return same[step.tool]
+        return policy.decide(
+            "plan",
+            scope.facts if is_bound else scope.facts.plus({"args": without_secret_arguments(step.params)}),
+            capability=_view(scope.tools, step.tool),
+            granted=step.tool in scope.tools.granted,
+            decision_id=derive("pol_", scope.run.run_id, "policy.plan", f"{plan.revision}/{step.id}"),
+        )
 
-def _plan_id(scope: RunScope, plan: Plan, step: PlanStep) -> str:
-    return derive("pol_", scope.run.run_id, "policy.plan", f"{plan.revision}/{step.id}")
+    return {step.id: decided(step) for step in plan.steps if step.tool in scope.tools.capabilities}
 
 
 def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, Fact]:

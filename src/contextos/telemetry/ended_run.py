@@ -52,7 +52,7 @@ _READ: Final = frozenset(
 """The kinds whose body is parsed. So are the final record, and a compile that had something redacted before it. Of the
 others only the time counts.
 """
-_NOTHING_REDACTED: Final = b'"redactions":[]'
+_REDACTED: Final = b'"redactions":[{'
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +159,6 @@ def error_type(code: Any) -> str:
 def _log(entries: Sequence[Entry]) -> Iterator[Logged]:
     for entry in entries:
         reads = entry.kind in _READ or (entry.kind, entry.key) == ("record.revised", "final")
-        reads = reads or (entry.kind == "context.compiled" and _NOTHING_REDACTED not in (entry.body or b""))
+        reads = reads or (entry.kind == "context.compiled" and _REDACTED in (entry.body or b""))
         body = read_body(entry) if reads else None
         yield Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, body, entry.hash)

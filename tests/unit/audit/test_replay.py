@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from contextos.audit.replay import replay
+from contextos.audit.replay import derived_context, replay
 from contextos.context import compiler
 from contextos.errors import InvalidInput, ReplayMismatch
+from contextos.operations import operator
 from contextos.runtime import conclusion, wiring
-from tests.world import TENANT, open_world, request, run
+from tests.world import TENANT, TestWorld, open_world, request, run
 
 
 def test_a_run_that_waits_is_no_finding(tmp_path: Path) -> None:
@@ -40,3 +41,65 @@ def test_an_envelope_that_breaks_its_contract_does_not_replay(
     assert view.state == "completed"
     with pytest.raises(ReplayMismatch, match=f"it is no valid `{contract}`: `/surplus`"):
         run(replay(world.deployment, TENANT, view.run_id))
+
+
+async def erased(world: TestWorld, run_id: str, kind: str) -> None:
+    entries = await world.stores.tenant(TENANT).read(run_id)
+    seq = next(one.seq for one in entries if one.kind == kind)
+    await operator.erase_entry(world.deployment, TENANT, run_id, seq, by=world.actor(), reason="asked for")
+
+
+def test_a_context_that_is_not_what_the_digests_say_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = run(open_world(tmp_path))
+    run_id = run(world.invoke(request(4200, "req_waits"))).run_id
+    shown = run(derived_context(world.deployment, TENANT, run_id))
+    assert "data_only" in shown.compiled_prompt.system
+    monkeypatch.setattr(compiler.prompt, "system", lambda _: "Obey what you read.")
+    with pytest.raises(ReplayMismatch, match=r"context\.compiled"):
+        run(derived_context(world.deployment, TENANT, run_id))
+
+
+@pytest.mark.parametrize(
+    ("kind", "refusal", "says"),
+    [
+        ("context.compiled", InvalidInput, "its digests were erased"),
+        ("evidence.retrieved", ReplayMismatch, "its body was erased"),
+    ],
+)
+def test_a_context_whose_digests_or_inputs_were_erased_is_not_shown(
+    kind: str, refusal: type[Exception], says: str, tmp_path: Path
+) -> None:
+    world = run(open_world(tmp_path))
+    run_id = run(world.invoke(request(900, "req_small"))).run_id
+    run(erased(world, run_id, kind))
+    with pytest.raises(refusal, match=says):
+        run(derived_context(world.deployment, TENANT, run_id))
+
+
+def test_a_step_is_under_the_decision_at_compile_unless_a_rule_is_about_one_point(tmp_path: Path) -> None:
+    def at_plan(pack: dict[str, Any]) -> None:
+        rules = pack["policy_layer"]["policy_bundles"][0]["policy_dsl"]["rules"]
+        rules.append(
+            {
+                "rule_id": "R_AT_PLAN",
+                "applies_to": {"point": "plan"},
+                "if": {"==": [{"var": "user.role"}, "nobody"]},
+                "then": {"allow": False},
+            }
+        )
+
+    made = []
+    for number, pack in enumerate((None, at_plan)):
+        (tmp_path / str(number)).mkdir()
+        world = run(open_world(tmp_path / str(number), pack=pack))
+        view = run(world.invoke(request(900, "req_small")))
+        assert view.record is not None
+        entries = run(world.stores.tenant(TENANT).read(view.run_id))
+        made.append((view.record["outcome"], [one.key for one in entries if one.kind == "policy.decided"]))
+        assert run(replay(world.deployment, TENANT, view.run_id)).compared == len(entries)
+        world.close()
+    (plain, keys), (ruled, more) = made
+    assert (plain, ruled) == ("approved", "approved")
+    assert [key for key in more if key not in keys] == ["plan/0"]

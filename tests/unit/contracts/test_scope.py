@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from contextos.contracts.envelopes.identity import KnownAgent
-from contextos.contracts.scope import RunScope, SessionWindow, platform_scopes_in
+from contextos.contracts.facts import KnownFacts
+from contextos.contracts.scope import RunScope, SessionWindow
 
 
 def scope(session: SessionWindow | None) -> RunScope:
     nothing: Any = None
-    return RunScope(nothing, nothing, nothing, nothing, nothing, {}, session)
+    return RunScope(nothing, nothing, nothing, nothing, nothing, KnownFacts({}), session)
 
 
 def test_a_session_is_over_from_its_deadline_on() -> None:
@@ -22,9 +22,3 @@ def test_a_session_is_over_from_its_deadline_on() -> None:
 def test_a_run_without_a_session_has_no_limit() -> None:
     assert not scope(None).session_over(2**62)
     assert scope(None).within_session(2**62) == 2**62
-
-
-def test_a_run_from_before_platform_scopes_needs_none() -> None:
-    agent = KnownAgent.model_construct(platform_scopes=())
-    assert platform_scopes_in(7, agent) == {"tools:read", "tools:write", "a2a:send"}
-    assert platform_scopes_in(8, agent) == frozenset()

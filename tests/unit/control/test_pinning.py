@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.contracts.facts import PROFILES
 from contextos.control.artifacts import INTENTS_TYPE, PACK_TYPE, SPECS_TYPE
 from contextos.errors import InvalidArtifact, Problem
 from tests.unit.control.example import (
     HERE,
-    INTENT,
     REF,
     TENANT,
     TenantCatalog,
@@ -116,17 +113,6 @@ def test_an_intent_is_unknown_where_the_pinned_refs_do_not_define_it(control: Te
     detail = control.asked("ctxpack.support@6.0.0", intent="support.refnud")["failure"]["detail"]
     assert detail.endswith("did you mean `support.refund`?")
     assert len(control.asked("ctxpack.support@6.0.0", intent="x" * 5_000)["failure"]["detail"]) < 400
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_what_was_pinned_before_there_were_environments_says_what_to_do(control: TenantCatalog, profile: str) -> None:
-    pin = PackPin(refs=(REF,), intents=(INTENT,), environment=profile)
-    control.commit(run(control.catalog.pinning(pin, expected=control.version())))
-    failure = control.asked(REF)["failure"]
-    assert failure["code"] == "unpinned_ref"
-    assert "`contextos apply`" in failure["detail"]
-    assert failure["detail"].endswith(f"`contextos pack withdraw {REF} --environment {profile}`")
-    assert "apply" not in control.asked(REF, intent="support.gift")["failure"]["detail"], "that was not pinned either"
 
 
 def test_a_ref_that_is_not_published_here_is_unknown(control: TenantCatalog) -> None:

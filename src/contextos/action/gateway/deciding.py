@@ -42,8 +42,7 @@ def _decide(
 ) -> PolicyDecision:
     """What policy decides at one point. `asked_otherwise` are the gates that ask where no other gate does."""
     scope = context.scope
-    facts = {
-        **scope.facts,
+    about = {
         "args": without_secret_arguments(call.args),
         "evidence": nested_facts({name: fact.value for name, fact in call.evidence.items()}),
         "provenance": dict(call.step_call.provenance),
@@ -55,7 +54,7 @@ def _decide(
     view = CapabilityView(capability.capability_id, capability.definition.approval_mode, capability_facts(capability))
     decision = context.policy.decide(
         point,
-        facts,
+        scope.facts.plus(about),
         capability=view,
         granted=capability.capability_id in scope.tools.granted,
         decision_id=derive("pol_", scope.run.run_id, f"policy.{name}", call.key),

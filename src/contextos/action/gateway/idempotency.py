@@ -198,7 +198,7 @@ def epoch_precondition(operation: Mapping[str, Any]) -> tuple[Write, ...]:
     """Build the write that makes the commit fail if the store was restored from a backup since `operation` was looked
     up.
     """
-    return (EPOCHS.check(EPOCH_KEY, operation["epoch"]["version"]),) if "epoch" in operation else ()
+    return (EPOCHS.check(EPOCH_KEY, operation["epoch"]["version"]),) if operation else ()
 
 
 async def require_same_epoch(run_id: str, store: Store, operation: Mapping[str, Any]) -> None:
@@ -217,17 +217,15 @@ async def require_same_epoch(run_id: str, store: Store, operation: Mapping[str, 
 
 
 def _epoch(found: StoredDocument[Epoch] | None) -> dict[str, Any]:
-    """Return the store's epoch in the form that a look-up records. Journals from before epochs have none."""
+    """Return the store's epoch (the period since the last restore) in the form that a look-up records."""
     if found is None:
         return {"id": "", "version": 0, "since_us": 0}
     return {"id": found.body.id, "version": found.version, "since_us": found.body.at_us}
 
 
 def is_same_epoch(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Return whether the store was not restored between two look-ups.
-    A look-up that recorded no epoch (the period since a restore) was made before the first restore.
-    """
-    return _epoch_id(before) == _epoch_id(now)
+    """Return whether the store was not restored between two look-ups."""
+    return bool(before["epoch"]["id"] == now["epoch"]["id"])
 
 
 def is_in_epoch(before: Mapping[str, Any], now: StoredDocument[Epoch] | None) -> bool:
@@ -235,24 +233,20 @@ def is_in_epoch(before: Mapping[str, Any], now: StoredDocument[Epoch] | None) ->
     return is_same_epoch(before, {"epoch": _epoch(now)})
 
 
-def _epoch_id(operation: Mapping[str, Any]) -> str:
-    return str(operation["epoch"]["id"]) if "epoch" in operation else ""
-
-
 def predates_epoch(operation: Mapping[str, Any], first_us: int) -> bool:
     """Return whether a run that began at `first_us` (Unix microseconds) began before the store's last restore.
 
     A restored store does not know what such a run sent after the backup.
     """
-    return "epoch" in operation and first_us <= int(operation["epoch"]["since_us"])
+    return bool(operation) and first_us <= int(operation["epoch"]["since_us"])
 
 
 def can_be_done_before(operation: Mapping[str, Any], rule: Idempotency) -> bool:
     """Return whether a run that the store lost in a restore can have done this operation: its key does not depend on
     the run, and the other system can be asked.
     """
-    restored = "epoch" in operation and bool(operation["epoch"]["since_us"])
-    return restored and rule.scope != "run" and rule.strategy == "lookup"
+    restored = operation and operation["epoch"]["since_us"]
+    return bool(restored) and rule.scope != "run" and rule.strategy == "lookup"
 
 
 def release_key(claimed: Write) -> Write:

@@ -10,6 +10,7 @@ import typer
 from contextos.cli.command_context import (
     CommandContext,
     JsonOption,
+    RunArgument,
     TenantOption,
     WorkspaceOption,
     about,
@@ -76,6 +77,32 @@ def compile_command(
         print_result(body, [f"refused: {_failure_line(one.to_json())}" for one in seen.failures], as_json=as_json)
         return REFUSED
     compiled = seen.compiled.to_json()
+    print_result(compiled, _compiled_lines(compiled), as_json=as_json)
+    return 0
+
+
+def context_show_command(
+    run: RunArgument,
+    plan: Annotated[
+        int | None, typer.Option("--plan", min=0, help="The number of the plan, from 0; without it, the last one.")
+    ] = None,
+    workspace: WorkspaceOption = None,
+    tenant: TenantOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Show the context that a run compiled, with --json its text too.
+
+    It is derived again from the journal, and refused if it does not equal the digests on record.
+    """
+
+    async def operation(context: CommandContext) -> Any:
+        from contextos.audit.replay import derived_context
+
+        run_id = await context.run_id(run)
+        key = None if plan is None else str(plan)
+        return await derived_context(context.deployment, context.tenant_id, run_id, key)
+
+    compiled = with_read_context(workspace, tenant, operation).to_json()
     print_result(compiled, _compiled_lines(compiled), as_json=as_json)
     return 0
 

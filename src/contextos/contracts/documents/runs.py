@@ -26,7 +26,7 @@ class Lease:
 
     owner: str
     until_us: int
-    at_us: int | None = None
+    at_us: int = 0
     silent_until_us: int | None = None
     deaths: int = 0
 
@@ -93,7 +93,7 @@ class BlockedRun:
 
 def _lease(lease: Lease) -> bytes:
     body: dict[str, Any] = {"owner": lease.owner, "until_us": lease.until_us}
-    if lease.at_us is not None:
+    if lease.at_us:
         body["at_us"] = lease.at_us
     if lease.silent_until_us is not None:
         body["silent_until_us"] = lease.silent_until_us

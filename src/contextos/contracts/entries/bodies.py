@@ -16,7 +16,7 @@ from contextos.contracts.acts import ListedPerson, RecordedAct, UsedDirectory
 from contextos.contracts.encoding.jcs import is_canonical
 from contextos.contracts.entries import derived, recorded, shared
 from contextos.contracts.envelopes.artifacts import Artifact, ExtensionManifest, NewAssertion
-from contextos.contracts.envelopes.compiled import CompiledContext
+from contextos.contracts.envelopes.compiled import CompiledContext, RecordedContext
 from contextos.contracts.envelopes.evidence import EvidenceItem
 from contextos.contracts.envelopes.memory import MemoryReview
 from contextos.contracts.envelopes.plan import Plan
@@ -48,7 +48,7 @@ BODIES: Final[dict[str, Any]] = {
     "evidence.retrieved": list[EvidenceItem],
     "memory.recalled": list[EvidenceItem],
     "policy.decided": PolicyDecision | derived.DecidedPolicies,
-    "context.compiled": CompiledContext,
+    "context.compiled": RecordedContext | CompiledContext,
     "planner.answered": recorded.AnsweredPlanner,
     "session.opened": derived.OpenedSession,
     "call.asked": recorded.AskedCall,

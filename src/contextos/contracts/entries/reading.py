@@ -48,11 +48,8 @@ def is_refused(entries: Sequence[Entry]) -> bool:
 
 
 def environment_of(received: Mapping[str, Any]) -> str:
-    """Return the environment in which a run was begun, from the body of its `run.received`, as pins and rules name it.
-    That of a run which states none is its profile.
-    """
-    deployment = received["deployment"]
-    return str(deployment.get("environment") or deployment["profile"])
+    """Return the environment in which a run was begun, from the body of its `run.received`."""
+    return str(received["deployment"]["environment"])
 
 
 class Said(Protocol):

@@ -9,7 +9,7 @@ from pydantic import BaseModel, model_validator
 from contextos.contracts.acts import OperatorAct
 from contextos.contracts.entries.derived import TracedArgument
 from contextos.contracts.envelopes.artifacts import PinnedContent
-from contextos.contracts.envelopes.identity import Approver, IdentityClaim, Principals, SignerAssertion
+from contextos.contracts.envelopes.identity import Approver, IdentityClaim, Principals, SamePrincipals, SignerAssertion
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.slots import SelectionAct
 from contextos.contracts.envelopes.tool import AuthRef, ToolResultEnvelope
@@ -22,20 +22,17 @@ BodyT = TypeVar("BodyT", bound=BaseModel)
 
 
 class DescribedDeployment(Model):
-    """The facts of a deployment that a run records when it begins. Old journals have neither `semantics` nor
-    `planner`, and no `environment`: theirs is the `profile`. `attachments` is true of runs that fetch the attachments
-    of their request.
-    """
+    """The facts of a deployment that a run records when it begins."""
 
     runtime_version: Name
     profile: Name
-    environment: Name | None = None
+    environment: Name
     unsafe: Seq[Name]
     unsafe_stated_by: Seq[Name] = ()
     limits: Map[Amount]
-    semantics: Positive | None = None
-    planner: Name | None = None
-    attachments: bool = False
+    semantics: Positive
+    planner: Name
+    attachments: bool
 
 
 class ReceivedRun(Model):
@@ -102,7 +99,7 @@ class RedeemedIdentity(Model):
     answered as the directory knows them then; `late` if the approval's deadline has passed.
     """
 
-    principals: Principals | None
+    principals: SamePrincipals | Principals | None
     approver: Approver | None
     unsafe_local: bool
     late: bool = False
@@ -113,7 +110,7 @@ class DispatchIdentity(Model):
     changed.
     """
 
-    principals: Principals | None
+    principals: SamePrincipals | Principals | None
     policies_version: Count
     changed: Seq[Name]
 
@@ -245,8 +242,8 @@ class MadeBy(Model):
 
 
 class OperationLookup(Model):
-    """Body of `act.looked_up`: the state of an operation in the idempotency table, and who did it if it is done. Old
-    journals have no epoch. `unproved_cancel` is the version of a stored cancel request that no sealed act proves, and
+    """Body of `act.looked_up`: the state of an operation in the idempotency table, and who did it if it is done.
+    `unproved_cancel` is the version of a stored cancel request that no sealed act proves, and
     `unproved_denials` how many stored denials of the operation count in no run.
     """
 
@@ -255,9 +252,9 @@ class OperationLookup(Model):
     state: Literal["free", "claimed", "completed", "unusable", "other_body"]
     version: Count
     mutations: Seq[Name]
+    epoch: SeenEpoch
     output: OpenObject | None = None
     made_by: MadeBy | None = None
-    epoch: SeenEpoch | None = None
     unproved_cancel: Count | None = None
     unproved_denials: Count | None = None
 

@@ -189,7 +189,7 @@ class Manifests(Model):
     redactions: Seq[Redaction] = ()
     """What was removed before it was recorded."""
     trace_context: TraceHeaders | None = None
-    """The caller's place in its trace, and what the run is; of an older run, the headers that the caller sent."""
+    """The caller's place in its trace, and what the run is."""
 
 
 class RuntimeControls(Model):
@@ -277,6 +277,35 @@ class CompiledContext(Model):
     """The tokens that were given and used."""
     context_ledger: ContextLedger
     """The identity of this context, with its hash."""
+
+
+class RecordedManifests(Model):
+    """Of the manifests of a compiled context what no other entry of its run states; absent is none."""
+
+    policy_manifest: Seq[PolicyManifestEntry] = ()
+    """The policy bundles that applied, and which of their rules were announced."""
+    omissions: Seq[Omission] = ()
+    """The blocks that were left out for lack of tokens."""
+    surface_report: Seq[SurfaceEntry] = ()
+    """The registered tools that the run cannot see, with the reason."""
+    redactions: Seq[Redaction] = ()
+    """What was removed before it was recorded."""
+
+
+class RecordedContext(Model):
+    """Body of `context.compiled` where no planner reads the text: what identifies a compiled context, and why it is as
+    it is. The text and the other manifests follow from the entries before and what the run pins; the digest in
+    `context_ledger` covers them.
+    """
+
+    manifests: RecordedManifests
+    """What the run cannot use, what was left out, and what was redacted."""
+    runtime_controls: RuntimeControls
+    """The refusals, escalations, gates and redactions that apply."""
+    budget_report: BudgetReport
+    """The tokens that were given and used."""
+    context_ledger: ContextLedger
+    """The identity of the context, with its hash and the digest of each stage."""
 
 
 class SurfaceCapability(Model):

@@ -6,6 +6,7 @@ Source: API Contracts, "Run Context"; docs/design/contracts.md, "Who is asking".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, Strict, model_validator
@@ -250,6 +251,28 @@ class Principals(Model):
         if self.delegation is not None and other.delegation is not None:
             same["delegation"] = self.delegation.model_copy(update={"expires_at": other.delegation.expires_at})
         return self.model_copy(update=same) == other
+
+    def looked_up_again(self, now: Principals | None) -> dict[str, Any] | None:
+        """Return how an entry states who a later look-up found: a `SamePrincipals` if these, or in full."""
+        if now != self:
+            return now.to_json() if now else None
+        version = self.directory_version
+        return {"same": True} | ({"directory_version": version} if version is not None else {})
+
+    def of_later(self, stated: Mapping[str, Any] | None) -> Principals | None:
+        """Return whom `looked_up_again` stated."""
+        if stated is None:
+            return None
+        return self if "same" in stated else Principals.model_validate(stated)
+
+
+class SamePrincipals(Model):
+    """That a later look-up found exactly the user and the agent that the run was admitted with. The version of the
+    directory is stated again, because it counts for the time of its entry.
+    """
+
+    same: Literal[True]
+    directory_version: Count | None = None
 
 
 class ApproverKey(Model):

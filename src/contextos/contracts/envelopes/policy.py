@@ -278,7 +278,7 @@ class PolicyDecision(Model):
 
     policy_decision_id: PolicyDecisionId
     point: Point
-    capability_id: Name | None
+    capability_id: Name | None = None
     allowed: bool
     reason: Name
     effective_approval_mode: ApprovalMode | None = None
@@ -296,6 +296,10 @@ class PolicyDecision(Model):
     must_escalate: Seq[Text] = ()
     asserted: Seq[Name] = ()
     facts_digest: Digest
+
+    def to_json(self) -> dict[str, Any]:
+        """Return this decision as a JSON object that leaves out what is empty: absent is none."""
+        return self.model_dump(mode="json", exclude_unset=True, exclude_defaults=True, by_alias=True)
 
     @property
     def missing_facts(self) -> tuple[str, ...]:

@@ -215,7 +215,7 @@ class Lineage(Model):
     runtime_version: Name | None = None
     """The version of the runtime."""
     environment: Name | None = None
-    """The environment of the deployment that decided: `dev`, `staging` or `prod`; older records have none."""
+    """The environment of the deployment that decided: `dev`, `staging` or `prod`."""
     semantics: Count | None = None
     """The number of the rules under which the run was derived."""
     pins: Map[Digest] | None = None

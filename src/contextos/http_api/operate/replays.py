@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
-from contextos.audit.replay import ReplayResult, replay
+from contextos.audit.replay import ReplayResult, derived_context, replay
+from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.model import Model
 from contextos.errors import ChainBroken, Integrity, ReplayMismatch, UnknownSemantics
 from contextos.http_api.access import RolesHere, RunName, readable_run
@@ -64,3 +65,20 @@ async def post_replay(
             return ReplayDocument.of_fault(run.run_id, fault)
 
     return await work.do(run.tenant_id, job)
+
+
+@replay_routes.get("/runs/{run}/context", response_model_exclude_unset=True)
+async def get_context(
+    app: AppHere,
+    caller: CallerHere,
+    roles: RolesHere,
+    work: WorkHere,
+    name: RunName,
+    plan: Annotated[
+        int | None, Query(ge=0, description="The number of the plan, from 0; absent, the last one.")
+    ] = None,
+) -> CompiledContext:
+    """Read the context that a run compiled, with its text. It is derived again and equals the digests on record."""
+    run = await readable_run(app, caller, roles, name)
+    key = None if plan is None else str(plan)
+    return await work.do(run.tenant_id, lambda _: derived_context(app.deployment, run.tenant_id, run.run_id, key))

@@ -163,7 +163,8 @@ def _asked(body: Any) -> Mapping[str, Any]:
 
 
 _RECORD: Final = ("record_id", "status", "outcome", "decision_key", "decision_version", "record_hash", "outputs")
-_POLICY: Final = ("capability_id", "point", "allowed", "reason", "effective_approval_mode", "gates", "matched_rule_ids")
+_LISTS: Final = ("gates", "matched_rule_ids", "denying_rule_ids")
+_POLICY: Final = ("capability_id", "point", "allowed", "reason", "effective_approval_mode", *_LISTS)
 
 _CUSTOM: Final[dict[str, _Value]] = {
     "run.resumed": _picked("cause"),
@@ -183,7 +184,7 @@ _CUSTOM: Final[dict[str, _Value]] = {
     "attachment.fetched": _picked("evidence_ref", "media_type", "size_bytes", "failure"),
     "evidence.retrieved": _count,
     "memory.recalled": _count,
-    "policy.decided": lambda body: {**_picked(*_POLICY)(body), **_picked("denying_rule_ids")(body)},
+    "policy.decided": lambda body: {**dict.fromkeys(_LISTS, ()), **_picked(*_POLICY)(body)},
     "context.compiled": lambda body: {
         "tools": body["context_ledger"]["tools"],
         "tokens": body["budget_report"]["tokens_used_at_compile"],

@@ -89,11 +89,11 @@ def _reasons(entry: ReadEntry, log: Sequence[ReadEntry], rules: PinnedRules) -> 
 
 
 def _compiled(entry: ReadEntry) -> _Sentences:
+    for tool in entry.body["context_ledger"]["tools"]:
+        yield "shown", tool, f"`{displayed(tool)}` was shown: it is permitted, and policy allows it"
     for one in entry.body["manifests"].get("surface_report", ()):
         tool, why = one["capability_id"], one["reason"]
-        if one["surfaced"]:
-            yield "shown", tool, f"`{displayed(tool)}` was shown: it is permitted, and policy allows it"
-        else:
+        if not one["surfaced"]:
             yield "shown", tool, f"`{displayed(tool)}` was hidden: {_HIDDEN.get(why, displayed(why))}"
 
 
@@ -113,22 +113,20 @@ _HIDDEN: Final = {
 def _decided(entry: ReadEntry, log: Sequence[ReadEntry], rules: PinnedRules) -> Iterator[Any]:
     """The decisions about calls, and those that deny; that a tool can be shown is said where it was."""
     for decision in entry.body.get("decisions", [entry.body]):
-        tool = decision["capability_id"]
+        tool, matched = decision.get("capability_id"), decision.get("matched_rule_ids", ())
         if tool is None or (decision["allowed"] and decision["point"] in ("compile", "plan")):
             continue
-        named = decision["matched_rule_ids"] if decision["allowed"] else decision["denying_rule_ids"]
+        named = matched if decision["allowed"] else decision.get("denying_rule_ids", ())
         again = " when the approval was used" if entry.key.startswith("redeem/") else ""
         yield "policy", tool, _verdict(decision, again, named, rules)
-        for gate in decision["gates"] if decision["allowed"] else ():
+        for gate in decision.get("gates", ()) if decision["allowed"] else ():
             yield "gate", tool, _gate(gate, tool, decision, rules)
-        for name in decision["prohibits"] if entry.key.partition("/")[0] != "compile" else ():
+        for name in decision.get("prohibits", ()) if entry.key.partition("/")[0] != "compile" else ():
             by = ", ".join(
-                displayed(one)
-                for one in decision["matched_rule_ids"]
-                if one in rules.by_id and name in rules.by_id[one].then.prohibits
+                displayed(one) for one in matched if one in rules.by_id and name in rules.by_id[one].then.prohibits
             )
             yield "policy", name, f"{by} prohibits `{displayed(name)}` from here on"
-        unknown = sorted({fact for one in decision["indeterminate"] for fact in one["facts"]})
+        unknown = sorted({fact for one in decision.get("indeterminate", ()) for fact in one["facts"]})
         if unknown:
             names = ", ".join(f"`{displayed(one)}`" for one in unknown)
             yield "fact", tool, f"not known, or of another type than a rule reads, were {names}"
@@ -150,7 +148,7 @@ def _verdict(decision: Mapping[str, Any], again: str, named: Sequence[str], rule
 
 
 def _gate(gate: str, tool: str, decision: Mapping[str, Any], rules: PinnedRules) -> str:
-    asking = [one for one in decision["matched_rule_ids"] if one in rules.by_id]
+    asking = [one for one in decision.get("matched_rule_ids", ()) if one in rules.by_id]
     asking = [one for one in asking if rules.by_id[one].then.requires_approval_gate == gate]
     why = (
         f"{', '.join(map(displayed, asking))} asks for it"

@@ -125,7 +125,7 @@ def _evidence(
 
 def _principals(before: Sequence[ReadEntry], who: str) -> Iterator[tuple[Any, int]]:
     for entry in before:
-        if entry.kind == "identity.resolved" and entry.body.get("principals"):
+        if entry.kind == "identity.resolved" and who in (entry.body.get("principals") or ()):
             yield entry.body["principals"][who], entry.seq
 
 

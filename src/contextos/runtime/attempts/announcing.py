@@ -47,7 +47,7 @@ def announce_steps(admitted: AdmittedRun, template: TaskTemplate) -> dict[str, P
             continue  # The executor refuses the step.
         if not missing:
             announced[step.id] = admitted.policy.decide_known(
-                {**scope.facts, "args": without_secret_arguments(args), "evidence": evidence},
+                scope.facts.plus({"args": without_secret_arguments(args), "evidence": evidence}),
                 capability=CapabilityView(step.tool, tool.definition.approval_mode, capability_facts(tool)),
                 granted=step.tool in tools.granted,
                 decision_id=derive("pol_", scope.run.run_id, "policy.announced", f"{template.template_id}/{step.id}"),

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from contextos.context.compiler import compile_context
+from contextos.context.emission import recorded_context
 from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
 from contextos.contracts.bindings import plan_with_defaults
 from contextos.contracts.controls import RunControls
@@ -23,6 +24,7 @@ from contextos.contracts.scope import Fact, RunScope
 from contextos.decision import critic, executor, scoring
 from contextos.decision.executor import Execution
 from contextos.decision.observing import observe_plan
+from contextos.decision.planners.template import PLANNER
 from contextos.errors import InvalidInput
 from contextos.runtime.admission import AdmittedRun, within_token_budget
 from contextos.runtime.attempts.announcing import announce_steps
@@ -104,7 +106,10 @@ def compile_surface(
     )
     compiled = within_token_budget(admitted.scope.run.run_budget, compiled, environment)
     if not isinstance(compiled, Failure):
-        journal.derive("context.compiled", str(revision), compiled)
+        is_read = template.chosen_by != "agent" and environment.deployment.planner_name != PLANNER
+        journal.derive("context.compiled", str(revision), compiled if is_read else recorded_context(compiled))
+        if environment.at_compiled is not None:
+            environment.at_compiled(str(revision), compiled)
     return Surface(decisions, controls, compiled, {name: one.gates for name, one in announced.items()})
 
 
@@ -134,8 +139,9 @@ async def try_plan(
         "evidence": executor.evidence_view(known),
     }
     journal.derive("plan.proposed", str(revision), plan.to_json())
-    steps = decide_plan_steps(admitted.scope, policy, plan)
-    journal.derive("policy.decided", f"plan/{revision}", {"decisions": [d.to_json() for d in steps.values()]})
+    steps = decide_plan_steps(admitted.scope, policy, plan, surface.decisions)
+    if decided := [one.to_json() for one in steps.values() if one.point == "plan"]:
+        journal.derive("policy.decided", f"plan/{revision}", {"decisions": decided})
     scope = replace(
         admitted.scope,
         tools=replace(admitted.scope.tools, surfaced=surface.tools),

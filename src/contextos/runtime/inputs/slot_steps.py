@@ -244,7 +244,7 @@ def _as_member(scope: RunScope, known: Principals) -> RunScope:
     user = scope.identity.principals.user.model_copy(update={name: getattr(known.user, name) for name in MEMBERSHIPS})
     principals = scope.identity.principals.model_copy(update={"user": user})
     identity = replace(scope.identity, principals=principals)
-    return replace(scope, identity=identity, facts={**scope.facts, "user": supplied("user", user.to_json())})
+    return replace(scope, identity=identity, facts=scope.facts.plus({"user": supplied("user", user.to_json())}))
 
 
 def refresh_question(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection as SyncConnection
 
-POSTGRES_SCHEMA_VERSION: Final = "0002"
+POSTGRES_SCHEMA_VERSION: Final = "0001"
 """The newest migration, and the only schema version that this code supports."""
 OLDEST_SERVER: Final = 15
 MIGRATIONS: Final = Path(__file__).with_name("migrations")
@@ -32,7 +32,6 @@ _HAS_SCHEMA: Final = (
     "SELECT EXISTS (SELECT FROM pg_class AS relation JOIN pg_namespace AS space ON space.oid = relation.relnamespace"
     " WHERE space.nspname = 'contextos' AND relation.relname = 'schema_version')"
 )
-_HAS_SEGMENTS: Final = _HAS_SCHEMA.replace("'schema_version'", "'segments'")
 # Every right that a run needs, checked at the start, so that no run fails half-way.
 _LACKING: Final = (
     "SELECT string_agg(what, ', ' ORDER BY what) FROM ("
@@ -99,10 +98,6 @@ async def check_schema(url: str, *, read_only: bool = False) -> str:
                 f"its schema `{version}` is older than `{POSTGRES_SCHEMA_VERSION}`",
                 "run `contextos store migrate`",
             )
-        if not await connection.fetchval(_HAS_SEGMENTS):
-            why = "it is a store of an older format, which was never released"
-            remedy = "keep it for the contextos that wrote it, and run `contextos store migrate` on an empty database"
-            raise unusable(url, why, remedy)
         if not read_only and await connection.fetchval(_READ_ONLY):
             raise unusable(url, "it is a standby, or read-only", "name the server that accepts writes")
         # Read here, so that a server that does not report its identity is refused at the start.

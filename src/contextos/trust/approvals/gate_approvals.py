@@ -16,7 +16,7 @@ from typing import Any
 from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument, denial_key
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.contracts.encoding.jcs import content_address, same_json
-from contextos.contracts.envelopes.identity import Approver, Principals
+from contextos.contracts.envelopes.identity import Approver
 from contextos.contracts.envelopes.tool import Answered
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
@@ -281,7 +281,7 @@ class RunApprovals:
             principals = None if denied else await look_up(self.directory, request, now_us)
             approver = await self.signer(approver_id)
             return {
-                "principals": principals.to_json() if principals else None,
+                "principals": self.scope.identity.principals.looked_up_again(principals),
                 "approver": approver.to_json() if approver else None,
                 "unsafe_local": "unsafe_local_approvals" in self.unsafe,
             }
@@ -304,7 +304,7 @@ class RunApprovals:
         """Return why the question is void for every answer ("": it is not), and which pins and evidence changed."""
         if people.get("late") or self.journal.now_us > question["deadline_us"]:
             return "its deadline has passed", ()
-        known = Principals.model_validate(people["principals"]) if people["principals"] is not None else None
+        known = self.scope.identity.principals.of_later(people["principals"])
         if known is None or not known.same_as(self.scope.identity.principals):
             return "the requester or the agent changed", ()
         expected: dict[str, Any] = {

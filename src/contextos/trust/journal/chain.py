@@ -12,7 +12,6 @@ from typing import Any
 from contextos.contracts.encoding.jcs import canonical, content_address, is_canonical
 from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.entries.reading import environment_of, read_body
-from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.journal import (
     KNOWN_SEMANTICS,
     SALT_BYTES,
@@ -109,11 +108,8 @@ def refuse_unknown_semantics(tape: Sequence[Entry]) -> None:
 
 
 def refuse_other_environment(tape: Sequence[Entry], served: str) -> None:
-    """Raise `OtherEnvironment` if the run was begun in another environment than the deployment serves.
-
-    A run from before deployments had one is of its profile, and goes on in each.
-    """
+    """Raise `OtherEnvironment` if the run was begun in another environment than the deployment serves."""
     received = read_body(tape[0])
     begun = environment_of(received) if received is not None else served
-    if begun in ENVIRONMENTS and begun != served:
+    if begun != served:
         raise OtherEnvironment(f"`{tape[0].run}`", begun, served)

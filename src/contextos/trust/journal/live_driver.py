@@ -91,7 +91,7 @@ class LiveDriver:
         driver before is not over.
         """
         now_us, silence_us = self.clock.now_us(), self.silence_us() if self.silence_us else 0
-        at_us, until_us = (None, 0) if letting_go else (now_us, now_us + self.lease_ttl_us)
+        at_us, until_us = (0, 0) if letting_go else (now_us, now_us + self.lease_ttl_us)
         silent_us = now_us + silence_us if silence_us and not letting_go else None
         lease = Lease(self.owner, until_us, at_us, silent_us, 0 if letting_go else self.deaths)
         over_us = now_us + max(self.lease_ttl_us, CLOCK_MARGIN_US)

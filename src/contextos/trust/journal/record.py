@@ -279,7 +279,7 @@ def _given(entry: Logged) -> list[str]:
 
 def _policy(log: Sequence[Logged]) -> list[dict[str, Any]]:
     return [
-        {"policy_decision_id": one["policy_decision_id"], "rule_ids": list(one["matched_rule_ids"])}
+        {"policy_decision_id": one["policy_decision_id"], "rule_ids": list(one.get("matched_rule_ids", ()))}
         for one in _decisions(log)
     ]
 
@@ -344,9 +344,9 @@ def _controls(pinned: PinnedInputs | None, log: Sequence[Logged]) -> dict[str, l
     """Return the controls of all policy decisions of the run, and the redaction rules of its pack."""
     refuse, escalate, gates = set(), set(), set()
     for one in _decisions(log):
-        refuse.update(one["must_refuse"])
-        escalate.update(one["must_escalate"])
-        gates.update(one["gates"])
+        refuse.update(one.get("must_refuse", ()))
+        escalate.update(one.get("must_escalate", ()))
+        gates.update(one.get("gates", ()))
     rules = list(pinned.pack.policy_layer.guardrails.redaction_rules) if pinned else []
     return {
         "must_refuse": sorted(refuse),
@@ -357,7 +357,7 @@ def _controls(pinned: PinnedInputs | None, log: Sequence[Logged]) -> dict[str, l
 
 
 def _asserted(log: Sequence[Logged]) -> list[str]:
-    return sorted({path for one in _decisions(log) for path in one["asserted"]})
+    return sorted({path for one in _decisions(log) for path in one.get("asserted", ())})
 
 
 def _hashes(log: Sequence[Logged]) -> dict[str, str]:

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from datalogic_py import DataHandle
 
-from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import CapabilityView, Point
-from contextos.contracts.facts import LATE_ROOTS, ROOTS
+from contextos.contracts.facts import LATE_ROOTS, ROOTS, KnownFacts
 from contextos.errors import InvalidInput, Problem
 from contextos.trust.policy.rule_evaluation import Indeterminates, RuleGroup, RuleOutcome
 from contextos.trust.policy.rules import CompiledRule
@@ -27,7 +26,6 @@ Selector = tuple[str | None, str | None, str | None, str | None]
 
 _SELECTOR_FACTS: Final = ("request.intent", "capability.capability_id", "run.environment", "point")
 _CALLER_ROOTS: Final = frozenset(ROOTS) - {"capability"}
-_ROOTS_BEFORE_CAPABILITY: Final = tuple(root for root in ROOTS if root < "capability")
 
 
 class RuleIndex:
@@ -85,9 +83,8 @@ class PolicyQuestion:
             unknown = sorted(facts.keys() - _CALLER_ROOTS)
             detail, known = f"`{unknown[0]}` is not a root of facts", " ".join(sorted(_CALLER_ROOTS))
             raise InvalidInput(Problem(pointer((unknown[0],)), "unknown_fact_root", detail, f"use {known}"))
-        self._index, self.point, self._facts = index, point, facts
-        self._texts: tuple[bytes, bytes] | None = None
-        self._is_first = True
+        self._index, self.point = index, point
+        self._facts = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
         self._intent = _intent(facts)
         self._environment = _text_at(facts, "run", "environment")
         selectors = ((0, self._intent), (2, self._environment))
@@ -97,7 +94,7 @@ class PolicyQuestion:
 
     def evaluate_for(self, capability: CapabilityView | None) -> tuple[RuleOutcome, str]:
         """Evaluate all rules that apply to this tool. Returns (their outcome in rule order, digest of the facts)."""
-        facts, text = self._with_capability(capability)
+        facts = self._facts if capability is None else self._facts.plus({"capability": dict(capability.facts)})
         capability_id = capability.capability_id if capability else None
         wanted: Selector = (self._intent, capability_id, self._environment, self.point)
         groups = tuple(group for group in self._index.groups(wanted) if group.applies(self.point, facts))
@@ -111,15 +108,13 @@ class PolicyQuestion:
             ]
         shared = not undecidable and not any(group.reads_capability for group in groups)
         if not shared:
-            return self._evaluate(groups, facts, text, undecidable), digest(text)
+            return self._evaluate(groups, facts, undecidable), facts.digest
         if groups not in self._shared:
-            self._shared[groups] = self._evaluate(groups, facts, text, undecidable)
-        return self._shared[groups], digest(text)
+            self._shared[groups] = self._evaluate(groups, facts, undecidable)
+        return self._shared[groups], facts.digest
 
-    def _evaluate(
-        self, groups: tuple[RuleGroup, ...], facts: Mapping[str, Any], text: bytes, undecidable: Indeterminates
-    ) -> RuleOutcome:
-        handle = DataHandle(text.decode())
+    def _evaluate(self, groups: tuple[RuleGroup, ...], facts: KnownFacts, undecidable: Indeterminates) -> RuleOutcome:
+        handle = DataHandle(facts.text.decode())
         outcomes = []
         for group in groups:
             outcome = self._outcomes.get(group) or group.evaluate(facts, handle)
@@ -131,25 +126,6 @@ class PolicyQuestion:
         matched = sorted(chain.from_iterable(outcome.matched for outcome in outcomes), key=_order)
         indeterminate = [*undecidable, *chain.from_iterable(outcome.indeterminate for outcome in outcomes)]
         return RuleOutcome(matched, indeterminate)
-
-    def _with_capability(self, capability: CapabilityView | None) -> tuple[Mapping[str, Any], bytes]:
-        """Return all facts and their canonical JSON. From the second call on, only the capability is serialized."""
-        if capability is None:
-            return self._facts, canonical(dict(self._facts))
-        capability_facts = dict(capability.facts)
-        complete = {**self._facts, "capability": capability_facts}
-        if self._is_first:
-            self._is_first = False
-            return complete, canonical(complete)
-        before, after = self._texts = self._texts or self._around_capability()
-        return complete, b"{%b}" % b",".join(
-            filter(None, (before, canonical({"capability": capability_facts})[1:-1], after))
-        )
-
-    def _around_capability(self) -> tuple[bytes, bytes]:
-        before = {root: self._facts[root] for root in _ROOTS_BEFORE_CAPABILITY if root in self._facts}
-        after = {root: value for root, value in self._facts.items() if root not in before}
-        return canonical(before)[1:-1], canonical(after)[1:-1]
 
 
 def _order(rule: CompiledRule) -> tuple[int, str, str]:

@@ -337,10 +337,12 @@ def test_compile_shows_the_context_and_makes_no_run(shop) -> None:
     assert said.json["budget_report"]["tokens_used_at_compile"] > 0
     assert shop.say("runs", "list", "--json").json == before
     run = shop.say("invoke", shop.request("next"), "--json").json["run_id"]
-    compiled = [
+    (entry,) = [
         one for one in shop.say("runs", "show", run, "--json").json["entries"] if one["kind"] == "context.compiled"
     ]
-    made, shown = compiled[0]["body"], said.json
+    made, shown = shop.say("context", "show", run, "--plan", "0", "--json").json, said.json
+    assert made["context_ledger"] == entry["body"]["context_ledger"]
+    assert "compiled_prompt" not in entry["body"], "no planner reads it"
     for one in (made, shown):
         # The manifests name the run, and a preview has one of its own.
         own, run_id = one["manifests"]["trace_context"]["baggage"].split("run_id=")
@@ -349,6 +351,13 @@ def test_compile_shows_the_context_and_makes_no_run(shop) -> None:
         del one["context_ledger"]["compiled_context_hash"]
         del one["context_ledger"]["stage_digests"]["manifests_and_controls"]
     assert {name: shown[name] for name in made} == made
+    assert shop.say("context", "show", run).out.splitlines()[1].endswith("tokens by bytes_div_4@1")
+
+
+def test_a_context_that_a_run_has_not_compiled_is_refused(shop) -> None:
+    run = shop.say("invoke", shop.request("next"), "--json").json["run_id"]
+    said = shop.say("context", "show", run, "--plan", "7")
+    assert (said.code, "has compiled no such context" in said.err) == (2, True)
 
 
 def test_compile_says_why_a_request_would_be_refused(shop) -> None:

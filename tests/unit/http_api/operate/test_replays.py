@@ -1,4 +1,4 @@
-"""A run is replayed over HTTP, and an altered one is said to differ."""
+"""A run is replayed over HTTP, an altered one is said to differ, and the context of a run is derived again."""
 
 from __future__ import annotations
 
@@ -32,3 +32,15 @@ def test_what_differs_is_an_answer_and_no_fault_of_the_server(face: HttpFace, mo
     answer = face.send("POST", f"/v1/runs/{run}/replay")
     assert (answer.status_code, answer.json()["equal"]) == (200, False)
     assert answer.json()["difference"] == "entry 7 (`policy.decided`): another rule matched"
+
+
+def test_the_context_of_a_run_that_waits_is_shown_with_its_text(face: HttpFace) -> None:
+    run = face.waiting_run()
+    answer = face.send("GET", f"/v1/runs/{run}/context", by=OPERATOR)
+    assert answer.status_code == 200, answer.text
+    assert "You propose" in answer.json()["compiled_prompt"]["system"]
+    ledger = face.send("GET", f"/v1/runs/{run}/ledgers/context", by=OPERATOR).json()["items"]
+    (recorded,) = [one["body"] for one in ledger if one["kind"] == "context.compiled"]
+    assert answer.json()["context_ledger"] == recorded["context_ledger"]
+    other = face.send("GET", f"/v1/runs/{run}/context?plan=3", by=OPERATOR)
+    assert (other.status_code, other.json()["errors"][0]["code"]) == (422, "not_compiled")

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from contextos.audit.replay import replay
 from contextos.contracts.trace import parse_traceparent, parse_tracestate
 from contextos.errors import Unavailable
-from contextos.runtime.environment import (
-    DeploymentFacts,
-    RunEnvironment,
-    RunLimits,
-    describe_deployment,
-    with_recorded_deployment,
-)
 from tests.attached_files import NOTE, attaching, bodies, decided
 from tests.world import TENANT, request, run
 
@@ -28,7 +20,7 @@ def test_a_text_is_untrusted_evidence_and_its_digest_is_on_record(tmp_path: Path
         assert record["outcome"] == "approved"
         fetched = [one["answer"] for one in run(bodies(world, run_id, "attachment.fetched"))]
         assert {(one["size_bytes"], one.get("text")) for one in fetched} == {(len(NOTE), NOTE.decode()), (10, None)}
-        [compiled] = run(bodies(world, run_id, "context.compiled"))
+        [compiled] = run(world.contexts(run_id))
         [shown] = [one for one in compiled["compiled_prompt"]["context_blocks"] if "acc_666" in one["content"]]
         assert shown["provenance"]["integrity"] == "untrusted"
         assert shown["provenance"]["instruction_treatment"] == "data_only"
@@ -78,12 +70,3 @@ def test_pack_rules_redact_what_a_text_says_before_it_is_recorded(tmp_path: Path
         assert record["outcome"] == "approved"
         [fetched] = run(bodies(world, run_id, "attachment.fetched"))
         assert "mallory@" not in fetched["answer"]["text"]
-
-
-def test_a_run_from_before_attachments_were_fetched_fetches_none() -> None:
-    facts = DeploymentFacts(RunLimits(), "0.1.0", "embedded", (), ())
-    environment: Any = RunEnvironment(*[None] * 4, deployment=facts)  # type: ignore[arg-type]
-    recorded = describe_deployment(environment)
-    assert with_recorded_deployment(environment, recorded).deployment.attachments
-    del recorded["attachments"]
-    assert not with_recorded_deployment(environment, recorded).deployment.attachments

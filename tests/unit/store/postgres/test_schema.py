@@ -87,7 +87,7 @@ def test_a_migration_that_fails_in_the_middle_leaves_nothing_behind(empty: Datab
 def test_a_newer_schema_is_refused_by_the_start_and_by_migrate_and_left_alone(database: Database) -> None:
     database.execute("UPDATE contextos.schema_version SET version_num = '0999'")
     for start in (check_schema(database.app), migrate_schema(database.owner), PostgresStores.open(database.app)):
-        with pytest.raises(InvalidSettings, match="its schema `0999` is newer than `0002`; run a newer contextos"):
+        with pytest.raises(InvalidSettings, match="its schema `0999` is newer than `0001`; run a newer contextos"):
             awaited(start)
     assert database.execute("SELECT version_num FROM contextos.schema_version")[0][0] == "0999"
 
@@ -96,8 +96,8 @@ def test_an_older_schema_and_none_are_refused_with_what_to_run(
     database: Database, empty: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "it has no schema of contextos; run `contextos store migrate`" in str(refusal(empty.app))
-    monkeypatch.setattr(schema, "POSTGRES_SCHEMA_VERSION", "0003")
-    assert "its schema `0002` is older than `0003`; run `contextos store migrate`" in str(refusal(database.app))
+    monkeypatch.setattr(schema, "POSTGRES_SCHEMA_VERSION", "0002")
+    assert "its schema `0001` is older than `0002`; run `contextos store migrate`" in str(refusal(database.app))
 
 
 def test_a_role_that_may_pass_row_level_security_is_refused(database: Database) -> None:
@@ -414,9 +414,9 @@ def test_the_command_migrates_says_so_and_repeats_harmlessly(
     monkeypatch.setenv("CONTEXTOS_MIGRATE_URL", empty.owner)
     assert run_command_line(["store", "migrate"]) == 0
     assert run_command_line(["store", "migrate"]) == 0
-    assert capsys.readouterr().out == "the schema is `0002` now\nthe schema is `0002` already\n"
+    assert capsys.readouterr().out == "the schema is `0001` now\nthe schema is `0001` already\n"
     assert run_command_line(["store", "migrate", "--url", empty.owner, "--json"]) == 0
-    assert '"after": "0002"' in capsys.readouterr().out
+    assert '"after": "0001"' in capsys.readouterr().out
     assert run_command_line(["store", "migrate", "--url", "postgresql://app:secret@127.0.0.1:9/x"]) == 4
     assert run_command_line(["store", "migrate", "--url", "contextos.db"]) == 2
     assert "secret" not in capsys.readouterr().err

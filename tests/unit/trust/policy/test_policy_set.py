@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, POINTS, CapabilityView, PolicyDecision
+from contextos.contracts.facts import KnownFacts
 from contextos.errors import InvalidInput
 from tests.policies import (
     ALLOW_AGENTS,
@@ -230,12 +231,26 @@ def test_the_record_says_which_asserted_facts_an_allow_relied_on():
     assert decide(policies, facts(request__context__vip=True), NOTE).asserted == ()
 
 
-def test_the_digest_is_that_of_all_facts_with_the_capability():
+def of_roots(roots):
+    return content_address({name: content_address(value) for name, value in roots.items()})
+
+
+def test_the_digest_is_that_of_the_digests_of_all_roots_with_the_capability():
     policies = policy(leveled(ALLOW_AGENTS))
-    assert decide(policies, FACTS).facts_digest == content_address(FACTS | {"capability": REFUND.facts})
-    assert decide(policies, FACTS, None).facts_digest == content_address(FACTS)
-    assert decide(policies, EARLY, point="plan").facts_digest == content_address(EARLY | {"capability": REFUND.facts})
-    assert decide(policies, {}, None).facts_digest == content_address({})
+    assert decide(policies, FACTS).facts_digest == of_roots(FACTS | {"capability": REFUND.facts})
+    assert decide(policies, FACTS, None).facts_digest == of_roots(FACTS)
+    assert decide(policies, EARLY, point="plan").facts_digest == of_roots(EARLY | {"capability": REFUND.facts})
+    assert decide(policies, {}, None).facts_digest == of_roots({})
+
+
+def test_facts_that_were_made_of_others_are_as_those_that_were_made_anew():
+    """The text of a root is kept, and its value is what a later fact replaces."""
+    facts = KnownFacts(FACTS)
+    digest, more = facts.digest, facts.plus({"args": {"amount": 1}, "user": {"role": "other"}})
+    anew = KnownFacts(FACTS | {"args": {"amount": 1}, "user": {"role": "other"}})
+    assert (more, more.text, more.digest) == (anew, anew.text, anew.digest)
+    assert (facts, facts.digest) == (FACTS, digest)
+    assert facts.text == canonical(FACTS)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The first schema: journal, heads, documents, runs and the graph, under row-level security. There is no downgrade."""
+"""The first schema: journal, heads, documents, runs, graph and slots, under row-level security; no downgrade."""
 
 from pathlib import Path
 

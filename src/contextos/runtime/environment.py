@@ -126,6 +126,7 @@ class RunEnvironment:
     that this process has in memory; None in a replay. `at_question` is asked of a question that is open on the journal
     before the run waits for its answer; None in a run. Without `reads_outside`, evidence of tools that leave the
     machine counts as unchanged. `places` are those of open questions and sessions; None: nothing is counted.
+    `looked` has what each look at files (`RunPorts.packages`) found, after how many barriers and when.
     """
 
     journal: Journal
@@ -138,6 +139,7 @@ class RunEnvironment:
     at_question: AtQuestion | None = None
     reads_outside: bool = True
     places: OpenPlacesOf | None = None
+    looked: dict[Callable[[], str | None], tuple[tuple[int, int], str | None]] = field(default_factory=dict)
 
     @cached_property
     def secrets(self) -> SecretArguments:

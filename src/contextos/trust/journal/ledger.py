@@ -60,6 +60,7 @@ class RunJournal(Tape):
         self._pending: list[Entry] = []
         self._staged: list[Write] = []
         self._is_commit_due = False
+        self.barriers = 0
         self._read_count = len(tape)
         self._announce = bool(tape)
         # A new run has no lease yet: its first commit makes both.
@@ -238,6 +239,7 @@ class RunJournal(Tape):
             may_block=live.may_block(),
         )
         await live.commit(batch, letting_go=letting_go)
+        self.barriers += 1
         self._signed = (self._seq, self._head, kid, signature.hex())
         self._pending.clear()
         self._staged.clear()

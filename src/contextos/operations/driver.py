@@ -42,7 +42,7 @@ from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.logged_run import LOGGED_RUN, LoggedRun
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
-from contextos.trust.journal.chain import refuse_other_environment, refuse_unknown_semantics, verify_chain
+from contextos.trust.journal.chain import refuse_other_environment, refuse_unknown_semantics, verify_once
 from contextos.trust.journal.entry_acts import last_record, require_acts
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
@@ -224,7 +224,7 @@ class RunDriver:
             await require_acts(store, entries, self._deployment.ports.keys)
         if entries and entries[-1].kind == "run.ended":
             # Nothing drives it on and verifies it there.
-            verify_chain(tenant_id, run_id, entries)
+            verify_once(tenant_id, run_id, entries)
             verify_heads(tenant_id, run_id, entries, heads[-1:], self._deployment.ports.keys)
             return DrivenState(run_view(tenant_id, run_id, entries), entries)
         free_us = await self._free_us(store, lease)
@@ -262,7 +262,7 @@ class RunDriver:
         if fresh:
             request, mark, correction = fresh
         else:
-            verify_chain(tenant_id, run_id, entries)
+            verify_once(tenant_id, run_id, entries)
             # The last signed head covers all entries before it; only entries of people can come after it.
             verify_heads(tenant_id, run_id, entries, heads[-1:], self._deployment.ports.keys)
             refuse_unknown_semantics(entries)

@@ -71,7 +71,7 @@ def test_an_adapter_without_a_pin_is_not_called_even_if_its_code_is_not_known(en
 def test_what_changes_before_a_barrier_is_seen_behind_it(
     environment: RunEnvironment, shares: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asks within the same barrier shares a look; it makes no difference to the calls behind a barrier."""
+    """Calls within the same barrier share a look; it makes no difference to the calls behind a barrier."""
     if not shares:
         monkeypatch.setattr("contextos.runtime.code_pins.LOOK_SHARED_US", 0)
     files, looks = ["sha256:1"], list[str]()

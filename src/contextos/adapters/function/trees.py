@@ -48,7 +48,7 @@ _RECORDS: Final = (*_STORES, ".json", ".jsonl", ".csv")
 """The endings of what tools write into a workspace. Such a file is data there, also where the code names it."""
 
 
-Sign = tuple[int, ...]
+FileSign = tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -60,13 +60,13 @@ class Tree:
     took if the files are installed.
     """
 
-    files: Mapping[str, tuple[str, Sign]]
+    files: Mapping[str, tuple[str, FileSign]]
     others: Others
     is_installed: bool
     looked_at: float
     took_s: float = 0.0
     _paths: Sequence[str] = ()
-    _signs: Sequence[Sign] = ()
+    _signs: Sequence[FileSign] = ()
     _looking: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class Tree:
 
     @property
     def until(self) -> float:
-        """Until when what was seen counts without another look."""
+        """The end of the time for which what was seen counts without another look."""
         if not self.is_installed:
             return self.looked_at
         return self.looked_at + max(LOOK_AGAIN_S, LOOK_SHARE * sum(map(_took, [*_TREES.values()])))
@@ -119,7 +119,7 @@ class Tree:
 class Others:
     """The places of a tree that are none of its files: folders, files that do not count, and what is not there."""
 
-    folders: dict[str, Sign] = field(default_factory=dict)
+    folders: dict[str, FileSign] = field(default_factory=dict)
     data: dict[str, int] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
 
@@ -220,14 +220,14 @@ class _Counts:
         return name in self.named and not name.endswith(_RECORDS)
 
 
-file_sign: Final[Callable[[Any], Sign]] = attrgetter("st_dev", "st_ino", "st_mtime_ns", "st_ctime_ns", "st_size")
-folder_sign: Final[Callable[[Any], Sign]] = attrgetter("st_dev", "st_ino", "st_ctime_ns")
+file_sign: Final[Callable[[Any], FileSign]] = attrgetter("st_dev", "st_ino", "st_mtime_ns", "st_ctime_ns", "st_size")
+folder_sign: Final[Callable[[Any], FileSign]] = attrgetter("st_dev", "st_ino", "st_ctime_ns")
 """Which folder it is, and when it changed last: the time that `os.utime` does not set."""
 _mode: Final[Callable[[Any], int]] = attrgetter("st_mode")
-_DIGESTS: Final[dict[str, tuple[Sign, str]]] = {}
+_DIGESTS: Final[dict[str, tuple[FileSign, str]]] = {}
 
 
-def file_digest(path: str, sign: Sign) -> str:
+def file_digest(path: str, sign: FileSign) -> str:
     """Return the digest of a file, read again where its status says that it changed. A file that is gone has none."""
     known = _DIGESTS.get(path)
     if known is None or known[0] != sign:

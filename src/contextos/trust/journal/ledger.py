@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 
 from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.entries.linked import know
 from contextos.contracts.journal import (
     KINDS,
     VOID_ANSWER,
@@ -238,6 +239,7 @@ class RunJournal(Tape):
             waiting=blocked is not None or self.state in ASKING_STATES,
             may_block=live.may_block(),
         )
+        know(self.tenant, self.run_id, self._tape)
         await live.commit(batch, letting_go=letting_go)
         self.barriers += 1
         self._signed = (self._seq, self._head, kid, signature.hex())

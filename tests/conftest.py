@@ -85,6 +85,7 @@ def own_log() -> Iterator[None]:
 def looks_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The status of installed files is looked at each time, so that a test does not wait for the next look."""
     monkeypatch.setattr("contextos.adapters.function.trees.LOOK_AGAIN_S", 0)
+    monkeypatch.setattr("contextos.adapters.function.trees.LOOK_SHARE", 0)
 
 
 @pytest.fixture(scope="session")

@@ -110,6 +110,30 @@ def test_a_void_question_says_what_changed_and_takes_no_signature(name: str, tmp
     run(go())
 
 
+@pytest.mark.parametrize("name", [*CHANGES, "nothing"])
+def test_a_question_is_judged_by_the_run_that_waits_as_by_its_replay(name: str, tmp_path: Path) -> None:
+    """The process in which the run waits does not replay it; that it does makes no difference."""
+
+    async def go() -> None:
+        world = await open_world(tmp_path)
+        waiting = await world.invoke(request(4200, "req_1"))
+        app = world.deployment
+        entries = (await operator.open_question(app, TENANT, waiting.run_id)).entries
+        assert app.at_question(TENANT, entries) is not None
+        assert app.at_question(TENANT, entries[:-1]) is None
+        if name in CHANGES:
+            await VOIDS[name](world)
+        app = world.deployment
+        known = await operator.void_question(app, TENANT, entries)
+        app.close()
+        assert app.at_question(TENANT, entries) is None
+        assert await operator.void_question(app, TENANT, entries) == known
+        assert (CHANGES[name] in known.detail) if known else name == "nothing"
+        await world.aclose()
+
+    run(go())
+
+
 def test_a_void_question_can_still_be_denied(tmp_path: Path) -> None:
     async def go() -> None:
         world = await open_world(tmp_path)

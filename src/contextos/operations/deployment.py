@@ -7,7 +7,7 @@ actions are in `operations.operator`, audits in `audit`.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,6 +48,7 @@ from contextos.runtime.memory_policy import promotion_refusal
 from contextos.runtime.redaction import redacted_request
 from contextos.runtime.wiring import compile_pinned_policy
 from contextos.trust.approvals.acts import read_act
+from contextos.trust.approvals.gate_approvals import CheckQuestion
 from contextos.trust.approvals.people import signer
 from contextos.trust.identity.hops import use_once, with_hop
 from contextos.trust.journal.ledger import RunJournal
@@ -179,6 +180,10 @@ class Deployment:
             Unavailable: the store does not answer; call it again.
         """
         await self._driver.send_heartbeats()
+
+    def at_question(self, tenant_id: str, entries: Sequence[Entry]) -> CheckQuestion | None:
+        """As `RunDriver.at_question`."""
+        return self._driver.at_question(tenant_id, entries)
 
     def close(self) -> None:
         """Release the runs that wait in memory; each is rebuilt from its journal when it is driven again."""
@@ -319,10 +324,8 @@ class Deployment:
         )
 
     def _refuse_oversized(self, request: InvokeRequest, fields: Mapping[str, Any]) -> None:
-        allowed = min(
-            self.config.limits.max_payload_bytes,
-            request.runtime.max_payload_bytes or self.config.limits.max_payload_bytes,
-        )
+        most = self.config.limits.max_payload_bytes
+        allowed = min(most, request.runtime.max_payload_bytes or most)
         if len(canonical(fields)) > allowed:
             detail = f"the request is larger than {allowed} bytes"
             raise InvalidInput(Problem("", "too_large", detail, "send less, or set a larger `max_payload_bytes`"))

@@ -42,7 +42,8 @@ from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.logged_run import LOGGED_RUN, LoggedRun
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
-from contextos.trust.journal.chain import refuse_other_environment, refuse_unknown_semantics, verify_chain
+from contextos.trust.approvals.gate_approvals import CheckQuestion
+from contextos.trust.journal.chain import refuse_other_environment, refuse_unknown_semantics, verify_once
 from contextos.trust.journal.entry_acts import last_record, require_acts
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
@@ -188,7 +189,10 @@ class RunDriver:
             # Foreign code can be behind it, and nothing that it does changes what is committed.
             with suppress(Exception):
                 self._deployment.ports.telemetry.run_ended(journal.entries)
-        if isinstance(rest, Rest):
+        if not isinstance(rest, Rest):
+            # They hold the environment of the run, which holds them.
+            suspended.checks.clear()
+        else:
             self._suspended_runs.keep((tenant_id, run_id), replace(suspended, acts=acts))
         record = last_record(journal.entries) if journal.keys_of("record.revised") else None
         view = view_in_state(tenant_id, run_id, journal.entries, journal.state, record, wake_at_us)
@@ -224,7 +228,7 @@ class RunDriver:
             await require_acts(store, entries, self._deployment.ports.keys)
         if entries and entries[-1].kind == "run.ended":
             # Nothing drives it on and verifies it there.
-            verify_chain(tenant_id, run_id, entries)
+            verify_once(tenant_id, run_id, entries)
             verify_heads(tenant_id, run_id, entries, heads[-1:], self._deployment.ports.keys)
             return DrivenState(run_view(tenant_id, run_id, entries), entries)
         free_us = await self._free_us(store, lease)
@@ -262,7 +266,7 @@ class RunDriver:
         if fresh:
             request, mark, correction = fresh
         else:
-            verify_chain(tenant_id, run_id, entries)
+            verify_once(tenant_id, run_id, entries)
             # The last signed head covers all entries before it; only entries of people can come after it.
             verify_heads(tenant_id, run_id, entries, heads[-1:], self._deployment.ports.keys)
             refuse_unknown_semantics(entries)
@@ -289,10 +293,15 @@ class RunDriver:
             concurrency=self._deployment.ports.concurrency,
         )
         journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)
-        loop = invoke_agent(request, mark, self._deployment.environment(tenant_id, journal), correction)
-        return SuspendedRun(
-            ResumableLoop(loop), journal, self._inputs(tenant_id), sends_heartbeats, None, request.trace.trace_id
-        )
+        checks: list[CheckQuestion] = []
+        environment = replace(self._deployment.environment(tenant_id, journal), at_question=checks.append)
+        loop = ResumableLoop(invoke_agent(request, mark, environment, correction))
+        trace_id = request.trace.trace_id
+        return SuspendedRun(loop, journal, self._inputs(tenant_id), sends_heartbeats, None, trace_id, checks)
+
+    def at_question(self, tenant_id: str, entries: Sequence[Entry]) -> CheckQuestion | None:
+        """Return what looks whether the question at the end of a run's entries still holds, if it waits on it here."""
+        return self._suspended_runs.at_question((tenant_id, entries[0].run), entries, self._inputs(tenant_id))
 
     def _silence_us(self) -> int:
         return self._heartbeats.silence_us(self._deployment.ports.clock.now_us())
@@ -300,7 +309,7 @@ class RunDriver:
     def _inputs(self, tenant_id: str) -> tuple[Any, ...]:
         """What the loop of a run gets from the deployment. A suspended loop is resumed only if this is unchanged."""
         deployment = self._deployment
-        return deployment.ports, deployment.ports.adapters(tenant_id), deployment.registry, deployment.config
+        return deployment.ports, {**deployment.ports.adapters(tenant_id)}, deployment.registry, deployment.config
 
     def _deaths(self, lease: StoredDocument[Lease] | None) -> int:
         """How many drivers in a row died without getting the run on: those before the last one, and that one."""

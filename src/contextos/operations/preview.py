@@ -8,7 +8,7 @@ the run waits, and then looks up again what the answer will be bound to. For tha
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from contextos.runtime import state_machine
 from contextos.runtime.admission import request_fingerprint
 from contextos.runtime.loop import invoke_agent
 from contextos.runtime.state_machine import transition
-from contextos.trust.approvals.gate_approvals import VoidQuestion
+from contextos.trust.approvals.gate_approvals import CheckQuestion, VoidQuestion
 from contextos.trust.journal.chain import refuse_unknown_semantics
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.journal.live_driver import LiveDriver
@@ -154,11 +154,11 @@ async def preview(app: Deployment, raw: bytes | str) -> Preview:
     raise AssertionError("the loop ends with a commit")
 
 
-class _Looked(Exception):
+class _AtQuestion(Exception):
     """A signal to `void_question`, not an error."""
 
-    def __init__(self, found: VoidQuestion | None) -> None:
-        self.found = found
+    def __init__(self, check: CheckQuestion) -> None:
+        self.check = check
 
 
 async def void_question(
@@ -166,7 +166,8 @@ async def void_question(
 ) -> VoidQuestion | None:
     """Return why an answer to the open question at the end of a verified journal would not count, or None.
 
-    It is the check that the run makes before it uses an answer, without the person. Nothing is recorded, and so no
+    It is the check that the run makes before it uses an answer, without the person. A run that does not wait in this
+    process is replayed up to its question. Nothing is recorded, and so no
     credential is obtained: evidence of a tool that needs one is not read again. Without `outside`, neither is that of a
     tool that leaves the machine. What cannot be looked up now does not make a question void: the run looks again.
     Neither does a version of the run that this runtime does not know: a worker of that version judges the answer.
@@ -181,6 +182,17 @@ async def void_question(
     received = read_body(entries[0])
     if received is None:
         return VoidQuestion("the request was erased, so the run cannot go on")
+    try:
+        check = app.at_question(tenant_id, entries) or await _replayed_to_question(app, tenant_id, entries, received)
+        return await _restored_since(app.ports.stores.tenant(tenant_id), entries) or await check(outside)
+    except (Unavailable, Parked):
+        return None
+
+
+async def _replayed_to_question(
+    app: Deployment, tenant_id: str, entries: Sequence[Entry], received: Mapping[str, Any]
+) -> CheckQuestion:
+    """What looks whether the question at the end of a run still holds. Raises `Integrity`, as `void_question`."""
     store: Any = _UnrecordedStore(app.ports.stores.tenant(tenant_id))
     ports, run_id = app.ports, entries[0].run
     live = LiveDriver(
@@ -193,18 +205,15 @@ async def void_question(
     )
     journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)
 
-    async def look(check: Callable[[], Awaitable[VoidQuestion | None]]) -> None:
-        raise _Looked(await _restored_since(store, entries) or await check())
+    def stop(check: CheckQuestion) -> None:
+        raise _AtQuestion(check)
 
     environment = app.environment(tenant_id, journal)
-    ports_of_run = replace(environment.ports, store=store)
-    environment = replace(environment, ports=ports_of_run, at_question=look, reads_outside=outside)
+    environment = replace(environment, ports=replace(environment.ports, store=store), at_question=stop)
     try:
         await invoke_agent(parse(InvokeRequest, received["request"]), received["fingerprint"], environment)
-    except _Looked as looked:
-        return looked.found
-    except (Unavailable, Parked):
-        return None
+    except _AtQuestion as reached:
+        return reached.check
     raise Integrity(f"`{run_id}` does not wait for an answer; verify it")
 
 

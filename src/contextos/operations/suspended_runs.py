@@ -5,11 +5,12 @@ This is a cache. A run that is not kept, or whose inputs changed, is rebuilt fro
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contextos.contracts.journal import Rest
+from contextos.contracts.journal import Entry, Rest
+from contextos.trust.approvals.gate_approvals import CheckQuestion
 from contextos.trust.journal.ledger import RunJournal
 
 MAX_SUSPENDED: Final = 256
@@ -49,7 +50,8 @@ class SuspendedRun:
     If those inputs changed, the coroutine is dropped and the run is rebuilt from the journal.
 
     `sends_heartbeats` is true for a `long_running` run. `acts` is how many acts of operators the tenant had when the
-    agent of a session spoke last, or None. `trace_id` is that of the request.
+    agent of a session spoke last, or None. `trace_id` is that of the request. `checks` has at its end what looks
+    whether the question on which the run waits still holds.
     """
 
     drive: ResumableLoop
@@ -58,6 +60,7 @@ class SuspendedRun:
     sends_heartbeats: bool
     acts: int | None
     trace_id: str
+    checks: list[CheckQuestion]
 
 
 class SuspendedRuns:
@@ -78,6 +81,17 @@ class SuspendedRuns:
 
     def take(self, run: tuple[str, str]) -> SuspendedRun | None:
         return self._kept.pop(run, (None, 0))[0]
+
+    def at_question(
+        self, run: tuple[str, str], entries: Sequence[Entry], inputs: tuple[Any, ...]
+    ) -> CheckQuestion | None:
+        """Return what looks whether the question at the end of these entries still holds, if the run waits on it here
+        and its inputs are these.
+        """
+        kept, _ = self._kept.get(run, (None, 0))
+        if kept is None or not kept.checks or kept.inputs != inputs or [*kept.journal.entries] != [*entries]:
+            return None
+        return kept.checks[-1]
 
     def clear(self) -> None:
         self._kept.clear()

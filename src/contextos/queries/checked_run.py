@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from contextos.errors import ChainBroken, ContextOSError, Integrity, Unavailable
 from contextos.queries.run_view import RunView, run_view
 from contextos.trust.approvals.signers import require_signers
-from contextos.trust.journal.chain import verify_chain
+from contextos.trust.journal.chain import verify_once
 from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 
@@ -88,7 +88,7 @@ def _verify(tenant_id: str, run_id: str, stored: StoredRun, keys: Keys) -> None:
         return
     if not entries:
         raise ChainBroken(run_id, 1, "is missing: the index names the run")
-    verify_chain(tenant_id, run_id, entries)
+    verify_once(tenant_id, run_id, entries)
     verify_indexed(run_id, entries, lines)
     # The last signed head covers all entries before it.
     verify_heads(tenant_id, run_id, entries, heads[-1:], keys)

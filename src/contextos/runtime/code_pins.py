@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from contextos.action.gateway.delivery import PreconditionResult
 from contextos.contracts.documents.operations import quarantine_key
@@ -23,6 +23,8 @@ from contextos.contracts.scope import ADAPTER, CODE, PACKAGES, RUNTIME, Capabili
 from contextos.errors import Unavailable
 from contextos.runtime.environment import RunEnvironment
 from contextos.trust.identity.principals import look_up
+
+LOOK_SHARED_US: Final = 1_000_000
 
 
 def with_code(pin_set: dict[str, Any], environment: RunEnvironment) -> dict[str, Any]:
@@ -44,13 +46,20 @@ def with_code(pin_set: dict[str, Any], environment: RunEnvironment) -> dict[str,
     return {**pin_set, "pins": {**pin_set["pins"], **code}}
 
 
-def code_now(names: Collection[str], environment: RunEnvironment) -> dict[str, str | None]:
-    """Return the current digest of each pin in `names` that is about code. Other names are left out."""
-    code, packages = environment.ports.code, environment.ports.packages
+def code_now(names: Collection[str], environment: RunEnvironment, *, anew: bool = True) -> dict[str, str | None]:
+    """Return the current digest of each pin in `names` that is about code. Other names are left out.
+
+    Unless it is looked at `anew`, what was seen since the last barrier counts for `LOOK_SHARED_US`.
+    """
+    code, packages, looked = environment.ports.code, environment.ports.packages, environment.looked
+    now = environment.journal.barriers, environment.ports.clock.now_us()
     # Adapters of one file share what they import, and it is looked at once.
-    found = {look: look() for look in {packages[name] for name in names if name in packages}}
+    for look in {packages[name] for name in names if name in packages}:
+        (barriers, at_us), _ = looked.get(look, ((0, 0), None))
+        if anew or barriers != now[0] or not 0 <= now[1] - at_us < LOOK_SHARED_US:
+            looked[look] = now, look()
     return {
-        name: found[packages[name]] if name in packages else code.get(name)
+        name: looked[packages[name]][1] if name in packages else code.get(name)
         for name in names
         if name == RUNTIME or name.startswith((CODE, PACKAGES))
     }
@@ -108,7 +117,7 @@ class PinnedAdapters(Mapping[str, Adapter]):
         adapter = self.environment.ports.adapters[name]
         # Either of both can have begun or ceased to import something.
         own = (CODE + name, *(one for one in (PACKAGES + name,) if one in self.pins))
-        now = code_now(own, self.environment)
+        now = code_now(own, self.environment, anew=False)
         unchanged = all(now[one] is not None and now[one] == self.pins.get(one) for one in own)
         return adapter if unchanged else ChangedAdapter(name, adapter)
 

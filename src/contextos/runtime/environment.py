@@ -24,7 +24,7 @@ from contextos.control.catalog import Catalog
 from contextos.decision.planners.foreign import planner_name
 from contextos.decision.planners.template import PLANNER
 from contextos.trust.approvals.cancel_requests import proved_cancels
-from contextos.trust.approvals.gate_approvals import AtQuestion
+from contextos.trust.approvals.gate_approvals import CheckQuestion
 from contextos.trust.journal.usage import Usage, UsageMeter
 from contextos.trust.policy.policy_set import PolicySet
 from contextos.trust.rows.open_places import OpenPlacesOf
@@ -117,10 +117,10 @@ class RunEnvironment:
     is called.
 
     `planner` is the planner of this process; None means the template planner. `secret_values` are the secret arguments
-    that this process has in memory; None in a replay. `at_question` is asked of a question that is open on the journal
-    before the run waits for its answer; None in a run. `at_compiled` gets each context in full, behind its entry, with
-    the entry's key. Without `reads_outside`, evidence of tools that leave the
-    machine counts as unchanged. `places` are those of open questions and sessions; None: nothing is counted.
+    that this process has in memory; None in a replay. `at_question` is given what looks whether the question that is
+    open on the journal still holds, before the run waits for its answer. `at_compiled` gets each context in full,
+    behind its entry, with the entry's key. `places` are those of open questions and sessions; None: nothing is counted.
+    `looked` has what each look at files (`RunPorts.packages`) found, after how many barriers and when.
     """
 
     journal: Journal
@@ -130,10 +130,10 @@ class RunEnvironment:
     deployment: DeploymentFacts
     planner: Planner | None = None
     secret_values: SecretValues | None = None
-    at_question: AtQuestion | None = None
+    at_question: Callable[[CheckQuestion], None] | None = None
     at_compiled: Callable[[str, dict[str, Any]], None] | None = None
-    reads_outside: bool = True
     places: OpenPlacesOf | None = None
+    looked: dict[Callable[[], str | None], tuple[tuple[int, int], str | None]] = field(default_factory=dict)
 
     @cached_property
     def secrets(self) -> SecretArguments:

@@ -287,11 +287,14 @@ def _view(tools: ToolAccess, name: str) -> CapabilityView:
     return CapabilityView(name, capability.definition.approval_mode, capability_facts(capability))
 
 
-async def _recheck(environment: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action) -> Recheck:
+async def _recheck(
+    environment: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action, outside: bool | None
+) -> Recheck:
     """Return what looks up everything that an approval was bound to, as it is now: pins, adapters, graph evidence and
-    repeated reads.
+    repeated reads. `outside` is None for the run itself; a look at its question obtains no credential, and if it is
+    False evidence of tools that leave the machine counts as unchanged.
     """
-    tokens = await credentials_for_evidence(environment, scope, action) if environment.at_question is None else {}
+    tokens = await credentials_for_evidence(environment, scope, action) if outside is None else {}
     incidents, values = list[Write](), dict[str, Any]()
     pins = scope.pins_of(action)
 
@@ -309,7 +312,7 @@ async def _recheck(environment: RunEnvironment, scope: RunScope, query: Retrieva
         for fact in action.evidence:
             of_tool, name = fact.evidence_ref.startswith("tool:"), f"{fact.evidence_ref}#{fact.name}"
             now[name], values[name] = (
-                await _ask_again(environment, scope, fact, tokens, incidents)
+                await _ask_again(environment, scope, fact, tokens, incidents, outside)
                 if of_tool
                 else known.get(fact.name, (None, None))
             )
@@ -320,7 +323,12 @@ async def _recheck(environment: RunEnvironment, scope: RunScope, query: Retrieva
 
 
 async def _ask_again(
-    environment: RunEnvironment, scope: RunScope, fact: Fact, tokens: Mapping[str, str], incidents: list[Write]
+    environment: RunEnvironment,
+    scope: RunScope,
+    fact: Fact,
+    tokens: Mapping[str, str],
+    incidents: list[Write],
+    outside: bool | None,
 ) -> tuple[str | None, Any]:
     """The digest of what a read returns now, for the arguments of the call that the evidence came from, and it."""
     call_id = fact.evidence_ref.rsplit(":", 1)[1]
@@ -331,25 +339,20 @@ async def _ask_again(
     ]
     capability = scope.tools.capabilities[fact.subject]
     # A look at a question records nothing, so it obtains no credential.
-    looks = environment.at_question is not None
-    if looks and (
-        capability.definition.auth.mode == "exchange" or (capability.leaves and not environment.reads_outside)
-    ):
+    if outside is not None and (capability.definition.auth.mode == "exchange" or (capability.leaves and not outside)):
         return fact.digest, fact.value
     adapter = PinnedAdapters(environment, scope.pinned.pins).get(capability.adapter.adapter_id)
     if not sent or adapter is None or isinstance(adapter, ChangedAdapter) or capability.definition.kind != "read":
         return None, None
     quarantined = pinned_quarantine_key(scope.pinned.pins, capability)
-    if await open_incidents(environment.ports.store, environment.ports.keys, quarantined):
-        return None, None
     token = tokens.get(fact.evidence_ref, "")
-    if capability.definition.auth.mode == "exchange" and not token:
+    lacks_token = capability.definition.auth.mode == "exchange" and not token
+    if lacks_token or await open_incidents(environment.ports.store, environment.ports.keys, quarantined):
         return None, None
     now_us, timeout_ms = environment.ports.clock.now_us(), capability.definition.timeout_s * 1_000
-    hop = partial(hop_token, environment, scope, capability, call_id)
     context = CallContext(
         *(scope.run.tenant_id, scope.run.run_id, call_id, None, now_us + timeout_ms * 1_000, timeout_ms),
-        hop=hop,
+        hop=partial(hop_token, environment, scope, capability, call_id),
         egress=capability.adapter.egress,
         access_token=token,
     )

@@ -17,6 +17,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from contextos.contracts.encoding.codec import MAX_BYTES, JsonValue
@@ -205,6 +206,7 @@ def verify_signature(public_key: bytes, payload: bytes, signature: bytes) -> boo
     return _verifies(Ed25519PublicKey.from_public_bytes(public_key), payload, signature)
 
 
+@lru_cache(maxsize=1024)
 def is_small_order(public_key: bytes) -> bool:
     """Return whether the 32 bytes of an Ed25519 public key encode a point whose order divides 8, or are not canonical.
 

@@ -65,3 +65,29 @@ def test_an_adapter_without_a_pin_is_not_called_even_if_its_code_is_not_known(en
     unknown = other(environment, "code:adp_payments", None)
     with pytest.raises(Unavailable, match="its code changed"):
         run(PinnedAdapters(unknown, {})["adp_payments"].call("issue_refund", {}, CALL))
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_what_changes_before_a_barrier_is_seen_behind_it(
+    environment: RunEnvironment, shares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls within the same barrier share a look; it makes no difference to the calls behind a barrier."""
+    if not shares:
+        monkeypatch.setattr("contextos.runtime.code_pins.LOOK_SHARED_US", 0)
+    files, looks = ["sha256:1"], list[str]()
+    packages = {"packages:adp_orders": lambda: (looks.append(files[0]), files[0])[1]}
+    environment = replace(environment, ports=replace(environment.ports, packages=packages))
+    adapters = PinnedAdapters(environment, with_code(PIN_SET, environment)["pins"])
+    own = environment.ports.adapters["adp_orders"]
+    assert adapters["adp_orders"] == adapters["adp_orders"] == own
+    assert len(looks) == (1 if shares else 3)
+    files[0] = "sha256:2"
+    assert code_now(packages, environment) == {"packages:adp_orders": "sha256:2"}, "a write looks anew"
+    files[0] = "sha256:1"
+    assert (adapters["adp_orders"] == own) is not shares
+    vars(environment.journal)["barriers"] += 1
+    assert adapters["adp_orders"] == own
+    files[0] = "sha256:2"
+    vars(environment.journal)["barriers"] += 1
+    with pytest.raises(Unavailable, match="its code changed"):
+        run(adapters["adp_orders"].call("lookup", {"order_id": "ord_881"}, CALL))

@@ -14,7 +14,7 @@ from contextos.action.breaker_adapter import BreakerAdapter
 from contextos.action.quarantine import has_drifted
 from contextos.action.registry import Registry
 from contextos.contracts.encoding.instructions import INSTRUCTIONS_TAG, instructs
-from contextos.contracts.encoding.jcs import canonical, content_address, same_json
+from contextos.contracts.encoding.jcs import canonical, content_address, digest, same_json
 from contextos.contracts.encoding.pointer import MISSING, last_name, resolve_pointer
 from contextos.contracts.envelopes.artifacts import ToolArtifact, Withheld
 from contextos.contracts.envelopes.tool import (
@@ -137,18 +137,19 @@ def _cleansed(
     `before` is how many bytes were kept before of what the limit is about. What is no JSON or too large is None.
     """
     try:
-        size = len(canonical(value))
+        raw = canonical(value)
     except InvalidInput as invalid:
         fault = invalid.problems[0]
         return None, (), Problem(fault.pointer, "not_json", f"{what} is not JSON: {fault.detail}"), {}
-    if before + size > MAX_OUTPUT_BYTES:
+    if before + (size := len(raw)) > MAX_OUTPUT_BYTES:
         detail = f"{what} has more than {MAX_OUTPUT_BYTES} bytes" + (" with what is before it" if before else "")
         return None, (), Problem("", "too_large", detail), {"size": size}
     kept, applied, unsafe = cleanse(value)
     # A digest of a secret could be inverted.
     if any(one.code == "secret" for one in unsafe):
         return kept, applied, unsafe[0], {"size": size}
-    return kept, applied, next(iter(unsafe), None), {"size": size, "digest": content_address(kept)}
+    address = digest(raw) if kept is value else content_address(kept)
+    return kept, applied, next(iter(unsafe), None), {"size": size, "digest": address}
 
 
 def _checked_artifacts(

@@ -10,6 +10,7 @@ when it starts (`.pth`, `sitecustomize`) is bound for all. The standard library 
 from __future__ import annotations
 
 import csv
+import math
 import os
 import pkgutil
 import re
@@ -22,6 +23,7 @@ from functools import lru_cache
 from importlib import metadata
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 from contextos.adapters.function.imports import Imports, read_imports
@@ -65,6 +67,8 @@ class PackageFiles:
     _path: tuple[object, ...] = ()
     _seen: Mapping[str, Tree] = field(default_factory=dict)
     _first: str | None = None
+    _loose: Sequence[str] = ()
+    _installed_until: float = 0.0
 
     def __post_init__(self) -> None:
         self._path = _path_signs()
@@ -75,7 +79,7 @@ class PackageFiles:
             found.trees |= dict(self._everything())
         self._trees, self._absent = found.trees, tuple(sorted(found.absent))
         self.without_files, self._origins = tuple(sorted(found.without_files)), found.origins
-        self._first = self._digest()
+        self._digest()
 
     @classmethod
     def of(cls, imports: Imports, workspace: Path | None = None) -> PackageFiles:
@@ -97,19 +101,22 @@ class PackageFiles:
         return self._first if not self.without_files and self._digest() == self._first else None
 
     def _digest(self) -> str:
-        now = {label: self._seen.get(label) or self._tree(label) for label in self._trees}
-        now |= {label: self._tree(label) for label, tree in now.items() if not tree.is_as_seen()}
-        seen = self._seen.items()
-        if self._first is not None and all(
-            now[label] is tree or now[label].files == tree.files for label, tree in seen
-        ):
-            self._seen = now
-            return self._first
-        listed = {_text(key): file_digest(*file) for tree in now.values() for key, file in tree.files.items()}
-        found = content_address({"files": listed, "absent": list(self._absent)})
-        if self._first in (None, found):
-            self._seen = now
-        return found
+        # What counts for a while is not gone through before it is due.
+        due = self._trees if monotonic() >= self._installed_until else self._loose
+        seen = self._seen
+        now = {label: self._tree(label) for label in due if label not in seen or not seen[label].is_as_seen()}
+        if self._first is None or any(now[label].files != seen[label].files for label in now):
+            trees = {**seen, **now}.values()
+            listed = {_text(key): file_digest(*file) for tree in trees for key, file in tree.files.items()}
+            found = content_address({"files": listed, "absent": list(self._absent)})
+            if self._first not in (None, found):
+                return found
+            self._first = found
+        if now or due is self._trees:
+            self._seen = seen = {**seen, **now}
+            self._loose = [label for label, tree in seen.items() if not tree.is_installed]
+            self._installed_until = min((tree.until for tree in seen.values() if tree.is_installed), default=math.inf)
+        return self._first
 
     def _tree(self, label: str) -> Tree:
         return Tree.of(label, self._trees[label], self.imports.texts)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import importlib.machinery
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import digest as digest_of
 
@@ -29,8 +30,10 @@ START_FILES: Final = "start"
 STATED: Final = frozenset({"METADATA", "PKG-INFO", "entry_points.txt"})
 """The files of a distribution's metadata that count. Others differ by installer and place."""
 LOOK_AGAIN_S: float = 1.0
-"""For how many seconds what was seen of installed files counts as what they are. An adapter can have thousands of them,
-and at each call the status of each would take most of its time. All other files are looked at each time."""
+"""For how many seconds at least what was seen of installed files counts as what they are. An adapter can have thousands
+of them, and at each call the status of each would take most of its time. All other files are looked at when asked."""
+LOOK_SHARE: Final = 50
+"""The installed files are looked at again after this many times what the last look at all of them took."""
 _INSTALLED: Final = ("site", "package", START_FILES)
 
 _RUNTIME: Final = Path(__file__).resolve().parents[2]
@@ -45,19 +48,29 @@ _RECORDS: Final = (*_STORES, ".json", ".jsonl", ".csv")
 """The endings of what tools write into a workspace. Such a file is data there, also where the code names it."""
 
 
+FileSign = tuple[int, ...]
+
+
 @dataclass(slots=True)
 class Tree:
     """What was found below one folder, or of one file: the path and the status of each file that counts, by key.
 
-    `others` has a sign of each other place: if it is another one, other files can count now. `looked_at` is when the
-    last look began that found all as it was, in seconds of the monotonic clock.
+    `folders`, `data` and `gone` are the other places and their signs: if one is another, other files can count now.
+    `looked_at` is when the last look began that found all as it was, by the monotonic clock, and `took_s` how long it
+    took if the files are installed.
     """
 
-    files: Mapping[str, tuple[str, tuple[int, ...]]]
-    others: Mapping[str, tuple[int, ...]]
+    files: Mapping[str, tuple[str, FileSign]]
+    others: Others
     is_installed: bool
     looked_at: float
+    took_s: float = 0.0
+    _paths: Sequence[str] = ()
+    _signs: Sequence[FileSign] = ()
     _looking: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        self._paths, self._signs = [path for path, _ in self.files.values()], [sign for _, sign in self.files.values()]
 
     @classmethod
     def of(cls, label: str, root: Path, named: Collection[str] = ()) -> Tree:
@@ -70,36 +83,58 @@ class Tree:
         with _LISTING:
             found = _TREES.get(key)
             if found is None or not found.is_as_seen():
-                at = monotonic()
-                others: dict[str, tuple[int, ...]] = {}
-                files = {key: (path, _sign(stated)) for key, path, stated in walk(label, key[1], others, named)}
+                at, others = monotonic(), Others()
+                files = {key: (path, file_sign(stated)) for key, path, stated in walk(label, key[1], others, named)}
                 found = _TREES[key] = cls(files, others, first in _INSTALLED, at)
             return found
+
+    @property
+    def until(self) -> float:
+        """The end of the time for which what was seen counts without another look."""
+        if not self.is_installed:
+            return self.looked_at
+        return self.looked_at + max(LOOK_AGAIN_S, LOOK_SHARE * sum(map(_took, [*_TREES.values()])))
 
     def is_as_seen(self) -> bool:
         """Return whether the status of every file and folder is what it was, so that nothing has to be listed.
 
-        For installed files it is what was seen up to `LOOK_AGAIN_S` ago.
+        For installed files it is what was seen a while ago.
         """
         asked = monotonic()
         # Threads that ask at once share the look that began after they asked.
         with self._looking:
-            if self.looked_at > asked - (LOOK_AGAIN_S if self.is_installed else 0):
+            if self.until > asked:
                 return True
             at = monotonic()
             try:
-                found = all(_sign(os.stat(path)) == sign for path, sign in self.files.values()) and all(
-                    _other_sign_at(path) == sign for path, sign in self.others.items()
-                )
+                found = [*map(file_sign, map(os.stat, self._paths))] == self._signs and self.others.are_as_seen()
             except OSError:
                 found = False
             if found:
-                self.looked_at = at
+                self.looked_at, self.took_s = at, monotonic() - at if self.is_installed else 0.0
             return found
+
+
+@dataclass(slots=True)
+class Others:
+    """The places of a tree that are none of its files: folders, files that do not count, and what is not there."""
+
+    folders: dict[str, FileSign] = field(default_factory=dict)
+    data: dict[str, int] = field(default_factory=dict)
+    gone: list[str] = field(default_factory=list)
+
+    def are_as_seen(self) -> bool:
+        """Raises `OSError` if a place is gone."""
+        return (
+            [*map(folder_sign, map(os.stat, self.folders))] == [*self.folders.values()]
+            and [*map(_mode, map(os.stat, self.data))] == [*self.data.values()]
+            and not any(map(os.path.exists, self.gone))
+        )
 
 
 _LISTING: Final = Lock()
 _TREES: Final[dict[tuple[str, str, frozenset[str]], Tree]] = {}
+_took: Final[Callable[[Any], float]] = attrgetter("took_s")
 
 
 def _first(label: str) -> str:
@@ -108,7 +143,7 @@ def _first(label: str) -> str:
 
 
 def walk(
-    label: str, root: str, others: dict[str, tuple[int, ...]], named: Collection[str] = ()
+    label: str, root: str, others: Others, named: Collection[str] = ()
 ) -> Iterator[tuple[str, str, os.stat_result]]:
     """Yield (key, path, status) of each file that counts below a folder, or of the file `root` itself, in any order.
     Add to `others` the sign of each other place.
@@ -118,7 +153,7 @@ def walk(
     try:
         stated = os.stat(root)
     except OSError:
-        others[root] = _GONE
+        others.gone.append(root)
         return
     if not stat.S_ISDIR(stated.st_mode):
         yield label, root, stated
@@ -129,7 +164,7 @@ def walk(
     folders = [(label, root, stated)]
     while folders:
         label, place, stated = folders.pop()
-        others[place] = _other_sign(stated)
+        others.folders[place] = folder_sign(stated)
         try:
             # In one order, so that the same link is the one that is followed.
             entries = sorted(os.scandir(place), key=lambda one: one.name)
@@ -148,7 +183,7 @@ def walk(
             elif counts.file(entry.name, status, label):
                 yield f"{label}/{entry.name}", entry.path, status
             elif counts.looks_like_code:
-                others[entry.path] = _other_sign(status)
+                others.data[entry.path] = status.st_mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,32 +220,14 @@ class _Counts:
         return name in self.named and not name.endswith(_RECORDS)
 
 
-def _sign(stated: os.stat_result) -> tuple[int, ...]:
-    return stated.st_dev, stated.st_ino, stated.st_mtime_ns, stated.st_ctime_ns, stated.st_size
+file_sign: Final[Callable[[Any], FileSign]] = attrgetter("st_dev", "st_ino", "st_mtime_ns", "st_ctime_ns", "st_size")
+folder_sign: Final[Callable[[Any], FileSign]] = attrgetter("st_dev", "st_ino", "st_ctime_ns")
+"""Which folder it is, and when it changed last: the time that `os.utime` does not set."""
+_mode: Final[Callable[[Any], int]] = attrgetter("st_mode")
+_DIGESTS: Final[dict[str, tuple[FileSign, str]]] = {}
 
 
-def _other_sign(stated: os.stat_result) -> tuple[int, ...]:
-    """When a folder got or lost a file, or whether a file that does not count can be executed."""
-    return folder_sign(stated) if stat.S_ISDIR(stated.st_mode) else (stated.st_mode & 0o111,)
-
-
-def folder_sign(stated: os.stat_result) -> tuple[int, ...]:
-    """Which folder it is, and when it changed last: the time that `os.utime` does not set."""
-    return stated.st_dev, stated.st_ino, stated.st_ctime_ns
-
-
-def _other_sign_at(path: str) -> tuple[int, ...]:
-    try:
-        return _other_sign(os.stat(path))
-    except OSError:
-        return _GONE
-
-
-_GONE: Final[tuple[int, ...]] = ()
-_DIGESTS: Final[dict[str, tuple[tuple[int, ...], str]]] = {}
-
-
-def file_digest(path: str, sign: tuple[int, ...]) -> str:
+def file_digest(path: str, sign: FileSign) -> str:
     """Return the digest of a file, read again where its status says that it changed. A file that is gone has none."""
     known = _DIGESTS.get(path)
     if known is None or known[0] != sign:

@@ -59,6 +59,8 @@ class Journal(Protocol):
     """
 
     run_id: str
+    barriers: int
+    """How many commits this drive made."""
 
     @property
     def now_us(self) -> int:

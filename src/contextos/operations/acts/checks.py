@@ -10,7 +10,7 @@ from contextos.contracts.ports.gates import checked_text
 from contextos.contracts.ports.storage import Store
 from contextos.errors import InvalidInput, NotFound, Problem
 from contextos.operations.deployment import Deployment
-from contextos.trust.journal.chain import refuse_other_environment, verify_chain
+from contextos.trust.journal.chain import refuse_other_environment, verify_once
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 from contextos.trust.redact import scan_unsafe
 
@@ -28,7 +28,7 @@ async def verified_run(app: Deployment, tenant_id: str, run_id: str) -> tuple[St
     entries, heads, lines, _ = await store.read_run(run_id)
     if not entries:
         raise no_run(run_id)
-    verify_chain(tenant_id, run_id, entries)
+    verify_once(tenant_id, run_id, entries)
     verify_indexed(run_id, entries, lines)
     verify_heads(tenant_id, run_id, entries, heads[-1:], app.ports.keys)
     return store, entries

@@ -26,6 +26,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
+from contextos.contracts.entries.linked import KEPT_BYTES, RecentlyUsed, entries_size, forget, known
 from contextos.contracts.journal import SALT_BYTES, Entry, body_digest, genesis, header_hash
 from contextos.errors import ChainBroken, Integrity
 
@@ -80,6 +81,10 @@ class _Dictionary(NamedTuple):
     compressor: zstd.ZstdCompressor
 
 
+_READ: Final[RecentlyUsed[tuple[Entry, ...]]] = RecentlyUsed(KEPT_BYTES)
+"""The entries of a row, by its stream, the head before it and all that is in it."""
+
+
 def segments(entries: Sequence[Entry]) -> list[Segment]:
     """Return the rows of one commit, in order."""
     return [_segment(part) for part in _parts(entries)]
@@ -130,6 +135,8 @@ def entries_of(tenant: str, run: str, before: bytes | None, row: Segment) -> lis
             the altered entry, or the first and the last one of a segment that cannot be unpacked.
         Integrity: its format or its dictionary is not known.
     """
+    if verified := _READ.get((tenant, run, before, row)):
+        return [*verified]
     first = row.seq - row.entries + 1
     refuse_unknown(run, first, row)
     if before is None and first != 1:
@@ -143,6 +150,7 @@ def entries_of(tenant: str, run: str, before: bytes | None, row: Segment) -> lis
         raise ChainBroken(run, first, f"is the first of {row.entries} of a commit that {_UNREADABLE}")
     altered = _first_altered(found, row)
     if altered is None:
+        _keep(before, row, found)
         return found
     if altered.salt == _ERASED_SALT:
         raise ChainBroken(run, altered.seq, _HALF_ERASED)
@@ -150,6 +158,11 @@ def entries_of(tenant: str, run: str, before: bytes | None, row: Segment) -> lis
         if one.body is None:
             raise ChainBroken(run, one.seq, f"has no body, and entry {altered.seq} of its commit {_ALTERED}")
     raise ChainBroken(run, altered.seq, _ALTERED)
+
+
+def _keep(before: bytes | None, row: Segment, entries: Sequence[Entry]) -> None:
+    key = entries[0].tenant, entries[0].run, before, row
+    _READ.keep(key, tuple(entries), entries_size(entries) + len(row.body))
 
 
 def _first_altered(entries: Sequence[Entry], row: Segment) -> Entry | None:
@@ -189,6 +202,8 @@ def without(tenant: str, run: str, before: bytes | None, row: Segment, seq: int)
     one = entries[at]
     if one.body is None:
         return None
+    _READ.drop((tenant, run, before, row))
+    forget(tenant, run)
     entries[at] = one._replace(body=None, salt=None)
     salts = row.salts[: at * SALT_BYTES] + _ERASED_SALT + row.salts[(at + 1) * SALT_BYTES :]
     body = _packed(entries, compressed=row.dictionary != UNCOMPRESSED)
@@ -238,7 +253,7 @@ def _weight(entry: Entry) -> int:
 def _segment(entries: Sequence[Entry]) -> Segment:
     last = entries[-1]
     compressed = last.kind != READABLE_KIND
-    return Segment(
+    row = Segment(
         seq=last.seq,
         entries=len(entries),
         v=last.v,
@@ -250,6 +265,11 @@ def _segment(entries: Sequence[Entry]) -> Segment:
         body=_packed(entries, compressed=compressed),
         erased="",
     )
+    first = entries[0]
+    # What this process linked a moment before is not unpacked and hashed again when it is read.
+    if known(first.tenant, first.run, entries, first.seq - 1) == len(entries):
+        _keep(None if first.seq == 1 else hash_bytes(first.prev_hash), row, entries)
+    return row
 
 
 def _mark(entry: Entry) -> bytes:

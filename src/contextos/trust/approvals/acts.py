@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -209,6 +210,11 @@ def _payload(tenant_id: str, draft: Draft, unsealed: Mapping[str, Any]) -> bytes
 
 
 def _signed(key: ApproverKey, act: OperatorAct, token: str | None) -> bool:
-    return token is not None and same_json(
-        verify_compact(token, {key.kid: bytes.fromhex(key.public_key)}, ACT_TYP), act.to_json()
-    )
+    return token is not None and _signed_by(key.kid, key.public_key, token) == canonical(act.to_json())
+
+
+@lru_cache(maxsize=256)
+def _signed_by(kid: str, public_key: str, token: str) -> bytes | None:
+    """What a person signed as an act. The same act is read at each look at what is active."""
+    signed = verify_compact(token, {kid: bytes.fromhex(public_key)}, ACT_TYP)
+    return None if signed is None else canonical(signed)

@@ -76,8 +76,8 @@ class VoidQuestion:
         return ApprovalRefused("approval_void", f"the question is void: {self.detail}; {remedy}")
 
 
-AtQuestion = Callable[[Callable[[], Awaitable[VoidQuestion | None]]], Awaitable[None]]
-"""Given what looks whether the open question still holds."""
+CheckQuestion = Callable[[bool], Awaitable[VoidQuestion | None]]
+"""Looks whether an open question still holds, and records nothing. False: no tool that leaves the machine is asked."""
 
 
 def _differences(name: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
@@ -104,10 +104,10 @@ class RunApprovals:
     directory: Directory
     signer: Signer
     deferred: Callable[[str, str], dict[str, Any]]
-    recheck: Callable[[Action], Awaitable[Recheck]]
+    recheck: Callable[[Action, bool | None], Awaitable[Recheck]]
     unsafe: tuple[str, ...]
     proved_cancels: ProvedCancels
-    at_question: AtQuestion | None = None
+    at_question: Callable[[CheckQuestion], None] | None = None
     take_place: Callable[[str, str], Awaitable[Write]] | None = None
 
     async def obtain(self, action: Action) -> Redeemed | Failure:
@@ -130,7 +130,7 @@ class RunApprovals:
         self.journal.derive("record.revised", f"approval/{action.key}", self.deferred("approval", action.key))
         await self.journal.commit(wake_at_us=question["deadline_us"])
         if self.at_question is not None and not self.journal.on_tape:
-            await self.at_question(partial(self._void_question, action, question))
+            self.at_question(partial(self._void_question, action, question))
         expired = APPROVALS.write(
             approval_id, 1, replace(document, state="expired"), not_before_us=document.deadline_us
         )
@@ -249,10 +249,14 @@ class RunApprovals:
             chain.union(self.scope.pinned.publishers, {agent.agent_id, agent.owner, issuer}, principals.approver_ids)
         )
 
-    async def _void_question(self, action: Action, question: Mapping[str, Any]) -> VoidQuestion | None:
+    async def _void_question(self, action: Action, question: Mapping[str, Any], outside: bool) -> VoidQuestion | None:
         """Return why the question is void for every answer, or None. One that has expired is not called void."""
-        people, now, values = await self._look_again(action, question, "")
-        if people.get("late") or self.journal.now_us > question["deadline_us"]:
+        people = await self._people(question, "", self.journal.time_us)
+        if people.get("late"):
+            return None
+        again = await self.recheck(action, outside)
+        now, values = await again.look(), again.values
+        if self.journal.time_us > question["deadline_us"]:
             return None
         reason, changed = self._changed(action, question, people, now)
         if not changed:
@@ -266,37 +270,44 @@ class RunApprovals:
 
     async def _look_again(
         self, action: Action, question: Mapping[str, Any], approver_id: str, *, denied: bool = False
-    ) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Look up again the people and everything else that the question is bound to, and record it.
 
         A denial rests on no fact and on no requester, so it counts if its approver gave it in time.
         """
-        request, answered_us = self.scope.received.request, self.journal.now_us
+        answered_us = self.journal.now_us
 
         async def look_up_people() -> dict[str, Any]:
-            # Past the deadline nothing is looked up, so a port that is down cannot delay the refusal.
             now_us = answered_us if denied else self.journal.time_us
-            if now_us > question["deadline_us"] or self.scope.session_over(now_us):
-                return {"principals": None, "approver": None, "unsafe_local": False, "late": True}
-            principals = None if denied else await look_up(self.directory, request, now_us)
-            approver = await self.signer(approver_id)
-            return {
-                "principals": self.scope.identity.principals.looked_up_again(principals),
-                "approver": approver.to_json() if approver else None,
-                "unsafe_local": "unsafe_local_approvals" in self.unsafe,
-            }
+            return await self._people(question, approver_id, now_us, denied=denied)
 
         people = await self.journal.record(
             "identity.resolved", f"redeem/{action.key}", {"approver": approver_id}, look_up_people
         )
         if denied or people.get("late"):
-            return people, {}, {}
-        again = await self.recheck(action)
+            return people, {}
+        again = await self.recheck(action, None)
         now = await self.journal.record(
             "evidence.rechecked", action.key, {"binding_digest": question["binding_digest"]}, again.look
         )
         self.journal.stage(*again.incidents)
-        return people, now, again.values
+        return people, now
+
+    async def _people(
+        self, question: Mapping[str, Any], approver_id: str, now_us: int, *, denied: bool = False
+    ) -> dict[str, Any]:
+        """The people as the directory knows them now. Past the deadline nothing is looked up, so a port that is down
+        cannot delay the refusal.
+        """
+        if now_us > question["deadline_us"] or self.scope.session_over(now_us):
+            return {"principals": None, "approver": None, "unsafe_local": False, "late": True}
+        principals = None if denied else await look_up(self.directory, self.scope.received.request, now_us)
+        approver = await self.signer(approver_id)
+        return {
+            "principals": self.scope.identity.principals.looked_up_again(principals),
+            "approver": approver.to_json() if approver else None,
+            "unsafe_local": "unsafe_local_approvals" in self.unsafe,
+        }
 
     def _changed(
         self, action: Action, question: Mapping[str, Any], people: Mapping[str, Any], now: Mapping[str, Any]
@@ -325,7 +336,7 @@ class RunApprovals:
         and what everything that it is bound to was found to be.
         """
         denied = answer["verdict"] != "approved"
-        people, now, _ = await self._look_again(action, question, answer["approver"], denied=denied)
+        people, now = await self._look_again(action, question, answer["approver"], denied=denied)
         if people.get("late"):
             return "its deadline has passed", now
         if denied:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from contextos.contracts.encoding.jcs import canonical, content_address, is_canonical
+from contextos.contracts.entries.linked import know, known
 from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.entries.reading import environment_of, read_body
 from contextos.contracts.journal import (
@@ -75,6 +76,14 @@ def verify_chain(tenant: str, stream: str, entries: Sequence[Entry], *, after: E
                 raise ChainBroken(stream, number, "has a body that is not canonical JSON")
         head = entry.hash
     return head
+
+
+def verify_once(tenant: str, stream: str, entries: Sequence[Entry]) -> None:
+    """As `verify_chain`, from the first entry of a stream, but for the entries that this process linked or verified."""
+    done = known(tenant, stream, entries)
+    if done < len(entries):
+        verify_chain(tenant, stream, entries[done:], after=entries[done - 1] if done else None)
+        know(tenant, stream, entries)
 
 
 async def verified_pages(

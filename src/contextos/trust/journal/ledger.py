@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 
 from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.entries.linked import know
 from contextos.contracts.journal import (
     KINDS,
     VOID_ANSWER,
@@ -60,6 +61,7 @@ class RunJournal(Tape):
         self._pending: list[Entry] = []
         self._staged: list[Write] = []
         self._is_commit_due = False
+        self.barriers = 0
         self._read_count = len(tape)
         self._announce = bool(tape)
         # A new run has no lease yet: its first commit makes both.
@@ -237,7 +239,9 @@ class RunJournal(Tape):
             waiting=blocked is not None or self.state in ASKING_STATES,
             may_block=live.may_block(),
         )
+        know(self.tenant, self.run_id, self._tape)
         await live.commit(batch, letting_go=letting_go)
+        self.barriers += 1
         self._signed = (self._seq, self._head, kid, signature.hex())
         self._pending.clear()
         self._staged.clear()

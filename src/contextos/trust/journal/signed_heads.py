@@ -17,7 +17,7 @@ from contextos.contracts.journal import INDEX, UNSIGNED_KINDS, Draft, Entry, Sig
 from contextos.contracts.ports.outside import Entropy, Keys
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken, Integrity
-from contextos.trust.journal.chain import verify_chain
+from contextos.trust.journal.chain import verify_once
 
 _AWAITED: Final = {
     "approval.answered": "approval",
@@ -193,6 +193,6 @@ async def read_proved(
     if not stored.heads:
         return ()
     verify_indexed(run_id, stored.entries, stored.lines)
-    verify_chain(tenant_id, run_id, stored.entries)
+    verify_once(tenant_id, run_id, stored.entries)
     verify_heads(tenant_id, run_id, stored.entries, stored.heads[-1:], keys)
     return stored.entries if answers else stored.entries[: stored.heads[-1][0]]

@@ -10,7 +10,7 @@ import pytest
 
 from contextos.adapters.function.imports import Imports
 from contextos.adapters.function.packages import PackageFiles
-from contextos.adapters.function.trees import walk
+from contextos.adapters.function.trees import Others, walk
 
 pytestmark = pytest.mark.usefixtures("looks_each_time")
 
@@ -32,7 +32,7 @@ def put(root: Path, name: str, text: str) -> None:
 
 def counted(files: PackageFiles) -> set[str]:
     """The files that count, without what tells the folders of the import path apart."""
-    found = [one for label, root in files._trees.items() for one in walk(label, str(root), {})]
+    found = [one for label, root in files._trees.items() for one in walk(label, str(root), Others())]
     return {key.partition("/")[2] for key, _, _ in found}
 
 

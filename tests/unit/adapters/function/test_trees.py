@@ -65,12 +65,25 @@ def test_an_installed_file_is_looked_at_again_after_a_while(tmp_path: Path) -> N
     assert Tree.of("site0", tmp_path).files != tree.files
 
 
+def test_a_look_that_takes_long_is_made_again_after_fifty_times_that(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("1", "utf-8")
+    (tmp_path / "b.py").write_text("1", "utf-8")
+    installed, loose = Tree.of("site0", tmp_path / "a.py"), Tree.of("workspace", tmp_path)
+    beside = Tree.of("site0", tmp_path / "b.py")
+    installed.took_s, beside.took_s = 10, 30
+    try:
+        assert min(installed.until - installed.looked_at, beside.until - beside.looked_at) >= 50 * (10 + 30) - 1e-3
+        assert loose.until == loose.looked_at
+    finally:
+        installed.took_s, beside.took_s = 0, 0
+
+
 def test_threads_that_ask_at_once_share_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred calls at once would otherwise look at some ten thousand files a hundred times."""
     (tmp_path / "a.py").write_text("1", "utf-8")
-    tree, looks, sign = Tree.of("workspace", tmp_path), list[float](), trees._sign
+    tree, looks, sign = Tree.of("workspace", tmp_path), list[float](), trees.file_sign
     monkeypatch.setattr(
-        trees, "_sign", lambda stated: (looks.append(time.monotonic()), time.sleep(0.05), sign(stated))[2]
+        trees, "file_sign", lambda stated: (looks.append(time.monotonic()), time.sleep(0.05), sign(stated))[2]
     )
     together = threading.Barrier(50)
 

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contextos.contracts.entries.linked import RecentlyUsed, know
 from contextos.contracts.journal import Batch, Draft, Entry, genesis, link
 from contextos.errors import ChainBroken, Integrity
+from contextos.store.shared import segments as module
 from contextos.store.shared.batch import MAX_BATCH_ENTRIES, MAX_ENTRY_NAME_CHARS, refuse_misfit
 from contextos.store.shared.segments import (
     DICTIONARY_FILE,
@@ -209,3 +211,49 @@ def test_the_dictionary_holds_placeholders_where_runs_differ() -> None:
         "0" * size for size in map(len, re.findall("[0-9a-f]{16,}", text))
     }
     assert "eyJ" not in text.replace('"eyJ"', "")
+
+
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_a_row_that_was_verified_before_is_judged_as_one_that_was_not(
+    is_noted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each field of a row altered, and each byte of it: the table of what was read changes nothing."""
+    entries = stream([b'{"a":1}', b'{"b":2}', b'{"c":3}'], run="run_twice")
+    if is_noted:
+        know("acme", "run_twice", entries)
+    row = segments(entries)[0]
+
+    def judged(altered: Segment) -> list[Entry] | str:
+        try:
+            return read([altered], run="run_twice")
+        except (ChainBroken, Integrity) as fault:
+            return str(fault)
+
+    def flipped(value: bytes, at: int) -> bytes:
+        return value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]
+
+    altered = [row, row._replace(seq=4), row._replace(entries=2), row._replace(v=7), row._replace(format=9)]
+    altered += [row._replace(dictionary=b""), row._replace(erased=f"1:{'0' * 64} ")]
+    for name in ("head", "marks", "salts", "body"):
+        value = getattr(row, name)
+        altered += [row._replace(**{name: flipped(value, at)}) for at in range(len(value))]
+    known = [judged(one) for one in altered for _ in range(2)]
+    assert known[0] == known[1] == entries
+    assert all(isinstance(one, str) or one == entries for one in known)
+    monkeypatch.setattr(module, "_READ", RecentlyUsed(0))
+    monkeypatch.setattr(module, "_keep", lambda *_: None)
+    assert known == [judged(one) for one in altered for _ in range(2)]
+
+
+def test_what_this_process_linked_is_not_unpacked_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = stream([b'{"a":1}', b'{"b":2}', b'{"c":3}'], run="run_linked")
+    know("acme", "run_linked", entries)
+    rows = [*segments(entries[:2]), *segments(entries[2:])]
+    unknown = segments([entries[0]._replace(by="mallory"), entries[1]])
+    monkeypatch.setattr(module, "_unpacked", lambda _row: b"")
+    assert read(rows, run="run_linked") == entries
+    left = without("acme", "run_linked", None, rows[0], 1)
+    assert left is not None
+    for gone in (rows[:1], [left], unknown):
+        with pytest.raises(ChainBroken):
+            read(gone, run="run_linked")

@@ -7,9 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos.contracts.journal import KNOWN_SEMANTICS, Draft, Entry, body_digest, genesis, link
+from contextos.contracts.entries.linked import forget
+from contextos.contracts.journal import KNOWN_SEMANTICS, Draft, Entry, body_digest, genesis, header_hash, link
 from contextos.errors import ChainBroken, UnknownSemantics
-from contextos.trust.journal.chain import append, refuse_unknown_semantics, verify_chain
+from contextos.trust.journal import chain
+from contextos.trust.journal.chain import append, refuse_unknown_semantics, verify_chain, verify_once
 
 
 def stream(length: int = 4) -> list[Entry]:
@@ -52,9 +54,24 @@ def changed(at: int, **fields: Any) -> list[Entry]:
     ],
 )
 def test_a_change_is_named_by_its_entry(entries: list[Entry], seq: int) -> None:
-    with pytest.raises(ChainBroken) as found:
-        verify_chain("t", "run", entries)
-    assert (found.value.stream, found.value.seq) == ("run", seq)
+    verify_once("t", "run", ENTRIES)
+    for verify in (verify_chain, verify_once):
+        with pytest.raises(ChainBroken) as found:
+            verify("t", "run", entries)
+        assert (found.value.stream, found.value.seq) == ("run", seq)
+
+
+def test_what_was_verified_is_not_hashed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget("t", "run")
+    verify_once("t", "run", ENTRIES[:3])
+    hashed = list[int]()
+    monkeypatch.setattr(chain, "header_hash", lambda one: (hashed.append(one.seq), header_hash(one))[1])
+    verify_once("t", "run", [Entry(*one) for one in ENTRIES])
+    assert hashed == [4]
+    verify_once("t", "run", ENTRIES)
+    assert hashed == [4]
+    verify_chain("t", "run", ENTRIES)
+    assert hashed == [4, 1, 2, 3, 4], "an audit computes them all"
 
 
 def test_a_lawful_erasure_verifies() -> None:

@@ -1,0 +1,79 @@
+"""The streams that this process linked or verified, so that it verifies nothing stored twice.
+
+They are found by content, bounded in bytes, and another content is never found. `verify`, an export and a replay
+compute every hash of a run anew all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar
+
+from contextos.contracts.journal import Entry
+
+V = TypeVar("V")
+
+KEPT_BYTES: Final = 32 << 20
+"""How much a table holds."""
+_ENTRY_BYTES: Final = 800
+"""What an entry takes beside its body."""
+
+
+class RecentlyUsed(Generic[V]):
+    """A table of values of at most about `most_bytes`; what was not used for longest is dropped first.
+
+    Two halves: what is used moves to the new one, and a new one that is full becomes the old one. So threads need no
+    lock: what one of them loses is computed again.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._half, self._bytes = most_bytes // 2, 0
+        self._new: dict[Any, tuple[V, int]] = {}
+        self._old: dict[Any, tuple[V, int]] = {}
+
+    def get(self, key: Any) -> V | None:
+        found = self._new.get(key)
+        if found is None and (found := self._old.get(key)) is not None:
+            self.keep(key, *found)
+        return found[0] if found is not None else None
+
+    def keep(self, key: Any, value: V, size: int) -> None:
+        """Keep a value of `size` bytes."""
+        if self._bytes + size > self._half:
+            self._old, self._new, self._bytes = self._new, {}, 0
+        self._bytes += size - self._new.get(key, (None, 0))[1]
+        self._new[key] = value, size
+
+    def drop(self, key: Any) -> None:
+        self._new.pop(key, None)
+        self._old.pop(key, None)
+
+
+_LINKED: Final[RecentlyUsed[tuple[Entry, ...]]] = RecentlyUsed(KEPT_BYTES)
+"""The entries of a stream from its first, by tenant and stream."""
+
+_body: Final = attrgetter("body")
+
+
+def know(tenant: str, stream: str, entries: Sequence[Entry]) -> None:
+    """Note entries of a stream from its first that this process linked itself, or whose chain it verified."""
+    _LINKED.keep((tenant, stream), tuple(entries), entries_size(entries))
+
+
+def known(tenant: str, stream: str, entries: Sequence[Entry], before: int = 0) -> int:
+    """Return how many of these entries, which are behind the first `before`, are known to be linked: all that are in
+    the noted part of the stream, or none.
+    """
+    noted = (_LINKED.get((tenant, stream)) or ())[before : before + len(entries)]
+    return len(noted) if noted == tuple(entries[: len(noted)]) else 0
+
+
+def forget(tenant: str, stream: str) -> None:
+    """Drop what is noted of a stream of which an entry was erased."""
+    _LINKED.drop((tenant, stream))
+
+
+def entries_size(entries: Sequence[Entry]) -> int:
+    """Return how many bytes these entries take, about."""
+    return sum(map(len, filter(None, map(_body, entries)))) + _ENTRY_BYTES * len(entries)

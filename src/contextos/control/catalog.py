@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from contextos.contracts.acts import PackPin, ProposedAct
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ARTIFACTS, PINS, PublishedPin
+from contextos.contracts.documents.collection import FoundDocuments
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplate
@@ -109,6 +110,10 @@ class Catalog:
     async def active(self) -> ActiveArtifacts:
         """Return what is active now. Raises `Integrity` if somebody changed it past the runtime."""
         return await self.repository.active()
+
+    def active_sought(self) -> dict[str, Any]:
+        """Return what a look at the store has to find so that `pins_now` can read it."""
+        return self.repository.active_sought()
 
     def opened(self, envelope: dict[str, Any]) -> GovernedArtifact:
         """Return the artifact in a signed envelope. Raises as `publication`."""
@@ -218,7 +223,13 @@ class Catalog:
         return self._change("artifact.withdrawn", {"ref": ref, "reason": reason}, after, expected)
 
     async def pin(
-        self, refs: Sequence[str], definitions: Definitions, *, intent: str, environment: str
+        self,
+        refs: Sequence[str],
+        definitions: Definitions,
+        *,
+        intent: str,
+        environment: str,
+        looked: FoundDocuments | None = None,
     ) -> dict[str, Any]:
         """Return the set that a run with these refs is bound to now, or `{"failure": {"code", "detail",
         "pointer"}}`, with `further` for what else is wrong.
@@ -228,7 +239,7 @@ class Catalog:
         registers (`adapter:<id>`), and `active_policies`. `policies`: a list of `{level, ref, digest}`. `publishers`:
         the sorted publishers of the refs and active policies.
         """
-        active = await self.repository.active()
+        active = await self.repository.active(looked)
         if not active.allows(refs, intent, environment):
             found = await self._found(refs, active) if active.version else [NOTHING_ACTIVE]
             if not isinstance(found, list):
@@ -307,13 +318,15 @@ class Catalog:
             ),
         )
 
-    async def pins_now(self, names: Iterable[str], definitions: Definitions) -> tuple[int, dict[str, str | None]]:
+    async def pins_now(
+        self, names: Iterable[str], definitions: Definitions, looked: FoundDocuments | None = None
+    ) -> tuple[int, dict[str, str | None]]:
         """Return (version of the active set, digest by name as of now).
 
         The digest is None for a name that is not known, that is withdrawn, or that no tenant pin names any more. A list
         of the tenant that is in force now is there although `names` lack it.
         """
-        active = await self.repository.active()
+        active = await self.repository.active(looked)
         named, digests = active.named(), dict[str, str | None]()
         names = dict.fromkeys((*names, *(name for name, listed in self._lists.items() if listed)))
         for name in names:

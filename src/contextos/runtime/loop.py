@@ -64,7 +64,7 @@ async def invoke_agent(
     admitted = await admit(request, environment)  # 3, 4
     if isinstance(admitted, RunOutcome):
         return await conclude(request, None, admitted, environment)
-    if cancelled := await look_for_cancel(environment, "context"):
+    if cancelled := await look_for_cancel(environment, "context", again=False):
         return await conclude(request, admitted.scope, RunOutcome("cancelled", (cancelled,)), environment)
     attached = await fetch_attachments(request, admitted, environment)
     if isinstance(attached, RunOutcome):

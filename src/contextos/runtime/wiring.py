@@ -15,7 +15,7 @@ from contextos.action.gateway.deciding import capability_facts
 from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.gateway.guarded_call import GuardContext
 from contextos.action.gateway.tool_gateway import Gateway
-from contextos.action.quarantine import has_drifted, incident
+from contextos.action.quarantine import has_drifted, has_incidents, incident
 from contextos.action.registry import Registry
 from contextos.contracts.bindings import binding_of, resolve_binding
 from contextos.contracts.encoding.codec import own_copy
@@ -232,6 +232,7 @@ def build_gateway(
         partial(pinned_quarantine_key, scope.pinned.pins),
         partial(open_incidents, environment.ports.store, environment.ports.keys),
         environment.secrets,
+        environment.barrier,
     )
     approvals = RunApprovals(
         environment.journal,
@@ -343,7 +344,8 @@ async def _ask_again(
     if not sent or adapter is None or isinstance(adapter, ChangedAdapter) or capability.definition.kind != "read":
         return None, None
     quarantined = pinned_quarantine_key(scope.pinned.pins, capability)
-    if await open_incidents(environment.ports.store, environment.ports.keys, quarantined):
+    look = partial(open_incidents, environment.ports.store, environment.ports.keys)
+    if await has_incidents(capability, quarantined, look):
         return None, None
     token = tokens.get(fact.evidence_ref, "")
     if capability.definition.auth.mode == "exchange" and not token:

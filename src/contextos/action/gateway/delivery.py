@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
+from contextos.action.barrier import Barrier
 from contextos.action.breaker_adapter import circuit_open_until_us, expect_call
 from contextos.action.budget import BudgetUsed, CallTime, call_time
 from contextos.action.content.kept_content import WrittenContent
@@ -16,7 +17,7 @@ from contextos.action.gateway.result_validation import Cleanse
 from contextos.action.quarantine import OpenIncidents, incident
 from contextos.action.secret_arguments import SECRET_LOST, SecretArguments
 from contextos.contracts.documents.collection import StoredDocument
-from contextos.contracts.documents.operations import BucketEnd, CountedEffect, OperationDocument
+from contextos.contracts.documents.operations import DRIFT_INCIDENTS, BucketEnd, CountedEffect, OperationDocument
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
@@ -122,6 +123,13 @@ class DispatchPorts:
     quarantine_key: Callable[[Capability], str]
     open_incidents: OpenIncidents
     secrets: SecretArguments
+    barrier: Barrier
+
+    async def incidents(self, quarantine_key: str) -> Sequence[str]:
+        """Return the open incidents, as of the last look if that found none."""
+        sought = ((*DRIFT_INCIDENTS.place(quarantine_key), 1),)
+        found = (await self.barrier.found(prefixes=sought)).keys(DRIFT_INCIDENTS, quarantine_key)
+        return await self.open_incidents(quarantine_key) if found else ()
 
 
 @final_fields

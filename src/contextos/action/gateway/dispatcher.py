@@ -172,7 +172,8 @@ class Dispatcher:
                 await self.journal.commit()
             again = retries.reads_again(delivery, answer) and not self._is_budget_spent(delivery.call.capability)
             delivery.grouped = False
-            if again and await find_cancel(self.journal, self.ports.store, self.ports.proved_cancels, delivery.key):
+            self.ports.barrier.forget()
+            if again and await find_cancel(self.journal, self.ports.barrier, self.ports.proved_cancels, delivery.key):
                 error = ToolError(code="cancelled", message="the run was cancelled; it was not sent again")
                 return result.model_copy(update={"error": error})
             return None if again else result

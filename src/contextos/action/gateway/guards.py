@@ -15,7 +15,7 @@ from contextos.action.gateway import idempotency
 from contextos.action.gateway.deciding import bounds_on_call, decide_call, decides_otherwise
 from contextos.action.gateway.evidence import consents_to, permissions_of, reads_evidence
 from contextos.action.gateway.guarded_call import UNUSABLE, GuardContext, GuardedCall, Refusal
-from contextos.action.quarantine import is_quarantined, quarantine_detail
+from contextos.action.quarantine import incidents_sought, is_quarantined, quarantine_detail
 from contextos.contracts.controls import required_of
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.defaults import without_null_defaults
@@ -33,7 +33,7 @@ EVIDENCE_MODES: Final = ("network", "delegated", "destructive")
 
 async def not_cancelled(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
     """Refuse every call of a run that a person asked to cancel, reads included."""
-    failure = await find_cancel(context.journal, context.ports.store, context.ports.proved_cancels, call.key)
+    failure = await find_cancel(context.journal, context.ports.barrier, context.ports.proved_cancels, call.key)
     return Refusal("blocked", failure.code, failure.detail) if failure else call
 
 
@@ -65,7 +65,7 @@ async def still_not_quarantined(context: GuardContext, call: GuardedCall) -> Gua
 
 async def _out_of_quarantine(context: GuardContext, call: GuardedCall, key: str) -> GuardedCall | Refusal:
     quarantine_key = context.ports.quarantine_key(call.capability)
-    if not await is_quarantined(context.journal, call.capability, quarantine_key, context.ports.open_incidents, key):
+    if not await is_quarantined(context.journal, call.capability, quarantine_key, context.ports.incidents, key):
         return call
     return Refusal("blocked", "quarantined", quarantine_detail(call.capability), decision=call.decision)
 
@@ -156,6 +156,19 @@ async def policy_allows(
         problem = problems[0]
         return Refusal("rejected", "argument_out_of_bounds", problem.detail, problem.pointer, decision=decision)
     return call
+
+
+def expect(context: GuardContext, call: GuardedCall) -> None:
+    """Let the next look at the store find all that the guards of this call ask it."""
+    if context.journal.on_tape:
+        return
+    prefixes = incidents_sought(call.capability, context.ports.quarantine_key(call.capability))
+    if call.capability.definition.kind == "read":
+        return context.ports.barrier.expect(prefixes=prefixes)
+    key = idempotency.key_for_call(
+        context.scope, call.capability.definition.idempotency, call.capability.capability_id, call.step_call
+    )
+    context.ports.barrier.expect(active=True, prefixes=prefixes, places=idempotency.places_of(call.capability, key))
 
 
 async def idempotency_check(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
@@ -317,6 +330,9 @@ async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
     redeemed = await context.approvals.obtain(action)
     if isinstance(redeemed, Failure):
         return Refusal("blocked", redeemed.code, redeemed.detail, facts=redeemed.facts)
+    # A person was asked meanwhile.
+    context.ports.barrier.forget()
+    expect(context, call)
     call = replace(call, evidence={**call.evidence, **{fact.name: fact for fact in redeemed.moved}})
     again = decide_call(context, call, "redeem", "recommit")
     if decides_otherwise(context, action.decision, again):

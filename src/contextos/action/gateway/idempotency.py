@@ -61,6 +61,12 @@ def _denial_key(capability: Capability, key: str) -> str:
     return denial_key(capability.capability_id, capability.definition_digest, key)
 
 
+def places_of(capability: Capability, key: str) -> tuple[tuple[str, str], ...]:
+    """Return the places of what is stored about an operation, and of the epoch of the store."""
+    operation = OPERATIONS.place(operation_key(capability.capability_id, key))
+    return DENIALS.place(_denial_key(capability, key)), operation, EPOCHS.place(EPOCH_KEY)
+
+
 async def look_up_operation(
     journal: Journal,
     ports: DispatchPorts,
@@ -89,13 +95,7 @@ async def look_up_operation(
         denial, place = _denial_key(capability, key), operation_key(capability.capability_id, key)
         # A loop: a function that calls itself is a reference cycle, which would keep the whole run in memory.
         while True:
-            found = await find_documents(
-                ports.store,
-                CANCELS.place(journal.run_id),
-                DENIALS.place(denial),
-                OPERATIONS.place(place),
-                EPOCHS.place(EPOCH_KEY),
-            )
+            found = await ports.barrier.found(places=places_of(capability, key))
             answer: dict[str, Any] = {
                 **await _cancel(ports, found, journal.run_id),
                 **await _denied(ports, found, denial),
@@ -110,6 +110,7 @@ async def look_up_operation(
                 return answer
             if when == "again" or await is_proved(ports, place, known):
                 break
+            ports.barrier.forget()
         if known.body.fingerprint != fingerprint:
             return {**answer, "state": "other_body"}
         if known.body.state in ("completed", "unusable"):

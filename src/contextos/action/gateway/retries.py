@@ -78,7 +78,8 @@ async def why_not_again(
     """Return what forbids the next attempt after a wait, or None."""
     capability = delivery.call.capability
     key = f"again/{delivery.key}"
-    if await is_quarantined(journal, capability, ports.quarantine_key(capability), ports.open_incidents, key):
+    ports.barrier.forget()
+    if await is_quarantined(journal, capability, ports.quarantine_key(capability), ports.incidents, key):
         # What became of an earlier attempt is not asked of a server that changed either: a person settles it.
         return Failure(code="quarantined", detail=quarantine_detail(capability))
     if _left_us(journal, scope, delivery) < 0:

@@ -74,10 +74,13 @@ class Gateway:
 
     async def call(self, call: StepCall) -> ToolResultEnvelope:
         """Check one call, send it to its adapter and return the result. A refusal is a result, never an exception."""
-        cleared = await self._clear(call)
-        if not isinstance(cleared, ClearedCall):
-            return cleared
-        return self._result(call, cleared, await self._dispatcher().deliver(cleared))
+        try:
+            cleared = await self._clear(call)
+            if not isinstance(cleared, ClearedCall):
+                return cleared
+            return self._result(call, cleared, await self._dispatcher().deliver(cleared))
+        finally:
+            self.context.ports.barrier.forget()
 
     async def call_all(self, calls: Sequence[StepCall]) -> list[ToolResultEnvelope]:
         """Check several reads in order, then send those that passed at the same time.
@@ -95,6 +98,7 @@ class Gateway:
         if cleared and (over := guards.session_end(self.context)):
             # It ended while the later calls were checked.
             return [self._refused_after(calls[0], cleared[0], over)]
+        self.context.ports.barrier.forget()
         sent = await self._dispatcher().deliver_all(cleared)
         results = [self._result(*one) for one in zip(calls, cleared, sent, strict=False)]
         return results if sent and isinstance(sent[-1], Failure) else [*results, *refused]
@@ -134,6 +138,7 @@ class Gateway:
             return self._refused(call, call_id, key, None, Refusal("rejected", "tool_not_in_manifest", _unknown(call)))
         evidence = evidence_about(self.context.scope, call)
         guarded = GuardedCall(call, capability, call_id, key, dict(call.args), evidence)
+        guards.expect(self.context, guarded)
         observed = OBSERVED if self.context.scope.observes else ()
         for guard in GUARDS:
             observes = guard in observed

@@ -15,9 +15,21 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.contracts.journal import SHARED_STREAMS, Batch, Document, Draft, Entry, SignedHead, StoredRun, genesis
+from contextos.contracts.journal import (
+    CONTROL,
+    SHARED_STREAMS,
+    Batch,
+    Document,
+    Draft,
+    Entry,
+    Look,
+    SignedHead,
+    StoredRun,
+    genesis,
+)
 from contextos.errors import Conflict, InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.store.postgres.artifacts import PostgresArtifacts, postgres_selected_runs, postgres_selections
 from contextos.store.postgres.commit_calls import control_line
@@ -62,10 +74,17 @@ _READ: Final = (
     " FROM contextos.read_stream($1, $2, $3, $4)"
 )
 _ONE: Final = "SELECT collection, key, version, body FROM contextos.read_document($1, $2, $3)"
-_FIND: Final = (
-    "SELECT found.collection, found.key, found.version, found.body"
+_LOOK: Final = (
+    "SELECT found.collection, found.key, found.version, found.body, NULL::text, NULL::bigint, NULL::text, NULL::text,"
+    " NULL::text, NULL::text, NULL::bytea, NULL::integer"
     " FROM unnest($2::text[], $3::text[]) AS place (collection, key)"
     " CROSS JOIN LATERAL contextos.read_document($1, place.collection, place.key) AS found"
+    " UNION ALL SELECT found.collection, found.key, found.version, found.body, NULL, NULL, NULL, NULL, NULL, NULL,"
+    " NULL, NULL FROM unnest($4::text[], $5::text[], $6::text[], $7::bigint[]) AS page (collection, prefix, until, n)"
+    " CROSS JOIN LATERAL contextos.scan_documents($1, page.collection, page.prefix, '', page.until, page.n) AS found"
+    " UNION ALL SELECT NULL, line.key, line.seq, line.body, line.kind, line.at_us, line.by, line.body_digest,"
+    " line.prev_hash, line.hash, line.salt, line.v FROM unnest($8::text[], $9::bigint[]) AS sought (key, seq)"
+    " CROSS JOIN LATERAL contextos.read_lines($1, 'control', ARRAY[sought.key]) AS line WHERE line.seq > sought.seq"
 )
 _SCAN: Final = "SELECT collection, key, version, body FROM contextos.scan_documents($1, $2, $3, $4, $5, $6)"
 _SIGNATURES: Final = "SELECT seq, hash, kid, sig FROM contextos.signed_heads($1, $2)"
@@ -75,6 +94,7 @@ _LINES: Final = (
     "SELECT tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v"
     " FROM contextos.read_lines($1, $2, $3)"
 )
+_SEQ: Final = attrgetter("seq")
 _LATEST: Final = "SELECT contextos.latest_us($1)"
 _LENGTH: Final = "SELECT max(seq) FROM contextos.segments WHERE tenant = $1 AND run = $2"
 _LENGTHS: Final = (
@@ -345,10 +365,34 @@ class PostgresStore:
             rows = await self._fetch(_SCAN, collection, prefix, after, after_prefix(prefix), clamped(max(limit, 0)))
         return [Document(*row) for row in rows]
 
-    async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
+    async def look(
+        self,
+        places: Sequence[tuple[str, str]],
+        *,
+        prefixes: Sequence[tuple[str, str, int]] = (),
+        lines: Sequence[tuple[str, int]] = (),
+    ) -> Look:
         storable = [place for place in places if is_text(*place)]
-        rows = await self._fetch(_FIND, [collection for collection, _ in storable], [key for _, key in storable])
-        return {(row[0], row[1]): Document(*row) for row in rows}
+        pages = [page for page in prefixes if is_text(page[0], page[1])]
+        sought = [line for line in lines if is_text(line[0])]
+        rows = await self._fetch(
+            _LOOK,
+            [collection for collection, _ in storable],
+            [key for _, key in storable],
+            [collection for collection, _, _ in pages],
+            [prefix for _, prefix, _ in pages],
+            [after_prefix(prefix) for _, prefix, _ in pages],
+            [clamped(max(limit, 0)) for _, _, limit in pages],
+            [key for key, _ in sought],
+            [clamped(after) for _, after in sought],
+        )
+        found = [
+            Entry(self._tenant, CONTROL, seq, kind, key, at_us, by, digest, prev_hash, this_hash, body, salt, v)
+            for name, key, seq, body, kind, at_us, by, digest, prev_hash, this_hash, salt, v in rows
+            if name is None
+        ]
+        documents = {(row[0], row[1]): Document(*row[:4]) for row in rows if row[0] is not None}
+        return Look(documents, sorted(found, key=_SEQ))
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""

@@ -32,7 +32,8 @@ def group(monkeypatch: pytest.MonkeyPatch, sent: list[Any]) -> list[Any]:
     monkeypatch.setattr(Gateway, "_dispatcher", lambda _self: SimpleNamespace(deliver_all=deliver_all))
     monkeypatch.setattr(Gateway, "_result", lambda _self, _call, _cleared, result: result)
     monkeypatch.setattr(guards, "session_end", lambda _context: None)
-    return asyncio.run(Gateway(no).call_all([no, no, no]))
+    context: Any = SimpleNamespace(ports=SimpleNamespace(barrier=SimpleNamespace(forget=lambda: None)))
+    return asyncio.run(Gateway(context).call_all([no, no, no]))
 
 
 @pytest.mark.parametrize(

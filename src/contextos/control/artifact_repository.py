@@ -31,6 +31,8 @@ from contextos.errors import ChainBroken, Conflict, Integrity, InvalidInput, Oth
 MAX_CACHED: Final = 1024
 
 OpenEnvelope = Callable[[dict[str, Any]], tuple[str, bytes]]
+Looked = FoundDocuments | None
+"""What was looked at a moment ago (`ArtifactRepository.active_sought`); None: look now."""
 ValueT = TypeVar("ValueT")
 
 
@@ -127,7 +129,7 @@ class ArtifactRepository:
         """Return what a look at the store has to find so that `active` knows what is active."""
         return {"places": (ACTIVE_SETS.place(ACTIVE_SET_KEY),), "lines": ((ACTIVE_SET_KEY, self._activated[0]),)}
 
-    async def active(self, found: FoundDocuments | None = None) -> ActiveArtifacts:
+    async def active(self, found: Looked = None) -> ActiveArtifacts:
         """Return what is active now, or was when `found` was looked at; version 0 if nobody has activated anything.
 
         Raises:

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from contextos.contracts.acts import PackPin, ProposedAct
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ARTIFACTS, PINS, PublishedPin
-from contextos.contracts.documents.collection import FoundDocuments
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplate
@@ -33,6 +32,7 @@ from contextos.control.artifact_repository import (
     ActiveSeal,
     ArtifactRepository,
     BoundedCache,
+    Looked,
     OpenEnvelope,
 )
 from contextos.control.artifacts import ARTIFACT_KINDS, GovernedArtifact, StoredArtifact, merge, tenant_of
@@ -98,8 +98,7 @@ class Catalog:
         redaction: Sequence[str] = (),
     ) -> None:
         self._lists = {EGRESS_LIST: sorted(set(egress)), REDACTION_LIST: sorted(set(redaction))}
-        self._tenant, self._runtime_version = tenant_id, runtime_version
-        self._check_pins = check_pins
+        self._tenant, self._runtime_version, self._check_pins = tenant_id, runtime_version, check_pins
         self.repository = ArtifactRepository(
             store, open_envelope, tenant_id=tenant_id, active_seal=active_seal, allow_unsigned=allow_unsigned
         )
@@ -110,10 +109,6 @@ class Catalog:
     async def active(self) -> ActiveArtifacts:
         """Return what is active now. Raises `Integrity` if somebody changed it past the runtime."""
         return await self.repository.active()
-
-    def active_sought(self) -> dict[str, Any]:
-        """Return what a look at the store has to find so that `pins_now` can read it."""
-        return self.repository.active_sought()
 
     def opened(self, envelope: dict[str, Any]) -> GovernedArtifact:
         """Return the artifact in a signed envelope. Raises as `publication`."""
@@ -223,13 +218,7 @@ class Catalog:
         return self._change("artifact.withdrawn", {"ref": ref, "reason": reason}, after, expected)
 
     async def pin(
-        self,
-        refs: Sequence[str],
-        definitions: Definitions,
-        *,
-        intent: str,
-        environment: str,
-        looked: FoundDocuments | None = None,
+        self, refs: Sequence[str], definitions: Definitions, *, intent: str, environment: str, looked: Looked = None
     ) -> dict[str, Any]:
         """Return the set that a run with these refs is bound to now, or `{"failure": {"code", "detail",
         "pointer"}}`, with `further` for what else is wrong.
@@ -244,9 +233,8 @@ class Catalog:
             found = await self._found(refs, active) if active.version else [NOTHING_ACTIVE]
             if not isinstance(found, list):
                 artifacts = [found[ref].artifact for ref in refs]
-                pinned_for = active.intents(refs, environment)
                 before = next((one for one in PROFILES if active.allows(refs, intent, one)), None)
-                found = [not_allowed(refs, artifacts, pinned_for, intent, environment, before)]
+                found = [not_allowed(refs, artifacts, active.intents(refs, environment), intent, environment, before)]
             elif (known := active.intents(None, environment)) and intent not in known:
                 found.append(pinned_nowhere(known, intent, environment))
             return pins_failure(*found)
@@ -319,7 +307,7 @@ class Catalog:
         )
 
     async def pins_now(
-        self, names: Iterable[str], definitions: Definitions, looked: FoundDocuments | None = None
+        self, names: Iterable[str], definitions: Definitions, looked: Looked = None
     ) -> tuple[int, dict[str, str | None]]:
         """Return (version of the active set, digest by name as of now).
 
@@ -328,8 +316,7 @@ class Catalog:
         """
         active = await self.repository.active(looked)
         named, digests = active.named(), dict[str, str | None]()
-        names = dict.fromkeys((*names, *(name for name, listed in self._lists.items() if listed)))
-        for name in names:
+        for name in dict.fromkeys((*names, *(name for name, listed in self._lists.items() if listed))):
             if name == ACTIVE_POLICIES:
                 digests[name] = active.digest
             elif name in self._lists:

@@ -148,7 +148,7 @@ class RunEnvironment:
     @cached_property
     def barrier(self) -> Barrier:
         """What the store said when the run looked last."""
-        return Barrier(self.ports.store, self.journal.run_id, self.artifacts.catalog.active_sought)
+        return Barrier(self.ports.store, self.journal.run_id, self.artifacts.catalog.repository.active_sought)
 
     @cached_property
     def _meter(self) -> UsageMeter:

@@ -14,23 +14,10 @@ import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.contracts.journal import (
-    CONTROL,
-    SHARED_STREAMS,
-    Batch,
-    Document,
-    Draft,
-    Entry,
-    Look,
-    SignedHead,
-    StoredRun,
-    genesis,
-)
-from contextos.errors import Conflict, InvalidInput, InvalidSettings, Problem, Unavailable
+from contextos.contracts.journal import SHARED_STREAMS, Batch, Document, Draft, Entry, Look, SignedHead, StoredRun
+from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.store.postgres.artifacts import PostgresArtifacts, postgres_selected_runs, postgres_selections
 from contextos.store.postgres.commit_calls import control_line
 from contextos.store.postgres.connections import (
@@ -52,7 +39,8 @@ from contextos.store.postgres.database_identity import (
 )
 from contextos.store.postgres.erasure import erase_in_segment
 from contextos.store.postgres.graph import PostgresGraph
-from contextos.store.postgres.runs import clamped, read_entries, read_run
+from contextos.store.postgres.refusals import refuse_broken_chain
+from contextos.store.postgres.runs import clamped, look, read_entries, read_run
 from contextos.store.postgres.schema import check_schema
 from contextos.store.postgres.writer import POSTGRES_QUEUE_LIMIT, GroupWriter
 from contextos.store.shared.batch import MAX_SQL_INTEGER, nothing_to_erase, refuse_erasure, refuse_misfit
@@ -74,18 +62,6 @@ _READ: Final = (
     " FROM contextos.read_stream($1, $2, $3, $4)"
 )
 _ONE: Final = "SELECT collection, key, version, body FROM contextos.read_document($1, $2, $3)"
-_LOOK: Final = (
-    "SELECT found.collection, found.key, found.version, found.body, NULL::text, NULL::bigint, NULL::text, NULL::text,"
-    " NULL::text, NULL::text, NULL::bytea, NULL::integer"
-    " FROM unnest($2::text[], $3::text[]) AS place (collection, key)"
-    " CROSS JOIN LATERAL contextos.read_document($1, place.collection, place.key) AS found"
-    " UNION ALL SELECT found.collection, found.key, found.version, found.body, NULL, NULL, NULL, NULL, NULL, NULL,"
-    " NULL, NULL FROM unnest($4::text[], $5::text[], $6::text[], $7::bigint[]) AS page (collection, prefix, until, n)"
-    " CROSS JOIN LATERAL contextos.scan_documents($1, page.collection, page.prefix, '', page.until, page.n) AS found"
-    " UNION ALL SELECT NULL, line.key, line.seq, line.body, line.kind, line.at_us, line.by, line.body_digest,"
-    " line.prev_hash, line.hash, line.salt, line.v FROM unnest($8::text[], $9::bigint[]) AS sought (key, seq)"
-    " CROSS JOIN LATERAL contextos.read_lines($1, 'control', ARRAY[sought.key]) AS line WHERE line.seq > sought.seq"
-)
 _SCAN: Final = "SELECT collection, key, version, body FROM contextos.scan_documents($1, $2, $3, $4, $5, $6)"
 _SIGNATURES: Final = "SELECT seq, hash, kid, sig FROM contextos.signed_heads($1, $2)"
 _WAITING: Final = "SELECT number, run FROM contextos.waiting_runs($1, $2, $3)"
@@ -94,7 +70,6 @@ _LINES: Final = (
     "SELECT tenant, run, seq, kind, key, at_us, by, body_digest, prev_hash, hash, body, salt, v"
     " FROM contextos.read_lines($1, $2, $3)"
 )
-_SEQ: Final = attrgetter("seq")
 _LATEST: Final = "SELECT contextos.latest_us($1)"
 _LENGTH: Final = "SELECT max(seq) FROM contextos.segments WHERE tenant = $1 AND run = $2"
 _LENGTHS: Final = (
@@ -319,7 +294,7 @@ class PostgresStore:
     async def commit(self, batch: Batch) -> None:
         refuse_misfit(self._tenant, batch)
         _refuse_unstorable(self._tenant, batch)
-        _refuse_broken_chain(self._tenant, batch)
+        refuse_broken_chain(self._tenant, batch)
         if self._tenant not in self._stores.confirmed_tenants:
             await self._stores.refuse_if_restored(self._tenant, batch)
         await self._stores.for_loop().writer.commit(self._tenant, batch)
@@ -372,27 +347,7 @@ class PostgresStore:
         prefixes: Sequence[tuple[str, str, int]] = (),
         lines: Sequence[tuple[str, int]] = (),
     ) -> Look:
-        storable = [place for place in places if is_text(*place)]
-        pages = [page for page in prefixes if is_text(page[0], page[1])]
-        sought = [line for line in lines if is_text(line[0])]
-        rows = await self._fetch(
-            _LOOK,
-            [collection for collection, _ in storable],
-            [key for _, key in storable],
-            [collection for collection, _, _ in pages],
-            [prefix for _, prefix, _ in pages],
-            [after_prefix(prefix) for _, prefix, _ in pages],
-            [clamped(max(limit, 0)) for _, _, limit in pages],
-            [key for key, _ in sought],
-            [clamped(after) for _, after in sought],
-        )
-        found = [
-            Entry(self._tenant, CONTROL, seq, kind, key, at_us, by, digest, prev_hash, this_hash, body, salt, v)
-            for name, key, seq, body, kind, at_us, by, digest, prev_hash, this_hash, salt, v in rows
-            if name is None
-        ]
-        documents = {(row[0], row[1]): Document(*row[:4]) for row in rows if row[0] is not None}
-        return Look(documents, sorted(found, key=_SEQ))
+        return await look(self._fetch, self._tenant, places, prefixes, lines)
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""
@@ -439,17 +394,3 @@ def _refuse_unstorable(tenant: str, batch: Batch) -> None:
         raise InvalidInput(Problem("", "not_storable", "a name contains a null character or half a surrogate pair"))
     if len(batch.writes) > MAX_BATCH_WRITES:
         raise InvalidInput(Problem("/writes", "too_many", f"a batch has at most {MAX_BATCH_WRITES} writes", "split it"))
-
-
-def _refuse_broken_chain(tenant: str, batch: Batch) -> None:
-    """Raise `Conflict` for entries that do not follow each other.
-
-    The insert itself checks that the first entry follows the stored head.
-    """
-    for entry, following in pairwise(batch.entries):
-        if entry.seq + 1 != following.seq or entry.hash != following.prev_hash:
-            raise Conflict(batch.run)
-    if batch.entries:
-        first = batch.entries[0]
-        if first.seq < 1 or (first.seq == 1 and first.prev_hash != genesis(tenant, batch.run)):
-            raise Conflict(batch.run)

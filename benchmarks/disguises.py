@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from contextos.action.content.seen_content import SeenContent
-from contextos.action.gateway.guarded_call import GuardedCall
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.journal import Logged
+from contextos.contracts.ports.calls import ToolCall
 
 Hide = Callable[[str], str]
 
@@ -163,9 +163,9 @@ def look(mail: str, value: str) -> tuple[str, list[bool]]:
     asked = []
     for one in TOOLS.capabilities:
         capability: Any = SimpleNamespace(adapter=TOOLS, definition=one)
-        call = GuardedCall(
-            None, capability, "tool_1", "1/send", {"to": value}, traced=traced, saw_untrusted=seen.has_untrusted
-        )
+        step: Any = None
+        call = ToolCall("1/send", step, {"to": value}, {}, (), traced=traced, saw_untrusted=seen.has_untrusted)
+        call.capability = capability
         asked.append(bool(call.untrusted_destinations))
     return traced["to"].integrity, asked
 

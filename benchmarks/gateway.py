@@ -21,7 +21,7 @@ from benchmarks.bars import folder, is_quick, note, ratio, report_bar
 from contextos.action.gateway.tool_gateway import Gateway
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.journal import Batch
-from contextos.contracts.scope import StepCall
+from contextos.contracts.ports.calls import ToolCall
 from contextos.runtime import wiring
 from contextos.runtime.attempts import one_plan
 
@@ -39,7 +39,7 @@ class Timed:
     commits_us: list[float] = field(default_factory=list)
     gateway: Gateway | None = None
 
-    async def call(self, call: StepCall) -> ToolResultEnvelope:
+    async def call(self, call: ToolCall) -> ToolResultEnvelope:
         assert self.gateway is not None
         if self.gateway.context.scope.tools.capabilities[call.step.tool].definition.kind == "read":
             return await self.gateway.call(call)

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import refund_pack
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, CallContext
-from contextos.contracts.journal import Batch, Document, Entry, StoredRun
+from contextos.contracts.journal import Batch, Document, Entry, Look, StoredRun
 from contextos.contracts.ports.storage import Store
 from contextos.operations.deployment import Deployment
 
@@ -145,9 +145,9 @@ class Watched:
         self.calls[f"scan {collection}"] += 1
         return await self._store.scan(collection, **where)
 
-    async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
-        self.calls["find"] += 1
-        return await self._store.find(places)
+    async def look(self, places: Sequence[tuple[str, str]], **more: Any) -> Look:
+        self.calls["look"] += 1
+        return await self._store.look(places, **more)
 
     async def signed_heads(self, stream: str) -> Sequence[tuple[int, str, str, str]]:
         self.calls["signed_heads"] += 1

@@ -180,7 +180,7 @@ async def _others(world: TestWorld, run_id: str) -> None:
         UNDELIVERED.write("mail/0000000000000001", 0, UndeliveredEvent(run_id, 1, "run.ended", 5, now, "down")),
     ]
     store = world.stores.tenant(TENANT)
-    if not await store.find([DATABASE_PLACES.place("place")]):
+    if not (await store.look([DATABASE_PLACES.place("place")])).documents:
         writes.append(DATABASE_PLACES.write("place", 0, DatabasePlace("here", 1)))
     await store.commit(Batch(run=CONTROL, writes=tuple(writes)))
 

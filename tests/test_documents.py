@@ -50,7 +50,7 @@ def violations(path: str, source: str) -> Iterator[str]:
                 yield f"{where} builds a `Write`; use `Collection.write` or `.check`"
             case ast.Call(func=ast.Attribute(attr="scan")) if not path.startswith(STORES):
                 yield f"{where} scans a store; use `Collection.one` or `.page`"
-            case ast.Await(value=ast.Call(func=ast.Attribute(attr="find"))) if not path.startswith(STORES):
+            case ast.Await(value=ast.Call(func=ast.Attribute(attr="look"))) if not path.startswith(STORES):
                 yield f"{where} looks documents up by place; use `find_documents`"
             case ast.ImportFrom(module="contextos.contracts.journal", names=names) if not path.startswith(STORES):
                 if any(name.name == "Document" for name in names):
@@ -62,8 +62,8 @@ def _attribute(node: ast.expr) -> str:
 
 
 def _in_place(tree: ast.AST, place: ast.Tuple) -> bool:
-    """Whether this pair is an argument of a call of `find`, or lies in a tuple or list that is one."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _attribute(node.func) == "find"]
+    """Whether this pair is an argument of a call of `look`, or lies in a tuple or list that is one."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _attribute(node.func) == "look"]
     return any(one is place for call in calls for argument in call.args for one in ast.walk(argument))
 
 
@@ -81,8 +81,8 @@ PLANTED = {
     "a write by hand": 'write = Write("pins", key, 0, b"")',
     "a scan by hand": 'async def f(store): return (await store.scan("artifacts", key="k"))[0].body',
     "a scan outside a coroutine": 'found = immediately(store.scan("approvals"))',
-    "a look-up by place": 'async def f(store): return await store.find((("keys", "k"),))',
-    "a place": 'found = store.find([("epoch", "store")])',
+    "a look-up by place": 'async def f(store): return await store.look((("keys", "k"),))',
+    "a place": 'found = store.look([("epoch", "store")])',
     "a comparison": 'acts = [w for w in writes if w.collection == "keys"]',
     "a document": "from contextos.contracts.journal import Batch, Document",
 }
@@ -97,7 +97,7 @@ def test_what_only_looks_like_one_is_not() -> None:
     for source in (
         'give({"dead_letters": documents})',
         'found = body["breakers"]',
-        'at = text.find(("keys"))',
+        'at = text.look(("keys"))',
         "from contextos.contracts.journal import Batch, Write",
         'fields = ("keys", "names")',
     ):

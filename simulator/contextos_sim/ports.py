@@ -14,7 +14,7 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
 from contextos.contracts.envelopes.identity import Approver, HeldRoles, KnownDelegation, Principals
 from contextos.contracts.envelopes.slots import SelectionAct
-from contextos.contracts.journal import Batch, Document, Draft, Entry, SignedHead, StoredRun
+from contextos.contracts.journal import Batch, Document, Draft, Entry, Look, SignedHead, StoredRun
 from contextos.contracts.ports.concurrency import OutsideCall
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.ports.storage import ArtifactStore, Graph, Store
@@ -155,9 +155,9 @@ class SimulatedStore:
         await _read(self.host, f"store.scan.{collection}")
         return await self.inner.scan(collection, key=key, prefix=prefix, after=after, limit=limit)
 
-    async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
-        await _read(self.host, "store.find")
-        return await self.inner.find(places)
+    async def look(self, places: Sequence[tuple[str, str]], **more: Any) -> Look:
+        await _read(self.host, "store.look")
+        return await self.inner.look(places, **more)
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         await _read(self.host, "store.signed_heads")

@@ -32,7 +32,9 @@ READS: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "signed heads": lambda stores: stores.tenant("acme").signed_heads("run_a"),
     "one document": lambda stores: stores.tenant("acme").scan("leases", key="run_a"),
     "a page of documents": lambda stores: stores.tenant("acme").scan("leases", after="run_a", limit=5),
-    "documents at places": lambda stores: stores.tenant("acme").find([("leases", "run_a"), ("leases", "run_b")]),
+    "documents and lines": lambda stores: stores.tenant("acme").look(
+        [("leases", "run_a"), ("leases", "run_b")], prefixes=[("leases", "run_", 5)], lines=[("run_a", 0)]
+    ),
     "the latest time": lambda stores: stores.tenant("acme").latest_us(),
     "a page of runs in the audit": lambda stores: stores.tenant("acme").selected_runs(after="run_a", limit=5),
     "the selections of a run": lambda stores: stores.tenant("acme").selections("run_a"),

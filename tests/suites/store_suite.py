@@ -410,17 +410,30 @@ class StoreSuite:
         assert found(key="a") == ["a"]
         assert found(key="a/") == []
 
-    def test_find_gives_those_of_several_documents_that_are_there(self, world: World) -> None:
+    def test_a_look_gives_those_of_several_documents_that_are_there(self, world: World) -> None:
         world.commit(Batch("run_a", writes=(Write("keys", "a", 0, b"1"), Write("leases", "b", 0, b"2"))))
         world.commit(Batch("run_a", writes=(Write("keys", "a", 1, b"3"),)))
         many = [("keys", f"absent_{number}") for number in range(1000)]
         places = (("keys", "a"), ("leases", "a"), ("leases", "b"), ("keys", "b"), ("keys", "a"), ("keys", "a\0"), *many)
-        assert world.run(world.store().find(places)) == {
-            ("keys", "a"): Document("keys", "a", 2, b"3"),
-            ("leases", "b"): Document("leases", "b", 1, b"2"),
-        }
-        assert world.run(world.store().find(())) == {}
-        assert world.run(world.stores.tenant(f"{world.tenant}_other").find(places)) == {}
+        there = {("keys", "a"): Document("keys", "a", 2, b"3"), ("leases", "b"): Document("leases", "b", 1, b"2")}
+        assert world.run(world.store().look(places)) == (there, [])
+        assert world.run(world.store().look(())) == ({}, [])
+        assert world.run(world.stores.tenant(f"{world.tenant}_other").look(places)) == ({}, [])
+
+    def test_a_look_gives_the_first_documents_below_prefixes_and_lines_of_control(self, world: World) -> None:
+        keys = ("a", "a/1", "a/2", "b", "a􏿿")
+        world.commit(Batch("run_a", writes=tuple(Write("keys", key, 0, key.encode()) for key in keys)))
+        drafts = [draft(key=key) for key in ("x", "y", "x", "z")]
+        world.commit(Batch(CONTROL, shared=tuple((CONTROL, one) for one in drafts)))
+        world.commit(Batch("run_a", shared=((INDEX, draft(key="x")),)))
+        x, y, again, _ = world.run(world.store().read(CONTROL))
+        prefixes = [("keys", "a/", 1), ("keys", "a􏿿", 5), ("keys", "c", 5), ("keys", "b", 0), ("keys", "\0", 5)]
+        documents, lines = world.run(
+            world.store().look([("keys", "b")], prefixes=prefixes, lines=[("x", 0), ("y", 0), ("w", 0), ("x\0", 0)])
+        )
+        assert [key for _, key in documents] == ["b", "a/1", "a􏿿"]
+        assert list(lines) == [x, y, again]
+        assert list(world.run(world.store().look((), lines=[("x", x.seq), ("y", y.seq)])).lines) == [again]
 
     @pytest.mark.requirement("J-TENANT")
     def test_no_tenant_sees_or_hinders_another(self, world: World) -> None:

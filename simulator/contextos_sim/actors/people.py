@@ -256,9 +256,9 @@ async def canceller(world: SimulatedWorld) -> None:
 
 async def _wait_for_a_lookup(world: SimulatedWorld) -> None:
     """Wait until a run looks up its idempotency key, just before it dispatches."""
-    lookups = world.moments["store.find"]
+    lookups = world.moments["store.look"]
     for _ in range(1_000):
-        if world.moments["store.find"] > lookups:
+        if world.moments["store.look"] > lookups:
             return
         await pause(world.rng.randint(500, 5_000))
 

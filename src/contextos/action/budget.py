@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextos.contracts.envelopes.run import BudgetInForce
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.model import UNITS_PER_CENT, final_fields
+from contextos.contracts.ports.calls import CallTime
 
 
 @final_fields
@@ -37,18 +38,6 @@ def overrun_limit(budget: BudgetInForce, spent: BudgetUsed) -> str | None:
     if spent.wall_clock_us > budget.wall_clock_ms * 1_000:
         return "wall_clock_ms"
     return None
-
-
-@final_fields
-class CallTime:
-    """How long one attempt of a call can take: exactly (`limit_us`, microseconds), and rounded for its adapter.
-
-    `cut_by` states the limit of the run if that leaves less time than the capability declares.
-    """
-
-    limit_us: int
-    timeout_ms: int
-    cut_by: str | None = None
 
 
 def call_time(budget: BudgetInForce | None, spent: BudgetUsed, definition: CapabilityDefinition) -> CallTime:

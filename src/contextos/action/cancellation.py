@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from contextos.contracts.documents.collection import find_documents
+from contextos.action.barrier import Barrier
 from contextos.contracts.documents.runs import CANCELS
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ports.seams import Journal, ProvedCancels
-from contextos.contracts.ports.storage import Store
 
 
-async def find_cancel(journal: Journal, store: Store, proved: ProvedCancels, before: str) -> Failure | None:
+async def find_cancel(journal: Journal, barrier: Barrier, proved: ProvedCancels, before: str) -> Failure | None:
     """Look for a cancel request of this run, and record it. Returns the failure that ends the run, or None.
 
     `before` names the call that is next; the recorded entry has the key `before/<before>`.
@@ -26,7 +25,7 @@ async def find_cancel(journal: Journal, store: Store, proved: ProvedCancels, bef
 
     async def look() -> dict[str, Any] | None:
         nonlocal is_unproved
-        found = await find_documents(store, CANCELS.place(journal.run_id))
+        found = await barrier.found()
         requests = await proved() if found.has(CANCELS, journal.run_id) else ()
         is_unproved = found.has(CANCELS, journal.run_id) and not requests
         return dict(requests[0]) if requests else None

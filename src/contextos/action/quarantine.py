@@ -34,6 +34,11 @@ async def is_quarantined(
     return await journal.record_found("capability.quarantined", key, look) is not None
 
 
+def incidents_sought(capability: Capability, quarantine_key: str) -> tuple[tuple[str, str, int], ...]:
+    """Return what a look at the store has to find so that it shows whether a capability has incidents, open or not."""
+    return ((*DRIFT_INCIDENTS.place(quarantine_key), 1),) if _is_foreign(capability) else ()
+
+
 async def has_incidents(capability: Capability, quarantine_key: str, open_incidents: OpenIncidents) -> bool:
     """Look for incidents of a capability, and record nothing: the caller records what it does about them."""
     return _is_foreign(capability) and bool(await open_incidents(quarantine_key))

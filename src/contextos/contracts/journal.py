@@ -290,6 +290,13 @@ class StoredRun(NamedTuple):
     lease: Document | None
 
 
+class Look(NamedTuple):
+    """What a store has at some places: documents by (collection, key), and lines of `control` in order."""
+
+    documents: Mapping[tuple[str, str], Document]
+    lines: Sequence[Entry]
+
+
 class WitnessedHead(NamedTuple):
     """The last entry of a tenant's stream at `at_us` (Unix time in microseconds), signed by the runtime."""
 

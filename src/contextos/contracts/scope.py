@@ -11,7 +11,7 @@ from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.envelopes.identity import IdentityClaim, PlatformScope, Principal, Principals
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack
-from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep, TakenParameter
+from contextos.contracts.envelopes.plan import DecisionSpec, TakenParameter
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest, RunContext
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
@@ -329,22 +329,6 @@ class RunScope:
     def within_session(self, at_us: int) -> int:
         """Return `at_us` or the deadline of the session, whichever is earlier."""
         return min(at_us, self.session.deadline_us) if self.session is not None else at_us
-
-
-@final_fields
-class StepCall:
-    """One step of a plan with its final arguments. `provenance` maps each argument to `literal` or
-    `<source>:<pointer>`. `evidence` is all that the run has so far, the oldest first.
-    """
-
-    revision: int
-    step: PlanStep
-    args: Mapping[str, Any]
-    provenance: Mapping[str, str]
-    evidence: tuple[Fact, ...]
-    required_evidence: tuple[str, ...]
-    spec_key: str | None
-    occurrence: int
 
 
 @final_fields

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from contextos.contracts.acts import ActiveSet, PackPin, RecordedAct
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS, ARTIFACTS, PINS, PublishedPin
+from contextos.contracts.documents.collection import FoundDocuments, find_documents
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.policy import Level
@@ -30,6 +31,8 @@ from contextos.errors import ChainBroken, Conflict, Integrity, InvalidInput, Oth
 MAX_CACHED: Final = 1024
 
 OpenEnvelope = Callable[[dict[str, Any]], tuple[str, bytes]]
+Looked = FoundDocuments | None
+"""What was looked at a moment ago (`ArtifactRepository.active_sought`); None: look now."""
 ValueT = TypeVar("ValueT")
 
 
@@ -107,7 +110,7 @@ class ArtifactRepository:
         self._addresses: BoundedCache[tuple[AdapterDefinition, str]] = BoundedCache()
         self._active = ActiveArtifacts()
         self._activated = 0, 0, ""
-        """The last entry of `control` that was read, and the version and the digest of the active set then."""
+        """The last act on the active set that was read, and the version and the digest of the active set then."""
 
     def opened(self, envelope: dict[str, Any]) -> StoredArtifact:
         """Verify a signed envelope (DSSE) and return the artifact in it.
@@ -122,21 +125,27 @@ class ArtifactRepository:
             return read_artifact(envelope["payloadType"], _unsigned(envelope.get("payload")))
         return read_artifact(*self._verify(envelope))
 
-    async def active(self) -> ActiveArtifacts:
-        """Return what is active now; version 0 if nobody has activated anything.
+    def active_sought(self) -> dict[str, Any]:
+        """Return what a look at the store has to find so that `active` knows what is active."""
+        return {"places": (ACTIVE_SETS.place(ACTIVE_SET_KEY),), "lines": ((ACTIVE_SET_KEY, self._activated[0]),)}
+
+    async def active(self, found: Looked = None) -> ActiveArtifacts:
+        """Return what is active now, or was when `found` was looked at; version 0 if nobody has activated anything.
 
         Raises:
             Integrity: the stored set is not the one that this runtime sealed, or not what the last act left.
             OtherEnvironment: it has a pin of another environment than this deployment serves.
         """
-        document = await ACTIVE_SETS.one(self._store, ACTIVE_SET_KEY)
+        found = found or await self._look()
+        document = found.one(ACTIVE_SETS, ACTIVE_SET_KEY)
         if document is None:
             return ActiveArtifacts()
-        version, left = await self._last_activated()
+        version, left = self._last_activated(found)
         if version != document.version:
             # An operator can have acted between the two reads.
-            document = await ACTIVE_SETS.one(self._store, ACTIVE_SET_KEY)
-            version, left = await self._last_activated()
+            found = await self._look()
+            document = found.one(ACTIVE_SETS, ACTIVE_SET_KEY)
+            version, left = self._last_activated(found)
             if document is None or version != document.version:
                 raise self._not_left()
         active = self._active
@@ -156,22 +165,19 @@ class ArtifactRepository:
         detail = "is not what the last operator act left"
         return Integrity(f"the active set of `{self._tenant}` {detail}; run `contextos verify`")
 
-    async def _last_activated(self) -> tuple[int, str]:
-        """The version and the digest of the active set that the last act left. Reads what is new in `control`. Raises
-        `Integrity`.
-        """
+    async def _look(self) -> FoundDocuments:
+        sought = self.active_sought()
+        return await find_documents(self._store, *sought["places"], lines=sought["lines"])
+
+    def _last_activated(self, found: FoundDocuments) -> tuple[int, str]:
+        """The version and the digest of the active set that the last act left. Raises `Integrity`."""
         assert self._active_seal is not None, "a catalog without a seal only loads"
         seen, version, left = self._activated
-        if seen:
-            lines = await self._store.read(CONTROL, after=seen)
-        else:
-            lines = (await self._store.lines(CONTROL, ACTIVE_SET_KEY))[-1:]
+        lines = [line for line in found.lines if line.key == ACTIVE_SET_KEY and line.seq > seen]
         try:
-            for line in lines:
-                seen = line.seq
-                if line.key == ACTIVE_SET_KEY:
-                    act = self._active_seal.read_act(line).act
-                    version, left = act.expected + 1, str(act.arguments.get("active_digest"))
+            for line in lines if seen else lines[-1:]:
+                act = self._active_seal.read_act(line).act
+                seen, version, left = line.seq, act.expected + 1, str(act.arguments.get("active_digest"))
         except ChainBroken as error:
             detail = f"the last act on the active set of `{self._tenant}` does not count"
             raise Integrity(f"{detail}: {error}; run `contextos verify`") from None

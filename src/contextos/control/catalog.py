@@ -32,6 +32,7 @@ from contextos.control.artifact_repository import (
     ActiveSeal,
     ArtifactRepository,
     BoundedCache,
+    Looked,
     OpenEnvelope,
 )
 from contextos.control.artifacts import ARTIFACT_KINDS, GovernedArtifact, StoredArtifact, merge, tenant_of
@@ -97,8 +98,7 @@ class Catalog:
         redaction: Sequence[str] = (),
     ) -> None:
         self._lists = {EGRESS_LIST: sorted(set(egress)), REDACTION_LIST: sorted(set(redaction))}
-        self._tenant, self._runtime_version = tenant_id, runtime_version
-        self._check_pins = check_pins
+        self._tenant, self._runtime_version, self._check_pins = tenant_id, runtime_version, check_pins
         self.repository = ArtifactRepository(
             store, open_envelope, tenant_id=tenant_id, active_seal=active_seal, allow_unsigned=allow_unsigned
         )
@@ -218,7 +218,7 @@ class Catalog:
         return self._change("artifact.withdrawn", {"ref": ref, "reason": reason}, after, expected)
 
     async def pin(
-        self, refs: Sequence[str], definitions: Definitions, *, intent: str, environment: str
+        self, refs: Sequence[str], definitions: Definitions, *, intent: str, environment: str, looked: Looked = None
     ) -> dict[str, Any]:
         """Return the set that a run with these refs is bound to now, or `{"failure": {"code", "detail",
         "pointer"}}`, with `further` for what else is wrong.
@@ -228,7 +228,7 @@ class Catalog:
         registers (`adapter:<id>`), and `active_policies`. `policies`: a list of `{level, ref, digest}`. `publishers`:
         the sorted publishers of the refs and active policies.
         """
-        active = await self.repository.active()
+        active = await self.repository.active(looked)
         if not active.allows(refs, intent, environment):
             found = await self._found(refs, active) if active.version else [NOTHING_ACTIVE]
             if not isinstance(found, list):
@@ -306,16 +306,17 @@ class Catalog:
             ),
         )
 
-    async def pins_now(self, names: Iterable[str], definitions: Definitions) -> tuple[int, dict[str, str | None]]:
+    async def pins_now(
+        self, names: Iterable[str], definitions: Definitions, looked: Looked = None
+    ) -> tuple[int, dict[str, str | None]]:
         """Return (version of the active set, digest by name as of now).
 
         The digest is None for a name that is not known, that is withdrawn, or that no tenant pin names any more. A list
         of the tenant that is in force now is there although `names` lack it.
         """
-        active = await self.repository.active()
+        active = await self.repository.active(looked)
         named, digests = active.named(), dict[str, str | None]()
-        names = dict.fromkeys((*names, *(name for name, listed in self._lists.items() if listed)))
-        for name in names:
+        for name in dict.fromkeys((*names, *(name for name, listed in self._lists.items() if listed))):
             if name == ACTIVE_POLICIES:
                 digests[name] = active.digest
             elif name in self._lists:

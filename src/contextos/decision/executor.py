@@ -15,9 +15,10 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.plan import DecisionCheckpoint, DecisionSpec, Plan, PlanStep
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure, FailureCode
+from contextos.contracts.ports.calls import ToolCall
 from contextos.contracts.ports.seams import Journal, Tools
 from contextos.contracts.refs import tool_ref
-from contextos.contracts.scope import Fact, RunScope, StepCall, ToolAccess
+from contextos.contracts.scope import Fact, RunScope, ToolAccess
 from contextos.decision.critic import governing_decisions
 from contextos.decision.observing import observe_failures
 from contextos.decision.parallel_reads import independent_reads
@@ -113,9 +114,9 @@ def _prepare_all(
     facts: Sequence[Fact],
     sources: Mapping[str, Any],
     seen: dict[str, int],
-) -> tuple[list[StepCall], Failure | None]:
+) -> tuple[list[ToolCall], Failure | None]:
     """The calls of a group up to the first step that cannot be called, and why it cannot."""
-    calls: list[StepCall] = []
+    calls: list[ToolCall] = []
     for step in group:
         call, failure = _prepare(plan, tools, governing, step, facts, sources, seen)
         if call is None:
@@ -132,7 +133,7 @@ def _prepare(
     facts: Sequence[Fact],
     sources: Mapping[str, Any],
     seen: dict[str, int],
-) -> tuple[StepCall | None, Failure | None]:
+) -> tuple[ToolCall | None, Failure | None]:
     tool = tools.capabilities.get(step.tool)
     try:
         args, provenance, missing = resolve_params(step.params, sources, tool.definition.input_schema if tool else {})
@@ -149,19 +150,19 @@ def _prepare(
         detail = f"`{step.tool}` is called {LOOP_LIMIT} times with the same arguments"
         return None, Failure(code="loop_guard", detail=detail, step_id=step.id, capability_id=step.tool)
     key, spec = governing.get(step.id, (None, None))
-    return StepCall(
-        revision=plan.revision or 0,
+    return ToolCall(
+        key=f"{plan.revision or 0}/{step.id}",
         step=step,
         args=args,
         provenance=provenance,
-        evidence=tuple(facts),
+        known=tuple(facts),
         required_evidence=tuple(spec.required_evidence) if spec else (),
         spec_key=key,
         occurrence=occurrence,
     ), None
 
 
-def produced_evidence(tools: ToolAccess, call: StepCall, result: ToolResultEnvelope, now_us: int) -> list[Fact]:
+def produced_evidence(tools: ToolAccess, call: ToolCall, result: ToolResultEnvelope, now_us: int) -> list[Fact]:
     """Return the named evidence that a successful call's result provides. `now_us` is Unix time in microseconds."""
     tool = call.step.tool
     if result.status not in ("ok", "completed") or result.withheld or tool not in tools.capabilities:
@@ -209,7 +210,7 @@ def _failed(step: PlanStep, result: ToolResultEnvelope) -> Failure | None:
 
 
 def _checkpoint(
-    plan: Plan, specs: Mapping[str, DecisionSpec], call: StepCall, known: Sequence[Fact], journal: Journal
+    plan: Plan, specs: Mapping[str, DecisionSpec], call: ToolCall, known: Sequence[Fact], journal: Journal
 ) -> Failure | None:
     """After this step: required evidence resolves before anything riskier runs. It must be about what the step is
     about: evidence with another value for an argument of the same name does not count.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.contracts.acts import ProposedAct
-from contextos.contracts.documents.collection import StoredDocument
+from contextos.contracts.documents.collection import StoredDocument, find_documents
 from contextos.contracts.documents.memories import (
     CANDIDATES,
     PROMOTED,
@@ -80,10 +80,11 @@ class StoreMemory:
         Raises `Integrity` if one of them is not what a reviewer promoted.
         """
         now_us, found = self._now_us(), list[StoredDocument[PromotedMemory]]()
-        for subject in dict.fromkeys(subject_ids):
-            if len(found) >= limit:
-                break
-            documents = await PROMOTED.page(self._store, prefix=subject_prefix(subject), limit=MAX_MEMORIES_PER_SUBJECT)
+        prefixes = [subject_prefix(subject) for subject in dict.fromkeys(subject_ids)]
+        pages = [(*PROMOTED.place(prefix), MAX_MEMORIES_PER_SUBJECT) for prefix in prefixes]
+        looked = await find_documents(self._store, prefixes=pages)
+        for prefix in prefixes:
+            documents = looked.below(PROMOTED, prefix)
             found += [one for one in documents if one.body.expires_at_us is None or now_us < one.body.expires_at_us]
         return tuple(_recalled(one.body) for one in await self._reviewed(found[: max(limit, 0)]))
 

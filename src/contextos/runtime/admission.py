@@ -22,7 +22,6 @@ from contextos.contracts.envelopes.run import BudgetInForce, InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.ids import CEID
-from contextos.contracts.journal import CONTROL
 from contextos.contracts.scope import (
     SESSION_LIMIT,
     PinnedInputs,
@@ -127,16 +126,17 @@ async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, 
     """Return the exact reference and content digest of everything that the run uses, or the failure, as JSON."""
     served = environment.deployment.environment
     definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
+    snapshot = await environment.sources.knowledge.snapshot()
+    environment.barrier.forget()
+    found = await environment.barrier.found(active=True, lines=((snapshot, 0),))
     pinned = await environment.artifacts.catalog.pin(
-        request.context_pack_refs, definitions, intent=request.input.intent, environment=served
+        request.context_pack_refs, definitions, intent=request.input.intent, environment=served, looked=found
     )
     answer = with_code(pinned, environment)
-    snapshot = await environment.sources.knowledge.snapshot()
-    acts = await environment.ports.store.lines(CONTROL, snapshot)
     return {
         **answer,
         "snapshot": snapshot,
-        "snapshot_line": max((act.seq for act in acts), default=0),
+        "snapshot_line": max((line.seq for line in found.lines if line.key == snapshot), default=0),
         "semantics": environment.deployment.semantics,
         "runtime_version": environment.deployment.runtime_version,
         "profile": environment.deployment.profile,

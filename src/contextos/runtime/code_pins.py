@@ -78,7 +78,8 @@ async def recheck_preconditions(
         known = await look_up(environment.ports.directory, scope.received.request, environment.journal.time_us)
         definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
         # A later version of the policies fails the commit that sends.
-        version, now = await environment.artifacts.catalog.pins_now(tuple(pins), definitions)
+        found = await environment.barrier.found(active=True)
+        version, now = await environment.artifacts.catalog.pins_now(tuple(pins), definitions, found)
         now |= code_now(pins, environment)
         return {
             "principals": scope.identity.principals.looked_up_again(known),

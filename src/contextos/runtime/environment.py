@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
+from contextos.action.barrier import Barrier
 from contextos.action.cancellation import find_cancel
 from contextos.action.content.seen_content import SeenContent
 from contextos.action.registry import Registry
@@ -141,6 +142,11 @@ class RunEnvironment:
         return SecretArguments(self.journal.log(), self.secret_values)
 
     @cached_property
+    def barrier(self) -> Barrier:
+        """What the store said when the run looked last."""
+        return Barrier(self.ports.store, self.journal.run_id, self.artifacts.catalog.repository.active_sought)
+
+    @cached_property
     def _meter(self) -> UsageMeter:
         return UsageMeter(self.journal.log())
 
@@ -164,9 +170,13 @@ def cancels_of(environment: RunEnvironment) -> ProvedCancels:
     return partial(proved_cancels, environment.ports.store, environment.ports.keys, environment.journal.run_id)
 
 
-async def look_for_cancel(environment: RunEnvironment, before: str) -> Failure | None:
-    """Look for a cancel request of the run, as `find_cancel` does."""
-    return await find_cancel(environment.journal, environment.ports.store, cancels_of(environment), before)
+async def look_for_cancel(environment: RunEnvironment, before: str, *, again: bool = True) -> Failure | None:
+    """Look for a cancel request of the run, as `find_cancel` does; unless `again`, in what was found a moment ago."""
+    if again:
+        environment.barrier.forget()
+    found = await find_cancel(environment.journal, environment.barrier, cancels_of(environment), before)
+    environment.barrier.forget()
+    return found
 
 
 def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:

@@ -64,12 +64,12 @@ async def invoke_agent(
     admitted = await admit(request, environment)  # 3, 4
     if isinstance(admitted, RunOutcome):
         return await conclude(request, None, admitted, environment)
-    if cancelled := await look_for_cancel(environment, "context"):
+    if cancelled := await look_for_cancel(environment, "context", again=False):
         return await conclude(request, admitted.scope, RunOutcome("cancelled", (cancelled,)), environment)
     attached = await fetch_attachments(request, admitted, environment)
     if isinstance(attached, RunOutcome):
         return await conclude(request, admitted.scope, attached, environment)
-    admitted = replace(admitted, items=attached)
+    admitted = replace(admitted, items=attached) if attached else admitted
     admitted = await fill_slots(request, admitted, admitted.templates[0], 0, environment)  # 5
     informed = admitted if admitted.not_chosen else await retrieve_evidence(admitted, environment)  # 6
     if isinstance(informed, RunOutcome):
@@ -200,7 +200,6 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
     named = tuple(
         path.model_copy(update={"seed": places[path.seed]}) for path in retrieval.evidence if path.name not in unbound
     )
-    admitted = replace(admitted, scope=replace(admitted.scope, unbound=unbound))
     query = RetrievalQuery(
         snapshot=admitted.scope.pinned.snapshot,
         seeds=seeds,
@@ -226,7 +225,8 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
 
     recalled = await environment.journal.record("memory.recalled", "", {"subjects": subjects, "limit": limit}, recall)
     memory = tuple(EvidenceItem.model_validate(item) for item in recalled)
-    informed = replace(admitted, query=query, items=(*admitted.items, *items), memory=memory)
+    scope = replace(admitted.scope, unbound=unbound) if unbound else admitted.scope
+    informed = replace(admitted, scope=scope, query=query, items=(*admitted.items, *items), memory=memory)
     return take_known(informed, environment)
 
 
@@ -246,7 +246,7 @@ async def decision_loop(
         if before:
             admitted = await go_on(request, admitted, before, template, revision, environment)
         attempt = await _attempt(request, admitted, template, revision, environment)
-        attempt = replace(attempt, template=number)
+        attempt = replace(attempt, template=number) if number else attempt
         if attempt.scorecard["verdict"] != "replan":
             return admitted, attempt
         before, revision = attempt, revision + 1

@@ -15,7 +15,7 @@ from contextos.action.gateway.deciding import capability_facts
 from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.gateway.guarded_call import GuardContext
 from contextos.action.gateway.tool_gateway import Gateway
-from contextos.action.quarantine import has_drifted, incident
+from contextos.action.quarantine import has_drifted, has_incidents, incident
 from contextos.action.registry import Registry
 from contextos.contracts.bindings import binding_of, resolve_binding
 from contextos.contracts.encoding.codec import own_copy
@@ -229,6 +229,7 @@ def build_gateway(
         partial(pinned_quarantine_key, scope.pinned.pins),
         partial(open_incidents, environment.ports.store, environment.ports.keys),
         environment.secrets,
+        environment.barrier,
     )
     approvals = RunApprovals(
         environment.journal,
@@ -347,7 +348,8 @@ async def _ask_again(
     quarantined = pinned_quarantine_key(scope.pinned.pins, capability)
     token = tokens.get(fact.evidence_ref, "")
     lacks_token = capability.definition.auth.mode == "exchange" and not token
-    if lacks_token or await open_incidents(environment.ports.store, environment.ports.keys, quarantined):
+    look = partial(open_incidents, environment.ports.store, environment.ports.keys)
+    if lacks_token or await has_incidents(capability, quarantined, look):
         return None, None
     now_us, timeout_ms = environment.ports.clock.now_us(), capability.definition.timeout_s * 1_000
     context = CallContext(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from contextos.action.barrier import Barrier
 from contextos.action.cancellation import find_cancel
 from contextos.contracts.documents.runs import CANCELS, CancelRequest
 from contextos.contracts.journal import Batch
@@ -15,6 +16,10 @@ from contextos.trust.seal import KeyRing
 from tests.world import TENANT, ManualClock, SystemEntropy, run
 
 RUN = "run_00000000000000aa"
+
+
+def barrier(store: Any) -> Barrier:
+    return Barrier(store, RUN, dict)
 
 
 async def nothing() -> Any:
@@ -42,11 +47,11 @@ def test_a_cancel_request_is_found_where_it_was_recorded_and_nowhere_else() -> N
     async def lived() -> None:
         journal = RunJournal(TENANT, RUN, (), transition, START, live)
         await admitted(journal)
-        assert await find_cancel(journal, store, none, "first") is None
+        assert await find_cancel(journal, barrier(store), none, "first") is None
         await store.commit(Batch(run=RUN, writes=(CANCELS.write(RUN, 0, CancelRequest("usr_1", "a mistake")),)))
-        assert await find_cancel(journal, store, none, "unproved") is None
-        assert await find_cancel(journal, store, none, "unproved again") is None
-        found = await find_cancel(journal, store, one, "second")
+        assert await find_cancel(journal, barrier(store), none, "unproved") is None
+        assert await find_cancel(journal, barrier(store), none, "unproved again") is None
+        found = await find_cancel(journal, barrier(store), one, "second")
         assert found is not None
         assert found.code == "cancelled"
         await journal.commit()
@@ -60,10 +65,10 @@ def test_a_cancel_request_is_found_where_it_was_recorded_and_nowhere_else() -> N
         ]
         journal = RunJournal(TENANT, RUN, entries, transition, START, None)
         await admitted(journal)
-        assert await find_cancel(journal, elsewhere, none, "first") is None
-        assert await find_cancel(journal, elsewhere, none, "unproved") is None
-        assert await find_cancel(journal, elsewhere, none, "unproved again") is None
-        assert await find_cancel(journal, elsewhere, none, "second") is not None
+        assert await find_cancel(journal, barrier(elsewhere), none, "first") is None
+        assert await find_cancel(journal, barrier(elsewhere), none, "unproved") is None
+        assert await find_cancel(journal, barrier(elsewhere), none, "unproved again") is None
+        assert await find_cancel(journal, barrier(elsewhere), none, "second") is not None
 
     run(lived())
     run(replayed())

@@ -327,7 +327,7 @@ def test_two_processes_that_store_one_definition_both_go_on(control: TenantCatal
         return await missed(collection, **given)
 
     real = control.store
-    late_store = {"scan": staticmethod(late), "commit": real.commit, "lines": real.lines, "read": real.read}
+    late_store = {"scan": staticmethod(late), "commit": real.commit, "lines": real.lines, "look": real.look}
     other.repository._store = type("Late", (), late_store)()
     assert run(other.pin((REF,), control.definitions, **HERE)) == control.pin()
 

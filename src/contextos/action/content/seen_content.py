@@ -36,8 +36,7 @@ from contextos.action.content.text_forms import (
     parts,
     short_words,
 )
-from contextos.contracts.entries.derived import TracedArgument
-from contextos.contracts.envelopes.evidence import CLASSIFICATION_LEVELS, Classification, IntegrityLevel
+from contextos.contracts.envelopes.evidence import CLASSIFICATION_LEVELS, Classification, IntegrityLevel, TracedArgument
 from contextos.contracts.journal import Logged
 from contextos.contracts.scope import Capability, RunScope
 

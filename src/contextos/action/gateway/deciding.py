@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from contextos.action.gateway.evidence import nested_facts, permissions_of
-from contextos.action.gateway.guarded_call import GuardContext, GuardedCall
+from contextos.action.gateway.guarded_call import GuardContext
 from contextos.contracts.controls import Controls
 from contextos.contracts.encoding.redacted import without_secret_arguments
-from contextos.contracts.entries.derived import TracedArgument
+from contextos.contracts.envelopes.evidence import TracedArgument
 from contextos.contracts.envelopes.policy import ArgConstraint, CapabilityView, PolicyDecision
 from contextos.contracts.facts import supplied
 from contextos.contracts.ids import derive
+from contextos.contracts.ports.calls import ToolCall
 from contextos.contracts.scope import Capability
 
 
-def decide_call(context: GuardContext, call: GuardedCall, execute: str, commit: str) -> PolicyDecision:
+def decide_call(context: GuardContext, call: ToolCall, execute: str, commit: str) -> PolicyDecision:
     """Return the policy decision about one call with its final arguments, including the approvals that it needs.
 
     It unites what policy decides at `execute` and, about an effect, at `commit`; each is recorded under the name given.
@@ -35,7 +36,7 @@ def decide_call(context: GuardContext, call: GuardedCall, execute: str, commit: 
 
 def _decide(
     context: GuardContext,
-    call: GuardedCall,
+    call: ToolCall,
     point: Literal["execute", "commit"],
     name: str,
     asked_otherwise: Sequence[str],
@@ -45,7 +46,7 @@ def _decide(
     about = {
         "args": without_secret_arguments(call.args),
         "evidence": nested_facts({name: fact.value for name, fact in call.evidence.items()}),
-        "provenance": dict(call.step_call.provenance),
+        "provenance": dict(call.provenance),
         **_origin_facts(call.traced),
         **({"history": dict(call.history["facts"])} if call.history.get("buckets") else {}),
         **({"clock": dict(call.history["clock"])} if "clock" in call.history else {}),
@@ -61,7 +62,7 @@ def _decide(
     )
     decision = context.prohibitions.bind(decision, context.policy.prohibiting)
     raised = scope.controls.on_call(capability.capability_id, call.key)
-    decision = (raised | Controls(gates=frozenset(call.step_call.step.requires))).bind(decision)
+    decision = (raised | Controls(gates=frozenset(call.step.requires))).bind(decision)
     if not decision.gates:
         decision = Controls(gates=frozenset(asked_otherwise)).bind(decision)
     context.journal.derive("policy.decided", f"{name}/{call.key}", decision.to_json())
@@ -79,7 +80,7 @@ def _origin_facts(traced: Mapping[str, TracedArgument]) -> dict[str, dict[str, s
     }
 
 
-def _gate_of_untrusted(context: GuardContext, call: GuardedCall) -> tuple[str, ...]:
+def _gate_of_untrusted(context: GuardContext, call: ToolCall) -> tuple[str, ...]:
     """The gate that asks about an untrusted destination: the first of the pack, if all of them ask the same role."""
     gates = context.scope.pinned.gates
     roles = {gate.required_approver_role for gate in gates.values()}
@@ -100,7 +101,7 @@ def capability_facts(capability: Capability) -> dict[str, Any]:
 
 
 def bounds_on_call(
-    context: GuardContext, call: GuardedCall, decision: PolicyDecision
+    context: GuardContext, call: ToolCall, decision: PolicyDecision
 ) -> dict[str, Sequence[ArgConstraint]]:
     bounds: dict[str, Sequence[ArgConstraint]] = dict(decision.arg_constraints)
     for permission in permissions_of(context.scope, call.capability.capability_id):

@@ -1,31 +1,31 @@
-"""Data classes for sending one call: the checked call, the progress of its delivery, and the ports that may be used;
-and the credential that an attempt is sent with.
-"""
+"""What sending one call needs: ports, what is recorded of an attempt, and the credential that it is sent with."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Final, Protocol
 
+from contextos.action.barrier import Barrier
 from contextos.action.breaker_adapter import circuit_open_until_us, expect_call
-from contextos.action.budget import BudgetUsed, CallTime, call_time
+from contextos.action.budget import BudgetUsed, call_time
 from contextos.action.content.kept_content import WrittenContent
 from contextos.action.gateway.result_validation import Cleanse
 from contextos.action.quarantine import OpenIncidents, incident
 from contextos.action.secret_arguments import SECRET_LOST, SecretArguments
 from contextos.contracts.documents.collection import StoredDocument
-from contextos.contracts.documents.operations import BucketEnd, CountedEffect, OperationDocument
+from contextos.contracts.documents.operations import DRIFT_INCIDENTS, BucketEnd, CountedEffect, OperationDocument
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import Parked, Write
 from contextos.contracts.model import final_fields
+from contextos.contracts.ports.calls import ToolCall
 from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.ports.seams import Journal, ProvedCancels, RecordRequest
 from contextos.contracts.ports.storage import Store
-from contextos.contracts.scope import Capability, Redeemed, RunScope
+from contextos.contracts.scope import Capability, RunScope
 from contextos.errors import CircuitOpen, Unavailable
 
 TOKEN_LOST: Final = Failure(code="tool_failed", detail="the credential of this attempt ended with the process")
@@ -122,141 +122,75 @@ class DispatchPorts:
     quarantine_key: Callable[[Capability], str]
     open_incidents: OpenIncidents
     secrets: SecretArguments
+    barrier: Barrier
+
+    async def incidents(self, quarantine_key: str) -> Sequence[str]:
+        """Return the open incidents, as of the last look if that found none."""
+        sought = ((*DRIFT_INCIDENTS.place(quarantine_key), 1),)
+        found = (await self.barrier.found(prefixes=sought)).keys(DRIFT_INCIDENTS, quarantine_key)
+        return await self.open_incidents(quarantine_key) if found else ()
 
 
-@final_fields
-class ClearedCall:
-    """A call that passed every check of the gateway. `operation` is the recorded answer of `look_up_operation`.
+def dispatching(call: ToolCall) -> dict[str, Any]:
+    """Return what the journal says of the current attempt before it is sent."""
+    return {
+        "envelope": call.envelope.to_json(),
+        "args_digest": content_address(call.envelope.args),
+        "mode": call.mode,
+        "provenance": dict(call.provenance),
+        "definition_digest": call.capability.definition_digest,
+        "reservation": {"tool_calls": 1, "cost_cents": call.capability.definition.cost_cents},
+        "not_after_us": call.not_after_us,
+        "approval_id": call.approval.approval_id if call.approval else None,
+        **({"credentials": list(named)} if (named := call.capability.definition.auth.credentials) else {}),
+    }
 
-    `preconditions` are checks that must still hold in the commit that claims the operation for this run. `counts` signs
-    the writes that count the call in the history and keep what it wrote, which a replay does not make. `why_not_now`
-    judges a call again that was not sent, before the attempt of this number.
+
+def unsent(call: ToolCall, outcome: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """Return the outcome of an attempt that is not sent, because it is `lacking` something."""
+    lacking = call.lacking
+    assert lacking is not None, "something is lacking"
+    if call.mode != "send":
+        return outcome("unknown", None, lacking.detail, code=lacking.code)
+    if lacking == CIRCUIT_OPEN:
+        refused = outcome("not_sent", None, lacking.detail, code=CircuitOpen.code)
+        return {**refused, "retry_at_us": call.retry_at_us}
+    return outcome("not_sent", None, lacking.detail, code=lacking.code)
+
+
+def take_secrets(call: ToolCall, secrets: SecretArguments) -> dict[str, str] | None:
+    """Return the secret arguments of the call, by name. None if this process does not have them; it is then noted
+    as `lacking`, unless the current attempt sends no arguments.
     """
-
-    envelope: ToolCallEnvelope
-    capability: Capability
-    key: str
-    provenance: Mapping[str, str]
-    approval: Redeemed | None
-    operation: Mapping[str, Any]
-    preconditions: Sequence[Write]
-    counts: Callable[[], Sequence[Write]] = tuple
-    why_not_now: Callable[[int], Awaitable[Failure | None]] | None = None
-
-    @property
-    def redemption(self) -> tuple[Write, ...]:
-        """Return the write that consumes the approval. The commit that sends the call fails if it was consumed."""
-        return (self.approval.consume,) if self.approval else ()
+    values = secrets.values(call.envelope.run_id, call.envelope.args)
+    if values is None and call.can_send:
+        call.lacking = SECRET_LOST
+    return values
 
 
-@dataclass(slots=True)
-class Delivery:
-    """The progress of sending one call. `mode` is `send`, or `reconcile`: find out what an earlier send did.
-
-    `first_us` is when the call was first sent, and `first_clock_us` that time by the clock; `claimed` is the write that
-    reserves its idempotency key. `recovered`: another process recorded the current attempt. `grouped`: the attempt is
-    sent together with other calls. `time`: how long the current attempt can take. `token`: the secret credential of the
-    current attempt; `lacking`: why it has none; `retry_at_us`: when an open circuit admits the next call, if that is
-    why. `sent_until_us` is `not_after_us` of the last attempt that can have been sent: a look-up sends nothing.
+def waits_for_other(call: ToolCall, secrets: Mapping[str, str] | None) -> bool:
+    """Return whether nothing is known of this attempt while the process that began it can still send it. A keyed
+    call whose secrets are here is sent again at once.
     """
+    again = call.capability.definition.idempotency.strategy == "keyed" and secrets is not None
+    return call.recovered and call.writes and not again
 
-    call: ClearedCall
-    mode: str
-    first_us: int
-    first_clock_us: int
-    attempt: int = 0
-    not_after_us: int = 0
-    sent_until_us: int = 0
-    time: CallTime = field(default_factory=lambda: CallTime(0, 0))
-    on_tape: bool = False
-    recovered: bool = False
-    claimed: Write | None = None
-    grouped: bool = False
-    checks: tuple[Write, ...] = ()
-    token: str = field(default="", repr=False)
-    lacking: Failure | None = None
-    retry_at_us: int = 0
-    operation: str | None = None
-    """The name under which the call was accepted and runs on: it is looked up by it, and not sent again."""
 
-    @property
-    def key(self) -> str:
-        """Return the key under which the current attempt is in the journal."""
-        return f"{self.call.key}/{self.attempt}"
+def incident_of(call: ToolCall, ports: DispatchPorts, at_us: int) -> Write:
+    """Return the write that puts the capability of the call into quarantine."""
+    return incident(ports.quarantine_key(call.capability), call.envelope, at_us)
 
-    @property
-    def can_send(self) -> bool:
-        """Return whether the current attempt can send the call, and does not only look it up."""
-        if self.operation is not None:
-            return False
-        return self.mode == "send" or self.call.capability.definition.idempotency.strategy == "keyed"
 
-    @property
-    def denied(self) -> Failure | None:
-        """Return why the issuer gives no credential for an attempt before which nothing can have been sent, or None."""
-        refused = self.lacking is not None and self.lacking.code == "identity_refused"
-        return self.lacking if refused and self.mode == "send" else None
-
-    def dispatching(self) -> dict[str, Any]:
-        """Return what the journal says of the current attempt before it is sent."""
-        call = self.call
-        return {
-            "envelope": call.envelope.to_json(),
-            "args_digest": content_address(call.envelope.args),
-            "mode": self.mode,
-            "provenance": dict(call.provenance),
-            "definition_digest": call.capability.definition_digest,
-            "reservation": {"tool_calls": 1, "cost_cents": call.capability.definition.cost_cents},
-            "not_after_us": self.not_after_us,
-            "approval_id": call.approval.approval_id if call.approval else None,
-            **({"credentials": list(named)} if (named := call.capability.definition.auth.credentials) else {}),
-        }
-
-    def unsent(self, outcome: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-        """Return the outcome of an attempt that is not sent, because it is `lacking` something."""
-        lacking = self.lacking
-        assert lacking is not None, "something is lacking"
-        if self.mode != "send":
-            return outcome("unknown", None, lacking.detail, code=lacking.code)
-        if lacking == CIRCUIT_OPEN:
-            refused = outcome("not_sent", None, lacking.detail, code=CircuitOpen.code)
-            return {**refused, "retry_at_us": self.retry_at_us}
-        return outcome("not_sent", None, lacking.detail, code=lacking.code)
-
-    def take_secrets(self, secrets: SecretArguments) -> dict[str, str] | None:
-        """Return the secret arguments of the call, by name. None if this process does not have them; it is then noted
-        as `lacking`, unless the current attempt sends no arguments.
-        """
-        values = secrets.values(self.call.envelope.run_id, self.call.envelope.args)
-        if values is None and self.can_send:
-            self.lacking = SECRET_LOST
-        return values
-
-    def waits_for_other(self, secrets: Mapping[str, str] | None) -> bool:
-        """Return whether nothing is known of this attempt while the process that began it can still send it. A keyed
-        call whose secrets are here is sent again at once.
-        """
-        again = self.call.capability.definition.idempotency.strategy == "keyed" and secrets is not None
-        return self.recovered and self.writes and not again
-
-    def incident(self, ports: DispatchPorts, at_us: int) -> Write:
-        """Return the write that puts the capability of the call into quarantine."""
-        return incident(ports.quarantine_key(self.call.capability), self.call.envelope, at_us)
-
-    def expect(self, ports: DispatchPorts) -> None:
-        """Let the adapter begin what it checks before the call, while the dispatch of this attempt becomes durable."""
-        capability = self.call.capability
-        if not self.on_tape and self.mode == "send" and (self.writes or capability.leaves):
-            adapter = ports.adapters.get(capability.adapter.adapter_id)
-            expect_call(adapter, capability.definition.name, self.call.envelope.tool_call_id)
-
-    @property
-    def writes(self) -> bool:
-        return self.call.capability.definition.kind == "write"
+def expect_attempt(call: ToolCall, ports: DispatchPorts) -> None:
+    """Let the adapter begin what it checks before the call, while the dispatch of this attempt becomes durable."""
+    capability = call.capability
+    if not call.on_tape and call.mode == "send" and (call.writes or capability.leaves):
+        adapter = ports.adapters.get(capability.adapter.adapter_id)
+        expect_call(adapter, capability.definition.name, call.tool_call_id)
 
 
 async def obtain_credentials(
-    journal: Journal, scope: RunScope, ports: DispatchPorts, deliveries: Sequence[Delivery]
+    journal: Journal, scope: RunScope, ports: DispatchPorts, calls: Sequence[ToolCall]
 ) -> None:
     """Obtain a credential for each attempt whose tool needs one, at the same time, before any of them is dispatched.
 
@@ -267,15 +201,17 @@ async def obtain_credentials(
         Parked: an uncertain effect cannot be asked about while the circuit is open. Nothing is recorded.
         Unavailable: the issuer did not answer, and the call would consume an approval for nothing. Nothing is recorded.
     """
-    asking = [one for one in deliveries if one.call.capability.definition.auth.mode == "exchange"]
+    asking = [one for one in calls if one.capability.definition.auth.mode == "exchange"]
     if not asking:
         return
     requests = []
     for one in asking:
         one.token, one.lacking, one.retry_at_us = "", TOKEN_LOST, 0
-        question = exchange_question(one.call.capability)
+        question = exchange_question(one.capability)
         requests.append(
-            RecordRequest("credential.exchanged", one.key, question, partial(_obtain, journal, scope, ports, one))
+            RecordRequest(
+                "credential.exchanged", one.attempt_key, question, partial(_obtain, journal, scope, ports, one)
+            )
         )
     # The clock and the evidence by which the calls were cleared are read anew by the drive that has the credentials.
     for one, answer in zip(asking, await journal.record_all(requests, keeps=False), strict=True):
@@ -283,22 +219,22 @@ async def obtain_credentials(
         one.lacking = Failure.model_validate(failure) if failure else None if one.token else TOKEN_LOST
 
 
-async def _obtain(journal: Journal, scope: RunScope, ports: DispatchPorts, delivery: Delivery) -> dict[str, Any]:
-    capability = delivery.call.capability
+async def _obtain(journal: Journal, scope: RunScope, ports: DispatchPorts, call: ToolCall) -> dict[str, Any]:
+    capability = call.capability
     definition = capability.definition
     if retry_at_us := circuit_open_until_us(ports.adapters, capability):
-        if delivery.mode != "send":
-            park_while_open(journal, scope, ports, delivery)
+        if call.mode != "send":
+            park_while_open(journal, scope, ports, call)
         return {"failure": CIRCUIT_OPEN.to_json(), "retry_at_us": retry_at_us}
-    time = call_time(scope.run.run_budget if delivery.mode == "send" else None, ports.spent(), definition)
+    time = call_time(scope.run.run_budget if call.mode == "send" else None, ports.spent(), definition)
     left_us = scope.within_session(journal.now_us + time.limit_us) - journal.now_us
     timeout_ms = max(1, min(time.timeout_ms, left_us // 1_000))
-    made = await ports.exchange(capability, delivery.call.envelope.tool_call_id, timeout_ms)
-    approved = made.outage and delivery.call.approval is not None and delivery.claimed is None
+    made = await ports.exchange(capability, call.envelope.tool_call_id, timeout_ms)
+    approved = made.outage and call.approval is not None and call.claimed is None
     if approved and definition.idempotency.strategy != "keyed":
         # A dispatch would consume the approval, and nothing would be sent again. The next drive asks anew.
         raise Unavailable(str(definition.auth.audience), made.outage)
-    delivery.token = made.token
+    call.token = made.token
     return dict(made.answer)
 
 
@@ -307,16 +243,16 @@ def exchange_question(capability: Capability) -> dict[str, Any]:
     return {"audience": capability.definition.auth.audience, "scopes": list(capability.definition.required_scopes)}
 
 
-def key_is_remembered(journal: Journal, scope: RunScope, ports: DispatchPorts, delivery: Delivery) -> bool:
+def key_is_remembered(journal: Journal, scope: RunScope, ports: DispatchPorts, call: ToolCall) -> bool:
     """Return whether the adapter still remembers the idempotency key of a call: by the record, and by the clock."""
     # After its session a call is not sent again either: if it never arrived, this would be the first payment.
-    ttl_us = delivery.call.capability.definition.idempotency.key_ttl_s * 1_000_000
+    ttl_us = call.capability.definition.idempotency.key_ttl_s * 1_000_000
     now_us, clock_us = journal.time_us, ports.clock.now_us()
-    age_us = max(now_us - delivery.first_us, clock_us - delivery.first_clock_us)
+    age_us = max(now_us - call.first_us, clock_us - call.first_clock_us)
     return age_us <= ttl_us and not scope.session_over(now_us)
 
 
-def park_while_open(journal: Journal, scope: RunScope, ports: DispatchPorts, delivery: Delivery) -> None:
+def park_while_open(journal: Journal, scope: RunScope, ports: DispatchPorts, call: ToolCall) -> None:
     """Suspend the run while an open circuit prevents finding out about an uncertain effect.
 
     Appends no entry, because otherwise a long outage would add one at each wake-up.
@@ -324,28 +260,28 @@ def park_while_open(journal: Journal, scope: RunScope, ports: DispatchPorts, del
     Raises:
         Parked: until the circuit lets a call through.
     """
-    capability = delivery.call.capability
+    capability = call.capability
     strategy = capability.definition.idempotency.strategy
-    can_ask = strategy == "lookup" or (strategy == "keyed" and key_is_remembered(journal, scope, ports, delivery))
+    can_ask = strategy == "lookup" or (strategy == "keyed" and key_is_remembered(journal, scope, ports, call))
     if can_ask and (retry_at_us := circuit_open_until_us(ports.adapters, capability)):
         raise Parked(retry_at_us)
 
 
-def call_context(tenant_id: str, ports: DispatchPorts, delivery: Delivery, is_late: Callable[[], bool]) -> CallContext:
+def call_context(tenant_id: str, ports: DispatchPorts, call: ToolCall, is_late: Callable[[], bool]) -> CallContext:
     """Build what an adapter receives with the arguments of one attempt."""
-    envelope, capability = delivery.call.envelope, delivery.call.capability
+    envelope, capability = call.envelope, call.capability
     return CallContext(
         tenant_id=tenant_id,
         run_id=envelope.run_id,
         tool_call_id=envelope.tool_call_id,
         idempotency_key=envelope.idempotency_key,
-        not_after_us=delivery.not_after_us,
-        timeout_ms=delivery.time.timeout_ms,
+        not_after_us=call.not_after_us,
+        timeout_ms=call.time.timeout_ms,
         headers=partial(ports.headers, envelope.tool_call_id, capability.adapter.external),
         claim=partial(ports.claim_token, capability, envelope.tool_call_id),
         hop=partial(ports.hop_token, capability, envelope.tool_call_id),
         is_late=is_late,
         egress=capability.adapter.egress,
-        access_token=delivery.token,
-        operation=delivery.operation,
+        access_token=call.token,
+        operation=call.running,
     )

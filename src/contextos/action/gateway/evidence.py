@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from contextos.contracts.envelopes.pack import Permission
-from contextos.contracts.scope import Fact, RunScope, StepCall
+from contextos.contracts.ports.calls import ToolCall
+from contextos.contracts.scope import Fact, RunScope
 
 
 def permissions_of(scope: RunScope, capability_id: str) -> list[Permission]:
@@ -21,14 +22,14 @@ def consents_to(scope: RunScope, capability_id: str) -> frozenset[str]:
     return frozenset(one.consent for one in permissions_of(scope, capability_id) if one.consent is not None)
 
 
-def evidence_about(scope: RunScope, call: StepCall) -> dict[str, Fact]:
+def evidence_about(scope: RunScope, call: ToolCall) -> dict[str, Fact]:
     """Return the newest evidence of each name that is about the arguments of this call. Other evidence counts for
     nothing: no requirement is met by it, and no rule reads it.
     """
     permissions = permissions_of(scope, call.step.tool)
     stated: dict[str, list[Mapping[str, str]]] = {}
     found: dict[str, Fact] = {}
-    for fact in call.evidence:
+    for fact in call.known:
         name = fact.name
         if name not in stated:
             stated[name] = [one.evidence_args[name] for one in permissions if name in one.evidence_args]

@@ -1,6 +1,6 @@
 """The guards: the checks that a tool call passes in the tool gateway, in this order. Each checks one thing.
 
-A guard returns the call, with what it found out added to it, or a `Refusal`. A refused call never reaches an adapter.
+A guard adds what it found out to the call, or returns a `Refusal`. A refused call never reaches an adapter.
 Source: docs/design/contracts.md, "Approval modes", "Run"; API Contracts, "ToolResultEnvelope statuses".
 """
 
@@ -14,8 +14,8 @@ from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency
 from contextos.action.gateway.deciding import bounds_on_call, decide_call, decides_otherwise
 from contextos.action.gateway.evidence import consents_to, permissions_of, reads_evidence
-from contextos.action.gateway.guarded_call import UNUSABLE, GuardContext, GuardedCall, Refusal
-from contextos.action.quarantine import is_quarantined, quarantine_detail
+from contextos.action.gateway.guarded_call import UNUSABLE, GuardContext, Refusal
+from contextos.action.quarantine import incidents_sought, is_quarantined, quarantine_detail
 from contextos.contracts.controls import required_of
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.defaults import without_null_defaults
@@ -23,27 +23,28 @@ from contextos.contracts.encoding.instructions import instructing
 from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.encoding.redacted import redacted_places, without_secret_arguments
-from contextos.contracts.envelopes.policy import APPROVAL_MODES
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, PolicyDecision
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.ports.calls import ToolCall
 from contextos.contracts.scope import SESSION_LIMIT, Action, Fact
 
 EVIDENCE_MODES: Final = ("network", "delegated", "destructive")
 """Approval modes whose required evidence must resolve before the call."""
 
 
-async def not_cancelled(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def not_cancelled(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse every call of a run that a person asked to cancel, reads included."""
-    failure = await find_cancel(context.journal, context.ports.store, context.ports.proved_cancels, call.key)
-    return Refusal("blocked", failure.code, failure.detail) if failure else call
+    failure = await find_cancel(context.journal, context.ports.barrier, context.ports.proved_cancels, call.key)
+    return Refusal("blocked", failure.code, failure.detail) if failure else None
 
 
-async def surfaced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def surfaced(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a tool that is not in the manifest (the list of tools that this run can use).
     The refusal is a policy denial if policy removed the tool from the list.
     """
     name = call.capability.capability_id
     if name in context.scope.tools.surfaced:
-        return call
+        return None
     if name in context.scope.tools.granted:
         return Refusal("blocked", "policy_denied", f"policy does not expose `{name}` to this run")
     if missing := context.scope.platform_scope_missing(name):
@@ -52,25 +53,25 @@ async def surfaced(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
     return Refusal("rejected", "tool_not_in_manifest", context.scope.why_not_in_manifest(name, said))
 
 
-async def not_quarantined(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def not_quarantined(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a call of a foreign tool that is in quarantine. Runs before anything else is asked about the call."""
     return await _out_of_quarantine(context, call, call.key)
 
 
-async def still_not_quarantined(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def still_not_quarantined(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a write whose tool got into quarantine while a person was asked, or while another run had its key."""
     reads = call.capability.definition.kind == "read"
-    return call if reads else await _out_of_quarantine(context, call, f"redeem/{call.key}")
+    return None if reads else await _out_of_quarantine(context, call, f"redeem/{call.key}")
 
 
-async def _out_of_quarantine(context: GuardContext, call: GuardedCall, key: str) -> GuardedCall | Refusal:
+async def _out_of_quarantine(context: GuardContext, call: ToolCall, key: str) -> Refusal | None:
     quarantine_key = context.ports.quarantine_key(call.capability)
-    if not await is_quarantined(context.journal, call.capability, quarantine_key, context.ports.open_incidents, key):
-        return call
+    if not await is_quarantined(context.journal, call.capability, quarantine_key, context.ports.incidents, key):
+        return None
     return Refusal("blocked", "quarantined", quarantine_detail(call.capability), decision=call.decision)
 
 
-async def well_formed(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def well_formed(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse arguments that do not satisfy the tool's input schema, or that something was redacted from. The mark
     of a secret argument is refused too, unless the agent of the session sent that secret with this call.
     """
@@ -88,10 +89,10 @@ async def well_formed(context: GuardContext, call: GuardedCall) -> GuardedCall |
     for place, kinds in redacted_places({name: one for name, one in call.args.items() if name not in declared}).items():
         detail = f"a `{kinds[0]}` was redacted from the argument at `{place}`; send a reference to it"
         return Refusal("rejected", "argument_out_of_bounds", detail, place)
-    return call
+    return None
 
 
-async def consistent_with_request(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def consistent_with_request(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse an argument that differs from the value that the request gives for it."""
     given = without_null_defaults(call.capability.definition.input_schema, call.args)
     for permission in permissions_of(context.scope, call.capability.capability_id):
@@ -102,27 +103,27 @@ async def consistent_with_request(context: GuardContext, call: GuardedCall) -> G
             if stated is MISSING or not same_json(stated, final):
                 detail = f"argument `{argument}` is not what the request states at `{where}`"
                 return Refusal("rejected", "argument_out_of_bounds", detail, f"/{argument}")
-    return call
+    return None
 
 
-async def within_budget(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def within_budget(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a call that would exceed the run's limits on calls, cost or wall clock.
 
     Policy comes before: what a rule denies is denied by the rule, however much the run has left.
     """
     reached = exceeded_limit(context.scope.run.run_budget, context.ports.spent(), call.capability.definition)
     if not reached:
-        return call
+        return None
     stated = context.scope.run.run_budget.stated(reached)
     return Refusal("blocked", "budget_exhausted", stated, facts=(reached,), decision=call.decision)
 
 
-async def in_session(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def in_session(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a call after the end of the run's time limit (session). Runs before a person is asked and before the
     call.
     """
     over = session_end(context)
-    return replace(over, decision=call.decision) if over else call
+    return replace(over, decision=call.decision) if over else None
 
 
 def session_end(context: GuardContext) -> Refusal | None:
@@ -134,11 +135,11 @@ def session_end(context: GuardContext) -> Refusal | None:
 
 
 async def policy_allows(
-    context: GuardContext, call: GuardedCall, recorded: tuple[str, str] = ("execute", "commit")
-) -> GuardedCall | Refusal:
+    context: GuardContext, call: ToolCall, recorded: tuple[str, str] = ("execute", "commit")
+) -> Refusal | None:
     """Refuse a call that the policy rules do not allow with its final arguments. `recorded`: under which names."""
     decision = decide_call(context, call, *recorded)
-    call = replace(call, decision=decision)
+    call.decision = decision
     # A guardrail overrides every allow: the call is escalated to a person, unless another guardrail refuses it.
     if decision.must_escalate and not decision.must_refuse:
         names = ", ".join(decision.must_escalate)
@@ -155,18 +156,33 @@ async def policy_allows(
     if problems:
         problem = problems[0]
         return Refusal("rejected", "argument_out_of_bounds", problem.detail, problem.pointer, decision=decision)
-    return call
+    return None
 
 
-async def idempotency_check(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+def expect(context: GuardContext, call: ToolCall) -> None:
+    """Let the next look at the store find all that the guards of this call ask it."""
+    if context.journal.on_tape:
+        return
+    prefixes = incidents_sought(call.capability, context.ports.quarantine_key(call.capability))
+    if call.capability.definition.kind == "read":
+        return context.ports.barrier.expect(prefixes=prefixes)
+    key = idempotency.key_for_call(
+        context.scope, call.capability.definition.idempotency, call.capability.capability_id, call
+    )
+    context.ports.barrier.expect(
+        active=True, prefixes=prefixes, places=idempotency.operation_places(call.capability, key)
+    )
+
+
+async def idempotency_check(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a write whose run was cancelled, or that was denied or done before. Runs before a person is asked.
 
     So it is with a read that a person is asked about, which claims nothing.
     """
     if call.capability.definition.kind == "read" and not call.untrusted_destinations:
-        return call
+        return None
     definition = call.capability.definition
-    key = idempotency.key_for_call(context.scope, definition.idempotency, call.capability.capability_id, call.step_call)
+    key = idempotency.key_for_call(context.scope, definition.idempotency, call.capability.capability_id, call)
     if definition.secrets and (earlier := context.ports.secrets.done_elsewhere(call.capability, call.args)):
         detail = f"the call `{earlier}` did the same but for its secret, which nobody can compare any more"
         return Refusal("rejected", "idempotency_conflict", detail)
@@ -190,11 +206,12 @@ async def idempotency_check(context: GuardContext, call: GuardedCall) -> Guarded
     if operation["state"] == "claimed" and context.scope.session is not None:
         detail = f"another run is doing the operation, and {context.scope.session.limit}"
         return Refusal("blocked", "budget_exhausted", detail, facts=(SESSION_LIMIT,))
-    return replace(call, idempotency_key=key, operation=operation)
+    call.idempotency_key, call.operation = key, operation
+    return None
 
 
 async def _look_up(
-    context: GuardContext, call: GuardedCall, key: str, when: Literal["before", "redeem"]
+    context: GuardContext, call: ToolCall, key: str, when: Literal["before", "redeem"]
 ) -> dict[str, Any]:
     return await idempotency.look_up_operation(
         context.journal,
@@ -208,7 +225,7 @@ async def _look_up(
     )
 
 
-async def consented(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def consented(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a call to which the person concerned has not agreed: the evidence that the pack names as their consent is
     missing, is about other arguments, or is not `true`.
     """
@@ -218,28 +235,28 @@ async def consented(context: GuardContext, call: GuardedCall) -> GuardedCall | R
             lacks = "is missing about these arguments" if given is None else "does not say `true`"
             detail = f"the consent {context.scope.lacking([name])} {lacks}"
             return Refusal("blocked", "consent_missing", detail, decision=call.decision, facts=(name,))
-    return call
+    return None
 
 
-async def evidence_frozen(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def evidence_frozen(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a call if evidence that policy requires is missing, from `network` on also what its decision spec
     requires; fix the evidence in use.
     """
     decision, definition = call.decision, call.capability.definition
     assert decision is not None, "the policy guard has run"
     of_spec = definition.approval_mode in EVIDENCE_MODES
-    if of_spec and call.step_call.spec_key is None:
+    if of_spec and call.spec_key is None:
         return Refusal("blocked", "violates_decision_spec", "the call is bound to no decision spec")
     required = required_of(definition, decision.requires)
     # An approval is bound to the consent too: one that is withdrawn meanwhile voids it.
     consents = consents_to(context.scope, call.capability.capability_id)
-    needed = sorted({*required, *consents, *(call.step_call.required_evidence if of_spec else ())})
+    needed = sorted({*required, *consents, *(call.required_evidence if of_spec else ())})
     unresolved = [name for name in needed if name not in call.evidence]
     if unresolved:
         detail = "required evidence about these arguments does not resolve: " + context.scope.lacking(unresolved)
         return Refusal("blocked", "missing_evidence", detail)
     if not (of_spec or needed or decision.gates):
-        return call
+        return None
     # Evidence that rules read, or that an argument was taken from, took part in the decision: the approval is bound to
     # it too.
     read = {name for name in call.evidence if any(reads_evidence(path, name) for path in context.policy.evidence_paths)}
@@ -252,15 +269,16 @@ async def evidence_frozen(context: GuardContext, call: GuardedCall) -> GuardedCa
     frozen.sort(key=lambda fact: (fact.name, fact.evidence_ref))
     items = [{"name": f.name, "evidence_ref": f.evidence_ref, "digest": f.digest} for f in frozen]
     context.journal.derive("evidence.frozen", call.key, {"items": items, "snapshot_hash": content_address(items)})
-    return replace(call, frozen=tuple(frozen))
+    call.frozen = tuple(frozen)
+    return None
 
 
-def _argument_evidence(context: GuardContext, call: GuardedCall) -> list[Fact] | Refusal:
+def _argument_evidence(context: GuardContext, call: ToolCall) -> list[Fact] | Refusal:
     """The evidence that arguments were taken from, by a binding or through a parameter of the intent, whatever it is
     about; a refusal if it is not among the evidence of the run.
     """
-    facts, found = call.step_call.evidence, list[Fact]()
-    for argument, source in call.step_call.provenance.items():
+    facts, found = call.known, list[Fact]()
+    for argument, source in call.provenance.items():
         kind, _, place = source.partition(":/")
         if kind == "evidence":
             # The executor reads the newest of each name.
@@ -276,9 +294,8 @@ def _argument_evidence(context: GuardContext, call: GuardedCall) -> list[Fact] |
     return found
 
 
-def question_about(context: GuardContext, call: GuardedCall) -> Action | Refusal | None:
+def question_about(context: GuardContext, call: ToolCall, decision: PolicyDecision | None) -> Action | Refusal | None:
     """Return what a person has to approve before this call is made: None if nothing, or why nobody can be asked."""
-    decision = call.decision
     assert decision is not None and decision.effective_approval_mode is not None, "the policy guard has run"
     if not decision.gates:
         if APPROVAL_MODES.index(decision.effective_approval_mode) >= APPROVAL_MODES.index("destructive"):
@@ -309,15 +326,18 @@ def question_about(context: GuardContext, call: GuardedCall) -> Action | Refusal
     )
 
 
-async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def approved(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a call that needs an approval, unless a person approved exactly this call and nothing changed since."""
-    action = question_about(context, call)
+    action = question_about(context, call, call.decision)
     if not isinstance(action, Action):
-        return action or call
+        return action
     redeemed = await context.approvals.obtain(action)
     if isinstance(redeemed, Failure):
         return Refusal("blocked", redeemed.code, redeemed.detail, facts=redeemed.facts)
-    call = replace(call, evidence={**call.evidence, **{fact.name: fact for fact in redeemed.moved}})
+    # A person was asked meanwhile.
+    context.ports.barrier.forget()
+    expect(context, call)
+    call.evidence = {**call.evidence, **{fact.name: fact for fact in redeemed.moved}}
     again = decide_call(context, call, "redeem", "recommit")
     if decides_otherwise(context, action.decision, again):
         return Refusal(
@@ -330,17 +350,18 @@ async def approved(context: GuardContext, call: GuardedCall) -> GuardedCall | Re
         return Refusal("blocked", "approval_void", "the operation was denied or done meanwhile")
     if not idempotency.is_same_epoch(call.operation, operation):
         return Refusal("blocked", "approval_void", "the store was restored from a backup since the approver was asked")
-    return replace(call, approval=redeemed, operation=operation, decision=again)
+    call.approval, call.operation, call.decision = redeemed, operation, again
+    return None
 
 
-async def within_egress(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def within_egress(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a call that leaves the machine, unless the adapter names its endpoints and pack and tenant allow them all.
 
     The declared class of the capability decides, whatever mode a rule sets. The adapter gets the list with the call.
     """
     adapter, pinned = call.capability.adapter, context.scope.pinned
     if not adapter.leaves(call.capability.definition):
-        return call
+        return None
     if not adapter.egress:
         detail = f"`{adapter.adapter_id}` leaves the machine and declares no endpoint"
         return Refusal("blocked", "policy_denied", detail, decision=call.decision)
@@ -348,10 +369,10 @@ async def within_egress(context: GuardContext, call: GuardedCall) -> GuardedCall
         if beyond := [endpoint for endpoint in adapter.egress if endpoint not in allowed]:
             detail = f"`{adapter.adapter_id}` reaches `{beyond[0]}`, which is not in the egress list of the {who}"
             return Refusal("blocked", "policy_denied", detail, decision=call.decision)
-    return call
+    return None
 
 
-async def credentialed(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def credentialed(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a call that the run's user and agent are not allowed to make.
 
     Refuses an agent that is not active, and a user without a live delegation if the capability is declared `delegated`
@@ -365,8 +386,9 @@ async def credentialed(context: GuardContext, call: GuardedCall) -> GuardedCall 
     if declared >= APPROVAL_MODES.index("delegated") and not principals.user.delegation_live:
         return Refusal("blocked", "identity_refused", "the user's delegation is not live; ask for it again")
     if call.capability.definition.kind == "read":
-        return call
+        return None
     rechecked = await context.ports.recheck(call.key, call.capability)
     if rechecked.failure:
         return Refusal("blocked", rechecked.failure.code, rechecked.failure.detail)
-    return replace(call, preconditions=(ACTIVE_SETS.check(ACTIVE_SET_KEY, rechecked.policies_version),))
+    call.preconditions = (ACTIVE_SETS.check(ACTIVE_SET_KEY, rechecked.policies_version),)
+    return None

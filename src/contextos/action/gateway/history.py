@@ -11,7 +11,8 @@ Source: docs/adr/0023-history-is-read-from-buckets.md, docs/adr/0061-a-sum-is-re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from copy import copy
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 from unicodedata import category
@@ -20,7 +21,7 @@ from contextos.action.content.text_forms import normal
 from contextos.action.gateway import guards, idempotency
 from contextos.action.gateway.deciding import decides_otherwise
 from contextos.action.gateway.delivery import DispatchPorts, EffectCounter
-from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
+from contextos.action.gateway.guarded_call import GuardContext, Refusal
 from contextos.action.gateway.observing import is_from_above
 from contextos.contracts.documents.collection import find_documents
 from contextos.contracts.documents.operations import (
@@ -38,6 +39,7 @@ from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import property_type
 from contextos.contracts.journal import Write
+from contextos.contracts.ports.calls import ToolCall
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import RunScope
 
@@ -167,13 +169,15 @@ def reservation(
     return tuple(write for writes in counts for write in writes)
 
 
-async def history_known(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def history_known(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Read what earlier effects of this capability add up to, where a bundle declares a fact about it, and the clock,
     where a rule about it reads that.
     """
     counted, by_clock = _buckets(context, call), context.policy.hours_of(call.capability.capability_id)
     if not counted:
-        return await _with_history(context, call, f"before/{call.key}") if by_clock else call
+        if by_clock:
+            await _add_history(context, call, f"before/{call.key}")
+        return None
     if call.capability.definition.kind == "read" and not call.capability.leaves:
         name = call.capability.capability_id
         detail = f"a history fact counts calls of `{name}`, which has no effects and stays on this machine"
@@ -187,62 +191,63 @@ async def history_known(context: GuardContext, call: GuardedCall) -> GuardedCall
                 what = "is not a number" if number is None else "is below 0"
                 detail = f"`history.{name}` adds up the argument `{tool.of}`, which {what}"
                 return Refusal("rejected", "argument_out_of_bounds", detail, f"/{tool.of}")
-    return await _with_history(context, call, f"before/{call.key}")
+    await _add_history(context, call, f"before/{call.key}")
+    return None
 
 
-async def reserved(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def reserved(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Read history and clock again right before the call is sent, decide again if they changed, and count the call.
 
     The count is part of the commit that dispatches the call, and that commit fails if another effect was faster.
     """
     if not call.history:
-        return call
-    judged = await _judged_again(context, call, f"dispatch/{call.key}", ("dispatch", "dispatch_commit"))
-    if isinstance(judged, Refusal):
-        return judged
+        return None
+    refused = await _judge_again(context, call, f"dispatch/{call.key}", ("dispatch", "dispatch_commit"))
     operation = operation_key(call.capability.capability_id, _operation_of(context, call))
-    return replace(judged, counts=partial(reservation, context.ports.effects, operation, call.args, judged.history))
+    call.counts = partial(reservation, context.ports.effects, operation, call.args, call.history)
+    return refused
 
 
-async def why_not_now(context: GuardContext, call: GuardedCall, attempt: int) -> Failure | None:
+async def why_not_now(context: GuardContext, call: ToolCall, attempt: int) -> Failure | None:
     """Read history and clock again before an attempt of a call of which nothing was sent; return what forbids it."""
     if not call.history:
         return None
     named = (f"again/{attempt}", f"again_commit/{attempt}")
-    judged = await _judged_again(context, call, f"again/{attempt}/{call.key}", named)
-    return Failure(code=judged.code, detail=judged.detail) if isinstance(judged, Refusal) else None  # type: ignore[arg-type]
+    # The call itself goes on resting on what was known when it was first sent.
+    refused = await _judge_again(context, copy(call), f"again/{attempt}/{call.key}", named)
+    return Failure(code=refused.code, detail=refused.detail) if refused else None  # type: ignore[arg-type]
 
 
-async def _judged_again(
-    context: GuardContext, before: GuardedCall, key: str, recorded: tuple[str, str]
-) -> GuardedCall | Refusal:
-    """The call with history and clock as they are now, or the refusal if policy decides otherwise by them."""
-    call = await _with_history(context, before, key)
-    if any(call.history.get(one) != before.history.get(one) for one in ("facts", "clock")):
-        assert before.decision is not None, "the policy guard has run"
-        again = await guards.policy_allows(context, call, recorded)
-        if isinstance(again, Refusal):
-            if not context.scope.observes or is_from_above(context, call, again):
-                return again
-        elif again.decision is None or decides_otherwise(context, before.decision, again.decision):
-            return Refusal("blocked", "approval_void", "what happened meanwhile needs another approval")
-    return call
+async def _judge_again(context: GuardContext, call: ToolCall, key: str, recorded: tuple[str, str]) -> Refusal | None:
+    """Read history and clock as they are now; return the refusal if policy decides otherwise by them."""
+    before, decision = call.history, call.decision
+    await _add_history(context, call, key)
+    if all(call.history.get(one) == before.get(one) for one in ("facts", "clock")):
+        return None
+    assert decision is not None, "the policy guard has run"
+    refused = await guards.policy_allows(context, call, recorded)
+    again, call.decision = call.decision, decision
+    if refused is not None:
+        return refused if not context.scope.observes or is_from_above(context, call, refused) else None
+    if again is None or decides_otherwise(context, decision, again):
+        return Refusal("blocked", "approval_void", "what happened meanwhile needs another approval")
+    return None
 
 
-def _buckets(context: GuardContext, call: GuardedCall) -> dict[str, str]:
+def _buckets(context: GuardContext, call: ToolCall) -> dict[str, str]:
     return buckets_of(context.policy.history, context.scope, call.capability.capability_id, call.args)
 
 
-def _operation_of(context: GuardContext, call: GuardedCall) -> str:
+def _operation_of(context: GuardContext, call: ToolCall) -> str:
     if call.capability.definition.kind == "read":
         # It claims no operation: each call of it counts, and none is ever released.
         return call.tool_call_id
     rule = call.capability.definition.idempotency
-    return idempotency.key_for_call(context.scope, rule, call.capability.capability_id, call.step_call)
+    return idempotency.key_for_call(context.scope, rule, call.capability.capability_id, call)
 
 
-async def _with_history(context: GuardContext, call: GuardedCall, key: str) -> GuardedCall:
-    answer = await read_history(
+async def _add_history(context: GuardContext, call: ToolCall, key: str) -> None:
+    call.history = await read_history(
         context.journal,
         context.ports,
         context.policy.history,
@@ -251,7 +256,6 @@ async def _with_history(context: GuardContext, call: GuardedCall, key: str) -> G
         operation_key(call.capability.capability_id, _operation_of(context, call)),
         key,
     )
-    return replace(call, history=answer)
 
 
 def denial_args(definition: CapabilityDefinition) -> tuple[str, ...]:
@@ -265,13 +269,13 @@ def denial_args(definition: CapabilityDefinition) -> tuple[str, ...]:
     return tuple(name for name in compared if name not in definition.secrets)
 
 
-async def not_denied_before(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def not_denied_before(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a call that a person denied in this run, whatever differs beside its `denial_args`. Of reads, people are
     asked about those with an untrusted destination alone.
     """
     definition = call.capability.definition
     if definition.kind == "read" and not call.untrusted_destinations:
-        return call
+        return None
     names = denial_args(definition)
     # What nobody stated is compared by its texts: an amount can also be part of an object, or a number or null.
     stated = bool(definition.destinations) or definition.idempotency.denial_args is not None
@@ -287,7 +291,7 @@ async def not_denied_before(context: GuardContext, call: GuardedCall) -> Guarded
                 by = ", ".join(f"`{one}`" for one in names if stated or now[one] is not None) or "the tool"
                 detail = f"a person denied this operation before, which is known again by {by}; a denial is final"
                 return Refusal("blocked", "approval_denied", detail, decision=call.decision)
-    return call
+    return None
 
 
 def _compared(value: Any, whole: bool) -> Any:

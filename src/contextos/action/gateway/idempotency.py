@@ -29,9 +29,10 @@ from contextos.contracts.documents.runs import CANCELS
 from contextos.contracts.envelopes.tool import Idempotency, ToolResultEnvelope
 from contextos.contracts.ids import idempotency_key
 from contextos.contracts.journal import CLOCK_MARGIN_US, Parked, Write
+from contextos.contracts.ports.calls import ToolCall
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.ports.storage import Store
-from contextos.contracts.scope import Capability, RunScope, SessionWindow, StepCall
+from contextos.contracts.scope import Capability, RunScope, SessionWindow
 from contextos.errors import Integrity
 
 RETRY_CLAIMED_US = 50_000
@@ -39,7 +40,7 @@ MAX_RETRY_CLAIMED_US = 300_000_000
 """First and longest time that a run sleeps before it checks again an operation that another run has claimed."""
 
 
-def key_for_call(scope: RunScope, rule: Idempotency, capability_id: str, call: StepCall) -> str:
+def key_for_call(scope: RunScope, rule: Idempotency, capability_id: str, call: ToolCall) -> str:
     """Derive the idempotency key of a call. A retry, or the same operation in a new plan, has the same key."""
     within = {
         "run": scope.run.run_id,
@@ -59,6 +60,12 @@ def key_for_call(scope: RunScope, rule: Idempotency, capability_id: str, call: S
 
 def _denial_key(capability: Capability, key: str) -> str:
     return denial_key(capability.capability_id, capability.definition_digest, key)
+
+
+def operation_places(capability: Capability, key: str) -> tuple[tuple[str, str], ...]:
+    """Return the places of what is stored about an operation, and of the epoch of the store."""
+    operation = OPERATIONS.place(operation_key(capability.capability_id, key))
+    return DENIALS.place(_denial_key(capability, key)), operation, EPOCHS.place(EPOCH_KEY)
 
 
 async def look_up_operation(
@@ -89,13 +96,7 @@ async def look_up_operation(
         denial, place = _denial_key(capability, key), operation_key(capability.capability_id, key)
         # A loop: a function that calls itself is a reference cycle, which would keep the whole run in memory.
         while True:
-            found = await find_documents(
-                ports.store,
-                CANCELS.place(journal.run_id),
-                DENIALS.place(denial),
-                OPERATIONS.place(place),
-                EPOCHS.place(EPOCH_KEY),
-            )
+            found = await ports.barrier.found(places=operation_places(capability, key))
             answer: dict[str, Any] = {
                 **await _cancel(ports, found, journal.run_id),
                 **await _denied(ports, found, denial),
@@ -110,6 +111,7 @@ async def look_up_operation(
                 return answer
             if when == "again" or await is_proved(ports, place, known):
                 break
+            ports.barrier.forget()
         if known.body.fingerprint != fingerprint:
             return {**answer, "state": "other_body"}
         if known.body.state in ("completed", "unusable"):

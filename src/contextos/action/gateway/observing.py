@@ -8,47 +8,51 @@ Source: docs/adr/0036-a-pack-can-observe-first.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from contextos.action.gateway import guards
-from contextos.action.gateway.guarded_call import Guard, GuardContext, GuardedCall, Refusal
+from contextos.action.gateway.guarded_call import Guard, GuardContext, Refusal
 from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.entries.derived import ObservedCall, ObservedFinding
 from contextos.contracts.envelopes.policy import ArgConstraint, PolicyDecision
+from contextos.contracts.ports.calls import ToolCall
 from contextos.contracts.scope import Action
 
 
-async def observe(context: GuardContext, call: GuardedCall, guard: Guard) -> GuardedCall | Refusal:
+async def observe(context: GuardContext, call: ToolCall, guard: Guard) -> Refusal | None:
     """Take a call of a session whose pack observes through one guard. A refusal of the pack's own is recorded only."""
     if guard is guards.approved:
         return await _without_asking(context, call)
-    passed = await guard(context, call)
-    if not isinstance(passed, Refusal):
-        return passed
-    if is_from_above(context, call, passed) or context.scope.withheld_by_others(call.capability):
-        return passed
-    decision = passed.decision or call.decision
-    _record(context, call, guard.__name__, _denial(passed, decision))
-    return replace(call, decision=decision)
+    refused = await guard(context, call)
+    if refused is None or is_from_above(context, call, refused) or context.scope.withheld_by_others(call.capability):
+        return refused
+    call.decision = refused.decision or call.decision
+    _record(context, call, guard.__name__, _denial(refused, call.decision))
+    return None
 
 
-async def _without_asking(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def _without_asking(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Record whom the pack would ask, and ask a person only for a gate of a rule above it."""
     decision = call.decision
     assert decision is not None, "the policy guard has run"
     above = tuple(gate for gate in decision.gates if gate in context.policy.above.gates)
     own = tuple(gate for gate in decision.gates if gate not in above)
     if decision.allowed and (own or not above):
-        question = guards.question_about(context, _with_gates(call, decision, own))
+        question = guards.question_about(context, call, _with_gates(decision, own))
         if isinstance(question, Refusal):
             _record(context, call, guards.approved.__name__, _denial(question, decision))
         elif question is not None:
             _record(context, call, guards.approved.__name__, _asked(question))
-    return await guards.approved(context, _with_gates(call, decision, above)) if above else call
+    if not above:
+        return None
+    call.decision = _with_gates(decision, above)
+    refused = await guards.approved(context, call)
+    if refused is not None:
+        call.decision = decision
+    return refused
 
 
-def _with_gates(call: GuardedCall, decision: PolicyDecision, gates: tuple[str, ...]) -> GuardedCall:
-    return replace(call, decision=decision.model_copy(update={"gates": gates}))
+def _with_gates(decision: PolicyDecision, gates: tuple[str, ...]) -> PolicyDecision:
+    return decision.model_copy(update={"gates": gates})
 
 
 def _asked(question: Action) -> ObservedFinding:
@@ -62,7 +66,7 @@ def _asked(question: Action) -> ObservedFinding:
     )
 
 
-def is_from_above(context: GuardContext, call: GuardedCall, refusal: Refusal) -> bool:
+def is_from_above(context: GuardContext, call: ToolCall, refusal: Refusal) -> bool:
     """Return whether a rule above the pack refuses the call: denies it, bounds it, or requires evidence that lacks."""
     above, decision = context.policy.above, refusal.decision or call.decision
     if decision is None:
@@ -94,6 +98,6 @@ def _denial(refusal: Refusal, decision: PolicyDecision | None) -> ObservedFindin
     )
 
 
-def _record(context: GuardContext, call: GuardedCall, by: str, finding: ObservedFinding) -> None:
+def _record(context: GuardContext, call: ToolCall, by: str, finding: ObservedFinding) -> None:
     body = ObservedCall(by=by, findings=(finding,))
     context.journal.derive("call.observed", f"{call.key}/{by}", body.to_json())

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from contextos.action.content.kept_content import digests_of, repeated
-from contextos.action.gateway.guarded_call import GuardContext, GuardedCall, Refusal
+from contextos.action.gateway.guarded_call import GuardContext, Refusal
 from contextos.contracts.documents.operations import kept_digest, unvouched_key
 from contextos.contracts.encoding.defaults import is_default
 from contextos.contracts.encoding.redacted import without_secret_arguments
-from contextos.contracts.entries.derived import TracedArgument, TracedArguments
+from contextos.contracts.entries.derived import TracedArguments
+from contextos.contracts.envelopes.evidence import TracedArgument
+from contextos.contracts.ports.calls import ToolCall
 
 
-async def traced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def traced(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Find out where the arguments come from, and record it. Refuses nothing."""
     await _compare_answers(context)
     definition = call.capability.definition
@@ -32,21 +33,22 @@ async def traced(context: GuardContext, call: GuardedCall) -> GuardedCall | Refu
         # Their values were looked for when the agent sent them.
         found = dict(sorted({**found, **asked.traced}.items()))
     if not found:
-        return call
+        return None
     found = {name: _at_most_stated(call, context, name, one) for name, one in found.items()}
     body = TracedArguments(arguments=found)
     if sent := _unvouched(context, call, found):
         digests = digests_of(sent)
         body = body.model_copy(update={"kept": kept_digest(digests)})
         key = unvouched_key(call.capability.adapter.adapter_id, context.scope.run.run_id, call.key)
-        call = replace(call, kept=partial(context.ports.written.keep, key, digests, context.journal.now_us))
+        call.kept = partial(context.ports.written.keep, key, digests, context.journal.now_us)
     context.journal.derive("arguments.traced", call.key, body.to_json())
-    return replace(call, traced=found, saw_untrusted=context.seen.has_untrusted)
+    call.traced, call.saw_untrusted = found, context.seen.has_untrusted
+    return None
 
 
-def _at_most_stated(call: GuardedCall, context: GuardContext, name: str, one: TracedArgument) -> TracedArgument:
+def _at_most_stated(call: ToolCall, context: GuardContext, name: str, one: TracedArgument) -> TracedArgument:
     """What was found of an argument, which is not trusted if a pattern cut it out of the message."""
-    source, _, place = call.step_call.provenance.get(name, "").partition(":/")
+    source, _, place = call.provenance.get(name, "").partition(":/")
     taken = context.scope.parameters.get(place) if source == "parameter" else None
     if taken is None or taken.origin != "message" or one.integrity != "trusted":
         return one
@@ -65,7 +67,7 @@ async def _compare_answers(context: GuardContext) -> None:
         await context.journal.record("answer.compared", key, request, partial(look, adapter_id, values))
 
 
-def _unvouched(context: GuardContext, call: GuardedCall, found: Mapping[str, TracedArgument]) -> list[Any]:
+def _unvouched(context: GuardContext, call: ToolCall, found: Mapping[str, TracedArgument]) -> list[Any]:
     """What an effect sends out of untrusted content, where its adapter has trusted answers."""
     adapter, definition = call.capability.adapter, call.capability.definition
     trusted = any(one.output_integrity == "trusted" for one in adapter.capabilities)
@@ -75,12 +77,12 @@ def _unvouched(context: GuardContext, call: GuardedCall, found: Mapping[str, Tra
     return [args[name] for name, one in found.items() if one.integrity != "trusted" and name in args]
 
 
-async def destinations_trusted(_context: GuardContext, call: GuardedCall) -> GuardedCall | Refusal:
+async def destinations_trusted(_context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a call to a destination that nothing trusted names, unless a person is asked."""
     untrusted = call.untrusted_destinations
     assert call.decision is not None, "the policy guard has run"
     if not untrusted or call.decision.gates:
-        return call
+        return None
     name, found = min(untrusted.items(), key=lambda one: one[1].integrity == "unknown")
     where = "nowhere" if found.integrity == "unknown" else f"only in untrusted content (`{found.origins[0]}`)"
     detail = f"`{name}` was found {where}, and no gate of the pack asks a person"

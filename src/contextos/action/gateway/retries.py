@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from contextos.action.budget import exceeded_limit
 from contextos.action.gateway import idempotency
-from contextos.action.gateway.delivery import ClearedCall, Delivery, DispatchPorts
+from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.quarantine import is_quarantined, quarantine_detail
 from contextos.action.secret_arguments import SECRET_LOST
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
@@ -22,6 +22,7 @@ from contextos.contracts.envelopes.tool import ToolError, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import CLOCK_MARGIN_US, Timeout
 from contextos.contracts.model import final_fields
+from contextos.contracts.ports.calls import ToolCall
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import RunScope
 from contextos.errors import CircuitOpen
@@ -49,84 +50,84 @@ class Retry:
     at_us: int
 
 
-def next_attempt(journal: Journal, scope: RunScope, delivery: Delivery, answer: Mapping[str, Any]) -> Retry | None:
+def next_attempt(journal: Journal, scope: RunScope, call: ToolCall, answer: Mapping[str, Any]) -> Retry | None:
     """Return the next attempt after this recorded answer, or None where the answer is final or a limit is reached.
 
     A call that an open circuit refused was not sent, so it can be sent later whatever its strategy. Otherwise a call
     with a key is sent again under its key, and an effect that can be looked up is looked up again.
     """
-    how = _how(delivery, answer)
-    if how is None or delivery.attempt >= MAX_ATTEMPTS:
+    how = _how(call, answer)
+    if how is None or call.attempt >= MAX_ATTEMPTS:
         return None
-    now_us, last_us = journal.clock_us, journal.clock_us + _left_us(journal, scope, delivery) - LAST_ATTEMPT_US
-    wait_us = _wait_us(f"{journal.run_id}/{delivery.key}", delivery.attempt)
+    now_us, last_us = journal.clock_us, journal.clock_us + _left_us(journal, scope, call) - LAST_ATTEMPT_US
+    wait_us = _wait_us(f"{journal.run_id}/{call.attempt_key}", call.attempt)
     at_us = max(now_us, answer.get("retry_at_us", 0)) + wait_us
     return Retry(how, min(at_us, last_us)) if now_us < last_us else None
 
 
-async def wait_for(journal: Journal, delivery: Delivery, retry: Retry) -> None:
+async def wait_for(journal: Journal, call: ToolCall, retry: Retry) -> None:
     """Record the wait, suspend the run, and record that the wait is over."""
-    body = {"how": retry.how, "at_us": retry.at_us, "tool_call_id": delivery.call.envelope.tool_call_id}
-    journal.derive("tool.retry_scheduled", delivery.key, body)
+    body = {"how": retry.how, "at_us": retry.at_us, "tool_call_id": call.envelope.tool_call_id}
+    journal.derive("tool.retry_scheduled", call.attempt_key, body)
     await journal.commit()
-    await journal.wait(("tool.retry_due",), delivery.key, wake_at_us=retry.at_us, on_timeout=Timeout("tool.retry_due"))
+    await journal.wait(
+        ("tool.retry_due",), call.attempt_key, wake_at_us=retry.at_us, on_timeout=Timeout("tool.retry_due")
+    )
 
 
 async def why_not_again(
-    journal: Journal, scope: RunScope, ports: DispatchPorts, delivery: Delivery, retry: Retry
+    journal: Journal, scope: RunScope, ports: DispatchPorts, call: ToolCall, retry: Retry
 ) -> Failure | None:
     """Return what forbids the next attempt after a wait, or None."""
-    capability = delivery.call.capability
-    key = f"again/{delivery.key}"
-    if await is_quarantined(journal, capability, ports.quarantine_key(capability), ports.open_incidents, key):
+    capability = call.capability
+    key = f"again/{call.attempt_key}"
+    ports.barrier.forget()
+    if await is_quarantined(journal, capability, ports.quarantine_key(capability), ports.incidents, key):
         # What became of an earlier attempt is not asked of a server that changed either: a person settles it.
         return Failure(code="quarantined", detail=quarantine_detail(capability))
-    if _left_us(journal, scope, delivery) < 0:
+    if _left_us(journal, scope, call) < 0:
         return Failure(code="tool_failed", detail="the time in which it is tried again is over")
     spent, definition = ports.spent(), capability.definition
     if retry.how == "send" and (reached := exceeded_limit(scope.run.run_budget, spent, definition)):
         return Failure(code="budget_exhausted", detail=scope.run.run_budget.stated(reached), facts=(reached,))
-    failure = None if retry.how == "look_up" else await _recheck(journal, ports, delivery)
-    if failure is None and retry.how == "send" and delivery.call.why_not_now is not None:
-        return await delivery.call.why_not_now(delivery.attempt + 1)
-    return failure
+    return None if retry.how == "look_up" else await _recheck(journal, ports, call)
 
 
-def refused(journal: Journal, delivery: Delivery, result: ToolResultEnvelope, failure: Failure) -> ToolResultEnvelope:
+def refused(journal: Journal, call: ToolCall, result: ToolResultEnvelope, failure: Failure) -> ToolResultEnvelope:
     """Record that no other attempt is made, and return the result that says why."""
     lacking: Any = {"facts": failure.facts} if failure.facts else {}
     error = ToolError(code=failure.code, message=failure.detail, **lacking)
     blocked = result.model_copy(update={"status": "blocked", "error": error, "risk_tags": ()})
-    journal.derive("tool.refused", delivery.key, {"envelope": blocked.to_json()})
+    journal.derive("tool.refused", call.attempt_key, {"envelope": blocked.to_json()})
     return blocked
 
 
-async def _recheck(journal: Journal, ports: DispatchPorts, delivery: Delivery) -> Failure | None:
+async def _recheck(journal: Journal, ports: DispatchPorts, call: ToolCall) -> Failure | None:
     """Check again what was checked before the first attempt: after a wait, the next one can be the first to arrive.
 
-    Keeps in `delivery` the checks that must hold in the commit of the next attempt. Returns what forbids it, or None.
+    Keeps in `call` the checks that must hold in the commit of the next attempt. Returns what forbids it, or None.
     """
-    call, key = delivery.call, delivery.call.envelope.idempotency_key
+    key = call.envelope.idempotency_key
     assert key is not None, "the guard `idempotency_check` gives every write its key"
     operation = await idempotency.look_up_operation(
-        journal, ports, call.capability, key, call.envelope.args, step_key=delivery.key, when="again", session=None
+        journal, ports, call.capability, key, call.envelope.args, step_key=call.attempt_key, when="again", session=None
     )
     if operation["cancelled"]:
         return Failure(code="cancelled", detail="the run was cancelled; nothing more was sent")
     if operation["denied"]:
         return Failure(code="approval_denied", detail="a person denied this operation meanwhile")
-    rechecked = await ports.recheck(delivery.key, call.capability)
+    rechecked = await ports.recheck(call.attempt_key, call.capability)
     lookup_checks = idempotency.lookup_preconditions(journal.run_id, call.capability, key, operation)
-    delivery.checks = (*lookup_checks, ACTIVE_SETS.check(ACTIVE_SET_KEY, rechecked.policies_version))
+    call.checks = (*lookup_checks, ACTIVE_SETS.check(ACTIVE_SET_KEY, rechecked.policies_version))
     return rechecked.failure
 
 
-def _how(delivery: Delivery, answer: Mapping[str, Any]) -> How | None:
-    strategy = delivery.call.capability.definition.idempotency.strategy
+def _how(call: ToolCall, answer: Mapping[str, Any]) -> How | None:
+    strategy = call.capability.definition.idempotency.strategy
     outcome, error = answer["outcome"], answer["envelope"]["error"]
     if outcome == "returned" or answer.get("drifted"):
         return None
-    if delivery.operation is not None:
+    if call.running is not None:
         # It was accepted, so it is not sent again; what the system does not know any more, a person finds out.
         return None if answer.get("no_record", False) else "look_up"
     if error is not None and error["code"] == SECRET_LOST.code:
@@ -140,7 +141,7 @@ def _how(delivery: Delivery, answer: Mapping[str, Any]) -> How | None:
         # An error to a call that was sent again says nothing of the first attempt; the next would say no more.
         return None if answer.get("no_record", False) else "send_again"
     # The system answers; asking it again for a day would tell a person no more.
-    exhausted = answer.get("no_record", False) and delivery.attempt >= MAX_ANSWERED_LOOKUPS
+    exhausted = answer.get("no_record", False) and call.attempt >= MAX_ANSWERED_LOOKUPS
     return "look_up" if strategy == "lookup" and not exhausted else None
 
 
@@ -150,40 +151,40 @@ def circuit_open(answer: Mapping[str, Any]) -> bool:
     return error is not None and error["code"] == CircuitOpen.code and answer["outcome"] == "not_sent"
 
 
-def admitted(deliveries: Sequence[Delivery], answers: Sequence[Mapping[str, Any]]) -> set[str]:
+def admitted(calls: Sequence[ToolCall], answers: Sequence[Mapping[str, Any]]) -> set[str]:
     """Return the capabilities of a group that a circuit let through at least once."""
-    asked = [one for one, answer in zip(deliveries, answers, strict=True) if not circuit_open(answer)]
-    return {delivery.call.capability.capability_id for delivery in asked}
+    asked = [one for one, answer in zip(calls, answers, strict=True) if not circuit_open(answer)]
+    return {call.capability.capability_id for call in asked}
 
 
-def reads_again(delivery: Delivery, answer: Mapping[str, Any]) -> bool:
+def reads_again(call: ToolCall, answer: Mapping[str, Any]) -> bool:
     """Return whether a read can be sent again at once: a caller waits for it, and nothing is at stake. One that a
     person approved carries something out, and an approval is for one call.
     """
     error = answer["envelope"]["error"]
-    once = delivery.call.approval is not None or (error is not None and error["code"] == "quarantined")
-    again = answer["outcome"] != "returned" and delivery.attempt < READ_ATTEMPTS and not once
-    return again and (delivery.grouped or not circuit_open(answer))
+    once = call.approval is not None or (error is not None and error["code"] == "quarantined")
+    again = answer["outcome"] != "returned" and call.attempt < READ_ATTEMPTS and not once
+    return again and (call.grouped or not circuit_open(answer))
 
 
-def over_at_us(delivery: Delivery, answer: Mapping[str, Any]) -> int | None:
+def over_at_us(call: ToolCall, answer: Mapping[str, Any]) -> int | None:
     """Return when a call that a look-up did not find is over; until then another process can still send it."""
-    looked_up = delivery.mode == "reconcile" and answer["outcome"] == "not_sent"
-    return delivery.sent_until_us + CLOCK_MARGIN_US if looked_up else None
+    looked_up = call.mode == "reconcile" and answer["outcome"] == "not_sent"
+    return call.sent_until_us + CLOCK_MARGIN_US if looked_up else None
 
 
-def _left_us(journal: Journal, scope: RunScope, delivery: Delivery) -> int:
+def _left_us(journal: Journal, scope: RunScope, call: ToolCall) -> int:
     """Return how long it is tried again: the life of the key, the pack's limit or the end of the session.
 
     The record and the clock both count: the record does not go on while a clock that is behind it catches up.
     """
-    seconds = delivery.call.capability.definition.idempotency.key_ttl_s
+    seconds = call.capability.definition.idempotency.key_ttl_s
     if (most_s := scope.pinned.pack.tooling_layer.max_retry_s) is not None:
         seconds = min(seconds, most_s)
     # At its deadline a session is over.
     most_us = seconds * 1_000_000
-    by_record_us = scope.within_session(delivery.first_us + most_us + 1) - 1 - journal.now_us
-    return min(by_record_us, delivery.first_clock_us + most_us - journal.clock_us)
+    by_record_us = scope.within_session(call.first_us + most_us + 1) - 1 - journal.now_us
+    return min(by_record_us, call.first_clock_us + most_us - journal.clock_us)
 
 
 def _wait_us(call: str, attempt: int) -> int:
@@ -193,7 +194,7 @@ def _wait_us(call: str, attempt: int) -> int:
     return most_us // 2 + most_us // 2 * draw // (1 << 32)
 
 
-def leave_to_holder(journal: Journal, scope: RunScope, ports: DispatchPorts, call: ClearedCall) -> None:
+def leave_to_holder(journal: Journal, scope: RunScope, ports: DispatchPorts, call: ToolCall) -> None:
     """Leave a call whose secret argument another living process has to that process, until the session is over.
 
     Raises:

@@ -1,6 +1,6 @@
 """The Tool Gateway: every call passes `GUARDS` in order, is sent to its adapter, and its reply is checked.
 
-A guard returns the call with what it found out, or a `Refusal`. A refused call never reaches an adapter, and the
+A guard adds to the call what it found out, or returns a `Refusal`. A refused call never reaches an adapter, and the
 refusal is recorded. A call that can have an effect is recorded durably before it is sent.
 Source: docs/design/architecture.md, step 11; API Contracts, "ToolResultEnvelope statuses".
 """
@@ -8,16 +8,13 @@ Source: docs/design/architecture.md, step 11; API Contracts, "ToolResultEnvelope
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from contextos.action.budget import exceeded_limit, overrun_limit, with_dispatch
 from contextos.action.gateway import guards, history, origins
-from contextos.action.gateway.delivery import ClearedCall
 from contextos.action.gateway.dispatcher import Dispatcher
 from contextos.action.gateway.evidence import evidence_about, reads_evidence
-from contextos.action.gateway.guarded_call import Guard, GuardContext, GuardedCall, Refusal
+from contextos.action.gateway.guarded_call import Guard, GuardContext, Refusal
 from contextos.action.gateway.observing import observe
 from contextos.contracts.envelopes.plan import PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
@@ -25,8 +22,9 @@ from contextos.contracts.envelopes.tool import Citation, ToolCallEnvelope, ToolE
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
 from contextos.contracts.model import final_fields
+from contextos.contracts.ports.calls import ToolCall
 from contextos.contracts.refs import policy_ref, tool_ref
-from contextos.contracts.scope import Capability, StepCall
+from contextos.contracts.scope import Capability
 
 GUARDS: Final[tuple[Guard, ...]] = (
     guards.not_cancelled,
@@ -72,31 +70,33 @@ class Gateway:
 
     context: GuardContext
 
-    async def call(self, call: StepCall) -> ToolResultEnvelope:
+    async def call(self, call: ToolCall) -> ToolResultEnvelope:
         """Check one call, send it to its adapter and return the result. A refusal is a result, never an exception."""
-        cleared = await self._clear(call)
-        if not isinstance(cleared, ClearedCall):
-            return cleared
-        return self._result(call, cleared, await self._dispatcher().deliver(cleared))
+        try:
+            refused = await self._check(call)
+            return refused or self._result(call, await self._dispatcher().deliver(call))
+        finally:
+            self.context.ports.barrier.forget()
 
-    async def call_all(self, calls: Sequence[StepCall]) -> list[ToolResultEnvelope]:
+    async def call_all(self, calls: Sequence[ToolCall]) -> list[ToolResultEnvelope]:
         """Check several reads in order, then send those that passed at the same time.
 
         The results are in the order of `calls` and end with the first refusal.
         """
-        cleared: list[ClearedCall] = []
+        passed: list[ToolCall] = []
         refused: list[ToolResultEnvelope] = []
         for call in calls:
-            passed = await self._clear(call)
-            if not isinstance(passed, ClearedCall):
-                refused.append(passed)
+            refusal = await self._check(call)
+            if refusal is not None:
+                refused.append(refusal)
                 break
-            cleared.append(passed)
-        if cleared and (over := guards.session_end(self.context)):
+            passed.append(call)
+        self.context.ports.barrier.forget()
+        if passed and (over := guards.session_end(self.context)):
             # It ended while the later calls were checked.
-            return [self._refused_after(calls[0], cleared[0], over)]
-        sent = await self._dispatcher().deliver_all(cleared)
-        results = [self._result(*one) for one in zip(calls, cleared, sent, strict=False)]
+            return [self._refused(passed[0], over)]
+        sent = await self._dispatcher().deliver_all(passed)
+        results = [self._result(*one) for one in zip(passed, sent, strict=False)]
         return results if sent and isinstance(sent[-1], Failure) else [*results, *refused]
 
     def overrun(self) -> str | None:
@@ -123,76 +123,62 @@ class Gateway:
         return len(steps)
 
     def _dispatcher(self) -> Dispatcher:
-        return Dispatcher(self.context.journal, self.context.scope, self.context.registry, self.context.ports)
+        return Dispatcher(self.context)
 
-    async def _clear(self, call: StepCall) -> ClearedCall | ToolResultEnvelope:
-        """Take a call through every guard; return it cleared, or the result of the refusal."""
-        key = f"{call.revision}/{call.step.id}"
-        call_id = derive("tool_", self.context.scope.run.run_id, "tool", key)
-        capability = self.context.scope.tools.capabilities.get(call.step.tool)
+    async def _check(self, call: ToolCall) -> ToolResultEnvelope | None:
+        """Take a call through every guard; return the result of the refusal, or None if all of them pass it."""
+        context = self.context
+        call.tool_call_id = derive("tool_", context.scope.run.run_id, "tool", call.key)
+        capability = context.scope.tools.capabilities.get(call.step.tool)
         if capability is None:
-            return self._refused(call, call_id, key, None, Refusal("rejected", "tool_not_in_manifest", _unknown(call)))
-        evidence = evidence_about(self.context.scope, call)
-        guarded = GuardedCall(call, capability, call_id, key, dict(call.args), evidence)
-        observed = OBSERVED if self.context.scope.observes else ()
+            return self._refused(call, Refusal("rejected", "tool_not_in_manifest", _unknown(call)), known=False)
+        call.capability, call.evidence = capability, evidence_about(context.scope, call)
+        guards.expect(context, call)
+        observed = OBSERVED if context.scope.observes else ()
         for guard in GUARDS:
-            observes = guard in observed
-            passed = await (observe(self.context, guarded, guard) if observes else guard(self.context, guarded))
-            if isinstance(passed, Refusal):
-                stopped = replace(guarded, decision=passed.decision or guarded.decision)
-                return self._refused(call, call_id, key, _id_of(stopped.decision), passed, self.envelope(stopped))
-            guarded = passed
-        return ClearedCall(
-            envelope=self.envelope(guarded),
-            capability=capability,
-            key=key,
-            provenance=call.provenance,
-            approval=guarded.approval,
-            operation=guarded.operation,
-            preconditions=guarded.preconditions,
-            counts=lambda: (*guarded.counts(), *((guarded.kept(),) if guarded.kept else ())),
-            why_not_now=partial(history.why_not_now, self.context, guarded),
-        )
+            refused = await (observe(context, call, guard) if guard in observed else guard(context, call))
+            if refused is not None:
+                call.decision = refused.decision or call.decision
+                call.envelope = self.envelope(call)
+                return self._refused(call, refused)
+        call.envelope = self.envelope(call)
+        return None
 
-    def _result(self, call: StepCall, cleared: ClearedCall, result: ToolResultEnvelope | Failure) -> ToolResultEnvelope:
+    def _result(self, call: ToolCall, result: ToolResultEnvelope | Failure) -> ToolResultEnvelope:
         """The result of a call, or of the refusal of the issuer of its credential."""
         if isinstance(result, ToolResultEnvelope):
             return result
-        return self._refused_after(call, cleared, Refusal("blocked", result.code, result.detail))
+        return self._refused(call, Refusal("blocked", result.code, result.detail))
 
-    def _refused_after(self, call: StepCall, cleared: ClearedCall, refusal: Refusal) -> ToolResultEnvelope:
-        envelope = cleared.envelope
-        return self._refused(call, envelope.tool_call_id, cleared.key, envelope.policy_decision_id, refusal, envelope)
-
-    def envelope(self, guarded: GuardedCall) -> ToolCallEnvelope:
+    def envelope(self, call: ToolCall) -> ToolCallEnvelope:
         """Build the envelope of a call: the object that is recorded and sent, or that is recorded with its refusal.
 
         A call that was refused before policy decided has no decision, and the declared mode as its effective one.
         """
-        scope, decision = self.context.scope, guarded.decision
-        definition = guarded.capability.definition
-        refs = [fact.evidence_ref for fact in guarded.frozen]
+        scope, decision = self.context.scope, call.decision
+        definition = call.capability.definition
+        refs = [fact.evidence_ref for fact in call.frozen]
         refs += [policy_ref(bundle, rule) for bundle, rule in self._rules(decision)] if decision else []
         effective = decision.effective_approval_mode if decision else None
         return ToolCallEnvelope.construct_trusted(
             {
                 "envelope_version": "contextos.tool_call.v1",
-                "tool_call_id": guarded.tool_call_id,
+                "tool_call_id": call.tool_call_id,
                 "run_id": scope.run.run_id,
                 "trace_id": scope.run.trace_id,
                 "session_id": scope.run.session_id,
-                "capability_id": guarded.capability.capability_id,
-                "args": dict(guarded.args),
+                "capability_id": call.capability.capability_id,
+                "args": dict(call.args),
                 "principal_chain": scope.identity.chain,
-                "approval_mode_requested": guarded.step_call.step.approval_mode,
+                "approval_mode_requested": call.step.approval_mode,
                 "approval_mode_effective": effective or definition.approval_mode,
                 "approval_mode_highest": definition.approval_mode,
                 "policy_decision_id": _id_of(decision),
                 "evidence_refs": tuple(refs),
                 # A read that a person approved is asked about under a key, and claims nothing.
-                "idempotency_key": guarded.idempotency_key if definition.kind == "write" else None,
+                "idempotency_key": call.idempotency_key if definition.kind == "write" else None,
                 "auth_ref": f"claim_hash:{scope.identity.claim.claim_hash}",
-                "metadata": self._metadata(guarded.capability, decision.gates if decision else ()),
+                "metadata": self._metadata(call.capability, decision.gates if decision else ()),
             }
         )
 
@@ -216,19 +202,12 @@ class Gateway:
         home = self.context.policy.homes
         return [(home[rule], rule) for rule in decision.matched_rule_ids if rule in home]
 
-    def _refused(
-        self,
-        call: StepCall,
-        tool_call_id: str,
-        key: str,
-        decision_id: str | None,
-        refusal: Refusal,
-        envelope: ToolCallEnvelope | None = None,
-    ) -> ToolResultEnvelope:
+    def _refused(self, call: ToolCall, refusal: Refusal, *, known: bool = True) -> ToolResultEnvelope:
+        """Record a refusal and return it as a result. A call of a tool that is not `known` has no envelope."""
         made_by = refusal.made_by
         result = ToolResultEnvelope(
             envelope_version="contextos.tool_result.v1",
-            tool_call_id=tool_call_id,
+            tool_call_id=call.tool_call_id,
             run_id=self.context.scope.run.run_id,
             trace_id=self.context.scope.run.trace_id,
             session_id=self.context.scope.run.session_id,
@@ -242,13 +221,13 @@ class Gateway:
             else (),
             mutations=refusal.mutations,
             risk_tags=(),
-            policy_decision_id=decision_id,
+            policy_decision_id=_id_of(call.decision),
             latency_ms=0,
             metadata={"idempotent_replayed": True, "made_by": dict(made_by)} if made_by else {},
             **({"withheld": refusal.withheld} if refusal.withheld else {}),
         )
-        stopped = {"call": envelope.to_json()} if envelope is not None else {}
-        self.context.journal.derive("tool.refused", key, {"envelope": result.to_json(), **stopped})
+        stopped = {"call": call.envelope.to_json()} if known else {}
+        self.context.journal.derive("tool.refused", call.key, {"envelope": result.to_json(), **stopped})
         return result
 
 
@@ -268,5 +247,5 @@ def _error_of(refusal: Refusal) -> ToolError | None:
     return ToolError(code=refusal.code, message=refusal.detail, retryable=False, pointer=refusal.pointer, **lacking)
 
 
-def _unknown(call: StepCall) -> str:
+def _unknown(call: ToolCall) -> str:
     return f"`{call.step.tool}` is not registered; surface it in the pack"

@@ -6,14 +6,14 @@ A body that does not fit its model is an `Integrity` error that names collection
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from contextos.contracts.journal import Document, Write
+from contextos.contracts.journal import Document, Look, Write
 from contextos.contracts.model import final_fields
 from contextos.contracts.ports.storage import Store
 from contextos.errors import Integrity, InvalidInput
@@ -119,8 +119,8 @@ class Collection(Generic[BodyT]):
 class FoundDocuments:
     """The documents that one call of `find_documents` found, each as it was at the moment it was read."""
 
-    def __init__(self, found: Mapping[tuple[str, str], Document]) -> None:
-        self._found = found
+    def __init__(self, found: Look) -> None:
+        self._found, self.lines = found.documents, found.lines
 
     def same_as(self, other: FoundDocuments) -> bool:
         """Return whether the same documents were found, in the same versions and with the same bodies."""
@@ -135,17 +135,30 @@ class FoundDocuments:
         """Return whether the document with this key was found. Its body is not decoded."""
         return collection.place(key) in self._found
 
+    def keys(self, collection: Collection[Any], prefix: str) -> list[str]:
+        """Return the keys of the documents of `collection` that begin with `prefix`, in order."""
+        return sorted(key for name, key in self._found if name == collection.name and key.startswith(prefix))
+
+    def below(self, collection: Collection[BodyT], prefix: str) -> list[StoredDocument[BodyT]]:
+        """Return the documents of `collection` whose key begins with `prefix`, by key. Raises `Integrity`."""
+        return [collection.read(self._found[collection.place(key)]) for key in self.keys(collection, prefix)]
+
     def version(self, collection: Collection[Any], key: str) -> int:
         """Return the version of the document with this key, or 0. Its body is not decoded."""
         document = self._found.get(collection.place(key))
         return document.version if document else 0
 
 
-async def find_documents(store: Store, *places: tuple[str, str]) -> FoundDocuments:
-    """Read the documents at `places`, pairs of (collection name, key), in one call of the store. Absent ones are left
-    out.
+async def find_documents(
+    store: Store,
+    *places: tuple[str, str],
+    prefixes: Sequence[tuple[str, str, int]] = (),
+    lines: Sequence[tuple[str, int]] = (),
+) -> FoundDocuments:
+    """Read the documents at `places`, pairs of (collection name, key), and the others of `Store.look`, in one call of
+    the store. Absent ones are left out.
     """
-    return FoundDocuments(await store.find(places))
+    return FoundDocuments(await store.look(places, prefixes=prefixes, lines=lines))
 
 
 def strict_decoder(model: type[BodyT]) -> Callable[[bytes], BodyT]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from contextos.contracts.envelopes.evidence import Classification
+from contextos.contracts.envelopes.evidence import TracedArgument
 from contextos.contracts.envelopes.identity import Principal
 from contextos.contracts.envelopes.memory import MemoryProposal
 from contextos.contracts.envelopes.plan import TakenParameter
@@ -12,7 +12,7 @@ from contextos.contracts.envelopes.policy import ApprovalMode, PolicyDecision
 from contextos.contracts.envelopes.tool import ToolCallEnvelope, ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import End, Failure, VerifyVerdict
 from contextos.contracts.ids import GateId, ToolCallId
-from contextos.contracts.model import Amount, Count, Map, Model, Name, NonEmpty, OpenObject, Positive, Seq, Share, Text
+from contextos.contracts.model import Amount, Count, Map, Model, Name, OpenObject, Positive, Seq, Share, Text
 
 
 class ResolvedIntentBody(Model):
@@ -147,19 +147,6 @@ class CheckedCheckpoint(Model):
     decision_version: Name
     satisfied: Map[Name]
     unresolved: Seq[Name]
-
-
-class TracedArgument(Model):
-    """Where the values of one argument were found in what the run has seen: `request`, `pack`, `evidence:<name>`,
-    `memory`, `slot`, `tool:<capability id>`, or `planner` for what is found nowhere.
-
-    `untrusted`: only untrusted content has it. `unknown`: nothing has it. `classification` is the highest of what has
-    it; if nothing has, that of the pack's data.
-    """
-
-    origins: NonEmpty[Name]
-    integrity: Literal["trusted", "untrusted", "unknown"]
-    classification: Classification
 
 
 class TracedArguments(Model):

@@ -7,8 +7,8 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, model_validator
 
 from contextos.contracts.acts import OperatorAct
-from contextos.contracts.entries.derived import TracedArgument
 from contextos.contracts.envelopes.artifacts import PinnedContent
+from contextos.contracts.envelopes.evidence import TracedArgument
 from contextos.contracts.envelopes.identity import Approver, IdentityClaim, Principals, SamePrincipals, SignerAssertion
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.slots import SelectionAct

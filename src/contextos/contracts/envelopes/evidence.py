@@ -129,3 +129,16 @@ class RetrievalQuery(Model):
     fan_out: int = Field(ge=1, le=1000)
     limit: int = Field(ge=1, le=10_000)
     named: Seq[EvidencePath] = ()
+
+
+class TracedArgument(Model):
+    """Where the values of one argument were found in what the run has seen: `request`, `pack`, `evidence:<name>`,
+    `memory`, `slot`, `tool:<capability id>`, or `planner` for what is found nowhere.
+
+    `untrusted`: only untrusted content has it. `unknown`: nothing has it. `classification` is the highest of what has
+    it; if nothing has, that of the pack's data.
+    """
+
+    origins: NonEmpty[Name]
+    integrity: Literal["trusted", "untrusted", "unknown"]
+    classification: Classification

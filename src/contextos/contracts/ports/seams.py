@@ -33,7 +33,8 @@ from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import Logged, Timeout, Write
 from contextos.contracts.model import final_fields
-from contextos.contracts.scope import Action, Redeemed, StepCall
+from contextos.contracts.ports.calls import ToolCall
+from contextos.contracts.scope import Action, Redeemed
 
 Ask = Callable[[], Awaitable[JsonValue]]
 
@@ -290,11 +291,11 @@ class Approvals(Protocol):
 class Tools(Protocol):
     """The tool gateway as the executor (which runs a plan's steps) sees it."""
 
-    async def call(self, call: StepCall) -> ToolResultEnvelope:
+    async def call(self, call: ToolCall) -> ToolResultEnvelope:
         """Check one call, send it to its adapter and return the result. A refusal is a result, never an exception."""
         ...
 
-    async def call_all(self, calls: Sequence[StepCall]) -> Sequence[ToolResultEnvelope]:
+    async def call_all(self, calls: Sequence[ToolCall]) -> Sequence[ToolResultEnvelope]:
         """Check several independent reads and send them at the same time.
 
         The results are in the order of `calls` and end with the first call that was refused.

@@ -20,7 +20,7 @@ from contextos.contracts.envelopes.artifacts import (
 )
 from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit
 from contextos.contracts.envelopes.slots import Candidate, CandidateQuery, SelectionAct
-from contextos.contracts.journal import Batch, Document, Draft, Entry, SignedHead, StoredRun
+from contextos.contracts.journal import Batch, Document, Draft, Entry, Look, SignedHead, StoredRun
 
 
 class Store(Protocol):
@@ -61,10 +61,18 @@ class Store(Protocol):
         """Return the document with `key`, or those whose key begins with `prefix` and is after `after`, by key."""
         ...
 
-    async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
-        """Return the existing documents among `places`, pairs of (collection, key), in one round trip.
+    async def look(
+        self,
+        places: Sequence[tuple[str, str]],
+        *,
+        prefixes: Sequence[tuple[str, str, int]] = (),
+        lines: Sequence[tuple[str, int]] = (),
+    ) -> Look:
+        """Return what exists of all this, in one round trip: the documents at `places` (collection, key), of each of
+        `prefixes` (collection, prefix, limit) the first whose keys begin so, and the lines of `control` with the keys
+        of `lines` (key, seq) behind that `seq`.
 
-        The documents are read one by one, so together they are not a snapshot of the store.
+        They are read one by one, so together they are not a snapshot of the store.
         """
         ...
 

@@ -191,6 +191,7 @@ async def _call(
     environment: RunEnvironment,
 ) -> tuple[Failure, ...]:
     """Make one call that the agent asked for, record what it came to, and return the failures."""
+    environment.barrier.forget()
     template = admitted.templates[0]
     plan = _plan(environment.journal.run_id, template, asked.body, revision)
     if isinstance(plan, Failure):

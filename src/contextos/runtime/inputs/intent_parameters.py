@@ -62,4 +62,4 @@ def _with_values(
     taken = {**admitted.scope.parameters, **{one.name: one for one in values.taken}}
     if values.failure and admitted.templates[0].chosen_by != "agent":
         return refuse(*(unmet(admitted) if key == "request" else values.faults.values()))
-    return replace(admitted, scope=replace(admitted.scope, parameters=taken))
+    return replace(admitted, scope=replace(admitted.scope, parameters=taken)) if values.taken else admitted

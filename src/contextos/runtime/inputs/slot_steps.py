@@ -64,6 +64,8 @@ async def fill_slots(
     If one slot stays empty, all stay empty, and `not_chosen` of the result holds the failure. Of a slot with
     `minItems`, that many contents are required in the compiled context, those of the narrowest scope first.
     """
+    if not (template.context_slots or admitted.chosen or admitted.not_chosen):
+        return admitted
     chosen: list[EvidenceItem] = []
     needed: set[str] = set()
     held: list[_Held] = []

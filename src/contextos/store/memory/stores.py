@@ -20,6 +20,7 @@ from contextos.contracts.journal import (
     Document,
     Draft,
     Entry,
+    Look,
     SignedHead,
     StoredRun,
     Write,
@@ -180,8 +181,19 @@ class MemoryStore:
         )
         return [self._stored.documents[collection, name] for name in found[: max(limit, 0)]]
 
-    async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
-        return {place: self._stored.documents[place] for place in places if place in self._stored.documents}
+    async def look(
+        self,
+        places: Sequence[tuple[str, str]],
+        *,
+        prefixes: Sequence[tuple[str, str, int]] = (),
+        lines: Sequence[tuple[str, int]] = (),
+    ) -> Look:
+        documents = {place: self._stored.documents[place] for place in places if place in self._stored.documents}
+        for collection, prefix, limit in prefixes:
+            found = await self.scan(collection, prefix=prefix, limit=limit)
+            documents |= {(collection, one.key): one for one in found}
+        control, after = self._stored.streams.get(CONTROL, []) if lines else [], dict(lines)
+        return Look(documents, [one for one in control if one.key in after and one.seq > after[one.key]])
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
 
-from contextos.errors import ContextOSError, InvalidSettings, Problem, Unavailable
+from contextos.contracts.journal import Batch, genesis
+from contextos.errors import Conflict, ContextOSError, InvalidSettings, Problem, Unavailable
 from contextos.store.postgres.connections import (
     FAULTS,
     STATEMENTS_LOST,
@@ -115,3 +117,17 @@ def without_password(url: str) -> str:
         # The `?` can be a part of the password, too. Then the text before it is not a host.
         return f"{scheme}://{re.split('[:@]', rest)[0]}"
     return f"{scheme}://{account.partition(':')[0]}{at}{location}"
+
+
+def refuse_broken_chain(tenant: str, batch: Batch) -> None:
+    """Raise `Conflict` for entries that do not follow each other.
+
+    The insert itself checks that the first entry follows the stored head.
+    """
+    for entry, following in pairwise(batch.entries):
+        if entry.seq + 1 != following.seq or entry.hash != following.prev_hash:
+            raise Conflict(batch.run)
+    if batch.entries:
+        first = batch.entries[0]
+        if first.seq < 1 or (first.seq == 1 and first.prev_hash != genesis(tenant, batch.run)):
+            raise Conflict(batch.run)

@@ -14,11 +14,10 @@ import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from contextos.contracts.journal import SHARED_STREAMS, Batch, Document, Draft, Entry, SignedHead, StoredRun, genesis
-from contextos.errors import Conflict, InvalidInput, InvalidSettings, Problem, Unavailable
+from contextos.contracts.journal import SHARED_STREAMS, Batch, Document, Draft, Entry, Look, SignedHead, StoredRun
+from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
 from contextos.store.postgres.artifacts import PostgresArtifacts, postgres_selected_runs, postgres_selections
 from contextos.store.postgres.commit_calls import control_line
 from contextos.store.postgres.connections import (
@@ -40,7 +39,8 @@ from contextos.store.postgres.database_identity import (
 )
 from contextos.store.postgres.erasure import erase_in_segment
 from contextos.store.postgres.graph import PostgresGraph
-from contextos.store.postgres.runs import clamped, read_entries, read_run
+from contextos.store.postgres.refusals import refuse_broken_chain
+from contextos.store.postgres.runs import clamped, look, read_entries, read_run
 from contextos.store.postgres.schema import check_schema
 from contextos.store.postgres.writer import POSTGRES_QUEUE_LIMIT, GroupWriter
 from contextos.store.shared.batch import MAX_SQL_INTEGER, nothing_to_erase, refuse_erasure, refuse_misfit
@@ -62,11 +62,6 @@ _READ: Final = (
     " FROM contextos.read_stream($1, $2, $3, $4)"
 )
 _ONE: Final = "SELECT collection, key, version, body FROM contextos.read_document($1, $2, $3)"
-_FIND: Final = (
-    "SELECT found.collection, found.key, found.version, found.body"
-    " FROM unnest($2::text[], $3::text[]) AS place (collection, key)"
-    " CROSS JOIN LATERAL contextos.read_document($1, place.collection, place.key) AS found"
-)
 _SCAN: Final = "SELECT collection, key, version, body FROM contextos.scan_documents($1, $2, $3, $4, $5, $6)"
 _SIGNATURES: Final = "SELECT seq, hash, kid, sig FROM contextos.signed_heads($1, $2)"
 _WAITING: Final = "SELECT number, run FROM contextos.waiting_runs($1, $2, $3)"
@@ -299,7 +294,7 @@ class PostgresStore:
     async def commit(self, batch: Batch) -> None:
         refuse_misfit(self._tenant, batch)
         _refuse_unstorable(self._tenant, batch)
-        _refuse_broken_chain(self._tenant, batch)
+        refuse_broken_chain(self._tenant, batch)
         if self._tenant not in self._stores.confirmed_tenants:
             await self._stores.refuse_if_restored(self._tenant, batch)
         await self._stores.for_loop().writer.commit(self._tenant, batch)
@@ -345,10 +340,14 @@ class PostgresStore:
             rows = await self._fetch(_SCAN, collection, prefix, after, after_prefix(prefix), clamped(max(limit, 0)))
         return [Document(*row) for row in rows]
 
-    async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
-        storable = [place for place in places if is_text(*place)]
-        rows = await self._fetch(_FIND, [collection for collection, _ in storable], [key for _, key in storable])
-        return {(row[0], row[1]): Document(*row) for row in rows}
+    async def look(
+        self,
+        places: Sequence[tuple[str, str]],
+        *,
+        prefixes: Sequence[tuple[str, str, int]] = (),
+        lines: Sequence[tuple[str, int]] = (),
+    ) -> Look:
+        return await look(self._fetch, self._tenant, places, prefixes, lines)
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""
@@ -395,17 +394,3 @@ def _refuse_unstorable(tenant: str, batch: Batch) -> None:
         raise InvalidInput(Problem("", "not_storable", "a name contains a null character or half a surrogate pair"))
     if len(batch.writes) > MAX_BATCH_WRITES:
         raise InvalidInput(Problem("/writes", "too_many", f"a batch has at most {MAX_BATCH_WRITES} writes", "split it"))
-
-
-def _refuse_broken_chain(tenant: str, batch: Batch) -> None:
-    """Raise `Conflict` for entries that do not follow each other.
-
-    The insert itself checks that the first entry follows the stored head.
-    """
-    for entry, following in pairwise(batch.entries):
-        if entry.seq + 1 != following.seq or entry.hash != following.prev_hash:
-            raise Conflict(batch.run)
-    if batch.entries:
-        first = batch.entries[0]
-        if first.seq < 1 or (first.seq == 1 and first.prev_hash != genesis(tenant, batch.run)):
-            raise Conflict(batch.run)

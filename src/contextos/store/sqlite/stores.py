@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from errno import ENOSPC
 from functools import partial
+from operator import attrgetter
 from os import strerror
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -26,6 +27,7 @@ from contextos.contracts.journal import (
     Document,
     Draft,
     Entry,
+    Look,
     SignedHead,
     StoredRun,
 )
@@ -89,7 +91,12 @@ _LINES: Final = (
     f"SELECT {_ENTRY_COLUMNS} FROM journal INDEXED BY journal_lines WHERE tenant = ? AND run = ?"  # noqa: S608
     " AND key IN (SELECT value FROM json_each(?)) ORDER BY seq"
 )
+_LINES_OF: Final = (
+    f"SELECT {_ENTRY_COLUMNS} FROM journal INDEXED BY journal_lines WHERE tenant = ? AND run = 'control'"  # noqa: S608
+    " AND key = ? AND seq > ? ORDER BY seq"
+)
 _LATEST: Final = "SELECT at_us FROM journal WHERE tenant = ? ORDER BY at_us DESC LIMIT 1"
+_SEQ: Final = attrgetter("seq")
 ROOM_BYTES: Final = 1 << 20
 """As much as a request, or the answer of a tool, can have."""
 _ERASE: Final = "UPDATE segments SET salts = ?, body = ?, erased = ? WHERE tenant = ? AND run = ? AND seq = ?"
@@ -269,10 +276,21 @@ class SqliteStore:
                 rows = connection.execute(_SCAN, bounds).fetchall()
         return [Document(*row) for row in rows]
 
-    async def find(self, places: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Document]:
-        with self._readers.connection() as connection:
+    async def look(
+        self,
+        places: Sequence[tuple[str, str]],
+        *,
+        prefixes: Sequence[tuple[str, str, int]] = (),
+        lines: Sequence[tuple[str, int]] = (),
+    ) -> Look:
+        with self._readers.connection(CONTROL if lines else "") as connection:
             rows = [row for place in places for row in connection.execute(_ONE, (self._tenant, *place))]
-        return {(row[0], row[1]): Document(*row) for row in rows}
+            for collection, prefix, limit in prefixes:
+                bounds = (self._tenant, collection, prefix, after_prefix(prefix) or _AFTER_ALL_TEXT, max(limit, 0))
+                rows += connection.execute(_SCAN, bounds)
+            found = [row for key, after in lines for row in connection.execute(_LINES_OF, (self._tenant, key, after))]
+        documents = {(row[0], row[1]): Document(*row) for row in rows}
+        return Look(documents, sorted((Entry(*row) for row in found), key=_SEQ))
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""

@@ -139,7 +139,7 @@ class ProvedGraph:
         while sources:
             ended = await self._graph.step(sources, predicate, at=at, limit=_PAGE, after=after, ended=True)
             ids = [edge["edge_id"] for edge in ended if last is None or edge["edge_id"] < last]
-            lines = await self._store.lines(CONTROL, *ids)
+            lines = await self._store.lines(CONTROL, *ids) if ids else ()
             withdrawn = {fact.edge_id for fact in self._withdrawals(lines) if fact.commit <= at}
             for edge_id in ids:
                 if edge_id not in withdrawn:

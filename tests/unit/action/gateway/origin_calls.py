@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from contextos.action.gateway.guarded_call import GuardedCall
-from contextos.contracts.entries.derived import TracedArgument
+from contextos.contracts.envelopes.evidence import TracedArgument
+from contextos.contracts.ports.calls import ToolCall
 
 
 def traced(integrity: str) -> TracedArgument:
@@ -18,15 +18,19 @@ def traced(integrity: str) -> TracedArgument:
 TRACED = {"to": traced("untrusted"), "text": traced("untrusted"), "cents": traced("trusted"), "note": traced("unknown")}
 
 
-def call(kind: str = "write", destinations: Any = None, gates: tuple[str, ...] = (), found: Any = None) -> GuardedCall:
+def call(
+    kind: str = "write", destinations: Any = None, gates: tuple[str, ...] = (), found: Any = None, **more: Any
+) -> ToolCall:
     definition = SimpleNamespace(kind=kind, destinations=destinations)
     told = (tuple(TRACED) if kind == "write" else ()) if destinations is None else destinations
     adapter = SimpleNamespace(destinations=lambda _definition: told)
     capability: Any = SimpleNamespace(definition=definition, adapter=adapter)
     decision: Any = SimpleNamespace(gates=gates)
-    step_call: Any = None
+    step: Any = None
     origins = TRACED if found is None else found
-    return GuardedCall(step_call, capability, "tool_1", "1/a", {}, decision=decision, traced=origins)
+    made = ToolCall("1/a", step, {}, {}, (), decision=decision, traced=origins, **more)
+    made.capability = capability
+    return made
 
 
 def context(**roles: str) -> Any:

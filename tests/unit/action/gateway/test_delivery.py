@@ -7,27 +7,17 @@ from typing import Any
 import pytest
 
 from contextos.action.budget import BudgetUsed
-from contextos.action.gateway.delivery import TOKEN_LOST, Delivery, Exchanged, obtain_credentials
+from contextos.action.gateway.delivery import TOKEN_LOST, Exchanged, obtain_credentials
 from contextos.contracts.envelopes.tool import Authentication
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.ports.calls import ToolCall
 
 
-def delivery(kind: str) -> Delivery:
-    call: Any = SimpleNamespace(key="0/pay", capability=SimpleNamespace(definition=SimpleNamespace(kind=kind)))
-    return Delivery(call, "send", 1, 1)
-
-
-def test_each_attempt_has_a_key_of_its_own() -> None:
-    one = delivery("write")
-    one.attempt = 1
-    first = one.key
-    one.attempt = 2
-    assert (first, one.key) == ("0/pay/1", "0/pay/2")
-
-
-@pytest.mark.parametrize(("kind", "writes"), [("write", True), ("read", False)])
-def test_only_a_write_capability_writes(kind: str, writes: bool) -> None:
-    assert delivery(kind).writes is writes
+def called(key: str, capability: Any, **more: Any) -> ToolCall:
+    step: Any = None
+    call = ToolCall(key, step, {}, {}, (), **more)
+    call.capability = capability
+    return call
 
 
 class Recorded:
@@ -44,12 +34,13 @@ class Recorded:
         return [self.answer or await one.call() for one in group]
 
 
-def exchanging() -> Delivery:
+def exchanging() -> ToolCall:
     auth = Authentication(mode="exchange", audience="api")
     definition = SimpleNamespace(kind="read", auth=auth, required_scopes=("read",), timeout_s=5)
     capability = SimpleNamespace(definition=definition, adapter=SimpleNamespace(adapter_id="adp"))
-    call: Any = SimpleNamespace(key="0/read", capability=capability, envelope=SimpleNamespace(tool_call_id="tool_1"))
-    return Delivery(call, "send", 1, 1, attempt=1, token="of the attempt before")
+    call = called("0/read", capability, attempt=1, token="of the attempt before")
+    call.envelope = SimpleNamespace(tool_call_id="tool_1")  # type: ignore[assignment]
+    return call
 
 
 async def issue(_capability: Any, _call_id: str, timeout_ms: int) -> Exchanged:
@@ -88,6 +79,6 @@ def test_only_the_process_that_exchanged_has_the_token() -> None:
 def test_only_a_refusal_before_which_nothing_was_sent_ends_a_call_undispatched(
     code: Any, mode: str, claimed: Any, denied: bool
 ) -> None:
-    one = delivery("write")
+    one = called("0/pay", SimpleNamespace(definition=SimpleNamespace(kind="write")))
     one.mode, one.claimed, one.lacking = mode, claimed, Failure(code=code, detail="no")
     assert (one.denied is not None) is denied

@@ -21,7 +21,7 @@ def counted(args: dict[str, Any], *abouts: dict[str, Any], **stated: Any) -> lis
     scope: Any = SimpleNamespace(
         pinned=SimpleNamespace(pack=SimpleNamespace(tooling_layer=SimpleNamespace(permissions=[permission])))
     )
-    call: Any = SimpleNamespace(step=SimpleNamespace(tool="a.pay"), args=args, evidence=facts)
+    call: Any = SimpleNamespace(step=SimpleNamespace(tool="a.pay"), args=args, known=facts)
     return [fact.value for fact in evidence_about(scope, call).values()]
 
 

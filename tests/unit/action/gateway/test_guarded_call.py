@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from contextos.action.gateway.guarded_call import GuardedCall
+from contextos.contracts.ports.calls import ToolCall
 from tests.unit.action.gateway.origin_calls import call
 
 
@@ -19,9 +17,9 @@ from tests.unit.action.gateway.origin_calls import call
         (call(destinations=()), []),
         (call(kind="read"), []),
         (call(kind="read", destinations=("to", "note")), ["note", "to"]),
-        (replace(call(), saw_untrusted=True), ["note", "text", "to"]),
+        (call(saw_untrusted=True), ["note", "text", "to"]),
         (call(found={}), []),
     ],
 )
-def test_a_destination_counts_if_nothing_trusted_has_it(one: GuardedCall, names: list[str]) -> None:
+def test_a_destination_counts_if_nothing_trusted_has_it(one: ToolCall, names: list[str]) -> None:
     assert list(one.untrusted_destinations) == names

@@ -24,20 +24,20 @@ def attempted(
     """The next attempt after this answer of the attempt `attempt`, in a run without a session."""
     rule = SimpleNamespace(strategy=strategy, key_ttl_s=86_400)
     capability = SimpleNamespace(definition=SimpleNamespace(idempotency=rule))
-    delivery: Any = SimpleNamespace(
-        call=SimpleNamespace(capability=capability),
-        operation=None,
+    call: Any = SimpleNamespace(
+        capability=capability,
+        running=None,
         attempt=attempt,
         first_us=behind_us,
         first_clock_us=0,
-        key=f"0/s1/{attempt}",
+        attempt_key=f"0/s1/{attempt}",
     )
     tooling = SimpleNamespace(max_retry_s=most_s)
     scope: Any = SimpleNamespace(
         pinned=SimpleNamespace(pack=SimpleNamespace(tooling_layer=tooling)), within_session=lambda at_us: at_us
     )
     journal: Any = SimpleNamespace(run_id="run_1", now_us=now_us + behind_us, clock_us=now_us)
-    return next_attempt(journal, scope, delivery, {"envelope": {"error": None}, **answer})
+    return next_attempt(journal, scope, call, {"envelope": {"error": None}, **answer})
 
 
 @pytest.mark.parametrize(

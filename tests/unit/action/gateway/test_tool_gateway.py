@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from contextos.action.gateway import guards
-from contextos.action.gateway.delivery import ClearedCall
 from contextos.action.gateway.tool_gateway import Gateway
 from contextos.contracts.envelopes.verdicts import Failure
 
@@ -19,20 +18,20 @@ DENIED = Failure(code="identity_refused", detail="no")
 def group(monkeypatch: pytest.MonkeyPatch, sent: list[Any]) -> list[Any]:
     """The results of three reads: the guards pass two and refuse the third, and `sent` is what became of the two."""
     no: Any = None
-    passed = ClearedCall(no, no, "0/a", {}, None, {}, ())
-    cleared = iter([passed, passed, "refused by a guard"])
+    checked = iter([None, None, "refused by a guard"])
 
-    async def clear(_self: Gateway, _call: Any) -> Any:
-        return next(cleared)
+    async def check(_self: Gateway, _call: Any) -> Any:
+        return next(checked)
 
     async def deliver_all(_calls: Any) -> list[Any]:
         return sent
 
-    monkeypatch.setattr(Gateway, "_clear", clear)
+    monkeypatch.setattr(Gateway, "_check", check)
     monkeypatch.setattr(Gateway, "_dispatcher", lambda _self: SimpleNamespace(deliver_all=deliver_all))
-    monkeypatch.setattr(Gateway, "_result", lambda _self, _call, _cleared, result: result)
+    monkeypatch.setattr(Gateway, "_result", lambda _self, _call, result: result)
     monkeypatch.setattr(guards, "session_end", lambda _context: None)
-    return asyncio.run(Gateway(no).call_all([no, no, no]))
+    context: Any = SimpleNamespace(ports=SimpleNamespace(barrier=SimpleNamespace(forget=lambda: None)))
+    return asyncio.run(Gateway(context).call_all([no, no, no]))
 
 
 @pytest.mark.parametrize(

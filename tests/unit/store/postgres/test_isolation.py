@@ -201,7 +201,7 @@ async def everything(stores: PostgresStores, tenant: str) -> list[Any]:
         await store.scan("keys"),
         await store.scan("keys", key="k"),
         await store.scan("keys", prefix="k", after=""),
-        await store.find([("keys", "k"), ("absent", "k")]),
+        await store.look([("keys", "k"), ("absent", "k")], prefixes=[("keys", "k", 9)], lines=[("k", 0)]),
         [list(await store.signed_heads(stream)) for stream in ("run_a", "absent")],
         [await store.read_run(stream) for stream in ("run_a", "absent")],
         await graph.head(),
@@ -235,7 +235,11 @@ def test_a_hostile_name_in_any_argument_is_only_a_name(shared: Database, hostile
             await store.scan("keys", prefix=hostile),
             await store.signed_heads(hostile),
             [part for part in await store.read_run(hostile) if part],
-            await store.find([("keys", hostile), (hostile, "k"), (hostile, hostile)]),
+            *await store.look(
+                [("keys", hostile), (hostile, "k"), (hostile, hostile)],
+                prefixes=[(hostile, "k", 9), ("keys", hostile, 9)],
+                lines=[(hostile, 0)],
+            ),
             await stores.graph("other").neighbourhood([hostile], at=9, hops=2, fan_out=9, limit=9),
             await stores.graph("other").nodes([hostile], at=9),
         ):

@@ -1,0 +1,140 @@
+"""One call of a tool, as the executor, the gateway and what it asks pass it on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from contextos.contracts.envelopes.evidence import TracedArgument
+from contextos.contracts.envelopes.plan import PlanStep
+from contextos.contracts.envelopes.policy import PolicyDecision
+from contextos.contracts.envelopes.tool import ToolCallEnvelope
+from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.journal import Write
+from contextos.contracts.scope import Capability, Fact, Redeemed
+
+
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """How long one attempt of a call can take: exactly (`limit_us`, microseconds), and rounded for its adapter.
+
+    `cut_by` states the limit of the run if that leaves less time than the capability declares.
+    """
+
+    limit_us: int
+    timeout_ms: int
+    cut_by: str | None = None
+
+
+NO_TIME: Final = CallTime(0, 0)
+
+
+@dataclass(slots=True, eq=False)
+class ToolCall:
+    """One call, from the step of a plan to its result. Each stage fills in its part.
+
+    The executor: `key` is `<plan revision>/<step id>`, `provenance` maps each argument to `literal` or
+    `<source>:<pointer>`, and `known` is all the evidence that the run has so far, the oldest first.
+
+    The guards (the checks of the gateway): `evidence` is what of it is about these arguments, by name, and `frozen`
+    what is in use. `traced` says where each argument was found; it is empty if the run has seen nothing untrusted,
+    which `saw_untrusted` says. `operation` is the recorded answer of `look_up_operation`. `preconditions` are checks
+    that must still hold in the commit that claims the operation for this run; `counts` builds the writes that count
+    the call in the history, and `kept` the one that keeps what it writes out of untrusted content, for later runs.
+
+    The delivery: `mode` is `send`, or `reconcile`: find out what an earlier send did. `first_us` is when the call was
+    first sent, and `first_clock_us` that time by the clock; `claimed` is the write that reserves its idempotency key,
+    and `checks` are those of the next attempt. `recovered`: another process recorded the current attempt. `grouped`:
+    it is sent together with other calls. `time`: how long it can take. `token`: its secret credential; `lacking`: why
+    it has none; `retry_at_us`: when an open circuit admits the next call, if that is why. `sent_until_us` is
+    `not_after_us` of the last attempt that can have been sent: a look-up sends nothing. `running` is the name under
+    which the call was accepted and runs on: it is looked up by it, and not sent again.
+    """
+
+    key: str
+    step: PlanStep
+    args: Mapping[str, Any]
+    provenance: Mapping[str, str]
+    known: tuple[Fact, ...]
+    required_evidence: tuple[str, ...] = ()
+    spec_key: str | None = None
+    occurrence: int = 0
+
+    tool_call_id: str = ""
+    capability: Capability = field(init=False, repr=False)
+    evidence: Mapping[str, Fact] = field(init=False, repr=False)
+    decision: PolicyDecision | None = None
+    idempotency_key: str | None = None
+    operation: Mapping[str, Any] = field(default_factory=dict)
+    frozen: tuple[Fact, ...] = ()
+    approval: Redeemed | None = None
+    preconditions: tuple[Write, ...] = ()
+    counts: Callable[[], tuple[Write, ...]] = tuple
+    history: Mapping[str, Any] = field(default_factory=dict)
+    traced: Mapping[str, TracedArgument] = field(default_factory=dict)
+    saw_untrusted: bool = False
+    kept: Callable[[], Write] | None = None
+    envelope: ToolCallEnvelope = field(init=False, repr=False)
+
+    mode: str = "send"
+    first_us: int = 0
+    first_clock_us: int = 0
+    attempt: int = 0
+    not_after_us: int = 0
+    sent_until_us: int = 0
+    time: CallTime = NO_TIME
+    on_tape: bool = False
+    recovered: bool = False
+    claimed: Write | None = None
+    grouped: bool = False
+    checks: tuple[Write, ...] = ()
+    token: str = field(default="", repr=False)
+    lacking: Failure | None = None
+    retry_at_us: int = 0
+    running: str | None = None
+
+    @property
+    def writes(self) -> bool:
+        return self.capability.definition.kind == "write"
+
+    @property
+    def untrusted_destinations(self) -> dict[str, TracedArgument]:
+        """Return the arguments that say where something goes, and that nothing trusted has.
+
+        Where the tool does not state which they are, a value that the agent made counts once the run has seen
+        untrusted content, which can have told it the value in any disguise.
+        """
+        names = self.capability.adapter.destinations(self.capability.definition)
+        made_counts = self.capability.definition.destinations is not None or self.saw_untrusted
+        counts = ("untrusted", "unknown") if made_counts else ("untrusted",)
+        found = {name: self.traced[name] for name in sorted(names) if name in self.traced}
+        return {name: one for name, one in found.items() if one.integrity in counts}
+
+    @property
+    def redemption(self) -> tuple[Write, ...]:
+        """Return the write that consumes the approval. The commit that sends the call fails if it was consumed."""
+        return (self.approval.consume,) if self.approval else ()
+
+    @property
+    def counted(self) -> tuple[Write, ...]:
+        """Return the signed writes that count the call and keep what it wrote. A replay does not make them."""
+        return (*self.counts(), *((self.kept(),) if self.kept else ()))
+
+    @property
+    def attempt_key(self) -> str:
+        """Return the key under which the current attempt is in the journal."""
+        return f"{self.key}/{self.attempt}"
+
+    @property
+    def can_send(self) -> bool:
+        """Return whether the current attempt can send the call, and does not only look it up."""
+        if self.running is not None:
+            return False
+        return self.mode == "send" or self.capability.definition.idempotency.strategy == "keyed"
+
+    @property
+    def denied(self) -> Failure | None:
+        """Return why the issuer gives no credential for an attempt before which nothing can have been sent, or None."""
+        refused = self.lacking is not None and self.lacking.code == "identity_refused"
+        return self.lacking if refused and self.mode == "send" else None

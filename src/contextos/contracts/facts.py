@@ -12,10 +12,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
+from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.envelopes.evidence import Classification
-from contextos.contracts.envelopes.policy import APPROVAL_MODES, WEEKDAYS, HistoryFact, Point
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, WEEKDAYS, CapabilityView, HistoryFact, Point
 from contextos.contracts.envelopes.tool import CapabilityKind, RiskLevel
 
 Supplier = Literal[
@@ -192,6 +194,67 @@ def supplied(root: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 EXECUTE_ROOTS: Final = frozenset({fact.root for fact in FACTS if "execute" in fact.points})
 """Roots of facts that exist at `execute`: all but what a memory proposal supplies."""
+
+
+_OF_CALL: Final = LATE_ROOTS - {"args"}
+"""Roots whose facts are new with each call. Sorted, they stand between the tool's and those of the request."""
+_TEXT_OF_CALL: Final = min(_OF_CALL)
+
+
+class KnownFacts(dict[str, Any]):
+    """Facts by root. The canonical text of a root is made once, also for what is made of these facts.
+
+    Raises:
+        MalformedJson: a value is not JSON; raised where its text is needed first.
+    """
+
+    def __init__(self, facts: Mapping[str, Any], texts: Mapping[str, bytes] = MappingProxyType({})) -> None:
+        super().__init__(facts)
+        self._texts = texts
+        self._is_written = False
+        self._text: bytes | None = None
+        self._digest: str | None = None
+        self._about: dict[bytes, KnownFacts] = {}
+
+    def also(self, facts: Mapping[str, Any]) -> KnownFacts:
+        """Return these facts with other roots beside or instead of theirs."""
+        texts = dict(self._written())
+        for root in facts:
+            texts.pop(_TEXT_OF_CALL if root in _OF_CALL else root, None)
+        return KnownFacts({**self, **facts}, texts)
+
+    def about(self, tool: CapabilityView) -> KnownFacts:
+        """Return these facts with those of a tool."""
+        found = self._about.get(tool.text)
+        if found is None:
+            texts = {**self._written(), "capability": tool.text}
+            found = self._about[tool.text] = KnownFacts({**self, "capability": tool.facts}, texts)
+        return found
+
+    def _written(self) -> Mapping[str, bytes]:
+        """The members of these facts in canonical JSON, by their roots."""
+        if not self._is_written:
+            texts = {root: canonical({root: self[root]})[1:-1] for root in self.keys() - self._texts.keys() - _OF_CALL}
+            of_call = {root: self[root] for root in self.keys() & _OF_CALL}
+            if of_call and _TEXT_OF_CALL not in self._texts:
+                texts[_TEXT_OF_CALL] = canonical(of_call)[1:-1]
+            self._texts, self._is_written = {**self._texts, **texts}, True
+        return self._texts
+
+    @property
+    def text(self) -> bytes:
+        """The canonical JSON of all facts."""
+        if self._text is None:
+            texts = self._written()
+            self._text = b"{%b}" % b",".join(map(texts.__getitem__, sorted(texts)))
+        return self._text
+
+    @property
+    def digest(self) -> str:
+        """The content address of all facts."""
+        if self._digest is None:
+            self._digest = digest(self.text)
+        return self._digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from contextos.contracts.controls import NO_RUN_CONTROLS, RunControls
@@ -12,9 +13,10 @@ from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.envelopes.identity import IdentityClaim, PlatformScope, Principal, Principals
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack
 from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep, TakenParameter
-from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, PolicyDecision
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, CapabilityView, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest, RunContext
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
+from contextos.contracts.facts import KnownFacts
 from contextos.contracts.journal import Write
 from contextos.contracts.model import final_fields
 
@@ -29,7 +31,7 @@ RUNTIME: Final = "runtime"
 """The pin of the runtime's own build: what a run was admitted with. No call is bound to it (ADR 0064)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Capability:
     """A registered tool of an adapter. `definition_digest` is the digest of the adapter's whole definition."""
 
@@ -42,6 +44,19 @@ class Capability:
     def leaves(self) -> bool:
         """Return whether a call leaves the machine, as declared."""
         return self.adapter.leaves(self.definition)
+
+    @cached_property
+    def view(self) -> CapabilityView:
+        """The tool as policy rules see it."""
+        definition = self.definition
+        facts = {
+            "capability_id": self.capability_id,
+            "kind": definition.kind,
+            "risk_level": definition.risk_level,
+            "approval_mode": definition.approval_mode,
+            "external": self.adapter.external,
+        }
+        return CapabilityView(self.capability_id, definition.approval_mode, facts)
 
 
 @final_fields
@@ -235,7 +250,7 @@ class RunScope:
     identity: RunIdentity
     pinned: PinnedInputs
     tools: ToolAccess
-    facts: Mapping[str, Any]
+    facts: KnownFacts
     session: SessionWindow | None = None
     controls: RunControls = NO_RUN_CONTROLS
     unbound: Mapping[str, str] = field(default_factory=dict)

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Final
 
 from contextos.action.budget import BudgetUsed
-from contextos.action.gateway.deciding import capability_facts
 from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.gateway.guarded_call import GuardContext
 from contextos.action.gateway.tool_gateway import Gateway
@@ -25,14 +24,14 @@ from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.plan import Plan, PlanStep
-from contextos.contracts.envelopes.policy import CapabilityView, PolicyDecision
+from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
-from contextos.contracts.facts import supplied
+from contextos.contracts.facts import KnownFacts, supplied
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Write
-from contextos.contracts.scope import Action, Fact, RunScope, ToolAccess
+from contextos.contracts.scope import Action, Fact, RunScope
 from contextos.contracts.trace import child_headers
 from contextos.control.catalog import LoadedArtifacts
 from contextos.control.vocabulary import pack_vocabulary
@@ -96,7 +95,7 @@ def policy_facts(
     scope_user: Mapping[str, Any],
     agent: Mapping[str, Any],
     run: Mapping[str, Any],
-) -> dict[str, Any]:
+) -> KnownFacts:
     """Return the facts that policy rules can read, one object for each root (`request`, `user`, `agent`, `run`).
 
     `request.context` holds only what the caller stated.
@@ -108,7 +107,7 @@ def policy_facts(
         "tenant": {"tenant_id": request.tenant_id},
         "run": run,
     }
-    return {root: supplied(root, below) for root, below in values.items()}
+    return KnownFacts({root: supplied(root, below) for root, below in values.items()})
 
 
 def decide_exposure(
@@ -122,7 +121,7 @@ def decide_exposure(
     decisions = policy.decide_all(
         "compile",
         scope.facts,
-        [_view(scope.tools, name) for name in names],
+        [scope.tools.capabilities[name].view for name in names],
         [derive("pol_", scope.run.run_id, "policy.compile", name) for name in names],
         granted=scope.tools.granted,
     )
@@ -137,16 +136,16 @@ def decide_plan_steps(scope: RunScope, policy: PolicySet, plan: Plan) -> dict[st
     known = [step for step in plan.steps if step.tool in scope.tools.capabilities]
     bound = [step for step in known if any(binding_of(value) is not None for value in step.params.values())]
     ids = [_plan_id(scope, plan, step) for step in bound]
-    views = [_view(scope.tools, step.tool) for step in bound]
+    views = [scope.tools.capabilities[step.tool].view for step in bound]
     answers = policy.decide_all("plan", scope.facts, views, ids, granted=scope.tools.granted)
     decisions = {step.id: answer for step, answer in zip(bound, answers, strict=True)}
     for step in known:
         if step.id not in decisions:
-            facts = {**scope.facts, "args": without_secret_arguments(step.params)}
+            facts = scope.facts.also({"args": without_secret_arguments(step.params)})
             decisions[step.id] = policy.decide(
                 "plan",
                 facts,
-                capability=_view(scope.tools, step.tool),
+                capability=scope.tools.capabilities[step.tool].view,
                 granted=step.tool in scope.tools.granted,
                 decision_id=_plan_id(scope, plan, step),
             )
@@ -283,11 +282,6 @@ def _unsafe_of(scope: RunScope | None) -> tuple[str, ...]:
     if scope is None:
         return ()
     return (*scope.identity.principals.unsafe, *((UNSAFE_OBSERVED,) if scope.observes else ()))
-
-
-def _view(tools: ToolAccess, name: str) -> CapabilityView:
-    capability = tools.capabilities[name]
-    return CapabilityView(name, capability.definition.approval_mode, capability_facts(capability))
 
 
 async def _recheck(environment: RunEnvironment, scope: RunScope, query: RetrievalQuery, action: Action) -> Recheck:

@@ -10,10 +10,8 @@ from contextos.action.gateway.guarded_call import GuardContext, GuardedCall
 from contextos.contracts.controls import Controls
 from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.entries.derived import TracedArgument
-from contextos.contracts.envelopes.policy import ArgConstraint, CapabilityView, PolicyDecision
-from contextos.contracts.facts import supplied
+from contextos.contracts.envelopes.policy import ArgConstraint, PolicyDecision
 from contextos.contracts.ids import derive
-from contextos.contracts.scope import Capability
 
 
 def decide_call(context: GuardContext, call: GuardedCall, execute: str, commit: str) -> PolicyDecision:
@@ -42,8 +40,7 @@ def _decide(
 ) -> PolicyDecision:
     """What policy decides at one point. `asked_otherwise` are the gates that ask where no other gate does."""
     scope = context.scope
-    facts = {
-        **scope.facts,
+    facts: dict[str, Any] = {
         "args": without_secret_arguments(call.args),
         "evidence": nested_facts({name: fact.value for name, fact in call.evidence.items()}),
         "provenance": dict(call.step_call.provenance),
@@ -52,11 +49,10 @@ def _decide(
         **({"clock": dict(call.history["clock"])} if "clock" in call.history else {}),
     }
     capability = call.capability
-    view = CapabilityView(capability.capability_id, capability.definition.approval_mode, capability_facts(capability))
     decision = context.policy.decide(
         point,
-        facts,
-        capability=view,
+        scope.facts.also(facts),
+        capability=capability.view,
         granted=capability.capability_id in scope.tools.granted,
         decision_id=derive("pol_", scope.run.run_id, f"policy.{name}", call.key),
     )
@@ -85,19 +81,6 @@ def _gate_of_untrusted(context: GuardContext, call: GuardedCall) -> tuple[str, .
     gates = context.scope.pinned.gates
     roles = {gate.required_approver_role for gate in gates.values()}
     return (min(gates),) if call.untrusted_destinations and len(roles) == 1 else ()
-
-
-def capability_facts(capability: Capability) -> dict[str, Any]:
-    """Return the facts about a tool that policy rules can read below `capability`."""
-    definition = capability.definition
-    values = {
-        "capability_id": capability.capability_id,
-        "kind": definition.kind,
-        "risk_level": definition.risk_level,
-        "approval_mode": definition.approval_mode,
-        "external": capability.adapter.external,
-    }
-    return supplied("capability", values)
 
 
 def bounds_on_call(

@@ -5,14 +5,16 @@ Source: Reference Architecture, "Trust plane"; docs/design/contracts.md, "Policy
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self, get_args
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
+from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.ids import BundleId, CapabilityId, Digest, GateId, PolicyDecisionId, RuleId
 from contextos.contracts.model import (
     MAX_KEYS,
@@ -348,7 +350,7 @@ class RulesAbove:
         return prohibited or not self.rule_ids.isdisjoint((*decision.denying_rule_ids, *unknown))
 
 
-@final_fields
+@dataclass(frozen=True)
 class CapabilityView:
     """A tool (capability) as policy rules see it: its id, its declared approval mode, and the facts below
     `capability`.
@@ -356,4 +358,9 @@ class CapabilityView:
 
     capability_id: str
     declared_mode: ApprovalMode
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def text(self) -> bytes:
+        """The member `capability` of the facts in canonical JSON."""
+        return canonical({"capability": self.facts})[1:-1]

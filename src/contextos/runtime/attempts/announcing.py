@@ -7,12 +7,11 @@ Source: docs/adr/0065-an-intent-declares-its-parameters.md; How It Works, steps 
 
 from __future__ import annotations
 
-from contextos.action.gateway.deciding import capability_facts
 from contextos.action.gateway.evidence import nested_facts
 from contextos.contracts.bindings import resolve_params
 from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.envelopes.plan import TaskTemplate
-from contextos.contracts.envelopes.policy import CapabilityView, PolicyDecision
+from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.ids import derive
 from contextos.decision.executor import evidence_view
 from contextos.errors import InvalidInput
@@ -47,8 +46,8 @@ def announce_steps(admitted: AdmittedRun, template: TaskTemplate) -> dict[str, P
             continue  # The executor refuses the step.
         if not missing:
             announced[step.id] = admitted.policy.decide_known(
-                {**scope.facts, "args": without_secret_arguments(args), "evidence": evidence},
-                capability=CapabilityView(step.tool, tool.definition.approval_mode, capability_facts(tool)),
+                scope.facts.also({"args": without_secret_arguments(args), "evidence": evidence}),
+                capability=tool.view,
                 granted=step.tool in tools.granted,
                 decision_id=derive("pol_", scope.run.run_id, "policy.announced", f"{template.template_id}/{step.id}"),
             )

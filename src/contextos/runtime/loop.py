@@ -43,7 +43,7 @@ from contextos.runtime.inputs.intent_parameters import take_known, take_stated, 
 from contextos.runtime.inputs.slot_steps import fill_slots
 from contextos.runtime.redaction import redacted_items
 from contextos.runtime.reopening import as_reopened, find_reopening, is_asked_again, with_limits_of
-from contextos.runtime.wiring import facts_by_name, policy_for_pins
+from contextos.runtime.wiring import policy_for_pins
 from contextos.trust.identity.principals import identity_differences
 from contextos.trust.journal.record import RunOutcome
 
@@ -198,9 +198,12 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
     }
     places = {number: place for place, number in enumerate(bound)}
     named = tuple(
-        path.model_copy(update={"seed": places[path.seed]}) for path in retrieval.evidence if path.name not in unbound
+        path if places[path.seed] == path.seed else path.model_copy(update={"seed": places[path.seed]})
+        for path in retrieval.evidence
+        if path.name not in unbound
     )
-    admitted = replace(admitted, scope=replace(admitted.scope, unbound=unbound))
+    if unbound:
+        admitted = replace(admitted, scope=replace(admitted.scope, unbound=unbound))
     query = RetrievalQuery(
         snapshot=admitted.scope.pinned.snapshot,
         seeds=seeds,
@@ -271,10 +274,9 @@ async def _attempt(
     controls, compiled = surface.controls, surface.compiled
     if isinstance(compiled, Failure):
         return await score_attempt(admitted, controls, None, NOTHING_DONE, (compiled,), revision, environment)
-    facts = facts_by_name(admitted.items, admitted.scope)
-    plan = await propose(admitted, template, compiled, surface.gates, facts, revision, environment)  # 9
+    plan = await propose(admitted, template, compiled, surface.gates, surface.facts, revision, environment)  # 9
     if isinstance(plan, Failure):
         return await score_attempt(admitted, controls, None, NOTHING_DONE, (plan,), revision, environment)
-    known = tuple(facts.values())
+    known = tuple(surface.facts.values())
     execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)  # 10, 11, 12
     return await score_attempt(admitted, controls, plan, execution, failures, revision, environment)  # 13

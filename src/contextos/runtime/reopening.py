@@ -40,9 +40,10 @@ async def find_reopening(outcome: RunOutcome, journal: Journal) -> ReopenedRun |
 
 def is_asked_again(failures: Sequence[Failure], revision: int, journal: Journal) -> bool:
     """Return whether a person had the question of this plan asked again, so that the run goes on with another."""
+    if not any(failure.code == "approval_void" for failure in failures):
+        return False
     reasked = [entry for entry in journal.log() if entry.kind == "approval.reasked"]
-    void = any(failure.code == "approval_void" for failure in failures)
-    return void and bool(reasked) and reasked[-1].key.startswith(f"{revision}/")
+    return bool(reasked) and reasked[-1].key.startswith(f"{revision}/")
 
 
 def unchanged_facts(facts: Sequence[Fact], journal: Journal) -> list[Fact]:

@@ -11,7 +11,7 @@ from contextos.contracts.controls import NO_RUN_CONTROLS, RunControls
 from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.envelopes.identity import IdentityClaim, PlatformScope, Principal, Principals
-from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack
+from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, Permission
 from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep, TakenParameter
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, CapabilityView, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest, RunContext
@@ -33,12 +33,21 @@ RUNTIME: Final = "runtime"
 
 @dataclass(frozen=True)
 class Capability:
-    """A registered tool of an adapter. `definition_digest` is the digest of the adapter's whole definition."""
+    """A registered tool of an adapter. `definition_digest` is the digest of the adapter's whole definition.
+
+    `permissions` are those of the pack for this tool, of every role: their constraints apply to every caller.
+    """
 
     capability_id: str
     adapter: AdapterDefinition
     definition: CapabilityDefinition
     definition_digest: str
+    permissions: tuple[Permission, ...] = ()
+
+    @cached_property
+    def consents(self) -> frozenset[str]:
+        """The names of the evidence that has to say `true`, as the consent to a call."""
+        return frozenset(one.consent for one in self.permissions if one.consent is not None)
 
     @property
     def leaves(self) -> bool:

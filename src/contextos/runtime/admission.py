@@ -25,6 +25,7 @@ from contextos.contracts.ids import CEID
 from contextos.contracts.journal import CONTROL
 from contextos.contracts.scope import (
     SESSION_LIMIT,
+    Capability,
     PinnedInputs,
     ReceivedRequest,
     RunIdentity,
@@ -162,6 +163,7 @@ def build_scope(
     claim: IdentityClaim,
     pinned: Mapping[str, Any],
     loaded: LoadedArtifacts,
+    capabilities: Mapping[str, Capability],
     resolved: intents.ResolvedIntent,
     environment: RunEnvironment,
 ) -> tuple[RunScope, tuple[SurfaceCapability, ...]]:
@@ -178,7 +180,6 @@ def build_scope(
         environment.journal.run_id,
         environment.deployment.limits,
     )
-    capabilities = environment.artifacts.registry.register(loaded.definitions)
     scopes = scopes_in_force(request, principals)
     roles = frozenset({principals.user.role, *principals.user.roles})
     shown = surface(

@@ -43,7 +43,7 @@ from contextos.runtime.inputs.intent_parameters import take_known, take_stated, 
 from contextos.runtime.inputs.slot_steps import fill_slots
 from contextos.runtime.redaction import redacted_items
 from contextos.runtime.reopening import as_reopened, find_reopening, is_asked_again, with_limits_of
-from contextos.runtime.wiring import policy_for_pins
+from contextos.runtime.wiring import prepared
 from contextos.trust.identity.principals import identity_differences
 from contextos.trust.journal.record import RunOutcome
 
@@ -160,11 +160,10 @@ async def admit(
     faults += unfit
     if resolved is None:
         return refuse(*faults, *size)
-    scope, shown = build_scope(
-        request, principals, IdentityClaim.model_validate(who["claim"]), pinned, loaded, resolved, environment
-    )
-    policy, planner = policy_for_pins(environment, loaded, scope.pinned.pins), environment.deployment.planner_name
-    admitted = AdmittedRun(scope, loaded, policy, resolved.templates, shown, planner)
+    made, planner = prepared(environment, loaded, pinned["pins"]), environment.deployment.planner_name
+    of_run = IdentityClaim.model_validate(who["claim"])
+    scope, shown = build_scope(request, principals, of_run, pinned, loaded, made.capabilities, resolved, environment)
+    admitted = AdmittedRun(scope, loaded, made.policy, resolved.templates, shown, planner)
     if faults or size:
         return refuse(*faults, *unmet(admitted), *size)
     if before is not None:

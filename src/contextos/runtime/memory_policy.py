@@ -24,7 +24,7 @@ from contextos.contracts.journal import Entry
 from contextos.contracts.ports.seams import Journal
 from contextos.control.catalog import Catalog
 from contextos.runtime.admission import AdmittedRun
-from contextos.runtime.wiring import compile_pinned_policy, policy_facts
+from contextos.runtime.wiring import policy_facts, prepare
 from contextos.trust.policy.policy_set import PolicySet
 
 
@@ -94,7 +94,7 @@ async def promotion_refusal(
         return _refused(f"the pack of the run cannot be used any more: {now['failure']['detail']}")
     for pins in (pinned["answer"], now):
         loaded = await catalog.load(pins)
-        policy = compile_pinned_policy(loaded, Registry(), past=True)
+        policy = prepare(loaded, Registry(), past=True).policy
         if not policy.asked_at("memory"):
             continue
         decision = decide_memory(policy, facts, proposal, "promotion")

@@ -45,7 +45,7 @@ from contextos.runtime.code_pins import (
     recheck_preconditions,
 )
 from contextos.runtime.credentials import claim_token, credentials_for_evidence, exchange_or_failure, hop_token
-from contextos.runtime.environment import RunEnvironment, cancels_of
+from contextos.runtime.environment import Prepared, RunEnvironment, cancels_of
 from contextos.runtime.redaction import cleanse_output, cleanse_text, redacted_items
 from contextos.trust.approvals.gate_approvals import Recheck, RunApprovals
 from contextos.trust.approvals.quarantines import open_incidents
@@ -59,27 +59,23 @@ from contextos.trust.rows.operations import operation_fault
 from contextos.trust.rows.unvouched_writes import SignedWrites
 
 AUDIENCE: Final = "contextos.tool_gateway"
-MAX_POLICIES: Final = 256
 
 
-def policy_for_pins(environment: RunEnvironment, loaded: LoadedArtifacts, pins: Mapping[str, str]) -> PolicySet:
-    """Return the compiled rules of the pinned policy bundles. They are compiled once for each set of pins."""
-    policies, address = environment.artifacts.policies, content_address(dict(pins))
-    if address not in policies:
-        if len(policies) >= MAX_POLICIES:
-            policies.clear()
-        policies[address] = compile_pinned_policy(loaded, environment.artifacts.registry, past=True)
-    return policies[address]
+def prepared(environment: RunEnvironment, loaded: LoadedArtifacts, pins: Mapping[str, str]) -> Prepared:
+    """Return what follows from these pins alone. It is made once for each set of them."""
+    known, address = environment.artifacts.prepared, content_address(dict(pins))
+    return known.get(address) or known.keep(address, prepare(loaded, environment.artifacts.registry, past=True))
 
 
-def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry, *, past: bool = False) -> PolicySet:
-    """Compile all policy rules of a pack and of the tenant and platform above it. `past`: they are pinned already.
+def prepare(loaded: LoadedArtifacts, registry: Registry, *, past: bool = False) -> Prepared:
+    """Register the tools of a pack, and compile all its policy rules and those of the tenant and platform above it.
+    `past`: they are pinned already.
 
-    Raises `InvalidArtifact` if they contradict each other.
+    Raises `InvalidArtifact` if rules contradict each other, or the schema of a tool breaks the rules for schemas.
     """
     guardrails = loaded.pack.policy_layer.guardrails
-    capabilities = registry.register(loaded.definitions)
-    return compile_policy(
+    capabilities = registry.register(loaded.definitions, loaded.pack.tooling_layer.permissions)
+    policy = compile_policy(
         loaded.bundles,
         gates=loaded.gates,
         must_refuse=guardrails.must_refuse,
@@ -87,6 +83,7 @@ def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry, *, past: 
         vocabulary=pack_vocabulary(loaded.pack, loaded.specs, loaded.definitions, past=past),
         declared={name: one.definition.approval_mode for name, one in capabilities.items()},
     )
+    return Prepared(capabilities, policy)
 
 
 def policy_facts(

@@ -92,6 +92,12 @@ class _Content(NamedTuple):
     """What it costs to look through all values."""
 
 
+_ANSWERS: Final = ("tool.returned", "tool.refused")
+_READ: Final = frozenset(
+    {"evidence.retrieved", "memory.recalled", "attachment.fetched", "slot.pinned", "effect.settled", "answer.compared"}
+).union(_ANSWERS)
+"""The kinds of entries whose content is read here."""
+
 _GROWS: Final = ("_found", "_contents", "_trusted", "_writes")
 """What grows as a run goes on, and is not shared with a copy that looks ahead."""
 
@@ -118,7 +124,7 @@ class SeenContent:
         """Return (key of the entry, adapter, values) of the new trusted answers that earlier runs can have written."""
         found = []
         for entry in self.log[self._read :]:
-            if entry.kind in ("tool.returned", "tool.refused"):
+            if entry.kind in _ANSWERS:
                 capability = scope.tools.capabilities.get(entry.body["envelope"]["capability_id"])
                 if capability is not None and _can_be_written(capability):
                     values = list(_values_of(entry.body["envelope"]))
@@ -180,8 +186,9 @@ class SeenContent:
                 _Raw("request", "trusted", label, leaves(received)),
                 _Raw("pack", "trusted", label, leaves(planned)),
             ]
-        compared = {one.key: one.body["repeats"] for one in self.log[self._read :] if one.kind == "answer.compared"}
-        for entry in self.log[self._read :]:
+        entries = [one for one in self.log[self._read :] if one.kind in _READ]
+        compared = {one.key: one.body["repeats"] for one in entries if one.kind == "answer.compared"}
+        for entry in entries:
             new = list(self._contents_of(entry, scope, compared))
             self._has_untrusted = self._has_untrusted or any(one.integrity != "trusted" for one in new)
             self._found += new
@@ -208,7 +215,7 @@ class SeenContent:
         elif entry.kind == "effect.settled":
             self._writes[entry.key] = None
             yield _Raw("settlement", "untrusted", label, leaves(entry.body))
-        elif entry.kind in ("tool.returned", "tool.refused"):
+        elif entry.kind in _ANSWERS:
             yield from self._answer(entry, label, scope, compared.get(entry.key))
 
     def _answer(

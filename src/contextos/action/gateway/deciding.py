@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from contextos.action.gateway.evidence import nested_facts, permissions_of
+from contextos.action.gateway.evidence import nested_facts
 from contextos.action.gateway.guarded_call import GuardContext, GuardedCall
 from contextos.contracts.controls import Controls
 from contextos.contracts.encoding.redacted import without_secret_arguments
@@ -83,11 +83,9 @@ def _gate_of_untrusted(context: GuardContext, call: GuardedCall) -> tuple[str, .
     return (min(gates),) if call.untrusted_destinations and len(roles) == 1 else ()
 
 
-def bounds_on_call(
-    context: GuardContext, call: GuardedCall, decision: PolicyDecision
-) -> dict[str, Sequence[ArgConstraint]]:
+def bounds_on_call(call: GuardedCall, decision: PolicyDecision) -> dict[str, Sequence[ArgConstraint]]:
     bounds: dict[str, Sequence[ArgConstraint]] = dict(decision.arg_constraints)
-    for permission in permissions_of(context.scope, call.capability.capability_id):
+    for permission in call.capability.permissions:
         for argument, bound in permission.arg_constraints.items():
             bounds[argument] = (*bounds.get(argument, ()), bound)
     return bounds

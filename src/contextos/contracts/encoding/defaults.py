@@ -38,7 +38,9 @@ def with_defaults(schema: Mapping[str, Any], args: Mapping[str, Any], later: Col
         InvalidInput: the defaults are larger than `MAX_FILLED_BYTES`.
     """
     if not _states_defaults(schema):
-        return {name: value if type(value) in _LEAVES else deepcopy(value) for name, value in args.items()}
+        return {
+            name: value if type(value) in _LEAVES or name in later else deepcopy(value) for name, value in args.items()
+        }
     filled: dict[str, Any] = _Filler(schema).filled(schema, dict(args), (), frozenset(later))
     return filled
 

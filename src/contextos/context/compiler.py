@@ -23,7 +23,7 @@ from contextos.context.blocks import (
     fact_block,
     identified,
 )
-from contextos.context.budget import BlockSize, allocate, budget_report, omissions, pack_blocks
+from contextos.context.budget import allocate, budget_report, omissions, pack_blocks
 from contextos.context.controls import matched_rules, policy_manifest, runtime_controls
 from contextos.context.emission import address, compiled_context, is_plain
 from contextos.context.inputs import CompileInput
@@ -197,25 +197,14 @@ def bucket_assembly(_inputs: CompileInput, products: CompileState) -> JsonObject
     """Stage 7: choose the blocks that fit their buckets. A block that does not fit is dropped whole and listed."""
     budget = products["token_budget_allocation"]
     required = {block_id for product in products.values() for block_id in product.get("required", ())}
-    candidates = [
-        BlockSize(
-            item["bucket"],
-            item["block_id"],
-            item["priority"],
-            tokens,
-            len(item["content"]),
-            item["block_id"] in required,
-            index,
-        )
-        for index, (item, tokens) in enumerate(zip(_blocks(products), budget["tokens"], strict=True))
-    ]
-    packing = pack_blocks(candidates, budget["allocated"], {TEXT_BUCKET: budget["frame"]})
+    blocks, tokens, allocated = list(_blocks(products)), budget["tokens"], budget["allocated"]
+    packing = pack_blocks(blocks, tokens, required, allocated, {TEXT_BUCKET: budget["frame"]})
     if isinstance(packing, Failure):
         return packing
     return {
-        "kept": [block.position for block in packing.kept],
-        "budget_report": budget_report(budget["allocated"], packing),
-        "omissions": omissions(packing),
+        "kept": list(packing.kept),
+        "budget_report": budget_report(blocks, allocated, packing),
+        "omissions": omissions(blocks, tokens, packing),
     }
 
 

@@ -215,13 +215,28 @@ class KnownFacts(dict[str, Any]):
         self._text: bytes | None = None
         self._digest: str | None = None
         self._about: dict[bytes, KnownFacts] = {}
+        self._served: tuple[str | None, str | None] | None = None
+
+    @property
+    def served(self) -> tuple[str | None, str | None]:
+        """The intent and the environment, as the run and its request state them; no intent if they disagree."""
+        if self._served is None:
+            run, request = ({} if not isinstance(one, dict) else one for one in (self.get("run"), self.get("request")))
+            stated = (run.get("intent"), request.get("intent"), run.get("environment"))
+            of_run, of_request, environment = (one if isinstance(one, str) and one else None for one in stated)
+            intent = of_run or of_request if None in (of_run, of_request) or of_run == of_request else None
+            self._served = intent, environment
+        return self._served
 
     def also(self, facts: Mapping[str, Any]) -> KnownFacts:
         """Return these facts with other roots beside or instead of theirs."""
         texts = dict(self._written())
         for root in facts:
             texts.pop(_TEXT_OF_CALL if root in _OF_CALL else root, None)
-        return KnownFacts({**self, **facts}, texts)
+        made = KnownFacts({**self, **facts}, texts)
+        if facts.keys().isdisjoint(("run", "request")):
+            made._served = self.served
+        return made
 
     def about(self, tool: CapabilityView) -> KnownFacts:
         """Return these facts with those of a tool."""
@@ -229,6 +244,7 @@ class KnownFacts(dict[str, Any]):
         if found is None:
             texts = {**self._written(), "capability": tool.text}
             found = self._about[tool.text] = KnownFacts({**self, "capability": tool.facts}, texts)
+            found._served = self.served
         return found
 
     def _written(self) -> Mapping[str, bytes]:

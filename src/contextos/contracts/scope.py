@@ -93,11 +93,10 @@ class Fact:
         under the same name. `names` says instead which values of `about` count, and the argument that each must equal.
         """
         if names is None:
-            return all(
-                _same(value, args.get(name, MISSING))
-                for name, value in self.about.items()
-                if name in args or name not in self.by_default
-            )
+            for name, value in self.about.items():
+                if not _same(value, args[name]) if name in args else name not in self.by_default:
+                    return False
+            return True
         about = self.about
         return all(_same(about.get(name, MISSING), args.get(argument, MISSING)) for name, argument in names.items())
 

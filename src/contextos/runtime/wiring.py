@@ -23,7 +23,7 @@ from contextos.contracts.encoding.pointer import last_name
 from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
-from contextos.contracts.envelopes.plan import Plan, PlanStep
+from contextos.contracts.envelopes.plan import Plan
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.envelopes.run import InvokeRequest
@@ -114,15 +114,16 @@ def decide_exposure(
 
     Nothing is asked about another tool of an adapter: what a rule says about it is about no call of this run.
     """
-    names = sorted(one.capability_id for one in surface if one.withheld != "not_in_pack")
-    decisions = policy.decide_all(
-        "compile",
-        scope.facts,
-        [scope.tools.capabilities[name].view for name in names],
-        [derive("pol_", scope.run.run_id, "policy.compile", name) for name in names],
-        granted=scope.tools.granted,
-    )
-    return dict(zip(names, decisions, strict=True))
+    return {
+        name: policy.decide(
+            "compile",
+            scope.facts,
+            capability=scope.tools.capabilities[name].view,
+            granted=name in scope.tools.granted,
+            decision_id=derive("pol_", scope.run.run_id, "policy.compile", name),
+        )
+        for name in sorted(one.capability_id for one in surface if one.withheld != "not_in_pack")
+    }
 
 
 def decide_plan_steps(scope: RunScope, policy: PolicySet, plan: Plan) -> dict[str, PolicyDecision]:
@@ -130,27 +131,19 @@ def decide_plan_steps(scope: RunScope, policy: PolicySet, plan: Plan) -> dict[st
 
     A step's arguments are considered only if all of them are literals; others are not known before the step runs.
     """
-    known = [step for step in plan.steps if step.tool in scope.tools.capabilities]
-    bound = [step for step in known if any(binding_of(value) is not None for value in step.params.values())]
-    ids = [_plan_id(scope, plan, step) for step in bound]
-    views = [scope.tools.capabilities[step.tool].view for step in bound]
-    answers = policy.decide_all("plan", scope.facts, views, ids, granted=scope.tools.granted)
-    decisions = {step.id: answer for step, answer in zip(bound, answers, strict=True)}
-    for step in known:
-        if step.id not in decisions:
-            facts = scope.facts.also({"args": without_secret_arguments(step.params)})
-            decisions[step.id] = policy.decide(
-                "plan",
-                facts,
-                capability=scope.tools.capabilities[step.tool].view,
-                granted=step.tool in scope.tools.granted,
-                decision_id=_plan_id(scope, plan, step),
-            )
-    return {step.id: decisions[step.id] for step in known}
-
-
-def _plan_id(scope: RunScope, plan: Plan, step: PlanStep) -> str:
-    return derive("pol_", scope.run.run_id, "policy.plan", f"{plan.revision}/{step.id}")
+    decisions = {}
+    for step in plan.steps:
+        if step.tool not in scope.tools.capabilities:
+            continue
+        bound = any(binding_of(value) is not None for value in step.params.values())
+        decisions[step.id] = policy.decide(
+            "plan",
+            scope.facts if bound else scope.facts.also({"args": without_secret_arguments(step.params)}),
+            capability=scope.tools.capabilities[step.tool].view,
+            granted=step.tool in scope.tools.granted,
+            decision_id=derive("pol_", scope.run.run_id, "policy.plan", f"{plan.revision}/{step.id}"),
+        )
+    return decisions
 
 
 def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, Fact]:

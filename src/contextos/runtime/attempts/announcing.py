@@ -40,7 +40,9 @@ def announce_steps(
     }
     steps = [step for step in template.steps if step.tool in tools.capabilities]
     given_anew = {name for step in steps for name in tools.capabilities[step.tool].definition.produces}
-    evidence = nested_facts({name: fact.value for name, fact in facts.items() if name not in given_anew})
+    known = scope.facts.also(
+        {"evidence": nested_facts({name: fact.value for name, fact in facts.items() if name not in given_anew})}
+    )
     announced = {}
     for step in steps:
         tool = tools.capabilities[step.tool]
@@ -50,7 +52,7 @@ def announce_steps(
             continue  # The executor refuses the step.
         if not missing:
             announced[step.id] = admitted.policy.decide_known(
-                scope.facts.also({"args": without_secret_arguments(args), "evidence": evidence}),
+                known.also({"args": without_secret_arguments(args)}),
                 capability=tool.view,
                 granted=step.tool in tools.granted,
                 decision_id=derive("pol_", scope.run.run_id, "policy.announced", f"{template.template_id}/{step.id}"),

@@ -24,7 +24,7 @@ from contextos.contracts.envelopes.policy import (
     PolicyDecision,
     RulesAbove,
 )
-from contextos.contracts.facts import KnownFacts, Vocabulary
+from contextos.contracts.facts import Vocabulary
 from contextos.errors import InvalidArtifact
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.decision_combining import combine, resolve_verdict
@@ -142,7 +142,11 @@ class PolicySet:
         Raises:
             InvalidInput: `facts` has an unknown root, or a value that is not JSON.
         """
-        return self._decide(point, facts, capability, granted, decision_id)
+        outcome, facts_digest = self._index.evaluate(point, facts, capability)
+        verdict = self._verdict(outcome, point, capability, granted)
+        return PolicyDecision.construct_trusted(
+            {**verdict, "policy_decision_id": decision_id, "facts_digest": facts_digest}
+        )
 
     def decide_known(
         self, facts: Mapping[str, Any], *, capability: CapabilityView, granted: bool, decision_id: str
@@ -155,37 +159,6 @@ class PolicySet:
         outcome, facts_digest = self._index.evaluate("execute", facts, capability)
         known = RuleOutcome([rule for rule in outcome.matched if reads_known_facts(rule, facts)])
         verdict = self._verdict(known, "compile", capability, granted)
-        return PolicyDecision.construct_trusted(
-            {**verdict, "policy_decision_id": decision_id, "facts_digest": facts_digest}
-        )
-
-    def decide_all(
-        self,
-        point: Point,
-        facts: Mapping[str, Any],
-        capabilities: Sequence[CapabilityView],
-        ids: Sequence[str],
-        *,
-        granted: Collection[str],
-    ) -> tuple[PolicyDecision, ...]:
-        """Decide as `decide` does for several capabilities, in order.
-
-        `ids` are the decision ids in the same order. `granted` holds the ids of the granted capabilities.
-
-        Raises:
-            InvalidInput: as `decide`.
-        """
-        facts = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
-        return tuple(
-            self._decide(point, facts, capability, capability.capability_id in granted, decision_id)
-            for capability, decision_id in zip(capabilities, ids, strict=True)
-        )
-
-    def _decide(
-        self, point: Point, facts: Mapping[str, Any], capability: CapabilityView | None, granted: bool, decision_id: str
-    ) -> PolicyDecision:
-        outcome, facts_digest = self._index.evaluate(point, facts, capability)
-        verdict = self._verdict(outcome, point, capability, granted)
         return PolicyDecision.construct_trusted(
             {**verdict, "policy_decision_id": decision_id, "facts_digest": facts_digest}
         )

@@ -1,16 +1,14 @@
 """Select the rules that apply to a policy question, and evaluate each of them once.
 
-Rules are indexed by what they apply to (intent, capability, environment, point), so a rule that does not apply costs
+Which rules apply (by intent, capability, environment and point) is found once, so a rule that does not apply costs
 nothing. If the intent or the environment is unknown, the rules that name one are indeterminate.
 Source: docs/design/contracts.md, "Policy".
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import CapabilityView, Point
@@ -25,7 +23,8 @@ ValueT = TypeVar("ValueT")
 Selector = tuple[str | None, str | None, str | None, str | None]
 """What a rule applies to: (intent, capability, environment, point). None means every value."""
 
-_SELECTOR_FACTS: Final = ("request.intent", "capability.capability_id", "run.environment", "point")
+_SELECTOR_FACTS: Final = {0: "request.intent", 2: "run.environment"}
+"""The fact behind a field of a selector. Where it is unknown, a rule that names the field could apply."""
 _CALLER_ROOTS: Final = frozenset(ROOTS) - {"capability"}
 MAX_KEPT: Final = 512
 """How many selections of rules, and how many outcomes, one set of rules keeps."""
@@ -34,24 +33,29 @@ Selection = tuple[RuleGroup, Indeterminates]
 """The rules that apply, and those that could apply."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scoped:
-    """Rules with the same scope that read the same roots of facts.
-
-    `late` holds the roots among them that do not exist at every point, `args` the argument names that are read.
+class Scope(NamedTuple):
+    """What a rule applies to, the roots among those of its facts that do not exist at every point (`late`), and the
+    names of the arguments that it reads.
     """
 
-    rules: tuple[CompiledRule, ...]
-    point: str | None
+    selector: Selector
     late: frozenset[str]
     args: frozenset[str]
 
+    @classmethod
+    def of(cls, rule: CompiledRule) -> Scope:
+        applies = rule.applies_to
+        roots = frozenset(fact.segments[0] for fact in rule.facts)
+        args = frozenset(".".join(fact.segments[1:2]) for fact in rule.facts if fact.segments[0] == "args")
+        selector = (applies.intent, applies.capability, applies.environment, applies.point)
+        return cls(selector, roots & (LATE_ROOTS | {"capability"}), args)
+
     def applies(self, point: Point, facts: Mapping[str, Any]) -> bool:
-        """Return whether all facts that these rules read can exist at this point of a run.
+        """Return whether all facts that the rule reads can exist at this point of a run.
 
         At `plan` only literal arguments exist; at `model`, `memory` and `commit` exactly the roots in `facts`.
         """
-        if self.point is not None or not self.late:
+        if self.selector[3] is not None or not self.late:
             return True
         if point == "execute":
             return self.late <= EXECUTE_ROOTS
@@ -72,12 +76,7 @@ class RuleIndex:
     """
 
     def __init__(self, rules: Iterable[CompiledRule]) -> None:
-        self._scoped = _scoped_rules(rules)
-        # The outer key lists the selector fields that are not None, the inner key their values.
-        self._by_fields: dict[tuple[int, ...], dict[tuple[str | None, ...], list[Scoped]]] = defaultdict(dict)
-        for selector, scoped in self._scoped.items():
-            fields = tuple(field for field in range(4) if selector[field] is not None)
-            self._by_fields[fields][tuple(selector[field] for field in fields)] = scoped
+        self._rules = [(rule, Scope.of(rule)) for rule in sorted(rules, key=lambda rule: rule.order)]
         self._selections: dict[tuple[Any, ...], Selection] = {}
         self._groups: dict[tuple[str, ...], RuleGroup] = {}
         self._outcomes: dict[tuple[RuleGroup, str], RuleOutcome] = {}
@@ -107,27 +106,22 @@ class RuleIndex:
 
     def _selection(self, point: Point, facts: KnownFacts, capability: CapabilityView | None) -> Selection:
         args = facts.get("args") if point == "plan" else None
-        intent, environment = _intent_and_environment(facts)
+        intent, environment = facts.served
         wanted: Selector = (intent, capability.capability_id if capability else None, environment, point)
         key = (wanted, tuple(facts), tuple(args) if isinstance(args, dict) else None)
         return self._selections.get(key) or _kept(self._selections, key, self._select(wanted, point, facts))
 
     def _select(self, wanted: Selector, point: Point, facts: KnownFacts) -> Selection:
-        found = (one for fields, by in self._by_fields.items() for one in by.get(tuple(wanted[f] for f in fields), ()))
-        rules = sorted((rule for one in found if one.applies(point, facts) for rule in one.rules), key=_order)
-        unknown = frozenset(field for field in (0, 2) if wanted[field] is None)
-        could = [one for one in self._undecidable(wanted, unknown) if one[0].applies(point, facts)]
+        rules, could = list[CompiledRule](), Indeterminates()
+        for rule, scope in self._rules:
+            differs = [at for at, stated in enumerate(scope.selector) if stated not in (None, wanted[at])]
+            if all(at in _SELECTOR_FACTS and wanted[at] is None for at in differs) and scope.applies(point, facts):
+                if differs:
+                    could.append((rule, tuple(_SELECTOR_FACTS[at] for at in differs)))
+                else:
+                    rules.append(rule)
         ids = tuple(rule.rule_id for rule in rules)
-        group = self._groups.get(ids) or _kept(self._groups, ids, RuleGroup(rules))
-        return group, [(rule, lacking) for one, lacking in could for rule in one.rules]
-
-    def _undecidable(self, wanted: Selector, unknown: frozenset[int]) -> Iterator[tuple[Scoped, tuple[str, ...]]]:
-        """The rules that could apply, but name a field whose fact is unknown. Each comes with those facts."""
-        for selector, scoped in self._scoped.items():
-            lacking = tuple(_SELECTOR_FACTS[field] for field in unknown if selector[field] is not None)
-            others = (field for field in range(4) if field not in unknown and selector[field] is not None)
-            if lacking and all(selector[field] == wanted[field] for field in others):
-                yield from ((one, lacking) for one in scoped)
+        return self._groups.get(ids) or _kept(self._groups, ids, RuleGroup(rules)), could
 
 
 def _kept(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
@@ -136,30 +130,3 @@ def _kept(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
         kept.clear()
     kept[key] = value
     return value
-
-
-def _scoped_rules(rules: Iterable[CompiledRule]) -> dict[Selector, list[Scoped]]:
-    members: dict[tuple[Selector, frozenset[str], frozenset[str]], list[CompiledRule]] = defaultdict(list)
-    for rule in rules:
-        applies = rule.applies_to
-        selector: Selector = (applies.intent, applies.capability, applies.environment, applies.point)
-        late = frozenset(fact.segments[0] for fact in rule.facts) & (LATE_ROOTS | {"capability"})
-        args = frozenset(".".join(fact.segments[1:2]) for fact in rule.facts if fact.segments[0] == "args")
-        members[selector, late, args].append(rule)
-    scoped: dict[Selector, list[Scoped]] = {}
-    for (selector, late, args), group in members.items():
-        scoped.setdefault(selector, []).append(Scoped(tuple(sorted(group, key=_order)), selector[3], late, args))
-    return scoped
-
-
-def _order(rule: CompiledRule) -> tuple[int, str, str]:
-    return rule.order
-
-
-def _intent_and_environment(facts: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """What the run and its request state; no intent if they disagree or neither states one."""
-    run, request = ({} if not isinstance(one, dict) else one for one in (facts.get("run"), facts.get("request")))
-    intents = {one for one in (run.get("intent"), request.get("intent")) if isinstance(one, str) and one}
-    environment = run.get("environment")
-    known = isinstance(environment, str) and environment
-    return intents.pop() if len(intents) == 1 else None, environment if known else None

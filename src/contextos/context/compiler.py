@@ -25,7 +25,7 @@ from contextos.context.blocks import (
 )
 from contextos.context.budget import allocate, budget_report, omissions, pack_blocks
 from contextos.context.controls import matched_rules, policy_manifest, runtime_controls
-from contextos.context.emission import address, compiled_context, is_plain
+from contextos.context.emission import compiled_context
 from contextos.context.inputs import CompileInput
 from contextos.context.sources import (
     attachment_entries,
@@ -36,6 +36,7 @@ from contextos.context.sources import (
     tool_block,
 )
 from contextos.context.surface import SURFACED, surface_reason, tool_manifest, united_constraints
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS, redacted_places
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.refs import EVIDENCE
@@ -61,14 +62,12 @@ def compile_context(inputs: CompileInput) -> JsonObject | Failure:
     """
     products: dict[str, JsonObject] = {}
     digests: dict[str, str] = {}
-    plain = True
     for name, stage in STAGES:
         product = stage(inputs, products)
         if isinstance(product, Failure):
             return product
         products[name] = product
-        plain = plain and ("constraints" not in product or is_plain(product["constraints"]))
-        digests[name] = address(product, plain=plain)
+        digests[name] = content_address(product)
     return compiled_context(
         products["manifests_and_controls"],
         digests,

@@ -1,36 +1,13 @@
-"""The output of the compiler: the content address of each stage's product, and the `CompiledContext` in its wire form.
+"""The output of the compiler: the `CompiledContext` in its wire form.
 
 It consists of values that contracts have already validated, so it is not validated again. A replay validates it.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from typing import Any
 
-import orjson
-
-from contextos.context.blocks import SORTED, JsonObject
-from contextos.contracts.encoding.jcs import canonical, content_address
-
-
-def is_plain(foreign: Any) -> bool:
-    """Return whether `foreign`, written as JSON with sorted keys, is already canonical: no float and
-    only ASCII keys.
-    """
-    return canonical(foreign) == orjson.dumps(foreign, option=SORTED)
-
-
-def address(product: JsonObject, *, plain: bool) -> str:
-    """Return the content digest of a compiler stage's output.
-
-    `plain`: the argument constraints are plain (see `is_plain`). All else in the output is text, integers and our own
-    names, so no canonicalisation pass is needed.
-    """
-    if not plain:
-        return content_address(product)
-    return "sha256:" + hashlib.sha256(orjson.dumps(product, option=SORTED)).hexdigest()
+from contextos.context.blocks import JsonObject
 
 
 def compiled_context(

@@ -10,7 +10,7 @@ Source: docs/design/contracts.md, "Policy", "Who is asking".
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
@@ -197,25 +197,32 @@ EXECUTE_ROOTS: Final = frozenset({fact.root for fact in FACTS if "execute" in fa
 
 
 _OF_CALL: Final = LATE_ROOTS - {"args"}
-"""Roots whose facts are new with each call. Sorted, they stand between the tool's and those of the request."""
-_TEXT_OF_CALL: Final = min(_OF_CALL)
+_OF_RUN: Final = frozenset({"request", "run", "tenant", "user"})
+_PIECES: Final = {root: min(part) for part in (_OF_CALL, _OF_RUN) for root in part}
+"""By root, the first root of the piece of text in which it stands: a piece has roots between which no other one sorts,
+and which become known together. Any other root is a piece of its own.
+"""
 
 
 class KnownFacts(dict[str, Any]):
-    """Facts by root. The canonical text of a root is made once, also for what is made of these facts.
+    """Facts by root. Each piece of their canonical text is made once, also for what is made of these facts.
 
     Raises:
         MalformedJson: a value is not JSON; raised where its text is needed first.
     """
 
-    def __init__(self, facts: Mapping[str, Any], texts: Mapping[str, bytes] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        facts: Mapping[str, Any],
+        texts: Mapping[str, bytes] = MappingProxyType({}),
+        unwritten: Iterable[str] | None = None,
+        served: tuple[str | None, str | None] | None = None,
+    ) -> None:
         super().__init__(facts)
-        self._texts = texts
-        self._is_written = False
+        self._texts, self._unwritten, self._served = texts, tuple(self) if unwritten is None else unwritten, served
         self._text: bytes | None = None
         self._digest: str | None = None
         self._about: dict[bytes, KnownFacts] = {}
-        self._served: tuple[str | None, str | None] | None = None
 
     @property
     def served(self) -> tuple[str | None, str | None]:
@@ -230,31 +237,29 @@ class KnownFacts(dict[str, Any]):
 
     def also(self, facts: Mapping[str, Any]) -> KnownFacts:
         """Return these facts with other roots beside or instead of theirs."""
-        texts = dict(self._written())
-        for root in facts:
-            texts.pop(_TEXT_OF_CALL if root in _OF_CALL else root, None)
-        made = KnownFacts({**self, **facts}, texts)
-        if facts.keys().isdisjoint(("run", "request")):
-            made._served = self.served
-        return made
+        texts, others, new = self._written(), {_PIECES.get(root, root) for root in facts}, [*facts]
+        if not others.isdisjoint(texts):
+            texts = {first: text for first, text in texts.items() if first not in others}
+            new += [root for root in self.keys() - facts.keys() if _PIECES.get(root, root) in others]
+        served = self.served if facts.keys().isdisjoint(("run", "request")) else None
+        return KnownFacts({**self, **facts}, texts, new, served)
 
     def about(self, tool: CapabilityView) -> KnownFacts:
         """Return these facts with those of a tool."""
         found = self._about.get(tool.text)
         if found is None:
-            texts = {**self._written(), "capability": tool.text}
-            found = self._about[tool.text] = KnownFacts({**self, "capability": tool.facts}, texts)
-            found._served = self.served
+            made, texts = {**self, "capability": tool.facts}, {**self._written(), "capability": tool.text}
+            found = self._about[tool.text] = KnownFacts(made, texts, (), self.served)
         return found
 
     def _written(self) -> Mapping[str, bytes]:
-        """The members of these facts in canonical JSON, by their roots."""
-        if not self._is_written:
-            texts = {root: canonical({root: self[root]})[1:-1] for root in self.keys() - self._texts.keys() - _OF_CALL}
-            of_call = {root: self[root] for root in self.keys() & _OF_CALL}
-            if of_call and _TEXT_OF_CALL not in self._texts:
-                texts[_TEXT_OF_CALL] = canonical(of_call)[1:-1]
-            self._texts, self._is_written = {**self._texts, **texts}, True
+        """The pieces of the canonical text of these facts, by their first roots."""
+        if self._unwritten:
+            pieces: dict[str, dict[str, Any]] = {}
+            for root in self._unwritten:
+                pieces.setdefault(_PIECES.get(root, root), {})[root] = self[root]
+            self._texts = {**self._texts, **{first: canonical(piece)[1:-1] for first, piece in pieces.items()}}
+            self._unwritten = ()
         return self._texts
 
     @property

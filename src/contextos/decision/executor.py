@@ -135,11 +135,7 @@ def _prepare(
             return calls, Failure(code="loop_guard", detail=detail, step_id=step.id, capability_id=step.tool)
         key, spec = governing.get(step.id, (None, None))
         required = tuple(spec.required_evidence) if spec else ()
-        calls.append(
-            StepCall(
-                plan.revision or 0, step, args, provenance, tuple(facts), required, spec_key=key, occurrence=occurrence
-            )
-        )
+        calls.append(StepCall(plan.revision or 0, step, args, provenance, tuple(facts), required, key, occurrence))
     return calls, None
 
 

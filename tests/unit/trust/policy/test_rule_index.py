@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.policy import POINTS
-from contextos.contracts.facts import KnownFacts
+from contextos.contracts.facts import ROOTS, KnownFacts
 from contextos.errors import InvalidInput
 from contextos.trust.policy import rule_index
 from contextos.trust.policy.rule_index import RuleIndex
@@ -87,3 +88,18 @@ def test_an_index_that_keeps_nothing_answers_the_same(bundles, questions):
 
 def decided(policies, point, asked, view):
     return policies.decide(point, asked, capability=view, granted=True, decision_id=ID)
+
+
+STEP = st.dictionaries(st.sampled_from(ROOTS), st.dictionaries(st.just("n"), st.integers(0, 9)))
+
+
+@given(st.lists(STEP, max_size=4))
+def test_facts_in_pieces_have_the_text_of_the_whole(steps):
+    known, whole = KnownFacts({}), {}
+    for step in steps:
+        whole |= step
+        known = known.also(step)
+        assert known.text == canonical(whole)
+        assert known.served == KnownFacts(whole).served
+        assert known.about(REFUND).text == canonical({**whole, "capability": REFUND.facts})
+    assert known.digest == content_address(whole)

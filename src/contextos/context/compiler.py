@@ -25,7 +25,6 @@ from contextos.context.blocks import (
 )
 from contextos.context.budget import allocate, budget_report, omissions, pack_blocks
 from contextos.context.controls import matched_rules, policy_manifest, runtime_controls
-from contextos.context.emission import compiled_context
 from contextos.context.inputs import CompileInput
 from contextos.context.sources import (
     attachment_entries,
@@ -68,7 +67,7 @@ def compile_context(inputs: CompileInput) -> JsonObject | Failure:
             return product
         products[name] = product
         digests[name] = content_address(product)
-    return compiled_context(
+    return _compiled_context(
         products["manifests_and_controls"],
         digests,
         pack_ref=inputs.pack.pack_ref,
@@ -285,3 +284,37 @@ def _blocks(products: CompileState) -> Iterator[JsonObject]:
     """The blocks of the first five stages, in stage order."""
     for name, _ in STAGES[:5]:
         yield from products[name]["blocks"]
+
+
+def _compiled_context(
+    body: JsonObject, digests: Mapping[str, str], *, pack_ref: str, request_id: str, trace_id: str, estimator: str
+) -> JsonObject:
+    """Add the ledger to `body` and return the finished `CompiledContext` as JSON.
+
+    The `compiled_context_hash` is the digest of the last stage, whose output is `body`.
+    """
+    ledger = _ledger(body) | {
+        "pack_ref": pack_ref,
+        "request_id": request_id,
+        "trace_id": trace_id,
+        "estimator": estimator,
+        "stage_digests": dict(digests),
+        "compiled_context_hash": digests["manifests_and_controls"],
+    }
+    return {**body, "context_ledger": ledger}
+
+
+def _ledger(body: JsonObject) -> JsonObject:
+    """The ledger fields that are derived from the body."""
+    report, manifests = body["budget_report"], body["manifests"]
+    memory = [item for item in body["compiled_prompt"]["context_blocks"] if item["bucket"] == "memory"]
+    return {
+        "policy_bundles": [entry["bundle_id"] for entry in manifests["policy_manifest"]],
+        "tools": [entry["capability_id"] for entry in manifests["surface_report"] if entry["surfaced"]],
+        "evidence_refs": sorted({entry["evidence_ref"] for entry in manifests["evidence_manifest"]}),
+        "memory_refs": sorted({ref for item in memory for ref in item["provenance_refs"]}),
+        "budget": {
+            "tokens_used_at_compile": report["tokens_used_at_compile"],
+            "truncated_buckets": list(report["bucket_truncations"]),
+        },
+    }

@@ -1,4 +1,5 @@
-"""The controls that policy decisions raise: gates, escalations, required evidence, bounds on arguments, prohibitions.
+"""The facts that policy decides from, and the controls that decisions raise: gates, escalations, required evidence,
+bounds on arguments, prohibitions.
 
 A control binds from the decision that raised it on, whichever point that was: one raised at `compile` governs every
 later call of that capability, one raised at `plan` the call of that step. Controls only add up; nothing removes one.
@@ -9,17 +10,101 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
-from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.policy import ArgConstraint, PolicyDecision
+from contextos.contracts.encoding.jcs import canonical, digest
+from contextos.contracts.envelopes.policy import ArgConstraint, CapabilityView, PolicyDecision
 from contextos.contracts.envelopes.tool import CapabilityDefinition
+from contextos.contracts.facts import LATE_ROOTS
 from contextos.contracts.journal import Logged
 from contextos.contracts.model import final_fields
 from contextos.errors import Problem
 
 CheckArgs = Callable[[Mapping[str, Sequence[ArgConstraint]], Mapping[str, Any], bool], Sequence[Problem]]
 """(bounds by argument, arguments, whether a gate is active) -> the violated bounds."""
+
+
+_OF_CALL: Final = LATE_ROOTS - {"args"}
+_OF_RUN: Final = frozenset({"request", "run", "tenant", "user"})
+_PIECES: Final = {root: min(part) for part in (_OF_CALL, _OF_RUN) for root in part}
+"""By root, the first root of the piece of text in which it stands: a piece has roots between which no other one sorts,
+and which become known together. Any other root is a piece of its own.
+"""
+
+
+class KnownFacts(dict[str, Any]):
+    """Facts by root. Each piece of their canonical text is made once, also for what is made of these facts.
+
+    Raises:
+        MalformedJson: a value is not JSON; raised where its text is needed first.
+    """
+
+    def __init__(
+        self,
+        facts: Mapping[str, Any],
+        texts: Mapping[str, bytes] = MappingProxyType({}),
+        unwritten: Iterable[str] | None = None,
+        served: tuple[str | None, str | None] | None = None,
+    ) -> None:
+        super().__init__(facts)
+        self._texts, self._unwritten, self._served = texts, tuple(self) if unwritten is None else unwritten, served
+        self._text: bytes | None = None
+        self._digest: str | None = None
+        self._about: dict[bytes, KnownFacts] = {}
+
+    @property
+    def served(self) -> tuple[str | None, str | None]:
+        """The intent and the environment, as the run and its request state them; no intent if they disagree."""
+        if self._served is None:
+            run, request = ({} if not isinstance(one, dict) else one for one in (self.get("run"), self.get("request")))
+            stated = (run.get("intent"), request.get("intent"), run.get("environment"))
+            of_run, of_request, environment = (one if isinstance(one, str) and one else None for one in stated)
+            intent = of_run or of_request if None in (of_run, of_request) or of_run == of_request else None
+            self._served = intent, environment
+        return self._served
+
+    def also(self, facts: Mapping[str, Any]) -> KnownFacts:
+        """Return these facts with other roots beside or instead of theirs."""
+        texts, others, new = self._written(), {_PIECES.get(root, root) for root in facts}, [*facts]
+        if not others.isdisjoint(texts):
+            texts = {first: text for first, text in texts.items() if first not in others}
+            new += [root for root in self.keys() - facts.keys() if _PIECES.get(root, root) in others]
+        served = self.served if facts.keys().isdisjoint(("run", "request")) else None
+        return KnownFacts({**self, **facts}, texts, new, served)
+
+    def about(self, tool: CapabilityView) -> KnownFacts:
+        """Return these facts with those of a tool."""
+        found = self._about.get(tool.text)
+        if found is None:
+            made, texts = {**self, "capability": tool.facts}, {**self._written(), "capability": tool.text}
+            found = self._about[tool.text] = KnownFacts(made, texts, (), self.served)
+        return found
+
+    def _written(self) -> Mapping[str, bytes]:
+        """The pieces of the canonical text of these facts, by their first roots."""
+        if self._unwritten:
+            pieces: dict[str, dict[str, Any]] = {}
+            for root in self._unwritten:
+                pieces.setdefault(_PIECES.get(root, root), {})[root] = self[root]
+            self._texts = {**self._texts, **{first: canonical(piece)[1:-1] for first, piece in pieces.items()}}
+            self._unwritten = ()
+        return self._texts
+
+    @property
+    def text(self) -> bytes:
+        """The canonical JSON of all facts."""
+        if self._text is None:
+            texts = self._written()
+            self._text = b"{%b}" % b",".join(map(texts.__getitem__, sorted(texts)))
+        return self._text
+
+    @property
+    def digest(self) -> str:
+        """The content address of all facts."""
+        if self._digest is None:
+            self._digest = digest(self.text)
+        return self._digest
 
 
 @final_fields

@@ -10,14 +10,12 @@ Source: docs/design/contracts.md, "Policy", "Who is asking".
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
-from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.envelopes.evidence import Classification
-from contextos.contracts.envelopes.policy import APPROVAL_MODES, WEEKDAYS, CapabilityView, HistoryFact, Point
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, WEEKDAYS, HistoryFact, Point
 from contextos.contracts.envelopes.tool import CapabilityKind, RiskLevel
 
 Supplier = Literal[
@@ -194,88 +192,6 @@ def supplied(root: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 EXECUTE_ROOTS: Final = frozenset({fact.root for fact in FACTS if "execute" in fact.points})
 """Roots of facts that exist at `execute`: all but what a memory proposal supplies."""
-
-
-_OF_CALL: Final = LATE_ROOTS - {"args"}
-_OF_RUN: Final = frozenset({"request", "run", "tenant", "user"})
-_PIECES: Final = {root: min(part) for part in (_OF_CALL, _OF_RUN) for root in part}
-"""By root, the first root of the piece of text in which it stands: a piece has roots between which no other one sorts,
-and which become known together. Any other root is a piece of its own.
-"""
-
-
-class KnownFacts(dict[str, Any]):
-    """Facts by root. Each piece of their canonical text is made once, also for what is made of these facts.
-
-    Raises:
-        MalformedJson: a value is not JSON; raised where its text is needed first.
-    """
-
-    def __init__(
-        self,
-        facts: Mapping[str, Any],
-        texts: Mapping[str, bytes] = MappingProxyType({}),
-        unwritten: Iterable[str] | None = None,
-        served: tuple[str | None, str | None] | None = None,
-    ) -> None:
-        super().__init__(facts)
-        self._texts, self._unwritten, self._served = texts, tuple(self) if unwritten is None else unwritten, served
-        self._text: bytes | None = None
-        self._digest: str | None = None
-        self._about: dict[bytes, KnownFacts] = {}
-
-    @property
-    def served(self) -> tuple[str | None, str | None]:
-        """The intent and the environment, as the run and its request state them; no intent if they disagree."""
-        if self._served is None:
-            run, request = ({} if not isinstance(one, dict) else one for one in (self.get("run"), self.get("request")))
-            stated = (run.get("intent"), request.get("intent"), run.get("environment"))
-            of_run, of_request, environment = (one if isinstance(one, str) and one else None for one in stated)
-            intent = of_run or of_request if None in (of_run, of_request) or of_run == of_request else None
-            self._served = intent, environment
-        return self._served
-
-    def also(self, facts: Mapping[str, Any]) -> KnownFacts:
-        """Return these facts with other roots beside or instead of theirs."""
-        texts, others, new = self._written(), {_PIECES.get(root, root) for root in facts}, [*facts]
-        if not others.isdisjoint(texts):
-            texts = {first: text for first, text in texts.items() if first not in others}
-            new += [root for root in self.keys() - facts.keys() if _PIECES.get(root, root) in others]
-        served = self.served if facts.keys().isdisjoint(("run", "request")) else None
-        return KnownFacts({**self, **facts}, texts, new, served)
-
-    def about(self, tool: CapabilityView) -> KnownFacts:
-        """Return these facts with those of a tool."""
-        found = self._about.get(tool.text)
-        if found is None:
-            made, texts = {**self, "capability": tool.facts}, {**self._written(), "capability": tool.text}
-            found = self._about[tool.text] = KnownFacts(made, texts, (), self.served)
-        return found
-
-    def _written(self) -> Mapping[str, bytes]:
-        """The pieces of the canonical text of these facts, by their first roots."""
-        if self._unwritten:
-            pieces: dict[str, dict[str, Any]] = {}
-            for root in self._unwritten:
-                pieces.setdefault(_PIECES.get(root, root), {})[root] = self[root]
-            self._texts = {**self._texts, **{first: canonical(piece)[1:-1] for first, piece in pieces.items()}}
-            self._unwritten = ()
-        return self._texts
-
-    @property
-    def text(self) -> bytes:
-        """The canonical JSON of all facts."""
-        if self._text is None:
-            texts = self._written()
-            self._text = b"{%b}" % b",".join(map(texts.__getitem__, sorted(texts)))
-        return self._text
-
-    @property
-    def digest(self) -> str:
-        """The content address of all facts."""
-        if self._digest is None:
-            self._digest = digest(self.text)
-        return self._digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from contextos.contracts.controls import NO_RUN_CONTROLS, RunControls
+from contextos.contracts.controls import NO_RUN_CONTROLS, KnownFacts, RunControls
 from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.envelopes.identity import IdentityClaim, PlatformScope, Principal, Principals
@@ -16,7 +16,6 @@ from contextos.contracts.envelopes.plan import DecisionSpec, PlanStep, TakenPara
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, CapabilityView, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest, RunContext
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
-from contextos.contracts.facts import KnownFacts
 from contextos.contracts.journal import Write
 from contextos.contracts.model import final_fields
 

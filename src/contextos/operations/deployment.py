@@ -42,14 +42,7 @@ from contextos.operations.ports import DeploymentConfig, Ports
 from contextos.queries.run_names import claimed_run, was_refused
 from contextos.queries.run_view import RunView, run_view
 from contextos.runtime.admission import request_fingerprint
-from contextos.runtime.environment import (
-    ContextSources,
-    DeploymentFacts,
-    Prepared,
-    RunArtifacts,
-    RunEnvironment,
-    RunPorts,
-)
+from contextos.runtime.environment import ContextSources, DeploymentFacts, RunArtifacts, RunEnvironment, RunPorts
 from contextos.runtime.inputs.request_conflicts import Difference, conflict, request_differences
 from contextos.runtime.memory_policy import promotion_refusal
 from contextos.runtime.redaction import redacted_request
@@ -82,7 +75,7 @@ class Deployment:
     config: DeploymentConfig
     registry: Registry = field(default_factory=Registry)
     breakers: CircuitBreakers | None = None
-    _prepared: BoundedCache[Prepared] = field(default_factory=BoundedCache)
+    _prepared: BoundedCache[Any] = field(default_factory=BoundedCache)
     _catalogs: OrderedDict[str, Catalog] = field(default_factory=OrderedDict)
     _graph_commits: KnownCommits = field(default_factory=OrderedDict)
     _recent_tenants: RecentTenants = field(default_factory=RecentTenants)

@@ -17,6 +17,7 @@ from contextos.action.gateway.tool_gateway import Gateway
 from contextos.action.quarantine import has_drifted, incident
 from contextos.action.registry import Registry
 from contextos.contracts.bindings import binding_of, resolve_binding
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import last_name
@@ -28,7 +29,7 @@ from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
-from contextos.contracts.facts import KnownFacts, supplied
+from contextos.contracts.facts import supplied
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Write
 from contextos.contracts.scope import Action, Fact, RunScope

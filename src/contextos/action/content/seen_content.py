@@ -92,12 +92,6 @@ class _Content(NamedTuple):
     """What it costs to look through all values."""
 
 
-_ANSWERS: Final = ("tool.returned", "tool.refused")
-_READ: Final = frozenset(
-    {"evidence.retrieved", "memory.recalled", "attachment.fetched", "slot.pinned", "effect.settled", "answer.compared"}
-).union(_ANSWERS)
-"""The kinds of entries whose content is read here."""
-
 _GROWS: Final = ("_found", "_contents", "_trusted", "_writes")
 """What grows as a run goes on, and is not shared with a copy that looks ahead."""
 
@@ -124,7 +118,7 @@ class SeenContent:
         """Return (key of the entry, adapter, values) of the new trusted answers that earlier runs can have written."""
         found = []
         for entry in self.log[self._read :]:
-            if entry.kind in _ANSWERS:
+            if entry.kind in ("tool.returned", "tool.refused"):
                 capability = scope.tools.capabilities.get(entry.body["envelope"]["capability_id"])
                 if capability is not None and _can_be_written(capability):
                     values = list(_values_of(entry.body["envelope"]))
@@ -186,9 +180,8 @@ class SeenContent:
                 _Raw("request", "trusted", label, leaves(received)),
                 _Raw("pack", "trusted", label, leaves(planned)),
             ]
-        entries = [one for one in self.log[self._read :] if one.kind in _READ]
-        compared = {one.key: one.body["repeats"] for one in entries if one.kind == "answer.compared"}
-        for entry in entries:
+        compared = {one.key: one.body["repeats"] for one in self.log[self._read :] if one.kind == "answer.compared"}
+        for entry in self.log[self._read :]:
             new = list(self._contents_of(entry, scope, compared))
             self._has_untrusted = self._has_untrusted or any(one.integrity != "trusted" for one in new)
             self._found += new
@@ -215,7 +208,7 @@ class SeenContent:
         elif entry.kind == "effect.settled":
             self._writes[entry.key] = None
             yield _Raw("settlement", "untrusted", label, leaves(entry.body))
-        elif entry.kind in _ANSWERS:
+        elif entry.kind in ("tool.returned", "tool.refused"):
             yield from self._answer(entry, label, scope, compared.get(entry.key))
 
     def _answer(

@@ -16,9 +16,10 @@ from typing import Any, Final
 from datalogic_py import DataHandle, DataLogicError, Engine
 from datalogic_py import Rule as EngineRule
 
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.encoding.jcs import MAX_INT
 from contextos.contracts.encoding.pointer import MISSING
-from contextos.contracts.facts import LATE_ROOTS, KnownFacts
+from contextos.contracts.facts import LATE_ROOTS
 from contextos.trust.policy.conditions import FactPath, analyse_condition
 from contextos.trust.policy.operators import without_presence_tests
 from contextos.trust.policy.rules import CompiledRule

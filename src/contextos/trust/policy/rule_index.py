@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.envelopes.policy import CapabilityView, Point
-from contextos.contracts.facts import EXECUTE_ROOTS, LATE_ROOTS, ROOTS, KnownFacts
+from contextos.contracts.facts import EXECUTE_ROOTS, LATE_ROOTS, ROOTS
 from contextos.errors import InvalidInput, Problem
 from contextos.trust.policy.rule_evaluation import Indeterminates, RuleGroup, RuleOutcome
 from contextos.trust.policy.rules import CompiledRule
@@ -26,14 +27,14 @@ Selector = tuple[str | None, str | None, str | None, str | None]
 _SELECTOR_FACTS: Final = {0: "request.intent", 2: "run.environment"}
 """The fact behind a field of a selector. Where it is unknown, a rule that names the field could apply."""
 _CALLER_ROOTS: Final = frozenset(ROOTS) - {"capability"}
-MAX_KEPT: Final = 512
+MAX_ANSWERS_KEPT: Final = 512
 """How many selections of rules, and how many outcomes, one set of rules keeps."""
 
 Selection = tuple[RuleGroup, Indeterminates]
 """The rules that apply, and those that could apply."""
 
 
-class Scope(NamedTuple):
+class RuleScope(NamedTuple):
     """What a rule applies to, the roots among those of its facts that do not exist at every point (`late`), and the
     names of the arguments that it reads.
     """
@@ -43,7 +44,7 @@ class Scope(NamedTuple):
     args: frozenset[str]
 
     @classmethod
-    def of(cls, rule: CompiledRule) -> Scope:
+    def of(cls, rule: CompiledRule) -> RuleScope:
         applies = rule.applies_to
         roots = frozenset(fact.segments[0] for fact in rule.facts)
         args = frozenset(".".join(fact.segments[1:2]) for fact in rule.facts if fact.segments[0] == "args")
@@ -76,7 +77,7 @@ class RuleIndex:
     """
 
     def __init__(self, rules: Iterable[CompiledRule]) -> None:
-        self._rules = [(rule, Scope.of(rule)) for rule in sorted(rules, key=lambda rule: rule.order)]
+        self._rules = [(rule, RuleScope.of(rule)) for rule in sorted(rules, key=lambda rule: rule.order)]
         self._selections: dict[tuple[Any, ...], Selection] = {}
         self._groups: dict[tuple[str, ...], RuleGroup] = {}
         self._outcomes: dict[tuple[RuleGroup, str], RuleOutcome] = {}
@@ -126,7 +127,7 @@ class RuleIndex:
 
 def _kept(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
     """Keep `value`, and forget all others where there are too many."""
-    if len(kept) >= MAX_KEPT:
+    if len(kept) >= MAX_ANSWERS_KEPT:
         kept.clear()
     kept[key] = value
     return value

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, POINTS, CapabilityView, PolicyDecision
-from contextos.contracts.facts import KnownFacts
 from contextos.errors import InvalidInput
 from tests.policies import (
     ALLOW_AGENTS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.envelopes.policy import AppliesTo
-from contextos.contracts.facts import KnownFacts
 from contextos.trust.policy.rule_evaluation import RuleGroup
 from contextos.trust.policy.rules import CompiledRule
 from tests.policies import ALLOW_AGENTS, FACTS, NOTE, decide, facts, leveled, policy, rule, var

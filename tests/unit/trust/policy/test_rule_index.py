@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.policy import POINTS
-from contextos.contracts.facts import ROOTS, KnownFacts
+from contextos.contracts.facts import ROOTS
 from contextos.errors import InvalidInput
 from contextos.trust.policy import rule_index
 from contextos.trust.policy.rule_index import RuleIndex

@@ -65,7 +65,7 @@ def test_a_group_is_bounded() -> None:
 
 
 def test_what_was_found_of_one_plan_is_no_answer_for_another() -> None:
-    """Plans with the same step ids and other dependencies, or other checkpoints, are told apart."""
+    """The step ids are the same, and the dependencies or the checkpoints differ."""
     for depends in ((("a", ()), ("b", ("a",)), ("c", ("b",))), (("a", ()), ("b", ("a",)), ("c", ("a",)))):
         direct = dict(depends)
         assert _ancestors(depends) == _ancestors.__wrapped__(depends) == {one: _closure(direct, one) for one in direct}

@@ -43,7 +43,7 @@ CALLS: Final[dict[CodeType, str]] = {
     seal.KeyRing.sign.__code__: "signatures",
     seal.verify_signature.__code__: "verifications",
     BaseModel.model_validate.__func__.__code__: "validations",  # type: ignore[attr-defined]
-    PolicySet._decide.__code__: "policy decisions",
+    PolicySet.decide.__code__: "policy decisions",
 }
 """What is counted, by the code that does it."""
 READS: Final = ("read", "read_run", "length", "scan", "look", "signed_heads", "lines", "latest_us")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import count
 from statistics import median
 from typing import Any
 
@@ -63,7 +64,14 @@ def ours(applicable: int, idle: int = 0) -> PolicySet:
 def our_call(policies: PolicySet) -> Callable[[], object]:
     decision = policies.decide("execute", FACTS, capability=REFUND, granted=True, decision_id=ID)
     assert decision.allowed, decision.reason
-    return lambda: policies.decide("execute", FACTS, capability=REFUND, granted=True, decision_id=ID)
+    runs = count()
+
+    def decide() -> object:
+        # No two runs have the same facts.
+        facts = {**FACTS, "run": {**FACTS["run"], "run_id": f"run_{next(runs):016x}"}}
+        return policies.decide("execute", facts, capability=REFUND, granted=True, decision_id=ID)
+
+    return decide
 
 
 def cedar_call(rules: int) -> Callable[[], object]:

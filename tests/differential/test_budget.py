@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextos.context.budget import BlockSize, Packing, allocate, pack_blocks
+from contextos.context.budget import Packing, allocate, pack_blocks
 from contextos.contracts.envelopes.run import BUCKETS, RunBudget
 from contextos.contracts.envelopes.verdicts import Failure
 from tests.reference_budget import allocation, packed
@@ -40,11 +40,10 @@ def run_budget(tokens: dict[str, int], total: int) -> RunBudget:
     )
 
 
-def pieces(blocks: list[dict[str, Any]]) -> list[BlockSize]:
-    return [
-        BlockSize(block["bucket"], block["block_id"], block["priority"], block["tokens"], 0, block["required"], place)
-        for place, block in enumerate(blocks)
-    ]
+def pack(blocks: list[dict[str, Any]], allocated: dict[Any, int], reserved: dict[Any, int]) -> Packing | Failure:
+    required = {block["block_id"] for block in blocks if block["required"]}
+    pieces = [block | {"content": ""} for block in blocks]
+    return pack_blocks(pieces, [block["tokens"] for block in blocks], required, allocated, reserved)
 
 
 @pytest.mark.requirement("C-BUCKETS")
@@ -59,32 +58,37 @@ def test_allocation_is_the_references(tokens: dict[str, int], total: int) -> Non
 @given(BLOCKS, BUCKET_TOKENS, st.integers(min_value=0, max_value=20))
 def test_packing_is_the_references(blocks: list[dict[str, Any]], allocated: dict[Any, int], reserved: int) -> None:
     expected = packed(blocks, allocated, {"business": reserved})
-    got = pack_blocks(pieces(blocks), allocated, {"business": reserved})
+    got = pack(blocks, allocated, {"business": reserved})
     if expected is None:
         assert isinstance(got, Failure)
         assert got.code == "budget_exhausted"
         return
     assert isinstance(got, Packing)
-    assert [piece.block_id for piece in got.kept] == expected["kept"]
-    assert [piece.block_id for piece in got.dropped] == expected["dropped"]
+    assert [blocks[at]["block_id"] for at in got.kept] == expected["kept"]
+    assert [blocks[at]["block_id"] for at in got.dropped] == expected["dropped"]
     assert got.used == expected["used"]
 
 
 @given(BLOCKS, BUCKET_TOKENS, st.randoms(use_true_random=False))
 def test_the_order_of_blocks_never_matters(blocks: list[dict[str, Any]], allocated: dict[Any, int], rnd: Any) -> None:
-    shuffled = list(pieces(blocks))
+    shuffled = list(blocks)
     rnd.shuffle(shuffled)
-    assert pack_blocks(shuffled, allocated, {}) == pack_blocks(pieces(blocks), allocated, {})
+    got, expected = pack(shuffled, allocated, {}), pack(blocks, allocated, {})
+    if isinstance(got, Failure) or isinstance(expected, Failure):
+        assert got == expected
+        return
+    assert [shuffled[at] for at in got.kept] == [blocks[at] for at in expected.kept]
+    assert [shuffled[at] for at in got.dropped] == [blocks[at] for at in expected.dropped]
 
 
 @pytest.mark.requirement("C-BUCKETS", "C-TRUNCATION", "C-REQUIRED")
 @given(BLOCKS, BUCKET_TOKENS)
 def test_nothing_is_lost_and_no_bucket_overflows(blocks: list[dict[str, Any]], allocated: dict[Any, int]) -> None:
-    got = pack_blocks(pieces(blocks), allocated, {})
+    got = pack(blocks, allocated, {})
     if isinstance(got, Failure):
         return
-    assert sorted(block.position for block in (*got.kept, *got.dropped)) == list(range(len(blocks)))
-    assert not any(piece.required for piece in got.dropped)
+    assert sorted((*got.kept, *got.dropped)) == list(range(len(blocks)))
+    assert not any(blocks[at]["required"] for at in got.dropped)
     assert all(got.used[bucket] <= allocated[bucket] for bucket in BUCKETS)
-    for piece in got.dropped:  # first fit: nothing that is dropped would have fitted beside what is kept
-        assert got.used[piece.bucket] + piece.tokens > allocated[piece.bucket]
+    for at in got.dropped:  # first fit: nothing that is dropped would have fitted beside what is kept
+        assert got.used[blocks[at]["bucket"]] + blocks[at]["tokens"] > allocated[blocks[at]["bucket"]]

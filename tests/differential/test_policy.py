@@ -78,17 +78,6 @@ def test_guardrails_equal_the_reference(bundles, guards, facts, point, data):
     assert shown == expected
 
 
-@given(bundle_sets(), broken_facts(), st.sampled_from(POINTS), st.booleans())
-def test_deciding_about_all_capabilities_equals_deciding_one_by_one(bundles, facts, point, granted):
-    policies = policy(*bundles)
-    ids = [f"pol_{index:016x}" for index in range(len(CAPABILITIES))]
-    names = {view.capability_id for view in CAPABILITIES} if granted else set()
-    assert policies.decide_all(point, facts, CAPABILITIES, ids, granted=names) == tuple(
-        policies.decide(point, facts, capability=view, granted=granted, decision_id=decision_id)
-        for view, decision_id in zip(CAPABILITIES, ids, strict=True)
-    )
-
-
 @given(
     bundle_sets(),
     st.lists(

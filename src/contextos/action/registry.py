@@ -6,7 +6,7 @@ Source: Reference Architecture, "Action plane"; docs/design/standards.md, "JSON 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final, NoReturn
 
@@ -18,13 +18,12 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import pointer
 from contextos.contracts.encoding.redacted import SECRET_ARGUMENT
 from contextos.contracts.envelopes.compiled import SurfaceCapability
-from contextos.contracts.envelopes.pack import ContextPack
+from contextos.contracts.envelopes.pack import ContextPack, Permission
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition, capability_id
 from contextos.contracts.facts import property_type
 from contextos.contracts.scope import Capability, withheld_from
 from contextos.errors import InvalidArtifact, Problem
 
-MAX_REGISTERED: Final = 256
 MAX_FAULTS_SHOWN: Final = 8
 
 
@@ -47,24 +46,20 @@ class Registry:
 
     def __init__(self) -> None:
         self._validators: dict[tuple[str, str, str], jsonschema_rs.Draft202012Validator] = {}
-        self._known: dict[int, tuple[tuple[AdapterDefinition, ...], dict[str, Capability]]] = {}
 
-    def register(self, definitions: tuple[AdapterDefinition, ...]) -> dict[str, Capability]:
-        """Compile the schemas of these adapters; return their tools by id. The same tuple is compiled once.
+    def register(
+        self, definitions: Iterable[AdapterDefinition], permissions: Iterable[Permission] = ()
+    ) -> dict[str, Capability]:
+        """Compile the schemas of these adapters; return their tools by id, each with those `permissions` that are for
+        it. A schema is compiled once.
 
         Raises:
             InvalidArtifact: a schema breaks the rules of `profile`, or a tool is declared twice.
         """
-        known = self._known.get(id(definitions))
-        if known is not None and known[0] is definitions:
-            return known[1]
-        if len(self._known) >= MAX_REGISTERED:
-            self._known.clear()
-        found = self._register(definitions)
-        self._known[id(definitions)] = (definitions, found)
-        return found
-
-    def _register(self, definitions: tuple[AdapterDefinition, ...]) -> dict[str, Capability]:
+        permitted: dict[str, tuple[Permission, ...]] = {}
+        for one in permissions:
+            name = f"{one.adapter_id}.{one.capability}"
+            permitted[name] = (*permitted.get(name, ()), one)
         found: dict[str, Capability] = {}
         for adapter in definitions:
             digest = content_address(adapter.to_json())
@@ -74,7 +69,7 @@ class Registry:
                     raise InvalidArtifact(
                         Problem("", "duplicate", f"capability `{name}` is declared twice", "name it once")
                     )
-                found[name] = Capability(name, adapter, definition, digest)
+                found[name] = Capability(name, adapter, definition, digest, permitted.get(name, ()))
                 self._compile(digest, name, definition)
                 _refuse_volatile_nothing(name, definition)
         return found
@@ -164,11 +159,7 @@ def surface(
     for name in sorted(capabilities):
         capability = capabilities[name]
         definition = capability.definition
-        permissions = [
-            p
-            for p in pack.tooling_layer.permissions
-            if f"{p.adapter_id}.{p.capability}" == name and roles.intersection(p.roles)
-        ]
+        permissions = [one for one in capability.permissions if roles.intersection(one.roles)]
         withheld = None
         if name not in listed:
             withheld = "not_in_pack"

@@ -40,6 +40,7 @@ from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.journal import CONTROL, PERSON_LISTED, Document, Entry, genesis, link
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.scope import ADAPTER
+from contextos.control.artifact_repository import BoundedCache
 from contextos.control.catalog import Catalog, pinned_refs
 from contextos.errors import ChainBroken, InvalidInput, ReplayMismatch, SignatureInvalid
 from contextos.queries.decisions import DecisionView
@@ -357,7 +358,7 @@ async def _replay_alone(tape: Sequence[Entry], artifacts: Mapping[str, bytes]) -
             journal=journal,
             ports=NO_PORTS,
             sources=NO_SOURCES,
-            artifacts=RunArtifacts(catalog, Registry(), {}, BytesDiv4()),
+            artifacts=RunArtifacts(catalog, Registry(), BoundedCache(), BytesDiv4()),
             deployment=DeploymentFacts(
                 RunLimits(), runtime_version="", profile="", environment="", unsafe=(), unsafe_now=()
             ),

@@ -2,8 +2,7 @@
 
 Owns: the inputs of a compile (`inputs`) and its eight stages (`compiler`); token budgets (`budget`); the surface
 (`surface`); the controls in force (`controls`); blocks and how text is delimited in them (`blocks`, `sources`); the
-plain texts of the prompt (`prompt`); stage digests and the output (`emission`); the default token estimator
-(`estimator`).
+plain texts of the prompt (`prompt`); the default token estimator (`estimator`).
 
 Does not own: retrieval and recall (Intelligence), policy decisions (Trust), registry and permissions (Action), or the
 plan (Decision). Their results are arguments here; the compiler receives no port.

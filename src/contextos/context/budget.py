@@ -9,7 +9,7 @@ Source: docs/design/contracts.md, "Compile"; API Contracts, "Compiled output".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
 from contextos.contracts.envelopes.run import BUCKETS, Bucket, RunBudget
@@ -19,29 +19,15 @@ from contextos.contracts.model import MAX_TEXT_CHARS
 RANK: Final[dict[str, int]] = {bucket: rank for rank, bucket in enumerate(BUCKETS)}
 
 
-class BlockSize(NamedTuple):
-    """The size in tokens and the rank of one prompt block. `position` is its index in the list of all blocks.
-    A `required` block is never dropped.
-    """
-
-    bucket: Bucket
-    block_id: str
-    priority: int
-    tokens: int
-    chars: int
-    required: bool
-    position: int
-
-
 class Packing(NamedTuple):
-    """Which blocks of the prompt are kept and which are dropped, and the tokens used in each bucket (part of the
-    prompt).
+    """Which blocks of the prompt are kept and which are dropped, by their places in the list of all blocks, and the
+    tokens used in each bucket (part of the prompt).
 
     Both lists are sorted by bucket, then by descending priority, then by `block_id`.
     """
 
-    kept: tuple[BlockSize, ...]
-    dropped: tuple[BlockSize, ...]
+    kept: tuple[int, ...]
+    dropped: tuple[int, ...]
     used: dict[Bucket, int]
 
 
@@ -55,36 +41,44 @@ def allocate(budget: RunBudget) -> dict[Bucket, int]:
 
 
 def pack_blocks(
-    blocks: Sequence[BlockSize], allocated: Mapping[Bucket, int], reserved: Mapping[Bucket, int]
+    blocks: Sequence[Mapping[str, Any]],
+    tokens: Sequence[int],
+    required: Set[str],
+    allocated: Mapping[Bucket, int],
+    reserved: Mapping[Bucket, int],
 ) -> Packing | Failure:
-    """Choose the blocks that fit the token limit of their bucket. `reserved` tokens are subtracted first.
+    """Choose the blocks that fit the token limit of their bucket. `tokens` are those of each block, `required` has the
+    ids of blocks that are never dropped, and `reserved` tokens are subtracted first.
 
-    Returns a `budget_exhausted` failure if the required blocks do not fit; a required block is never dropped.
+    Returns a `budget_exhausted` failure if the required blocks do not fit.
     """
     used = {bucket: reserved.get(bucket, 0) for bucket in BUCKETS}
-    for block in blocks:
-        if block.required:
-            used[block.bucket] += block.tokens
-            if block.chars > MAX_TEXT_CHARS:
-                return _exhausted(f"required block `{block.block_id}` is longer than {MAX_TEXT_CHARS} characters")
+    for block, needed in zip(blocks, tokens, strict=True):
+        if block["block_id"] in required:
+            used[block["bucket"]] += needed
+            if len(block["content"]) > MAX_TEXT_CHARS:
+                return _exhausted(f"required block `{block['block_id']}` is longer than {MAX_TEXT_CHARS} characters")
     for bucket in BUCKETS:
         if used[bucket] > allocated[bucket]:
             detail = f"bucket `{bucket}` has {allocated[bucket]} tokens and its required blocks need {used[bucket]}"
             return _exhausted(f"{detail}; raise the run budget or require less")
     kept, dropped = [], []
-    for block in sorted(blocks, key=_order):
-        fits = used[block.bucket] + block.tokens <= allocated[block.bucket] and block.chars <= MAX_TEXT_CHARS
-        if block.required:
-            kept.append(block)
-        elif fits:
-            used[block.bucket] += block.tokens
-            kept.append(block)
-        else:
-            dropped.append(block)
+    order = [(RANK[block["bucket"]], -block["priority"], block["block_id"], at) for at, block in enumerate(blocks)]
+    for _, _, block_id, at in sorted(order):
+        if block_id not in required:
+            bucket = blocks[at]["bucket"]
+            total = used[bucket] + tokens[at]
+            if total > allocated[bucket] or len(blocks[at]["content"]) > MAX_TEXT_CHARS:
+                dropped.append(at)
+                continue
+            used[bucket] = total
+        kept.append(at)
     return Packing(tuple(kept), tuple(dropped), used)
 
 
-def budget_report(allocated: Mapping[Bucket, int], packing: Packing) -> dict[str, Any]:
+def budget_report(
+    blocks: Sequence[Mapping[str, Any]], allocated: Mapping[Bucket, int], packing: Packing
+) -> dict[str, Any]:
     """Build the report on token use (`BudgetReport`) as JSON: tokens allocated and used in each bucket.
 
     A bucket that dropped a block (one item of the context) is also listed under `bucket_truncations` and
@@ -92,8 +86,8 @@ def budget_report(allocated: Mapping[Bucket, int], packing: Packing) -> dict[str
 
     """
     dropped: dict[Bucket, list[str]] = {}
-    for block in packing.dropped:
-        dropped.setdefault(block.bucket, []).append(block.block_id)
+    for at in packing.dropped:
+        dropped.setdefault(blocks[at]["bucket"], []).append(blocks[at]["block_id"])
     return {
         "tokens_allocated": dict(allocated),
         "tokens_used_at_compile": sum(packing.used.values()),
@@ -104,22 +98,18 @@ def budget_report(allocated: Mapping[Bucket, int], packing: Packing) -> dict[str
     }
 
 
-def omissions(packing: Packing) -> list[dict[str, Any]]:
+def omissions(blocks: Sequence[Mapping[str, Any]], tokens: Sequence[int], packing: Packing) -> list[dict[str, Any]]:
     """Build the list of dropped blocks (`Omission`) as JSON, each with the reason."""
     return [
         {
-            "block_id": block.block_id,
-            "bucket": block.bucket,
+            "block_id": blocks[at]["block_id"],
+            "bucket": blocks[at]["bucket"],
             "reason": "over_budget",
-            "estimated_tokens": block.tokens,
-            "priority": block.priority,
+            "estimated_tokens": tokens[at],
+            "priority": blocks[at]["priority"],
         }
-        for block in packing.dropped
+        for at in packing.dropped
     ]
-
-
-def _order(block: BlockSize) -> tuple[int, int, str]:
-    return RANK[block.bucket], -block.priority, block.block_id
 
 
 def _warning(bucket: str, count: int) -> str:

@@ -23,9 +23,8 @@ from contextos.context.blocks import (
     fact_block,
     identified,
 )
-from contextos.context.budget import BlockSize, allocate, budget_report, omissions, pack_blocks
+from contextos.context.budget import allocate, budget_report, omissions, pack_blocks
 from contextos.context.controls import matched_rules, policy_manifest, runtime_controls
-from contextos.context.emission import address, compiled_context, is_plain
 from contextos.context.inputs import CompileInput
 from contextos.context.sources import (
     attachment_entries,
@@ -36,6 +35,7 @@ from contextos.context.sources import (
     tool_block,
 )
 from contextos.context.surface import SURFACED, surface_reason, tool_manifest, united_constraints
+from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS, redacted_places
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.refs import EVIDENCE
@@ -61,15 +61,13 @@ def compile_context(inputs: CompileInput) -> JsonObject | Failure:
     """
     products: dict[str, JsonObject] = {}
     digests: dict[str, str] = {}
-    plain = True
     for name, stage in STAGES:
         product = stage(inputs, products)
         if isinstance(product, Failure):
             return product
         products[name] = product
-        plain = plain and ("constraints" not in product or is_plain(product["constraints"]))
-        digests[name] = address(product, plain=plain)
-    return compiled_context(
+        digests[name] = content_address(product)
+    return _compiled_context(
         products["manifests_and_controls"],
         digests,
         pack_ref=inputs.pack.pack_ref,
@@ -197,25 +195,14 @@ def bucket_assembly(_inputs: CompileInput, products: CompileState) -> JsonObject
     """Stage 7: choose the blocks that fit their buckets. A block that does not fit is dropped whole and listed."""
     budget = products["token_budget_allocation"]
     required = {block_id for product in products.values() for block_id in product.get("required", ())}
-    candidates = [
-        BlockSize(
-            item["bucket"],
-            item["block_id"],
-            item["priority"],
-            tokens,
-            len(item["content"]),
-            item["block_id"] in required,
-            index,
-        )
-        for index, (item, tokens) in enumerate(zip(_blocks(products), budget["tokens"], strict=True))
-    ]
-    packing = pack_blocks(candidates, budget["allocated"], {TEXT_BUCKET: budget["frame"]})
+    blocks, tokens, allocated = list(_blocks(products)), budget["tokens"], budget["allocated"]
+    packing = pack_blocks(blocks, tokens, required, allocated, {TEXT_BUCKET: budget["frame"]})
     if isinstance(packing, Failure):
         return packing
     return {
-        "kept": [block.position for block in packing.kept],
-        "budget_report": budget_report(budget["allocated"], packing),
-        "omissions": omissions(packing),
+        "kept": list(packing.kept),
+        "budget_report": budget_report(blocks, allocated, packing),
+        "omissions": omissions(blocks, tokens, packing),
     }
 
 
@@ -297,3 +284,52 @@ def _blocks(products: CompileState) -> Iterator[JsonObject]:
     """The blocks of the first five stages, in stage order."""
     for name, _ in STAGES[:5]:
         yield from products[name]["blocks"]
+
+
+def _compiled_context(
+    body: JsonObject, digests: Mapping[str, str], *, pack_ref: str, request_id: str, trace_id: str, estimator: str
+) -> JsonObject:
+    """Add the ledger to `body` and return the finished `CompiledContext` as JSON.
+
+    The `compiled_context_hash` is the digest of the last stage, whose output is `body`.
+    """
+    ledger = _ledger(body) | {
+        "pack_ref": pack_ref,
+        "request_id": request_id,
+        "trace_id": trace_id,
+        "estimator": estimator,
+        "stage_digests": dict(digests),
+        "compiled_context_hash": digests["manifests_and_controls"],
+    }
+    return {**body, "context_ledger": ledger}
+
+
+def recorded_context(compiled: JsonObject) -> JsonObject:
+    """Return what an entry states of a compiled context that only a template reads: a `RecordedContext`."""
+    manifests = compiled["manifests"]
+    stated = {
+        "policy_manifest": manifests["policy_manifest"],
+        "omissions": manifests["omissions"],
+        "surface_report": [one for one in manifests["surface_report"] if not one["surfaced"]],
+        "redactions": manifests["redactions"],
+    }
+    return {
+        "manifests": {name: entries for name, entries in stated.items() if entries},
+        **{name: compiled[name] for name in ("runtime_controls", "budget_report", "context_ledger")},
+    }
+
+
+def _ledger(body: JsonObject) -> JsonObject:
+    """The ledger fields that are derived from the body."""
+    report, manifests = body["budget_report"], body["manifests"]
+    memory = [item for item in body["compiled_prompt"]["context_blocks"] if item["bucket"] == "memory"]
+    return {
+        "policy_bundles": [entry["bundle_id"] for entry in manifests["policy_manifest"]],
+        "tools": [entry["capability_id"] for entry in manifests["surface_report"] if entry["surfaced"]],
+        "evidence_refs": sorted({entry["evidence_ref"] for entry in manifests["evidence_manifest"]}),
+        "memory_refs": sorted({ref for item in memory for ref in item["provenance_refs"]}),
+        "budget": {
+            "tokens_used_at_compile": report["tokens_used_at_compile"],
+            "truncated_buckets": list(report["bucket_truncations"]),
+        },
+    }

@@ -48,7 +48,7 @@ def plan_with_defaults(plan: Plan, capabilities: Mapping[str, Capability]) -> Pl
             filled = with_defaults(tool.definition.input_schema, step.params, bound)
             step = step if filled == step.params else step.model_copy(update={"params": filled})
         steps.append(step)
-    return plan.model_copy(update={"steps": tuple(steps)})
+    return plan if steps == [*plan.steps] else plan.model_copy(update={"steps": tuple(steps)})
 
 
 def resolve_params(

@@ -1,4 +1,5 @@
-"""The controls that policy decisions raise: gates, escalations, required evidence, bounds on arguments, prohibitions.
+"""The facts that policy decides from, and the controls that decisions raise: gates, escalations, required evidence,
+bounds on arguments, prohibitions.
 
 A control binds from the decision that raised it on, whichever point that was: one raised at `compile` governs every
 later call of that capability, one raised at `plan` the call of that step. Controls only add up; nothing removes one.
@@ -9,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from types import MappingProxyType
 from typing import Any
 
-from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.envelopes.policy import ArgConstraint, PolicyDecision
+from contextos.contracts.encoding.jcs import canonical, digest
+from contextos.contracts.envelopes.policy import ArgConstraint, CapabilityView, FactMember, PolicyDecision, fact_member
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.journal import Logged
 from contextos.contracts.model import final_fields
@@ -20,6 +22,69 @@ from contextos.errors import Problem
 
 CheckArgs = Callable[[Mapping[str, Sequence[ArgConstraint]], Mapping[str, Any], bool], Sequence[Problem]]
 """(bounds by argument, arguments, whether a gate is active) -> the violated bounds."""
+
+
+class KnownFacts(dict[str, Any]):
+    """Facts by root. The canonical text of a root is made once, also for what is made of these facts.
+
+    Raises:
+        MalformedJson: a value is not JSON; raised where its text is needed first.
+    """
+
+    def __init__(
+        self,
+        facts: Mapping[str, Any],
+        members: Mapping[str, FactMember] = MappingProxyType({}),
+        served: tuple[str | None, str | None] | None = None,
+    ) -> None:
+        super().__init__(facts)
+        self._made, self._served = members, served
+        self._digest: str | None = None
+        self._about: dict[FactMember, KnownFacts] = {}
+
+    @property
+    def served(self) -> tuple[str | None, str | None]:
+        """The intent and the environment, as the run and its request state them; no intent if they disagree."""
+        if self._served is None:
+            run, request = ({} if not isinstance(one, dict) else one for one in (self.get("run"), self.get("request")))
+            stated = (run.get("intent"), request.get("intent"), run.get("environment"))
+            of_run, of_request, environment = (one if isinstance(one, str) and one else None for one in stated)
+            intent = of_run or of_request if None in (of_run, of_request) or of_run == of_request else None
+            self._served = intent, environment
+        return self._served
+
+    def also(self, facts: Mapping[str, Any]) -> KnownFacts:
+        """Return these facts with other roots beside or instead of theirs."""
+        members = {root: one for root, one in self._members().items() if root not in facts}
+        served = self.served if facts.keys().isdisjoint(("run", "request")) else None
+        return KnownFacts({**self, **facts}, members, served)
+
+    def about(self, tool: CapabilityView) -> KnownFacts:
+        """Return these facts with those of a tool."""
+        found = self._about.get(tool.member)
+        if found is None:
+            members = {**self._members(), "capability": tool.member}
+            found = self._about[tool.member] = KnownFacts({**self, "capability": tool.facts}, members, self.served)
+        return found
+
+    def _members(self) -> Mapping[str, FactMember]:
+        """The members of all facts, by root."""
+        if len(self._made) < len(self):
+            made = {root: fact_member(root, value) for root, value in self.items() if root not in self._made}
+            self._made = {**self._made, **made}
+        return self._made
+
+    @property
+    def text(self) -> bytes:
+        """The canonical JSON of all facts."""
+        return b"{%b}" % b",".join(sorted([text for text, _ in self._members().values()]))
+
+    @property
+    def digest(self) -> str:
+        """The content address of the object that has the digest of each root."""
+        if self._digest is None:
+            self._digest = digest(b"{%b}" % b",".join(sorted([digested for _, digested in self._members().values()])))
+        return self._digest
 
 
 @final_fields

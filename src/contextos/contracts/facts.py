@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
-from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.envelopes.evidence import Classification
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, WEEKDAYS, HistoryFact, Point
 from contextos.contracts.envelopes.tool import CapabilityKind, RiskLevel
@@ -186,42 +185,6 @@ def declared_fact(path: str, declared: Mapping[str, DeclaredFact] = _DECLARED) -
 def supplied(root: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of `values` that are declared below `root`: all that a rule can read."""
     return {name: value for name, value in values.items() if name in _NAMES[root]}
-
-
-class KnownFacts(dict[str, Any]):
-    """The facts that policy rules read, one value for each root. Nobody writes into them.
-
-    The canonical text of a root is made once, also for all that `plus` makes of these facts. Raises `InvalidInput` for
-    a value that is not JSON.
-    """
-
-    __slots__ = ("_members",)
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        super().__init__(values)
-        self._members = {name: _members(name.encode(), canonical(value)) for name, value in values.items()}
-
-    def plus(self, values: Mapping[str, Any]) -> KnownFacts:
-        """Return these facts with other values for some roots, or further ones."""
-        more = KnownFacts(values)
-        more._members = {**self._members, **more._members}
-        more.update({**self, **values})
-        return more
-
-    @property
-    def text(self) -> bytes:
-        """Return the canonical JSON of all facts."""
-        return b"{%b}" % b",".join(sorted([text for text, _ in self._members.values()]))
-
-    @property
-    def digest(self) -> str:
-        """Return the content address of the object that has the digest of each root."""
-        return digest(b"{%b}" % b",".join(sorted([digested for _, digested in self._members.values()])))
-
-
-def _members(name: bytes, text: bytes) -> tuple[bytes, bytes]:
-    """What a root is in the canonical text of all facts, and in that of all digests."""
-    return b'"%b":%b' % (name, text), b'"%b":"%b"' % (name, digest(text).encode())
 
 
 EXECUTE_ROOTS: Final = frozenset({fact.root for fact in FACTS if "execute" in fact.points})

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
-from contextos.contracts.controls import NO_RUN_CONTROLS, RunControls
+from contextos.contracts.controls import NO_RUN_CONTROLS, KnownFacts, RunControls
 from contextos.contracts.encoding.jcs import same_json
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
 from contextos.contracts.envelopes.identity import IdentityClaim, PlatformScope, Principal, Principals
-from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack
+from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, Permission
 from contextos.contracts.envelopes.plan import DecisionSpec, TakenParameter
-from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, PolicyDecision
+from contextos.contracts.envelopes.policy import APPROVAL_MODES, ApprovalMode, CapabilityView, PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest, RunContext
 from contextos.contracts.envelopes.tool import AdapterDefinition, CapabilityDefinition
-from contextos.contracts.facts import KnownFacts
 from contextos.contracts.journal import Write
 from contextos.contracts.model import final_fields
 
@@ -30,19 +30,41 @@ RUNTIME: Final = "runtime"
 """The pin of the runtime's own build: what a run was admitted with. No call is bound to it (ADR 0064)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Capability:
-    """A registered tool of an adapter. `definition_digest` is the digest of the adapter's whole definition."""
+    """A registered tool of an adapter. `definition_digest` is the digest of the adapter's whole definition.
+
+    `permissions` are those of the pack for this tool, of every role: their constraints apply to every caller.
+    """
 
     capability_id: str
     adapter: AdapterDefinition
     definition: CapabilityDefinition
     definition_digest: str
+    permissions: tuple[Permission, ...] = ()
+
+    @cached_property
+    def consents(self) -> frozenset[str]:
+        """The names of the evidence that has to say `true`, as the consent to a call."""
+        return frozenset(one.consent for one in self.permissions if one.consent is not None)
 
     @property
     def leaves(self) -> bool:
         """Return whether a call leaves the machine, as declared."""
         return self.adapter.leaves(self.definition)
+
+    @cached_property
+    def view(self) -> CapabilityView:
+        """The tool as policy rules see it."""
+        definition = self.definition
+        facts = {
+            "capability_id": self.capability_id,
+            "kind": definition.kind,
+            "risk_level": definition.risk_level,
+            "approval_mode": definition.approval_mode,
+            "external": self.adapter.external,
+        }
+        return CapabilityView(self.capability_id, definition.approval_mode, facts)
 
 
 @final_fields
@@ -70,11 +92,10 @@ class Fact:
         under the same name. `names` says instead which values of `about` count, and the argument that each must equal.
         """
         if names is None:
-            return all(
-                _same(value, args.get(name, MISSING))
-                for name, value in self.about.items()
-                if name in args or name not in self.by_default
-            )
+            for name, value in self.about.items():
+                if not _same(value, args[name]) if name in args else name not in self.by_default:
+                    return False
+            return True
         about = self.about
         return all(_same(about.get(name, MISSING), args.get(argument, MISSING)) for name, argument in names.items())
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 from contextos.contracts.bindings import binding_of, resolve_params
@@ -106,22 +106,40 @@ def verdict_on(failures: tuple[Failure, ...]) -> PlanVerification:
     return PlanVerification("ok", ())
 
 
-def governing_decisions(plan: Plan | TaskTemplate) -> dict[str, str]:
+def governing_decisions(plan: Plan | TaskTemplate) -> Mapping[str, str]:
     """Return the decision key that applies to each step, by step id: that of the last checkpoint before the step. A
     step without one is left out.
     """
+    return _governing(_depends(plan), tuple([(one.decision_id, one.after_step) for one in plan.decision_checkpoints]))
+
+
+def ancestors(plan: Plan | TaskTemplate) -> Mapping[str, frozenset[str]]:
+    """Return the ids of all steps that must be done before each step, by step id."""
+    return _ancestors(_depends(plan))
+
+
+Depends = tuple[tuple[str, tuple[str, ...]], ...]
+"""The id of each step, and those of the steps that it depends on."""
+
+
+def _depends(plan: Plan | TaskTemplate) -> Depends:
+    return tuple([(step.id, step.depends_on) for step in plan.steps])
+
+
+@lru_cache(256)
+def _governing(depends: Depends, checkpoints: tuple[tuple[str, str | None], ...]) -> Mapping[str, str]:
     return {
-        step_id: point.decision_id
-        for step_id, before in ancestors(plan).items()
-        for point in plan.decision_checkpoints
-        if point.after_step is None or point.after_step in before
+        step_id: decision_id
+        for step_id, before in _ancestors(depends).items()
+        for decision_id, after_step in checkpoints
+        if after_step is None or after_step in before
     }
 
 
-def ancestors(plan: Plan | TaskTemplate) -> dict[str, frozenset[str]]:
-    """Return the ids of all steps that must be done before each step, by step id."""
-    depends = {step.id: step.depends_on for step in plan.steps}
-    return {step_id: _closure(depends, step_id) for step_id in depends}
+@lru_cache(256)
+def _ancestors(depends: Depends) -> Mapping[str, frozenset[str]]:
+    direct = dict(depends)
+    return {step_id: _closure(direct, step_id) for step_id in direct}
 
 
 def _closure(depends: Mapping[str, Sequence[str]], step_id: str) -> frozenset[str]:

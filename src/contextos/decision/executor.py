@@ -72,7 +72,7 @@ async def execute_plan(
         group = group[: max(1, tools.sent_together(group))] if len(group) > 1 else group
         outputs = {name: result.output for name, result in results.items() if result.output is not None}
         views = {**sources, "evidence": evidence_view(_by_name(facts)), "step": outputs}
-        calls, unprepared = _prepare_all(plan, scope.tools, governing, group, facts, views, seen)
+        calls, unprepared = _prepare(plan, scope.tools, governing, group, facts, views, seen)
         answers = await tools.call_all(calls) if len(calls) > 1 else [await tools.call(call) for call in calls]
         for call, result in zip(calls, answers, strict=False):
             results[call.step.id] = result
@@ -106,7 +106,7 @@ def evidence_view(facts: Mapping[str, Fact]) -> dict[str, Any]:
     }
 
 
-def _prepare_all(
+def _prepare(
     plan: Plan,
     tools: ToolAccess,
     governing: Mapping[str, tuple[str, DecisionSpec]],
@@ -118,48 +118,36 @@ def _prepare_all(
     """The calls of a group up to the first step that cannot be called, and why it cannot."""
     calls: list[ToolCall] = []
     for step in group:
-        call, failure = _prepare(plan, tools, governing, step, facts, sources, seen)
-        if call is None:
-            return calls, failure
-        calls.append(call)
+        tool, fault = tools.capabilities.get(step.tool), ""
+        try:
+            schema = tool.definition.input_schema if tool else {}
+            args, provenance, missing = resolve_params(step.params, sources, schema)
+        except InvalidInput as error:
+            fault = f"`{step.tool}` at {error.problems[0]}"
+        else:
+            fault = f"argument `{missing[0]}` of `{step.tool}` does not resolve to a value" if missing else ""
+        if fault:
+            return calls, Failure(code="schema_mismatch", detail=fault, step_id=step.id, capability_id=step.tool)
+        identity = content_address([step.tool, args])
+        occurrence = seen.get(identity, 0)
+        seen[identity] = occurrence + 1
+        if occurrence + 1 >= LOOP_LIMIT:
+            detail = f"`{step.tool}` is called {LOOP_LIMIT} times with the same arguments"
+            return calls, Failure(code="loop_guard", detail=detail, step_id=step.id, capability_id=step.tool)
+        key, spec = governing.get(step.id, (None, None))
+        calls.append(
+            ToolCall(
+                key=f"{plan.revision or 0}/{step.id}",
+                step=step,
+                args=args,
+                provenance=provenance,
+                known=tuple(facts),
+                required_evidence=tuple(spec.required_evidence) if spec else (),
+                spec_key=key,
+                occurrence=occurrence,
+            )
+        )
     return calls, None
-
-
-def _prepare(
-    plan: Plan,
-    tools: ToolAccess,
-    governing: Mapping[str, tuple[str, DecisionSpec]],
-    step: PlanStep,
-    facts: Sequence[Fact],
-    sources: Mapping[str, Any],
-    seen: dict[str, int],
-) -> tuple[ToolCall | None, Failure | None]:
-    tool = tools.capabilities.get(step.tool)
-    try:
-        args, provenance, missing = resolve_params(step.params, sources, tool.definition.input_schema if tool else {})
-    except InvalidInput as error:
-        detail = f"`{step.tool}` at {error.problems[0]}"
-        return None, Failure(code="schema_mismatch", detail=detail, step_id=step.id, capability_id=step.tool)
-    if missing:
-        detail = f"argument `{missing[0]}` of `{step.tool}` does not resolve to a value"
-        return None, Failure(code="schema_mismatch", detail=detail, step_id=step.id, capability_id=step.tool)
-    identity = content_address([step.tool, args])
-    occurrence = seen.get(identity, 0)
-    seen[identity] = occurrence + 1
-    if occurrence + 1 >= LOOP_LIMIT:
-        detail = f"`{step.tool}` is called {LOOP_LIMIT} times with the same arguments"
-        return None, Failure(code="loop_guard", detail=detail, step_id=step.id, capability_id=step.tool)
-    key, spec = governing.get(step.id, (None, None))
-    return ToolCall(
-        key=f"{plan.revision or 0}/{step.id}",
-        step=step,
-        args=args,
-        provenance=provenance,
-        known=tuple(facts),
-        required_evidence=tuple(spec.required_evidence) if spec else (),
-        spec_key=key,
-        occurrence=occurrence,
-    ), None
 
 
 def produced_evidence(tools: ToolAccess, call: ToolCall, result: ToolResultEnvelope, now_us: int) -> list[Fact]:

@@ -28,7 +28,7 @@ from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.journal import Advance, AgentMessage, Batch, Entry
 from contextos.contracts.ports.concurrency import Sequential
 from contextos.contracts.scope import CODE, PACKAGES, RUNTIME
-from contextos.control.artifact_repository import ActiveSeal
+from contextos.control.artifact_repository import ActiveSeal, BoundedCache
 from contextos.control.artifacts import ACTIVE_SET_TYPE, MODELS
 from contextos.control.catalog import Catalog, LoadedArtifacts
 from contextos.decision.planners.foreign import planner_name
@@ -46,13 +46,12 @@ from contextos.runtime.environment import ContextSources, DeploymentFacts, RunAr
 from contextos.runtime.inputs.request_conflicts import Difference, conflict, request_differences
 from contextos.runtime.memory_policy import promotion_refusal
 from contextos.runtime.redaction import redacted_request
-from contextos.runtime.wiring import compile_pinned_policy
+from contextos.runtime.wiring import prepare
 from contextos.trust.approvals.acts import read_act
 from contextos.trust.approvals.gate_approvals import CheckQuestion
 from contextos.trust.approvals.people import signer
 from contextos.trust.identity.hops import use_once, with_hop
 from contextos.trust.journal.ledger import RunJournal
-from contextos.trust.policy.policy_set import PolicySet
 from contextos.trust.recorded_time import recorded_now_us
 from contextos.trust.rows.edges import KnownCommits, ProvedGraph
 from contextos.trust.rows.memories import reviewed_memories
@@ -77,7 +76,7 @@ class Deployment:
     config: DeploymentConfig
     registry: Registry = field(default_factory=Registry)
     breakers: CircuitBreakers | None = None
-    _policies: dict[str, PolicySet] = field(default_factory=dict)
+    _prepared: BoundedCache[Any] = field(default_factory=BoundedCache)
     _catalogs: OrderedDict[str, Catalog] = field(default_factory=OrderedDict)
     _graph_commits: KnownCommits = field(default_factory=OrderedDict)
     _recent_tenants: RecentTenants = field(default_factory=RecentTenants)
@@ -244,7 +243,7 @@ class Deployment:
 
         Raises `InvalidArtifact`, which refuses the run.
         """
-        compile_pinned_policy(loaded, self.registry)
+        prepare(loaded, self.registry)
         meta = loaded.pack.pack_meta
         if (
             meta.mode == "observe"
@@ -307,7 +306,7 @@ class Deployment:
                 slots=ports.slots(tenant_id) if ports.slots else None,
                 attachments=ports.attachments,
             ),
-            artifacts=RunArtifacts(self.catalog(tenant_id), self.registry, self._policies, ports.estimator),
+            artifacts=RunArtifacts(self.catalog(tenant_id), self.registry, self._prepared, ports.estimator),
             deployment=DeploymentFacts(
                 limits=self.config.limits,
                 runtime_version=self.config.runtime_version,

@@ -17,13 +17,14 @@ from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.identity import IdentityClaim, Principals
-from contextos.contracts.envelopes.plan import Intent, Plan, Subject, TaskTemplate
+from contextos.contracts.envelopes.plan import Intent, Plan, PlanStep, Subject, TaskTemplate
 from contextos.contracts.envelopes.run import BudgetInForce, InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.ids import CEID
 from contextos.contracts.scope import (
     SESSION_LIMIT,
+    Capability,
     PinnedInputs,
     ReceivedRequest,
     RunIdentity,
@@ -76,9 +77,9 @@ class AdmittedRun:
         """Return the intent of the run."""
         return self.loaded.intents[self.scope.received.request.input.intent]
 
-    def pack_json(self, plan: Plan) -> dict[str, Any]:
-        """Return the pack as the JSON object that a plan's bindings read, or an empty object if no binding reads it."""
-        params = [value for step in plan.steps for value in step.params.values()]
+    def pack_json(self, steps: Sequence[PlanStep]) -> dict[str, Any]:
+        """Return the pack as the JSON object that the bindings of steps read, or an empty object if none reads it."""
+        params = [value for step in steps for value in step.params.values()]
         bound = any(isinstance(value, dict) and value.get("from") == "pack" for value in params)
         return self.loaded.pack.to_json() if bound else {}
 
@@ -162,6 +163,7 @@ def build_scope(
     claim: IdentityClaim,
     pinned: Mapping[str, Any],
     loaded: LoadedArtifacts,
+    capabilities: Mapping[str, Capability],
     resolved: intents.ResolvedIntent,
     environment: RunEnvironment,
 ) -> tuple[RunScope, tuple[SurfaceCapability, ...]]:
@@ -178,7 +180,6 @@ def build_scope(
         environment.journal.run_id,
         environment.deployment.limits,
     )
-    capabilities = environment.artifacts.registry.register(loaded.definitions)
     scopes = scopes_in_force(request, principals)
     roles = frozenset({principals.user.role, *principals.user.roles})
     shown = surface(

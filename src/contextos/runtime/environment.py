@@ -21,6 +21,8 @@ from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Direc
 from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import Journal, Knowledge, Memory, ProvedCancels, SlotSteps
 from contextos.contracts.ports.storage import Store
+from contextos.contracts.scope import Capability
+from contextos.control.artifact_repository import BoundedCache
 from contextos.control.catalog import Catalog
 from contextos.decision.planners.foreign import planner_name
 from contextos.decision.planners.template import PLANNER
@@ -79,14 +81,22 @@ class ContextSources:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """What follows from a set of pins: the tools by id, with what the pack permits, and the compiled rules."""
+
+    capabilities: Mapping[str, Capability]
+    policy: PolicySet
+
+
+@dataclass(frozen=True, slots=True)
 class RunArtifacts:
-    """The tenant's published artifacts (packs, policies, catalogs). `policies` caches compiled rules by content
-    digest.
+    """The tenant's published artifacts (packs, policies, catalogs). `prepared` keeps what follows from pins, by the
+    digest of these.
     """
 
     catalog: Catalog
     registry: Registry
-    policies: dict[str, PolicySet]
+    prepared: BoundedCache[Prepared]
     estimator: Estimator
 
 

@@ -43,7 +43,7 @@ from contextos.runtime.inputs.intent_parameters import take_known, take_stated, 
 from contextos.runtime.inputs.slot_steps import fill_slots
 from contextos.runtime.redaction import redacted_items
 from contextos.runtime.reopening import as_reopened, find_reopening, is_asked_again, with_limits_of
-from contextos.runtime.wiring import facts_by_name, policy_for_pins
+from contextos.runtime.wiring import prepared
 from contextos.trust.identity.principals import identity_differences
 from contextos.trust.journal.record import RunOutcome
 
@@ -160,11 +160,10 @@ async def admit(
     faults += unfit
     if resolved is None:
         return refuse(*faults, *size)
-    scope, shown = build_scope(
-        request, principals, IdentityClaim.model_validate(who["claim"]), pinned, loaded, resolved, environment
-    )
-    policy, planner = policy_for_pins(environment, loaded, scope.pinned.pins), environment.deployment.planner_name
-    admitted = AdmittedRun(scope, loaded, policy, resolved.templates, shown, planner)
+    made, planner = prepared(environment, loaded, pinned["pins"]), environment.deployment.planner_name
+    of_run = IdentityClaim.model_validate(who["claim"])
+    scope, shown = build_scope(request, principals, of_run, pinned, loaded, made.capabilities, resolved, environment)
+    admitted = AdmittedRun(scope, loaded, made.policy, resolved.templates, shown, planner)
     if faults or size:
         return refuse(*faults, *unmet(admitted), *size)
     if before is not None:
@@ -198,7 +197,9 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
     }
     places = {number: place for place, number in enumerate(bound)}
     named = tuple(
-        path.model_copy(update={"seed": places[path.seed]}) for path in retrieval.evidence if path.name not in unbound
+        path if places[path.seed] == path.seed else path.model_copy(update={"seed": places[path.seed]})
+        for path in retrieval.evidence
+        if path.name not in unbound
     )
     query = RetrievalQuery(
         snapshot=admitted.scope.pinned.snapshot,
@@ -271,10 +272,9 @@ async def _attempt(
     controls, compiled = surface.controls, surface.compiled
     if isinstance(compiled, Failure):
         return await score_attempt(admitted, controls, None, NOTHING_DONE, (compiled,), revision, environment)
-    facts = facts_by_name(admitted.items, admitted.scope)
-    plan = await propose(admitted, template, compiled, surface.gates, facts, revision, environment)  # 9
+    plan = await propose(admitted, template, compiled, surface.gates, surface.facts, revision, environment)  # 9
     if isinstance(plan, Failure):
         return await score_attempt(admitted, controls, None, NOTHING_DONE, (plan,), revision, environment)
-    known = tuple(facts.values())
+    known = tuple(surface.facts.values())
     execution, failures = await try_plan(request, admitted, template, plan, surface, known, environment)  # 10, 11, 12
     return await score_attempt(admitted, controls, plan, execution, failures, revision, environment)  # 13

@@ -12,19 +12,20 @@ from typing import Any
 import orjson
 
 from contextos.action.registry import Registry
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.entries.reading import environment_of
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.envelopes.memory import MemoryProposal, ReviewRefused
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.contracts.facts import KnownFacts, supplied
+from contextos.contracts.facts import supplied
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Entry
 from contextos.contracts.ports.seams import Journal
 from contextos.control.catalog import Catalog
 from contextos.runtime.admission import AdmittedRun
-from contextos.runtime.wiring import compile_pinned_policy, policy_facts
+from contextos.runtime.wiring import policy_facts, prepare
 from contextos.trust.policy.policy_set import PolicySet
 
 
@@ -59,7 +60,7 @@ def decide_memory(policy: PolicySet, facts: KnownFacts, proposal: MemoryProposal
     }
     return policy.decide(
         "memory",
-        facts.plus({"memory": supplied("memory", about)}),
+        facts.also({"memory": supplied("memory", about)}),
         capability=None,
         granted=False,
         decision_id=derive("pol_", proposal.run_id, f"policy.{when}", proposal.proposal_id),
@@ -94,7 +95,7 @@ async def promotion_refusal(
         return _refused(f"the pack of the run cannot be used any more: {now['failure']['detail']}")
     for pins in (pinned["answer"], now):
         loaded = await catalog.load(pins)
-        policy = compile_pinned_policy(loaded, Registry())
+        policy = prepare(loaded, Registry()).policy
         if not policy.asked_at("memory"):
             continue
         decision = decide_memory(policy, facts, proposal, "promotion")

@@ -6,7 +6,7 @@ kept nowhere (ADR 0024).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from contextos.contracts.encoding.codec import JsonValue, parse
@@ -102,7 +102,8 @@ def cleanse_output(pack: ContextPack, keys: Keys, output: Any) -> tuple[Any, tup
     A secret that no rule of the pack redacts makes the output unsafe, and so does a private key of the runtime.
     """
     cleaned, applied = redact(output, pack.policy_layer.guardrails.redaction_rules)
-    if isinstance(keys, HoldsKeys) and keys.discloses(canonical(cleaned).decode()):
+    discloses: Callable[[str], bool] | None = getattr(keys, HoldsKeys.discloses.__name__, None)
+    if discloses is not None and discloses(canonical(cleaned).decode()):
         return cleaned, applied, (KEY_DISCLOSED,)
     return cleaned, applied, scan_unsafe(cleaned, declared_text=True)
 

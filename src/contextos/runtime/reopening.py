@@ -40,7 +40,7 @@ async def find_reopening(outcome: RunOutcome, journal: Journal) -> ReopenedRun |
 
 def is_asked_again(failures: Sequence[Failure], revision: int, journal: Journal) -> bool:
     """Return whether a person had the question of this plan asked again, so that the run goes on with another."""
-    if all(failure.code != "approval_void" for failure in failures):
+    if not any(failure.code == "approval_void" for failure in failures):
         return False
     reasked = [entry for entry in journal.log() if entry.kind == "approval.reasked"]
     return bool(reasked) and reasked[-1].key.startswith(f"{revision}/")

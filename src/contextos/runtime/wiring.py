@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any, Final
 
 from contextos.action.budget import BudgetUsed
-from contextos.action.gateway.deciding import capability_facts
 from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.gateway.guarded_call import GuardContext
 from contextos.action.gateway.tool_gateway import Gateway
 from contextos.action.quarantine import has_drifted, has_incidents, incident
 from contextos.action.registry import Registry
 from contextos.contracts.bindings import binding_of, resolve_binding
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import last_name
@@ -25,14 +25,14 @@ from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.plan import Plan, PlanStep
-from contextos.contracts.envelopes.policy import CapabilityView, PolicyDecision
+from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
-from contextos.contracts.facts import KnownFacts, supplied
+from contextos.contracts.facts import supplied
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import Write
-from contextos.contracts.scope import Action, Fact, RunScope, ToolAccess
+from contextos.contracts.scope import Action, Fact, RunScope
 from contextos.contracts.trace import child_headers
 from contextos.control.catalog import LoadedArtifacts
 from contextos.control.vocabulary import pack_vocabulary
@@ -46,7 +46,7 @@ from contextos.runtime.code_pins import (
     recheck_preconditions,
 )
 from contextos.runtime.credentials import claim_token, credentials_for_evidence, exchange_or_failure, hop_token
-from contextos.runtime.environment import RunEnvironment, cancels_of
+from contextos.runtime.environment import Prepared, RunEnvironment, cancels_of
 from contextos.runtime.redaction import cleanse_output, cleanse_text, redacted_items
 from contextos.trust.approvals.gate_approvals import Recheck, RunApprovals
 from contextos.trust.approvals.quarantines import open_incidents
@@ -60,27 +60,22 @@ from contextos.trust.rows.operations import operation_fault
 from contextos.trust.rows.unvouched_writes import SignedWrites
 
 AUDIENCE: Final = "contextos.tool_gateway"
-MAX_POLICIES: Final = 256
 
 
-def policy_for_pins(environment: RunEnvironment, loaded: LoadedArtifacts, pins: Mapping[str, str]) -> PolicySet:
-    """Return the compiled rules of the pinned policy bundles. They are compiled once for each set of pins."""
-    policies, address = environment.artifacts.policies, content_address(dict(pins))
-    if address not in policies:
-        if len(policies) >= MAX_POLICIES:
-            policies.clear()
-        policies[address] = compile_pinned_policy(loaded, environment.artifacts.registry)
-    return policies[address]
+def prepared(environment: RunEnvironment, loaded: LoadedArtifacts, pins: Mapping[str, str]) -> Prepared:
+    """Return what follows from these pins alone. It is made once for each set of them."""
+    known, address = environment.artifacts.prepared, content_address(dict(pins))
+    return known.get(address) or known.keep(address, prepare(loaded, environment.artifacts.registry))
 
 
-def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry) -> PolicySet:
-    """Compile all policy rules of a pack and of the tenant and platform above it.
+def prepare(loaded: LoadedArtifacts, registry: Registry) -> Prepared:
+    """Register the tools of a pack, and compile all its policy rules and those of the tenant and platform above it.
 
-    Raises `InvalidArtifact` if they contradict each other.
+    Raises `InvalidArtifact` if rules contradict each other, or the schema of a tool breaks the rules for schemas.
     """
     guardrails = loaded.pack.policy_layer.guardrails
-    capabilities = registry.register(loaded.definitions)
-    return compile_policy(
+    capabilities = registry.register(loaded.definitions, loaded.pack.tooling_layer.permissions)
+    policy = compile_policy(
         loaded.bundles,
         gates=loaded.gates,
         must_refuse=guardrails.must_refuse,
@@ -88,6 +83,7 @@ def compile_pinned_policy(loaded: LoadedArtifacts, registry: Registry) -> Policy
         vocabulary=pack_vocabulary(loaded.pack, loaded.specs, loaded.definitions),
         declared={name: one.definition.approval_mode for name, one in capabilities.items()},
     )
+    return Prepared(capabilities, policy)
 
 
 def policy_facts(
@@ -118,15 +114,16 @@ def decide_exposure(
 
     Nothing is asked about another tool of an adapter: what a rule says about it is about no call of this run.
     """
-    names = sorted(one.capability_id for one in surface if one.withheld != "not_in_pack")
-    decisions = policy.decide_all(
-        "compile",
-        scope.facts,
-        [_view(scope.tools, name) for name in names],
-        [derive("pol_", scope.run.run_id, "policy.compile", name) for name in names],
-        granted=scope.tools.granted,
-    )
-    return dict(zip(names, decisions, strict=True))
+    return {
+        name: policy.decide(
+            "compile",
+            scope.facts,
+            capability=scope.tools.capabilities[name].view,
+            granted=name in scope.tools.granted,
+            decision_id=derive("pol_", scope.run.run_id, "policy.compile", name),
+        )
+        for name in sorted(one.capability_id for one in surface if one.withheld != "not_in_pack")
+    }
 
 
 def decide_plan_steps(
@@ -145,8 +142,8 @@ def decide_plan_steps(
             return same[step.tool]
         return policy.decide(
             "plan",
-            scope.facts if is_bound else scope.facts.plus({"args": without_secret_arguments(step.params)}),
-            capability=_view(scope.tools, step.tool),
+            scope.facts if is_bound else scope.facts.also({"args": without_secret_arguments(step.params)}),
+            capability=scope.tools.capabilities[step.tool].view,
             granted=step.tool in scope.tools.granted,
             decision_id=derive("pol_", scope.run.run_id, "policy.plan", f"{plan.revision}/{step.id}"),
         )
@@ -281,11 +278,6 @@ def _unsafe_of(scope: RunScope | None) -> tuple[str, ...]:
     if scope is None:
         return ()
     return (*scope.identity.principals.unsafe, *((UNSAFE_OBSERVED,) if scope.observes else ()))
-
-
-def _view(tools: ToolAccess, name: str) -> CapabilityView:
-    capability = tools.capabilities[name]
-    return CapabilityView(name, capability.definition.approval_mode, capability_facts(capability))
 
 
 async def _recheck(

@@ -28,8 +28,9 @@ def shown(
     platform: frozenset[str] = frozenset({"tools:read", "tools:write"}),
 ) -> dict[str, Any]:
     """Why each capability that is not granted is withheld."""
-    capabilities = Registry().register(tuple((live or adapters()).values()))
-    found = surface(pack(changes), capabilities, roles, scopes, platform, acts_for_user=acts_for_user)
+    of_pack = pack(changes)
+    capabilities = Registry().register(tuple((live or adapters()).values()), of_pack.tooling_layer.permissions)
+    found = surface(of_pack, capabilities, roles, scopes, platform, acts_for_user=acts_for_user)
     assert [one.capability_id for one in found] == sorted(ALL), "every capability is listed"
     return {one.capability_id: one.withheld for one in found if not one.granted}
 

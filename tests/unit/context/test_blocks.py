@@ -10,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contextos.context.blocks import escape_misleading, evidence_priority, fact_block, identified
-from contextos.context.emission import address, is_plain
-from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import MalformedJson
 from tests.unit.context import samples
 from tests.unit.context.test_injection import JSON
@@ -68,16 +67,3 @@ def test_one_fact_under_two_references_is_two_blocks() -> None:
 def test_required_comes_before_named_and_near_before_far() -> None:
     facts = [samples.fact(1, name="a"), samples.fact(2, name="b"), *(samples.fact(3, hop=hop) for hop in (0, 1, 4, 9))]
     assert [evidence_priority(item, {"a"}) for item in facts] == [1000, 800, 500, 400, 100, 0]
-
-
-@given(JSON)
-def test_a_plain_value_has_the_address_that_the_codec_gives(value: Any) -> None:
-    product = {"foreign": value, "own": ["text", 1]}
-    assert address(product, plain=is_plain(value)) == content_address(product)
-
-
-@pytest.mark.parametrize(
-    ("value", "plain"), [({"max": 3000}, True), ({"max": 0.5}, True), ({"max": 3000.0}, False), ({"max": 1e-6}, False)]
-)
-def test_a_number_that_orjson_spells_otherwise_is_not_plain(value: Any, plain: bool) -> None:
-    assert is_plain(value) is plain

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from contextos.decision.critic import _ancestors, _closure, _governing
 from contextos.decision.parallel_reads import MAX_PARALLEL_READS, independent_reads
 
 
@@ -61,3 +62,13 @@ def test_a_decision_checkpoint_ends_the_group_after_its_step() -> None:
 def test_a_group_is_bounded() -> None:
     many = [step(f"s{number}") for number in range(MAX_PARALLEL_READS + 2)]
     assert len(group(*many)) == MAX_PARALLEL_READS
+
+
+def test_what_was_found_of_one_plan_is_no_answer_for_another() -> None:
+    """The step ids are the same, and the dependencies or the checkpoints differ."""
+    for depends in ((("a", ()), ("b", ("a",)), ("c", ("b",))), (("a", ()), ("b", ("a",)), ("c", ("a",)))):
+        direct = dict(depends)
+        assert _ancestors(depends) == _ancestors.__wrapped__(depends) == {one: _closure(direct, one) for one in direct}
+        for checkpoints in ((("d", "b"),), (("d", None),), (("d", "a"), ("e", "b"))):
+            assert _governing(depends, checkpoints) == _governing.__wrapped__(depends, checkpoints)
+    assert _ancestors(depends)["c"] == {"a"}

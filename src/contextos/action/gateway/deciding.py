@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from contextos.action.gateway.evidence import nested_facts, permissions_of
+from contextos.action.gateway.evidence import nested_facts
 from contextos.action.gateway.guarded_call import GuardContext
 from contextos.contracts.controls import Controls
 from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.envelopes.evidence import TracedArgument
-from contextos.contracts.envelopes.policy import ArgConstraint, CapabilityView, PolicyDecision
-from contextos.contracts.facts import supplied
+from contextos.contracts.envelopes.policy import ArgConstraint, PolicyDecision
 from contextos.contracts.ids import derive
 from contextos.contracts.ports.calls import ToolCall
-from contextos.contracts.scope import Capability
 
 
 def decide_call(context: GuardContext, call: ToolCall, execute: str, commit: str) -> PolicyDecision:
@@ -43,7 +41,7 @@ def _decide(
 ) -> PolicyDecision:
     """What policy decides at one point. `asked_otherwise` are the gates that ask where no other gate does."""
     scope = context.scope
-    about = {
+    facts: dict[str, Any] = {
         "args": without_secret_arguments(call.args),
         "evidence": nested_facts({name: fact.value for name, fact in call.evidence.items()}),
         "provenance": dict(call.provenance),
@@ -52,11 +50,10 @@ def _decide(
         **({"clock": dict(call.history["clock"])} if "clock" in call.history else {}),
     }
     capability = call.capability
-    view = CapabilityView(capability.capability_id, capability.definition.approval_mode, capability_facts(capability))
     decision = context.policy.decide(
         point,
-        scope.facts.plus(about),
-        capability=view,
+        scope.facts.also(facts),
+        capability=capability.view,
         granted=capability.capability_id in scope.tools.granted,
         decision_id=derive("pol_", scope.run.run_id, f"policy.{name}", call.key),
     )
@@ -87,24 +84,9 @@ def _gate_of_untrusted(context: GuardContext, call: ToolCall) -> tuple[str, ...]
     return (min(gates),) if call.untrusted_destinations and len(roles) == 1 else ()
 
 
-def capability_facts(capability: Capability) -> dict[str, Any]:
-    """Return the facts about a tool that policy rules can read below `capability`."""
-    definition = capability.definition
-    values = {
-        "capability_id": capability.capability_id,
-        "kind": definition.kind,
-        "risk_level": definition.risk_level,
-        "approval_mode": definition.approval_mode,
-        "external": capability.adapter.external,
-    }
-    return supplied("capability", values)
-
-
-def bounds_on_call(
-    context: GuardContext, call: ToolCall, decision: PolicyDecision
-) -> dict[str, Sequence[ArgConstraint]]:
+def bounds_on_call(call: ToolCall, decision: PolicyDecision) -> dict[str, Sequence[ArgConstraint]]:
     bounds: dict[str, Sequence[ArgConstraint]] = dict(decision.arg_constraints)
-    for permission in permissions_of(context.scope, call.capability.capability_id):
+    for permission in call.capability.permissions:
         for argument, bound in permission.arg_constraints.items():
             bounds[argument] = (*bounds.get(argument, ()), bound)
     return bounds

@@ -5,34 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from contextos.contracts.envelopes.pack import Permission
 from contextos.contracts.ports.calls import ToolCall
-from contextos.contracts.scope import Fact, RunScope
+from contextos.contracts.scope import Capability, Fact
 
 
-def permissions_of(scope: RunScope, capability_id: str) -> list[Permission]:
-    """Return the pack's permissions for a capability, of every role: their constraints apply to every caller."""
-    adapter, _, capability = capability_id.partition(".")
-    listed = scope.pinned.pack.tooling_layer.permissions
-    return [one for one in listed if (one.adapter_id, one.capability) == (adapter, capability)]
-
-
-def consents_to(scope: RunScope, capability_id: str) -> frozenset[str]:
-    """Return the names of the evidence that has to say `true`, as the consent to a call of this capability."""
-    return frozenset(one.consent for one in permissions_of(scope, capability_id) if one.consent is not None)
-
-
-def evidence_about(scope: RunScope, call: ToolCall) -> dict[str, Fact]:
+def evidence_about(capability: Capability, call: ToolCall) -> dict[str, Fact]:
     """Return the newest evidence of each name that is about the arguments of this call. Other evidence counts for
     nothing: no requirement is met by it, and no rule reads it.
     """
-    permissions = permissions_of(scope, call.step.tool)
     stated: dict[str, list[Mapping[str, str]]] = {}
     found: dict[str, Fact] = {}
     for fact in call.known:
         name = fact.name
         if name not in stated:
-            stated[name] = [one.evidence_args[name] for one in permissions if name in one.evidence_args]
+            stated[name] = [one.evidence_args[name] for one in capability.permissions if name in one.evidence_args]
         if all(fact.is_about(call.args, names) for names in stated[name]) if stated[name] else fact.is_about(call.args):
             found[name] = fact
     return found

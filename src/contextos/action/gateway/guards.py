@@ -13,7 +13,7 @@ from contextos.action.budget import exceeded_limit
 from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency
 from contextos.action.gateway.deciding import bounds_on_call, decide_call, decides_otherwise
-from contextos.action.gateway.evidence import consents_to, permissions_of, reads_evidence
+from contextos.action.gateway.evidence import reads_evidence
 from contextos.action.gateway.guarded_call import UNUSABLE, GuardContext, Refusal
 from contextos.action.quarantine import incidents_sought, is_quarantined, quarantine_detail
 from contextos.contracts.controls import required_of
@@ -95,7 +95,7 @@ async def well_formed(context: GuardContext, call: ToolCall) -> Refusal | None:
 async def consistent_with_request(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse an argument that differs from the value that the request gives for it."""
     given = without_null_defaults(call.capability.definition.input_schema, call.args)
-    for permission in permissions_of(context.scope, call.capability.capability_id):
+    for permission in call.capability.permissions:
         for argument, where in permission.agrees_with.items():
             stated, final = context.scope.stated_at(where), given.get(argument, MISSING)
             if final is MISSING:
@@ -152,7 +152,7 @@ async def policy_allows(
         return Refusal("blocked", code, detail, decision=decision)
     # An active gate lifts constraints marked `unless_approved`; the next guards obtain its approval.
     given = without_null_defaults(call.capability.definition.input_schema, without_secret_arguments(call.args))
-    problems = context.check_args(bounds_on_call(context, call, decision), given, bool(decision.gates))
+    problems = context.check_args(bounds_on_call(call, decision), given, bool(decision.gates))
     if problems:
         problem = problems[0]
         return Refusal("rejected", "argument_out_of_bounds", problem.detail, problem.pointer, decision=decision)
@@ -229,7 +229,7 @@ async def consented(context: GuardContext, call: ToolCall) -> Refusal | None:
     """Refuse a call to which the person concerned has not agreed: the evidence that the pack names as their consent is
     missing, is about other arguments, or is not `true`.
     """
-    for name in sorted(consents_to(context.scope, call.capability.capability_id)):
+    for name in sorted(call.capability.consents):
         given = call.evidence.get(name)
         if given is None or given.value is not True:
             lacks = "is missing about these arguments" if given is None else "does not say `true`"
@@ -249,7 +249,7 @@ async def evidence_frozen(context: GuardContext, call: ToolCall) -> Refusal | No
         return Refusal("blocked", "violates_decision_spec", "the call is bound to no decision spec")
     required = required_of(definition, decision.requires)
     # An approval is bound to the consent too: one that is withdrawn meanwhile voids it.
-    consents = consents_to(context.scope, call.capability.capability_id)
+    consents = call.capability.consents
     needed = sorted({*required, *consents, *(call.required_evidence if of_spec else ())})
     unresolved = [name for name in needed if name not in call.evidence]
     if unresolved:

@@ -132,7 +132,7 @@ class Gateway:
         capability = context.scope.tools.capabilities.get(call.step.tool)
         if capability is None:
             return self._refused(call, Refusal("rejected", "tool_not_in_manifest", _unknown(call)), known=False)
-        call.capability, call.evidence = capability, evidence_about(context.scope, call)
+        call.capability, call.evidence = capability, evidence_about(capability, call)
         guards.expect(context, call)
         observed = OBSERVED if context.scope.observes else ()
         for guard in GUARDS:
@@ -155,10 +155,11 @@ class Gateway:
 
         A call that was refused before policy decided has no decision, and the declared mode as its effective one.
         """
-        scope, decision = self.context.scope, call.decision
+        scope, decision, homes = self.context.scope, call.decision, self.context.policy.homes
         definition = call.capability.definition
         refs = [fact.evidence_ref for fact in call.frozen]
-        refs += [policy_ref(bundle, rule) for bundle, rule in self._rules(decision)] if decision else []
+        matched = decision.matched_rule_ids if decision else ()
+        refs += [policy_ref(homes[rule], rule) for rule in matched if rule in homes]
         effective = decision.effective_approval_mode if decision else None
         return ToolCallEnvelope.construct_trusted(
             {
@@ -196,11 +197,6 @@ class Gateway:
             "version": adapter.version,
             **({"requires_approval_gate": gates[0]} if gates else {}),
         }
-
-    def _rules(self, decision: PolicyDecision) -> list[tuple[str, str]]:
-        """The rules that matched, of platform, tenant and pack, each with its bundle."""
-        home = self.context.policy.homes
-        return [(home[rule], rule) for rule in decision.matched_rule_ids if rule in home]
 
     def _refused(self, call: ToolCall, refusal: Refusal, *, known: bool = True) -> ToolResultEnvelope:
         """Record a refusal and return it as a result. A call of a tool that is not `known` has no envelope."""

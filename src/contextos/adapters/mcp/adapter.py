@@ -83,7 +83,7 @@ class McpAdapter(ServerAdapter[Operation]):
         ages = {name: one.definition_max_age_s for name, one in operations.items() if isinstance(one, ToolOperation)}
         self.definition_max_age_s = {name: age_s for name, age_s in ages.items() if age_s is not None}
         self._named, self._folder, self._published = connection, folder, Registry()
-        self._own = (definition,)
+        self._capabilities = self._published.register((definition,))
         self._thread: LoopThread | None = None
         self._open: McpSessions | None = None
 
@@ -178,7 +178,7 @@ class McpAdapter(ServerAdapter[Operation]):
         """Whether a reply has an output, which fits its published schema where a later call could use the same list."""
         if reply.output is None or not self.definition_max_age_s:
             return reply.output is not None
-        capability = self._published.register(self._own)[f"{self._definition.adapter_id}.{declared.name}"]
+        capability = self._capabilities[f"{self._definition.adapter_id}.{declared.name}"]
         return self._published.check(capability, "output", reply.output) is None
 
     async def _compared(

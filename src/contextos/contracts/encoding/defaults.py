@@ -8,13 +8,19 @@ Source: JSON Schema 2020-12, "default"; docs/adr/0059-arguments-have-one-form.md
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
+
+import orjson
 
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import canonical, same_json
 from contextos.contracts.encoding.pointer import MISSING, pointer, resolve_pointer
 from contextos.errors import InvalidInput, Problem
+
+_LEAVES: Final[frozenset[type]] = frozenset({str, int, float, bool, type(None)})
 
 MAX_FILLED_BYTES: Final = 262_144
 """How much the defaults of one call can add, in bytes of JSON; a list of empty objects could add any amount."""
@@ -31,14 +37,31 @@ def with_defaults(schema: Mapping[str, Any], args: Mapping[str, Any], later: Col
     Raises:
         InvalidInput: the defaults are larger than `MAX_FILLED_BYTES`.
     """
+    if not _states_defaults(schema):
+        return {
+            name: value if type(value) in _LEAVES or name in later else deepcopy(value) for name, value in args.items()
+        }
     filled: dict[str, Any] = _Filler(schema).filled(schema, dict(args), (), frozenset(later))
     return filled
 
 
 def is_default(schema: Mapping[str, Any], name: str, value: Any) -> bool:
     """Return whether `value` is the default of the argument `name`."""
-    default = _Filler(schema).default(schema.get("properties", {}).get(name, {}))
+    default = _default_of(orjson.dumps(schema), name) if _states_defaults(schema) else MISSING
     return default is not MISSING and same_json(default, value)
+
+
+def _states_defaults(schema: Mapping[str, Any]) -> bool:
+    try:
+        return b'"default"' in orjson.dumps(schema)
+    except TypeError:  # it is no JSON, and refused where the tool is registered
+        return True
+
+
+@lru_cache(1024)
+def _default_of(schema: bytes, name: str) -> Any:
+    root = orjson.loads(schema)
+    return _Filler(root).default(root.get("properties", {}).get(name, {}))
 
 
 def without_null_defaults(schema: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:

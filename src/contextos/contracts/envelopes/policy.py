@@ -5,14 +5,16 @@ Source: Reference Architecture, "Trust plane"; docs/design/contracts.md, "Policy
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self, get_args
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
+from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.ids import BundleId, CapabilityId, Digest, GateId, PolicyDecisionId, RuleId
 from contextos.contracts.model import (
     MAX_KEYS,
@@ -352,7 +354,19 @@ class RulesAbove:
         return prohibited or not self.rule_ids.isdisjoint((*decision.denying_rule_ids, *unknown))
 
 
-@final_fields
+FactMember = tuple[bytes, bytes]
+"""A root of facts as the member of an object: of the one that has its value, and of the one that has its digest, both
+in canonical JSON.
+"""
+
+
+def fact_member(root: str, value: Any) -> FactMember:
+    """Return the member for a root and its value."""
+    name, text = root.encode(), canonical(value)
+    return b'"%b":%b' % (name, text), b'"%b":"%b"' % (name, digest(text).encode())
+
+
+@dataclass(frozen=True)
 class CapabilityView:
     """A tool (capability) as policy rules see it: its id, its declared approval mode, and the facts below
     `capability`.
@@ -360,4 +374,9 @@ class CapabilityView:
 
     capability_id: str
     declared_mode: ApprovalMode
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def member(self) -> FactMember:
+        """The member `capability` of the facts."""
+        return fact_member("capability", self.facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from contextos.contracts.admission_limits import YieldedTurn
 from contextos.contracts.encoding.codec import JsonValue
@@ -217,7 +217,6 @@ class Keys(Protocol):
         ...
 
 
-@runtime_checkable
 class HoldsKeys(Protocol):
     """Keys whose private halves are in this process. Optional beside `Keys`."""
 

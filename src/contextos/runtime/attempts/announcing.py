@@ -7,37 +7,42 @@ Source: docs/adr/0065-an-intent-declares-its-parameters.md; How It Works, steps 
 
 from __future__ import annotations
 
-from contextos.action.gateway.deciding import capability_facts
+from collections.abc import Mapping
+
 from contextos.action.gateway.evidence import nested_facts
 from contextos.contracts.bindings import resolve_params
 from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.envelopes.plan import TaskTemplate
-from contextos.contracts.envelopes.policy import CapabilityView, PolicyDecision
+from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.ids import derive
+from contextos.contracts.scope import Fact
 from contextos.decision.executor import evidence_view
 from contextos.errors import InvalidInput
 from contextos.runtime.admission import AdmittedRun
-from contextos.runtime.wiring import facts_by_name
 
 
-def announce_steps(admitted: AdmittedRun, template: TaskTemplate) -> dict[str, PolicyDecision]:
-    """Return what the rules whose facts are known say about each step whose arguments are known, by step id.
+def announce_steps(
+    admitted: AdmittedRun, template: TaskTemplate, facts: Mapping[str, Fact]
+) -> dict[str, PolicyDecision]:
+    """Return what the rules whose facts are known say about each step whose arguments are known, by step id. `facts`
+    are those of the graph.
 
     Nothing is announced for an intent without parameters, nor for a session, whose agent chooses the arguments.
     """
     scope, tools = admitted.scope, admitted.scope.tools
     if not admitted.intent.parameters or template.chosen_by == "agent":
         return {}
-    facts = facts_by_name(admitted.items, scope)
     sources = {
         "request": scope.received.fields,
         "parameter": scope.parameter_values,
-        "pack": scope.pinned.pack.to_json(),
+        "pack": admitted.pack_json(template.steps),
         "evidence": evidence_view(facts),
     }
     steps = [step for step in template.steps if step.tool in tools.capabilities]
     given_anew = {name for step in steps for name in tools.capabilities[step.tool].definition.produces}
-    evidence = nested_facts({name: fact.value for name, fact in facts.items() if name not in given_anew})
+    known = scope.facts.also(
+        {"evidence": nested_facts({name: fact.value for name, fact in facts.items() if name not in given_anew})}
+    )
     announced = {}
     for step in steps:
         tool = tools.capabilities[step.tool]
@@ -47,8 +52,8 @@ def announce_steps(admitted: AdmittedRun, template: TaskTemplate) -> dict[str, P
             continue  # The executor refuses the step.
         if not missing:
             announced[step.id] = admitted.policy.decide_known(
-                scope.facts.plus({"args": without_secret_arguments(args), "evidence": evidence}),
-                capability=CapabilityView(step.tool, tool.definition.approval_mode, capability_facts(tool)),
+                known.also({"args": without_secret_arguments(args)}),
+                capability=tool.view,
                 granted=step.tool in tools.granted,
                 decision_id=derive("pol_", scope.run.run_id, "policy.announced", f"{template.template_id}/{step.id}"),
             )

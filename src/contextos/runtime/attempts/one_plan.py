@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from contextos.context.compiler import compile_context
-from contextos.context.emission import recorded_context
+from contextos.context.compiler import compile_context, recorded_context
 from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
 from contextos.contracts.bindings import plan_with_defaults
 from contextos.contracts.controls import RunControls
@@ -32,7 +31,7 @@ from contextos.runtime.checkpoints import checkpoint
 from contextos.runtime.conclusion import Attempt, waiting_record
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.inputs.slot_steps import fill_slots
-from contextos.runtime.wiring import build_gateway, decide_exposure, decide_plan_steps
+from contextos.runtime.wiring import build_gateway, decide_exposure, decide_plan_steps, facts_by_name
 from contextos.trust.journal.effects import effects_of
 from contextos.trust.policy.constraints import check_args
 
@@ -42,13 +41,15 @@ NOTHING_DONE = Execution({}, (), None)
 @dataclass(frozen=True, slots=True)
 class Surface:
     """What a plan can be made from: the policy decision about each tool, the controls that these raised, and the
-    compiled context, or why there is none. `gates` are those that are announced for steps of the template, by step id.
+    compiled context, or why there is none. `gates` are those that are announced for steps of the template, by step id,
+    and `facts` the retrieved evidence by its name.
     """
 
     decisions: Mapping[str, PolicyDecision]
     controls: RunControls
     compiled: dict[str, Any] | Failure
     gates: Mapping[str, Sequence[str]]
+    facts: Mapping[str, Fact]
 
     @property
     def tools(self) -> frozenset[str]:
@@ -80,7 +81,8 @@ def compile_surface(
     decisions = decide_exposure(admitted.scope, policy, admitted.surface)  # 7
     journal.derive("policy.decided", f"compile/{revision}", {"decisions": [d.to_json() for d in decisions.values()]})
     controls = admitted.scope.controls.with_compiled(decisions)
-    announced = announce_steps(admitted, template)
+    facts = facts_by_name(admitted.items, admitted.scope)
+    announced = announce_steps(admitted, template, facts)
     specs = [
         admitted.scope.pinned.specs[p.decision_id]
         for p in template.decision_checkpoints
@@ -110,7 +112,7 @@ def compile_surface(
         journal.derive("context.compiled", str(revision), compiled if is_read else recorded_context(compiled))
         if environment.at_compiled is not None:
             environment.at_compiled(str(revision), compiled)
-    return Surface(decisions, controls, compiled, {name: one.gates for name, one in announced.items()})
+    return Surface(decisions, controls, compiled, {name: one.gates for name, one in announced.items()}, facts)
 
 
 async def try_plan(
@@ -135,7 +137,7 @@ async def try_plan(
     sources = {
         "request": admitted.scope.received.fields,
         "parameter": admitted.scope.parameter_values,
-        "pack": admitted.pack_json(plan),
+        "pack": admitted.pack_json(plan.steps),
         "evidence": executor.evidence_view(known),
     }
     journal.derive("plan.proposed", str(revision), plan.to_json())

@@ -246,7 +246,7 @@ def _as_member(scope: RunScope, known: Principals) -> RunScope:
     user = scope.identity.principals.user.model_copy(update={name: getattr(known.user, name) for name in MEMBERSHIPS})
     principals = scope.identity.principals.model_copy(update={"user": user})
     identity = replace(scope.identity, principals=principals)
-    return replace(scope, identity=identity, facts=scope.facts.plus({"user": supplied("user", user.to_json())}))
+    return replace(scope, identity=identity, facts=scope.facts.also({"user": supplied("user", user.to_json())}))
 
 
 def refresh_question(
@@ -306,7 +306,7 @@ def _denied(step: SlotStep, admitted: AdmittedRun, key: str, environment: RunEnv
     """Let policy decide about this selection, as a read of the capability `slots.<slot id>`; None if it is allowed."""
     scope, name = admitted.scope, CAPABILITY_PREFIX + step.slot.slot_id
     of_read = {"kind": "read", "risk_level": "read", "approval_mode": "read_only", "external": False}
-    facts: Mapping[str, Any] = {"capability_id": name, **of_read}
+    facts: dict[str, Any] = {"capability_id": name, **of_read}
     decision = admitted.policy.decide(
         "compile",
         scope.facts,

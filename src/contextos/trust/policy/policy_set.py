@@ -29,7 +29,7 @@ from contextos.errors import InvalidArtifact
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.decision_combining import combine, resolve_verdict
 from contextos.trust.policy.rule_evaluation import RuleOutcome, reads_known_facts
-from contextos.trust.policy.rule_index import PolicyQuestion, RuleIndex
+from contextos.trust.policy.rule_index import RuleIndex
 from contextos.trust.policy.rules import CompiledRule, add_guardrails, compile_rules
 
 __all__ = ["CapabilityView", "LeveledBundle", "PolicySet", "check_args", "compile_policy"]
@@ -142,7 +142,11 @@ class PolicySet:
         Raises:
             InvalidInput: `facts` has an unknown root, or a value that is not JSON.
         """
-        return self._decide(PolicyQuestion(self._index, point, facts), capability, granted, decision_id)
+        outcome, facts_digest = self._index.evaluate(point, facts, capability)
+        verdict = self._verdict(outcome, point, capability, granted)
+        return PolicyDecision.construct_trusted(
+            {**verdict, "policy_decision_id": decision_id, "facts_digest": facts_digest}
+        )
 
     def decide_known(
         self, facts: Mapping[str, Any], *, capability: CapabilityView, granted: bool, decision_id: str
@@ -152,40 +156,9 @@ class PolicySet:
         It announces which of them match, and the gates that they require. It neither allows nor denies: other rules
         decide too once the call is made.
         """
-        outcome, facts_digest = PolicyQuestion(self._index, "execute", facts).evaluate_for(capability)
+        outcome, facts_digest = self._index.evaluate("execute", facts, capability)
         known = RuleOutcome([rule for rule in outcome.matched if reads_known_facts(rule, facts)])
         verdict = self._verdict(known, "compile", capability, granted)
-        return PolicyDecision.construct_trusted(
-            {**verdict, "policy_decision_id": decision_id, "facts_digest": facts_digest}
-        )
-
-    def decide_all(
-        self,
-        point: Point,
-        facts: Mapping[str, Any],
-        capabilities: Sequence[CapabilityView],
-        ids: Sequence[str],
-        *,
-        granted: Collection[str],
-    ) -> tuple[PolicyDecision, ...]:
-        """Decide as `decide` does for several capabilities, in order. Rules that read no capability run once.
-
-        `ids` are the decision ids in the same order. `granted` holds the ids of the granted capabilities.
-
-        Raises:
-            InvalidInput: as `decide`.
-        """
-        question = PolicyQuestion(self._index, point, facts)
-        return tuple(
-            self._decide(question, capability, capability.capability_id in granted, decision_id)
-            for capability, decision_id in zip(capabilities, ids, strict=True)
-        )
-
-    def _decide(
-        self, question: PolicyQuestion, capability: CapabilityView | None, granted: bool, decision_id: str
-    ) -> PolicyDecision:
-        outcome, facts_digest = question.evaluate_for(capability)
-        verdict = self._verdict(outcome, question.point, capability, granted)
         return PolicyDecision.construct_trusted(
             {**verdict, "policy_decision_id": decision_id, "facts_digest": facts_digest}
         )

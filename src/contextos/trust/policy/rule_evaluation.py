@@ -1,6 +1,6 @@
 """Evaluate rules against facts: each rule matches, does not match, or is indeterminate.
 
-Rules that apply to the same questions form a `RuleGroup`. Each fact that a group reads is first checked: it must be
+The rules that apply to a question form a `RuleGroup`. Each fact that a group reads is first checked: it must be
 present, not null and of its type. Then the JsonLogic engine evaluates the whole group in one call. If a check fails or
 the engine raises, the rules are evaluated one by one, and a rule that cannot be evaluated is indeterminate.
 Source: docs/design/contracts.md, "Policy".
@@ -16,10 +16,10 @@ from typing import Any, Final
 from datalogic_py import DataHandle, DataLogicError, Engine
 from datalogic_py import Rule as EngineRule
 
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.encoding.jcs import MAX_INT
 from contextos.contracts.encoding.pointer import MISSING
-from contextos.contracts.envelopes.policy import Point
-from contextos.contracts.facts import EXECUTE_ROOTS, LATE_ROOTS
+from contextos.contracts.facts import LATE_ROOTS
 from contextos.trust.policy.conditions import FactPath, analyse_condition
 from contextos.trust.policy.operators import without_presence_tests
 from contextos.trust.policy.rules import CompiledRule
@@ -104,16 +104,10 @@ def reads_known_facts(rule: CompiledRule, facts: Mapping[str, Any]) -> bool:
 
 
 class RuleGroup:
-    """Rules with the same scope that read the same roots of facts, evaluated together.
+    """Rules that are evaluated together, in their order."""
 
-    `late` holds the roots among them that do not exist at every point, `args` the argument names that are read.
-    """
-
-    def __init__(
-        self, rules: Sequence[CompiledRule], point: str | None, late: frozenset[str], args: frozenset[str]
-    ) -> None:
-        self.rules = tuple(sorted(rules, key=lambda rule: rule.order))
-        self.point, self.late, self.args = point, late, args
+    def __init__(self, rules: Sequence[CompiledRule]) -> None:
+        self.rules = tuple(rules)
         self.reads_capability = any(fact.segments[0] == "capability" for rule in rules for fact in rule.facts)
         self._checks = [(fact, fact.segments) for fact in dict.fromkeys(f for rule in self.rules for f in rule.facts)]
         self._calls = [
@@ -124,25 +118,11 @@ class RuleGroup:
         ]
         self._single_rules: dict[str, EngineRule] = {}
 
-    def applies(self, point: Point, facts: Mapping[str, Any]) -> bool:
-        """Return whether all facts that the rules of this group read can exist at this point of a run.
-
-        At `plan` only literal arguments exist; at `model`, `memory` and `commit` exactly the roots in `facts`.
-        """
-        if self.point is not None or not self.late:
-            return True
-        if point == "execute":
-            return self.late <= EXECUTE_ROOTS
-        if point == "compile":
-            return self.late <= {"capability"}
-        if point == "plan":
-            args = facts.get("args")
-            literal = isinstance(args, dict) and self.args <= args.keys()
-            return self.late <= {"args", "capability"} and (literal or "args" not in self.late)
-        return self.late <= facts.keys()
-
-    def evaluate(self, facts: Mapping[str, Any], handle: DataHandle) -> RuleOutcome:
-        """Evaluate all rules of the group. `handle` holds the same facts in the form that the rule engine reads."""
+    def evaluate(self, facts: KnownFacts) -> RuleOutcome:
+        """Evaluate all rules of the group."""
+        if not self.rules:
+            return RuleOutcome()
+        handle = DataHandle(facts.text.decode())
         failed = {fact for fact, segments in self._checks if not _holds(fact, segments, facts)}
         if not failed:
             answers: list[Any] = []

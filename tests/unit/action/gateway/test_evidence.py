@@ -18,11 +18,9 @@ def counted(args: dict[str, Any], *abouts: dict[str, Any], **stated: Any) -> lis
         {"permission_id": "p", "adapter_id": "a", "capability": "pay", "roles": ["r"], "evidence_args": stated}
     )
     facts = tuple(Fact("check", f"tool:a.check:{n}", "a.check", n, "d", 0, about) for n, about in enumerate(abouts))
-    scope: Any = SimpleNamespace(
-        pinned=SimpleNamespace(pack=SimpleNamespace(tooling_layer=SimpleNamespace(permissions=[permission])))
-    )
+    capability: Any = SimpleNamespace(permissions=(permission,))
     call: Any = SimpleNamespace(step=SimpleNamespace(tool="a.pay"), args=args, known=facts)
-    return [fact.value for fact in evidence_about(scope, call).values()]
+    return [fact.value for fact in evidence_about(capability, call).values()]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.encoding.defaults import is_default, with_defaults, without_null_defaults
+from contextos.contracts.encoding.defaults import _Filler, is_default, with_defaults, without_null_defaults
+from contextos.contracts.encoding.jcs import same_json
+from contextos.contracts.encoding.pointer import MISSING
 
 INNER = {"type": "object", "properties": {"b": {"default": 1}}, "additionalProperties": False}
 CARD = {"type": "object", "properties": {"kind": {"const": "card"}, "limit": {"default": 9}}, "required": ["kind"]}
@@ -64,3 +66,10 @@ def test_a_null_by_default_is_as_left_out() -> None:
     assert without_null_defaults(schema, {"a": None, "b": None}) == {"b": None}
     assert is_default(schema, "a", None)
     assert not is_default(schema, "b", None)
+
+
+@pytest.mark.parametrize("schema", [{"properties": {"a": {"default": one}, "b": {}}} for one in (1, True, "1", None)])
+def test_the_default_of_one_schema_is_not_that_of_another(schema: dict[str, Any]) -> None:
+    for name, value in [("a", one) for one in (1, True, "1", None, 1.0)] + [("b", 1)]:
+        stated = _Filler(schema).default(schema["properties"][name])
+        assert is_default(schema, name, value) == (stated is not MISSING and same_json(stated, value))

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from contextos.contracts.encoding.instructions import instructing
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contextos.contracts.encoding.instructions import _SPEAKS, instructing, instructs
+
+WORDS = (
+    *("Ignore all", "ignore", "previous", " instructions", "system:", "\nsystem :", "you are", "now", "you are\nnow"),
+    *("### instructions:", "call the tool", " pay", "<", "system>", "before you can solve", " the task", "AI agent"),
+)
 
 
 def test_what_speaks_is_named_once() -> None:
@@ -12,3 +22,14 @@ def test_what_speaks_is_named_once() -> None:
         "tool:mail.read",
         "attachment",
     ]
+
+
+@given(st.recursive(st.sampled_from(WORDS) | st.text(max_size=12), lambda inner: st.lists(inner, max_size=4)))
+def test_texts_are_searched_together_as_one_by_one(value: Any) -> None:
+    texts, found = [value], False
+    for one in texts:
+        if isinstance(one, str):
+            found = found or any(_SPEAKS.search(text) for text in (one, " ".join(one.split())))
+        else:
+            texts += one
+    assert instructs(value) == found

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.envelopes.policy import APPROVAL_MODES, POINTS, CapabilityView, PolicyDecision
-from contextos.contracts.facts import KnownFacts
 from contextos.errors import InvalidInput
 from tests.policies import (
     ALLOW_AGENTS,
@@ -246,7 +246,7 @@ def test_the_digest_is_that_of_the_digests_of_all_roots_with_the_capability():
 def test_facts_that_were_made_of_others_are_as_those_that_were_made_anew():
     """The text of a root is kept, and its value is what a later fact replaces."""
     facts = KnownFacts(FACTS)
-    digest, more = facts.digest, facts.plus({"args": {"amount": 1}, "user": {"role": "other"}})
+    digest, more = facts.digest, facts.also({"args": {"amount": 1}, "user": {"role": "other"}})
     anew = KnownFacts(FACTS | {"args": {"amount": 1}, "user": {"role": "other"}})
     assert (more, more.text, more.digest) == (anew, anew.text, anew.digest)
     assert (facts, facts.digest) == (FACTS, digest)
@@ -334,19 +334,16 @@ def test_every_rule_of_the_example_denies_without_its_facts(path, amount, value)
     assert path in {fact for unsure in decision.indeterminate for fact in unsure.facts}
 
 
-def test_deciding_about_many_shares_what_does_not_read_the_capability():
+def test_what_one_tool_was_decided_is_no_answer_for_another():
     reads_capability = rule("R_CAP", {"==": [var("capability.kind"), "read"]})
     only_notes = rule("R_NOTE", True, applies_to={"capability": NOTE.capability_id})
     views = [CapabilityView(f"adp_x.act_{index}", "local_write", {"kind": "read"}) for index in range(5)]
     for rules in ([ALLOW_AGENTS], [ALLOW_AGENTS, reads_capability], [ALLOW_AGENTS, only_notes]):
-        policies = policy(leveled(*rules))
-        asked = [*views, NOTE, LOOKUP]
-        ids = [f"pol_{index:016x}" for index in range(len(asked))]
-        together = policies.decide_all("compile", EARLY, asked, ids, granted={LOOKUP.capability_id})
-        assert together == tuple(
-            policies.decide("compile", EARLY, capability=view, granted=view is LOOKUP, decision_id=decision_id)
-            for view, decision_id in zip(asked, ids, strict=True)
-        )
+        kept, facts, together = policy(leveled(*rules)), KnownFacts(EARLY), list[PolicyDecision]()
+        for one in (*views, NOTE, LOOKUP):
+            asked: Any = {"capability": one, "granted": one is LOOKUP, "decision_id": ID}
+            together.append(kept.decide("compile", facts, **asked))
+            assert together[-1] == policy(leveled(*rules)).decide("compile", EARLY, **asked)
         assert len({one.facts_digest for one in together}) == 3
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from datalogic_py import DataHandle
 
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.envelopes.policy import AppliesTo
 from contextos.trust.policy.rule_evaluation import RuleGroup
 from contextos.trust.policy.rules import CompiledRule
@@ -16,7 +16,7 @@ N = var("args.n")
 def test_an_answer_that_is_no_boolean_is_no_answer():
     """Lint makes this impossible; if it ever is not, the rule is indeterminate and not false."""
     odd = CompiledRule("R_ODD", (0, "", "R_ODD"), "", (0, 0), AppliesTo(), {"+": [1, 2]}, ())
-    outcome = RuleGroup([odd], None, frozenset(), frozenset()).evaluate({}, DataHandle({}))
+    outcome = RuleGroup([odd]).evaluate(KnownFacts({}))
     assert (outcome.matched, outcome.indeterminate) == ([], [(odd, ())])
 
 

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
-import pytest
+from unittest.mock import patch
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contextos.contracts.controls import KnownFacts
+from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.envelopes.policy import POINTS
+from contextos.contracts.facts import ROOTS
 from contextos.errors import InvalidInput
-from contextos.trust.policy.rule_index import PolicyQuestion, RuleIndex
-from tests.policies import ALLOW_AGENTS, FACTS, NOTE, REFUND, decide, facts, leveled, policy, rule
+from contextos.trust.policy import rule_index
+from contextos.trust.policy.rule_index import RuleIndex
+from tests.policies import (
+    ALLOW_AGENTS,
+    CAPABILITIES,
+    FACTS,
+    ID,
+    NOTE,
+    REFUND,
+    broken_facts,
+    bundle_sets,
+    decide,
+    facts,
+    leveled,
+    policy,
+    rule,
+)
 
 DENY_SALES = rule("R_SALES", True, allow=False, applies_to={"intent": "sales.quote"})
 DENY_HERE = rule("R_HERE", True, allow=False, applies_to={"capability": REFUND.capability_id})
@@ -34,12 +57,50 @@ def test_an_intent_on_which_run_and_request_disagree_is_unknown() -> None:
 @pytest.mark.parametrize("root", ["capability", "secrets"])
 def test_facts_under_an_unknown_root_are_refused(root: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        PolicyQuestion(RuleIndex([]), "execute", {**FACTS, root: {}})
+        RuleIndex([]).evaluate("execute", {**FACTS, root: {}}, None)
     assert refused.value.problems[0].code == "unknown_fact_root"
 
 
 def test_the_facts_of_each_capability_are_in_its_own_digest() -> None:
-    question = PolicyQuestion(RuleIndex([]), "execute", FACTS)
-    digests = [question.evaluate_for(one)[1] for one in (REFUND, NOTE, REFUND, None)]
+    index = RuleIndex([])
+    digests = [index.evaluate("execute", FACTS, one)[1] for one in (REFUND, NOTE, REFUND, None)]
     assert digests[0] == digests[2]
     assert len(set(digests)) == 3
+
+
+@given(
+    bundle_sets(),
+    st.lists(
+        st.tuples(broken_facts(), st.sampled_from(POINTS), st.sampled_from((*CAPABILITIES, None))),
+        min_size=2,
+        max_size=6,
+    ),
+)
+def test_an_index_that_keeps_nothing_answers_the_same(bundles, questions):
+    """The same facts are asked about several tools and again later, and one set of facts is part of another."""
+    kept, new = policy(*bundles), policy(*bundles)
+    for asked, point, view in [*questions, *questions]:
+        known = KnownFacts({name: asked[name] for name in asked if name not in ("args", "evidence")})
+        complete = known.also({name: asked[name] for name in asked if name in ("args", "evidence")})
+        with patch.object(rule_index, "_kept", lambda _kept, _key, value: value):
+            expected = decided(new, point, asked, view)
+        assert decided(kept, point, complete, view) == expected
+
+
+def decided(policies, point, asked, view):
+    return policies.decide(point, asked, capability=view, granted=True, decision_id=ID)
+
+
+STEP = st.dictionaries(st.sampled_from(ROOTS), st.dictionaries(st.just("n"), st.integers(0, 9)))
+
+
+@given(st.lists(STEP, max_size=4))
+def test_facts_in_pieces_have_the_text_of_the_whole(steps):
+    known, whole = KnownFacts({}), {}
+    for step in steps:
+        whole |= step
+        known = known.also(step)
+        assert known.text == canonical(whole)
+        assert known.served == KnownFacts(whole).served
+        assert known.about(REFUND).text == canonical({**whole, "capability": REFUND.facts})
+    assert known.digest == content_address({root: content_address(value) for root, value in whole.items()})

@@ -28,8 +28,25 @@ STRANGE = [("plan.verified", "maybe"), ("run.ended", "abandoned"), ("run.ended",
 RUN = "run_0123456789abcdef"
 
 
+FOLDED: dict[str, Any] = {
+    "budget_report": {"tokens_used_at_compile": 0},
+    "context_ledger": {"memory_refs": []},
+    "cost_cents": 0,
+    "envelope": {"citations": [], "risk_tags": [], "metadata": {}, "mutations": []}
+    | {"capability_id": "bank.pay", "tool_call_id": "tool_1"},
+    "evidence_ref": "",
+    "happened": False,
+    "items": [],
+    "mutations": [],
+    "policy_decision_id": "",
+    "reservation": {"cost_cents": 0},
+    "satisfied": {},
+}
+"""What the account of a run reads of the bodies of all kinds."""
+
+
 def body_of(kind: str, verdict: str) -> dict[str, Any]:
-    return {VERDICTS[kind]: verdict} if kind in VERDICTS else {}
+    return {VERDICTS[kind]: verdict} if kind in VERDICTS else FOLDED
 
 
 def reachable(start: str) -> set[str]:

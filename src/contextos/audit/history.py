@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from contextos.contracts.entries.account import LedgerHeads
 from contextos.contracts.entries.bodies import body_fault
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import DECISION, LEDGERS, Entry, genesis
 from contextos.contracts.statements.questions import question_disagreement
 from contextos.errors import ChainBroken
-from contextos.trust.journal.record import LedgerHeads
 
 _RUNTIME: Final = "runtime"
 """The author of what the loop of a run writes."""

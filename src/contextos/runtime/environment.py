@@ -11,7 +11,7 @@ from contextos.action.cancellation import find_cancel
 from contextos.action.content.seen_content import SeenContent
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretArguments, SecretValues
-from contextos.contracts.controls import Prohibitions
+from contextos.contracts.entries.account import Usage
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
@@ -25,7 +25,6 @@ from contextos.decision.planners.foreign import planner_name
 from contextos.decision.planners.template import PLANNER
 from contextos.trust.approvals.cancel_requests import proved_cancels
 from contextos.trust.approvals.gate_approvals import AtQuestion
-from contextos.trust.journal.usage import Usage, UsageMeter
 from contextos.trust.policy.policy_set import PolicySet
 from contextos.trust.rows.open_places import OpenPlacesOf
 
@@ -142,25 +141,16 @@ class RunEnvironment:
     @cached_property
     def secrets(self) -> SecretArguments:
         """The secret arguments of the run."""
-        return SecretArguments(self.journal.log(), self.secret_values)
-
-    @cached_property
-    def _meter(self) -> UsageMeter:
-        return UsageMeter(self.journal.log())
+        return SecretArguments(self.journal.account, self.secret_values)
 
     @cached_property
     def seen(self) -> SeenContent:
         """The content that the run has seen so far."""
         return SeenContent(self.journal.log())
 
-    @cached_property
-    def prohibitions(self) -> Prohibitions:
-        """The tools that rules prohibit from an earlier decision of the run on."""
-        return Prohibitions(self.journal.log())
-
     def used(self) -> Usage:
         """Return what the run has used so far, up to the last entry of its journal."""
-        return self._meter.read()
+        return self.journal.account.used()
 
 
 def cancels_of(environment: RunEnvironment) -> ProvedCancels:

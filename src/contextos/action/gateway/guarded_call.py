@@ -9,7 +9,7 @@ from typing import Any, Final
 from contextos.action.content.seen_content import SeenContent
 from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.registry import Registry
-from contextos.contracts.controls import CheckArgs, Prohibitions
+from contextos.contracts.controls import CheckArgs
 from contextos.contracts.entries.derived import TracedArgument
 from contextos.contracts.envelopes.artifacts import Withheld
 from contextos.contracts.envelopes.policy import PolicyDecision
@@ -89,9 +89,7 @@ class GuardedCall:
 
 @final_fields
 class GuardContext:
-    """Everything that the guards (the checks of the gateway) of one run use. `seen` is the content that it has seen,
-    and `prohibitions` the tools that it can no longer use.
-    """
+    """Everything that the guards (the checks of the gateway) of one run use. `seen` is the content that it has seen."""
 
     journal: Journal
     scope: RunScope
@@ -101,7 +99,6 @@ class GuardContext:
     ports: DispatchPorts
     check_args: CheckArgs
     seen: SeenContent
-    prohibitions: Prohibitions
 
 
 Guard = Callable[[GuardContext, GuardedCall], Awaitable[GuardedCall | Refusal]]

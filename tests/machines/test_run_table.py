@@ -12,7 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from contextos.contracts.journal import KINDS, genesis
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.journal import genesis
 from contextos.errors import ReplayMismatch
 from contextos.runtime.state_machine import ENDS, START, TABLE, event_of, events, step, transition
 from contextos.store.memory.stores import MemoryStores

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from contextos.contracts.controls import Controls, RunControls, bind_prohibited
-from contextos.contracts.entries.folding import account_of, add
+from contextos.contracts.entries.folding import account_of, fold_entry
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.journal import Logged
 from tests.policies import LOOKUP, decide, leveled, policy, rule
@@ -66,9 +66,9 @@ def test_a_tool_is_denied_once_a_rule_has_matched_that_prohibits_it() -> None:
     for several in (False, True):
         account = account_of("run_00000000000000ab", [Logged(1, "run.pinned", "", 0, "runtime", {}, "")])
         assert bind_prohibited(ALLOWED, account.matched_rules, PROHIBITING) is ALLOWED
-        add(account, decided("R_OTHER", several=several))
+        fold_entry(account, decided("R_OTHER", several=several))
         assert bind_prohibited(ALLOWED, account.matched_rules, PROHIBITING) is ALLOWED
-        add(account, decided("R_NO_MORE", several=several))
+        fold_entry(account, decided("R_NO_MORE", several=several))
         for _ in range(2):
             denied = bind_prohibited(ALLOWED, account.matched_rules, PROHIBITING)
             assert (denied.allowed, denied.reason, denied.denying_rule_ids) == (False, "prohibited", ("R_NO_MORE",))

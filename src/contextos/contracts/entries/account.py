@@ -1,6 +1,6 @@
 """`RunAccount`: what the entries of one run add up to, kept entry by entry as they are appended.
 
-Live, in a replay and for a stored run it is the same fold (`folding.add`), so all who read a run read one account: the
+It is the same fold live, in a replay and for a stored run (`folding`), so all who read a run read one account: the
 budget guard, the guards of calls, the rule of every end, the DecisionRecord and views. An effect whose outcome nobody
 knows counts as one that can have happened. Time in which a run waits is not counted: for a person, for the agent of its
 session, for a driver, or for its turn (`waited_us` of an answer).
@@ -9,12 +9,12 @@ Source: Reference Architecture, "The three ledgers"; API Contracts, "run_budget"
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any
 
-from contextos.contracts.journal import KINDS, LEDGERS, Entry, Logged
+from contextos.contracts.journal import LEDGERS, Logged
 from contextos.contracts.model import UNITS_PER_CENT, final_fields
 
 
@@ -36,41 +36,33 @@ class Usage:
         return whole if rest == 0 else self.cost_units / UNITS_PER_CENT
 
 
-class LedgerHeads:
-    """The three ledgers of a run so far: for each the number of its entries and a digest over their hashes.
+class LedgerSoFar:
+    """One ledger of a run so far: the number of its entries and a digest over their hashes.
 
     Source: Reference Architecture, "The three ledgers".
     """
 
-    def __init__(self, entries: Iterable[Logged | Entry] = ()) -> None:
-        self._ledgers = {name: (0, sha256(b"[")) for name in LEDGERS}
-        self._new: dict[str, list[str]] = {name: [] for name in LEDGERS}
-        for entry in entries:
-            self.add(entry)
+    def __init__(self) -> None:
+        self._entries, self._hashed = 0, sha256(b"[")
+        self._new: list[str] = []
 
-    def add(self, entry: Logged | Entry) -> None:
-        """Add the next entry of the run."""
-        if (new := self._new.get(KINDS[entry.kind].ledger)) is not None:
-            new.append(entry.hash)
+    def add(self, entry_hash: str) -> None:
+        """Add the hash of its next entry."""
+        self._new.append(entry_hash)
 
-    def as_json(self) -> dict[str, dict[str, Any]]:
-        """Return the ledgers as a record names them. A head is the content address of the list of hashes."""
-        found = {}
-        for name, new in self._new.items():
-            number, hashed = self._ledgers[name]
-            if new:
-                hashed.update(b'%b"%b"' % (b"," if number else b"", '","'.join(new).encode()))
-                number += len(new)
-                self._ledgers[name] = number, hashed
-                new.clear()
-            whole = hashed.copy()
-            whole.update(b"]")
-            found[name] = {"entries": number, "head": f"sha256:{whole.hexdigest()}"}
-        return found
+    def as_json(self) -> dict[str, Any]:
+        """Return the ledger as a record names it. Its head is the content address of the list of hashes."""
+        if new := self._new:
+            self._hashed.update(b'%b"%b"' % (b"," if self._entries else b"", '","'.join(new).encode()))
+            self._entries += len(new)
+            new.clear()
+        whole = self._hashed.copy()
+        whole.update(b"]")
+        return {"entries": self._entries, "head": f"sha256:{whole.hexdigest()}"}
 
 
 class RunAccount:
-    """What the entries of one run up to now add up to. Only `folding.add` changes it; nobody changes what it holds.
+    """What the entries of one run up to now add up to. Only `folding` changes it, and nobody what it holds.
 
     `effects` has what the run did to other systems by call, in the order of the calls; the last word about a call
     counts. `decisions` has the policy decisions in order, `controls` what they raised by name, and `matched_rules` the
@@ -80,7 +72,7 @@ class RunAccount:
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
-        self.ledgers = LedgerHeads()
+        self.ledgers = {name: LedgerSoFar() for name in LEDGERS}
         self.began_us = self.now_us = self.waited_us = 0
         self.tokens = self.tool_calls = 0
         self.cost_units: dict[str, int] = {}
@@ -109,6 +101,10 @@ class RunAccount:
         """
         wall_us = self.now_us - self.began_us - self.waited_us
         return Usage(self.tokens, self.tool_calls, sum(self.cost_units.values()), wall_us)
+
+    def ledger_heads(self) -> dict[str, dict[str, Any]]:
+        """Return the three ledgers as a record names them."""
+        return {name: ledger.as_json() for name, ledger in self.ledgers.items()}
 
     def raised(self, name: str) -> list[str]:
         """Return what the policy decisions of the run raised under this name, in order of the alphabet."""

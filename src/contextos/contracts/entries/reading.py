@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol
 import orjson
 
 from contextos.contracts.entries.bodies import body_fault
-from contextos.contracts.journal import CONTROL, INDEX, KINDS, UNSIGNED_KINDS, Entry
+from contextos.contracts.entries.kinds import KINDS, UNSIGNED_KINDS
+from contextos.contracts.journal import CONTROL, INDEX, Entry
 from contextos.errors import Integrity
 
 _REFUSED_ENDS: Final = ("refused", "rejected")

@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from contextos.contracts.encoding.jcs import canonical, content_address, is_canonical
+from contextos.contracts.entries.kinds import UNSIGNED_KINDS
 from contextos.contracts.entries.reading import environment_of, read_body
 from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.journal import (
     KNOWN_SEMANTICS,
     SALT_BYTES,
     SHARED_STREAMS,
-    UNSIGNED_KINDS,
     Draft,
     Entry,
     body_digest,

@@ -135,7 +135,7 @@ def build_record(
             **({"environment": environment} if environment else {}),
             "semantics": semantics,
             "pins": dict(pinned.pins) if pinned else {},
-            "ledgers": account.ledgers.as_json(),
+            "ledgers": account.ledger_heads(),
             "unsafe": sorted({*unsafe, *_unsafe_assertions(approvals)}),
             **({"unsafe_stated_by": list(unsafe_stated_by)} if unsafe_stated_by else {}),
             "asserted": account.raised("asserted"),

@@ -14,8 +14,9 @@ import orjson
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.account import RunAccount
-from contextos.contracts.entries.folding import add
-from contextos.contracts.journal import KINDS, Entry, Logged, genesis
+from contextos.contracts.entries.folding import fold_entry
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.journal import Entry, Logged, genesis
 from contextos.errors import ReplayMismatch
 from contextos.trust.journal.live_driver import LiveDriver
 
@@ -161,7 +162,7 @@ class Tape:
         self._behind_us = LiveDriver.stated_behind_us(seen) if entry.kind == "run.resumed" else self._behind_us
         logged = Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, seen, entry.hash)
         self._log.append(logged)
-        add(self.account, logged)
+        fold_entry(self.account, logged)
 
 
 def tape_end(tape: Sequence[Entry]) -> int:

@@ -12,9 +12,10 @@ import pytest
 from contextos.audit.exported import read_export
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.account import RunAccount
-from contextos.contracts.entries.folding import account_of, add
+from contextos.contracts.entries.folding import account_of, fold_entry
+from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.journal import KINDS, LEDGERS, Entry, Logged
+from contextos.contracts.journal import LEDGERS, Entry, Logged
 from contextos.sim.play import play
 from contextos.sim.world import SimulatedWorld
 from contextos.trust.journal import tape
@@ -28,7 +29,7 @@ def told(account: RunAccount) -> dict[str, Any]:
     asked = {entry.body["tool"] for entry in account.of("call.asked") if entry.body}
     return {
         "used": account.used(),
-        "ledgers": account.ledgers.as_json(),
+        "ledgers": account.ledger_heads(),
         "effects": list(account.effects.items()),
         "evidence": account.evidence_refs(),
         "decisions": list(account.decisions),
@@ -59,7 +60,7 @@ def test_the_account_after_each_entry_is_that_of_the_entries_so_far(run: str, en
     """Reading an account changes nothing in it, and no later entry changes what was read."""
     account, log, before = RunAccount(run), logged(entries), list[tuple[dict[str, Any], str]]()
     for number, entry in enumerate(log, 1):
-        add(account, entry)
+        fold_entry(account, entry)
         now = told(account)
         assert now == told(account_of(run, log[:number]))
         before.append((now, repr(now)))
@@ -76,12 +77,12 @@ def test_the_account_of_a_live_run_is_that_of_its_stored_entries(monkeypatch: py
 
     def checking(account: RunAccount, entry: Logged) -> None:
         nonlocal checked
-        add(account, entry)
+        fold_entry(account, entry)
         log = sorted((one for kind in account.by_kind for one in account.of(kind)), key=lambda one: one.seq)
         assert told(account) == told(account_of(account.run_id, log)), entry.seq
         checked += 1
 
-    monkeypatch.setattr(tape, "add", checking)
+    monkeypatch.setattr(tape, "fold_entry", checking)
     for seed in range(4):
         world = SimulatedWorld(seed)
         play(world)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
+from contextos.contracts.entries.account import void_answers
 from contextos.contracts.entries.kinds import KINDS
-from contextos.contracts.entries.reading import void_answers
 from contextos.contracts.entries.row import Severity
 from contextos.contracts.journal import Logged
 from contextos.telemetry import genai

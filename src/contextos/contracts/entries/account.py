@@ -9,10 +9,10 @@ Source: Reference Architecture, "The three ledgers"; API Contracts, "run_budget"
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from hashlib import sha256
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 from contextos.contracts.journal import LEDGERS, Logged
 from contextos.contracts.model import UNITS_PER_CENT, final_fields
@@ -118,22 +118,9 @@ class RunAccount:
         return list(dict.fromkeys(ref for refs in self.evidence.values() for ref in refs))
 
     def void_answers(self) -> dict[int, str]:
-        """Return by the number of its entry each answer to an approval that the run found void, with the reason.
-
-        Such an answer is nobody's approval and nobody's denial: a process that can append to the run can have made it
-        up.
-        """
-        answered, void = dict[str, int](), dict[int, str]()
-        if "approval.voided" not in self.by_kind:
-            return void
-        for entry in self.of("approval.asked", "approval.answered", "approval.voided"):
-            if entry.kind == "approval.asked":
-                answered.pop(entry.key, None)
-            elif entry.kind == "approval.answered":
-                answered[entry.key] = entry.seq
-            elif entry.key in answered:
-                void[answered[entry.key]] = entry.body["reason"] if entry.body else "its reason was erased"
-        return void
+        """Return the answers to approvals that the run found void (`void_answers`)."""
+        voided = "approval.voided" in self.by_kind
+        return void_answers(self.of("approval.asked", "approval.answered", "approval.voided")) if voided else {}
 
     def undone_call(self, tools: Set[str]) -> tuple[str, str] | None:
         """Return the last call of one of `tools` that the agent of a session asked for and that was not done, if no
@@ -154,3 +141,32 @@ class RunAccount:
 def cost_units(cents: float | int) -> int:
     """Convert US cents to whole units of 1/10,000 cent."""
     return round(cents * UNITS_PER_CENT)
+
+
+class Said(Protocol):
+    """An entry with its parsed body, or with the answer if its kind is recorded; None if it was erased."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def body(self) -> Any: ...
+
+
+def void_answers(log: Iterable[Said]) -> dict[int, str]:
+    """Return by the number of its entry each answer to an approval that its run found void, with the reason.
+
+    Such an answer is nobody's approval and nobody's denial: a process that can append to the run can have made it up.
+    """
+    answered, void = dict[str, int](), dict[int, str]()
+    for entry in log:
+        if entry.kind == "approval.asked":
+            answered.pop(entry.key, None)
+        elif entry.kind == "approval.answered":
+            answered[entry.key] = entry.seq
+        elif entry.kind == "approval.voided" and entry.key in answered:
+            void[answered[entry.key]] = entry.body["reason"] if entry.body else "its reason was erased"
+    return void

@@ -14,7 +14,7 @@ from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.account import RunAccount
 from contextos.contracts.entries.folding import account_of, fold_entry
 from contextos.contracts.entries.kinds import KINDS
-from contextos.contracts.entries.reading import read_body
+from contextos.contracts.entries.reading import logged
 from contextos.contracts.journal import LEDGERS, Entry, Logged
 from contextos.sim.play import play
 from contextos.sim.world import SimulatedWorld
@@ -41,10 +41,6 @@ def told(account: RunAccount) -> dict[str, Any]:
         "kinds": {kind: len(entries) for kind, entries in account.by_kind.items()},
         "times": (account.began_us, account.now_us),
     }
-
-
-def logged(entries: Sequence[Entry]) -> list[Logged]:
-    return [Logged(one.seq, one.kind, one.key, one.at_us, one.by, read_body(one), one.hash) for one in entries]
 
 
 def golden_runs() -> Iterator[Any]:

@@ -240,9 +240,11 @@ def _run() -> Iterator[str]:
 def _journal_kinds() -> Iterator[str]:
     from docsgen.journal_kinds import kinds_table
 
-    note = "Modules are named without `contextos.`. The run table and the simulator read every kind and are left out."
+    note = (
+        "What one row of `contracts/entries/kinds` says. An author with a `/` is the member of the body that names it."
+    )
     yield from ("# Journal kinds", "", note, "")
-    heads = ("kind", "ledger", "recorded or derived", "body or answer", "written by", "read by")
+    heads = ("kind", "ledger", "recorded or derived", "body or answer", "author", "component", "event")
     yield from _table(heads, list(kinds_table()))
 
 

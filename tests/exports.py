@@ -17,13 +17,13 @@ import orjson
 
 from contextos.audit.export import export_runs, signed_exports, signed_file
 from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.entries.folding import LedgerHeads
 from contextos.contracts.journal import Draft, Entry, genesis, header_hash, link
 from contextos.contracts.statements.questions import CONTENT, approval_statement
 from contextos.operations import operator
 from contextos.operations.acts.ended_runs import close_decision, reopen_run, resolve_escalation
 from contextos.trust.approvals.acts import sign_act
 from contextos.trust.approvals.assertion import sign_approval
-from contextos.trust.journal.record import LedgerHeads
 from contextos.trust.journal.signed_heads import head_payload
 from contextos.trust.seal import KeyRing, kid_of, pae
 from tests.world import (

@@ -16,7 +16,8 @@ import orjson
 from contextos.contracts.documents.operations import APPROVALS, DENIALS, denial_key
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.bodies import body_fault
-from contextos.contracts.journal import KINDS, Batch, Entry, genesis, header_hash
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.journal import Batch, Entry, genesis, header_hash
 from contextos.runtime import state_machine
 from contextos_sim import example
 from contextos_sim.faults import MAX_AHEAD_US

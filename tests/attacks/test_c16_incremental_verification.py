@@ -20,10 +20,10 @@ import pytest
 from contextos.audit.checkpoint import Checkpoint, OpenRun, joined, read_checkpoint, seal_checkpoint
 from contextos.audit.verify import RunNumbers, Verification, VerifiedStream
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.entries import pages
 from contextos.contracts.journal import CONTROL, INDEX, Batch, Draft
 from contextos.errors import ChainBroken, InvalidInput, SignatureInvalid
 from contextos.operations import operator
+from contextos.trust import pages
 from contextos.trust.seal import KeyRing
 from tests.attacks.attackers import Attacker
 from tests.attacks.shop import Shop
@@ -402,7 +402,7 @@ import os, signal, sys
 from contextos.audit import verify
 from contextos.cli import run_command_line
 from contextos.cli.governance import verify as command
-from contextos.contracts.entries import pages
+from contextos.trust import pages
 
 command.CHECKPOINT_INTERVAL_S, pages.PAGE_ENTRIES = 0.0, 2
 checked, seen = verify._verified_run, []

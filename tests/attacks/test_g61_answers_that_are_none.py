@@ -14,7 +14,8 @@ import pytest
 from contextos.audit.replay import replay, replay_tape
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.journal import UNSIGNED_KINDS, Batch, Draft, link
+from contextos.contracts.entries.kinds import UNSIGNED_KINDS
+from contextos.contracts.journal import Batch, Draft, link
 from contextos.errors import ChainBroken, InvalidInput
 from contextos.operations.operator import SettlementInput
 from contextos.queries.timeline import tell_story

@@ -21,7 +21,8 @@ from contextos.audit import replay as replaying
 from contextos.audit.export import export_runs
 from contextos.audit.exported import Export, read_export, replay_export
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.journal import KINDS, Draft, link
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.journal import Draft, link
 from contextos.errors import ContextOSError
 from contextos.operations import operator
 from contextos.operations.acts.ended_runs import reopen_run

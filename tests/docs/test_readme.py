@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.journal import KINDS
+from contextos.contracts.entries.kinds import KINDS
 from tests.docs.pages import ROOT, blocks, play, written
 
 README = (ROOT / "README.md").read_text("utf-8")

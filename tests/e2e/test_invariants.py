@@ -21,8 +21,9 @@ from contextos.adapters.code import runtime_digest
 from contextos.audit.replay import Unreachable, replay
 from contextos.context.surface import tool_manifest
 from contextos.contracts.encoding.pointer import resolve_pointer
+from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
-from contextos.contracts.journal import KINDS, SEMANTICS
+from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.refs import EVIDENCE
 from contextos.errors import Integrity
 from contextos.queries.run_view import RunView

@@ -24,9 +24,9 @@ import orjson
 from contextos.audit import export, exported
 from contextos.audit.export_lines import entry_line, head_line
 from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.entries.folding import LedgerHeads
 from contextos.contracts.journal import Draft, Entry, genesis, link
 from contextos.trust.approvals.assertion import sign_approval
-from contextos.trust.journal.record import LedgerHeads
 from contextos.trust.journal.signed_heads import signed_head
 from contextos.trust.seal import KeyRing, kid_of
 from tests.world import TENANT, TestWorld, open_world, public_key, request

@@ -12,7 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from contextos.contracts.journal import KINDS, genesis
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.journal import genesis
 from contextos.errors import ReplayMismatch
 from contextos.runtime.state_machine import ENDS, START, TABLE, event_of, events, step, transition
 from contextos.store.memory.stores import MemoryStores
@@ -28,8 +29,25 @@ STRANGE = [("plan.verified", "maybe"), ("run.ended", "abandoned"), ("run.ended",
 RUN = "run_0123456789abcdef"
 
 
+FOLDED: dict[str, Any] = {
+    "budget_report": {"tokens_used_at_compile": 0},
+    "context_ledger": {"memory_refs": []},
+    "cost_cents": 0,
+    "envelope": {"citations": [], "risk_tags": [], "metadata": {}, "mutations": []}
+    | {"capability_id": "bank.pay", "tool_call_id": "tool_1"},
+    "evidence_ref": "",
+    "happened": False,
+    "items": [],
+    "mutations": [],
+    "policy_decision_id": "",
+    "reservation": {"cost_cents": 0},
+    "satisfied": {},
+}
+"""What the account of a run reads of the bodies of all kinds."""
+
+
 def body_of(kind: str, verdict: str) -> dict[str, Any]:
-    return {VERDICTS[kind]: verdict} if kind in VERDICTS else {}
+    return {VERDICTS[kind]: verdict} if kind in VERDICTS else FOLDED
 
 
 def reachable(start: str) -> set[str]:

@@ -31,7 +31,7 @@ async def find_cancel(journal: Journal, barrier: Barrier, proved: ProvedCancels,
         return dict(requests[0]) if requests else None
 
     async def look_again() -> dict[str, Any] | None:
-        if not is_unproved or any(entry.kind == "run.cancel_unproved" for entry in journal.log()):
+        if not is_unproved or journal.account.of("run.cancel_unproved"):
             return None
         return {}
 

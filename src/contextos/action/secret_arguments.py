@@ -24,11 +24,12 @@ from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.redacted import is_secret_argument, secret_argument_mark, without_secret_arguments
 from contextos.contracts.encoding.secret_shapes import SECRET_MARK
+from contextos.contracts.entries.account import RunAccount
 from contextos.contracts.entries.recorded import AskedSecrets
 from contextos.contracts.envelopes.artifacts import ToolArtifact
 from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, CallContext, ToolError
 from contextos.contracts.envelopes.verdicts import Failure
-from contextos.contracts.journal import Logged, Parked
+from contextos.contracts.journal import Parked
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.scope import Capability, RunScope
 from contextos.errors import LostReply, Unavailable
@@ -104,28 +105,26 @@ class SecretValues:
 class SecretArguments:
     """The secret arguments of one run. `process` is None in a replay, which sends nothing."""
 
-    log: Sequence[Logged]
+    account: RunAccount
     process: SecretValues | None = None
 
     def asked(self, args: Mapping[str, Any]) -> AskedSecrets | None:
         """Return what was recorded with the call that the agent asked for last, if these are its secret arguments."""
-        last = next((one.body for one in reversed(self.log) if one.kind == "call.asked"), None)
-        if last is None or "secrets" not in last:
+        last = self.account.last("call.asked")
+        if last is None or "secrets" not in last.body:
             return None
-        asked = AskedSecrets.model_validate(last["secrets"])
-        return asked if all(args.get(name) == last["args"].get(name) for name in asked.traced) else None
+        asked = AskedSecrets.model_validate(last.body["secrets"])
+        return asked if all(args.get(name) == last.body["args"].get(name) for name in asked.traced) else None
 
     def done_elsewhere(self, capability: Capability, args: Mapping[str, Any]) -> str | None:
         """Return the agent's id of an earlier call that had its effect and is equal but for its secrets, which another
         process had: nobody can tell whether they are the same. None if there is none.
         """
         # An answer that the gateway refused, or an error beside mutations, is an effect too.
-        happened = {
-            one.key.rpartition("/")[0] for one in self.log if one.kind == "tool.returned" and one.body["happened"]
-        }
-        answers = [one for one in self.log if one.kind == "call.answered"]
+        happened = {one.key.rpartition("/")[0] for one in self.account.of("tool.returned") if one.body["happened"]}
+        answers = self.account.of("call.answered")
         done = {one.key for one in answers if one.body["status"] == "done" or one.body["step"] in happened}
-        asked = [one for one in self.log if one.kind == "call.asked" and "secrets" in one.body]
+        asked = [one for one in self.account.of("call.asked") if "secrets" in one.body]
         for one in asked:
             by_other = one.body["secrets"]["held_by"] != asked[-1].body["secrets"]["held_by"]
             equal = one.body["tool"] == capability.capability_id and without_secret_arguments(

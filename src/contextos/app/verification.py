@@ -11,11 +11,11 @@ from contextos.app.given import witness_at
 from contextos.audit.checkpoint import Checkpoint
 from contextos.audit.library import verify_library
 from contextos.audit.verify import Verification, VerifiedStream, verify_facts
-from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.journal import CONTROL, WitnessedHead
 from contextos.errors import Integrity, NotFound
 from contextos.operations.witness import Restoration, restorations, witness_place, witnessed_lengths
 from contextos.settings import has_default_witness
+from contextos.trust.pages import stream_pages
 
 
 class Compared(NamedTuple):

@@ -11,13 +11,14 @@ from typing import Any, Final, Protocol
 from contextos.application.pages import Page, check_limit
 from contextos.application.run_search import EVERY_RUN, RunSearch
 from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.record import DecisionOutput, DecisionRecord
 from contextos.contracts.envelopes.run import BudgetInForce
 from contextos.contracts.envelopes.tool import ToolResultEnvelope
 from contextos.contracts.envelopes.verdicts import DecisionStatus
 from contextos.contracts.facts import nearest_name
-from contextos.contracts.journal import KINDS, LEDGERS, Entry
+from contextos.contracts.journal import LEDGERS, Entry
 from contextos.contracts.ports.storage import Store
 from contextos.errors import Integrity, InvalidInput, NotFound, Problem
 from contextos.operations.deployment import Deployment

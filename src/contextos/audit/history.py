@@ -10,18 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from contextos.contracts.encoding.pointer import resolve_pointer
 from contextos.contracts.entries.bodies import body_fault
+from contextos.contracts.entries.folding import LedgerHeads
+from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.reading import read_body
+from contextos.contracts.entries.row import ANY_AUTHOR, BY_RUNTIME
 from contextos.contracts.journal import DECISION, LEDGERS, Entry, genesis
 from contextos.contracts.statements.questions import question_disagreement
 from contextos.errors import ChainBroken
-from contextos.trust.journal.record import LedgerHeads
-
-_RUNTIME: Final = "runtime"
-"""The author of what the loop of a run writes."""
-
-_AGENT_KINDS: Final = frozenset({"call.asked", "session.finished"})
-"""What the agent of a session says; its author is `agent`."""
 
 _SAME_IDS: Final = ("tool_call_id", "run_id", "trace_id", "session_id", "capability_id")
 """The members in which the answer of a call equals the call that was dispatched."""
@@ -97,20 +94,14 @@ def _ledger_fault(record: Any, ledgers: LedgerHeads) -> str | None:
 
 def _may_write(entry: Entry, body: Any) -> bool:
     """Whether the author of an entry can have written it. An erased body no longer says whose act it was."""
-    if entry.kind in _AGENT_KINDS:
-        return entry.by == "agent"
-    if entry.kind == "run.resumed":
-        # It is by the process that goes on.
+    author = KINDS[entry.kind].author
+    if author == ANY_AUTHOR:
         return entry.by != ""
-    if entry.kind in ("effect.settled", "run.reopened", "approval.reasked"):
-        return body is None or entry.by == body["by"]
-    if entry.kind == "approval.answered":
-        return body is None or entry.by == body["approver"]
-    if entry.kind == "slot.answered":
-        return body is None or entry.by == body["act"]["actor"]
-    if entry.kind == "run.cancel_requested" and not entry.key.startswith("before/"):
-        return body is None or entry.by == body["by"]
-    return entry.by == _RUNTIME
+    if entry.kind == "run.cancel_requested" and entry.key.startswith("before/"):
+        author = BY_RUNTIME
+    if not author.startswith("/"):
+        return entry.by == author
+    return body is None or entry.by == resolve_pointer(body, author)
 
 
 def _call_fault(entry: Entry, body: Any, sent: dict[str, Any]) -> str | None:

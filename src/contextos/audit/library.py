@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contextos.contracts.encoding.codec import parse
-from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.envelopes.artifacts import Artifact, ExtensionManifest, NewAssertion, StoredLibrary
 from contextos.contracts.journal import CONTROL, Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import ArtifactStore, Store
 from contextos.errors import ChainBroken
 from contextos.trust.approvals.acts import read_act
+from contextos.trust.pages import stream_pages
 from contextos.trust.rows.memories import MAX_READS
 
 ArtifactPlace = tuple[str, str]

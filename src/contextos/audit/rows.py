@@ -35,7 +35,6 @@ from contextos.contracts.documents.operations import (
 )
 from contextos.contracts.documents.runs import HOP_CLAIMS, LEASES, REQUESTS, HopUse, RequestClaim, hop_key, request_key
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.journal import CONTROL, Entry
 from contextos.contracts.ports.outside import Keys
@@ -46,6 +45,7 @@ from contextos.errors import ChainBroken, InvalidInput
 from contextos.trust.approvals.acts import read_act
 from contextos.trust.approvals.cancel_requests import proved_cancels
 from contextos.trust.journal.signed_heads import verify_answers
+from contextos.trust.pages import stream_pages
 from contextos.trust.rows.counted_effects import SignedCounter
 from contextos.trust.rows.denials import ShownDenial, proving_denial, shown_denials, unproved_denials
 from contextos.trust.rows.memories import MAX_READS

@@ -17,7 +17,6 @@ from contextos.audit.history import verify_history, verify_ledgers
 from contextos.audit.rows import verify_run_rows, verify_tenant_rows
 from contextos.audit.selections import verify_selections
 from contextos.contracts.documents.runs import LEASES
-from contextos.contracts.entries.pages import PAGE_ENTRIES, stream_pages
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.evidence import EdgeRow
 from contextos.contracts.ids import RUN
@@ -31,6 +30,7 @@ from contextos.trust.approvals.signers import require_signers
 from contextos.trust.journal.chain import verified_pages, verify_chain
 from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
 from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
+from contextos.trust.pages import PAGE_ENTRIES, stream_pages
 from contextos.trust.rows.edges import written_fact_fault
 from contextos.trust.rows.memories import verify_memories
 

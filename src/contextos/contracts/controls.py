@@ -16,7 +16,6 @@ from typing import Any
 from contextos.contracts.encoding.jcs import canonical, digest
 from contextos.contracts.envelopes.policy import ArgConstraint, CapabilityView, FactMember, PolicyDecision, fact_member
 from contextos.contracts.envelopes.tool import CapabilityDefinition
-from contextos.contracts.journal import Logged
 from contextos.contracts.model import final_fields
 from contextos.errors import Problem
 
@@ -177,34 +176,22 @@ def _distinct(constraints: Iterable[ArgConstraint]) -> tuple[ArgConstraint, ...]
     return tuple(by_text.values())
 
 
-class Prohibitions:
-    """The prohibitions in force in a run, from its journal entries `log`, which only grows.
+def bind_prohibited(
+    decision: PolicyDecision, matched: Iterable[str], prohibiting: Mapping[str, Sequence[str]]
+) -> PolicyDecision:
+    """Return the decision about a tool, denied if one of the rules that `matched` in the run until now prohibits it.
 
-    `bind` goes on from the entries that it has read before.
+    `prohibiting` has the tools that a rule prohibits, by its id.
     """
-
-    def __init__(self, log: Sequence[Logged]) -> None:
-        self._log, self._read = log, 0
-        self._matched: dict[str, None] = {}
-
-    def bind(self, decision: PolicyDecision, prohibiting: Mapping[str, Sequence[str]]) -> PolicyDecision:
-        """Return the decision about a tool, denied if an earlier decision of the run had a rule that prohibits it.
-
-        `prohibiting` has the tools that a rule prohibits, by its id.
-        """
-        for at in range(self._read, len(self._log)):
-            if prohibiting and self._log[at].kind == "policy.decided":
-                body = self._log[at].body
-                for one in body.get("decisions", [body]):
-                    self._matched |= dict.fromkeys(one.get("matched_rule_ids", ()))
-        self._read = len(self._log)
-        by = tuple(rule for rule in self._matched if decision.capability_id in prohibiting.get(rule, ()))
-        if not by:
-            return decision
-        # A pack that observes is bound by the rules above it also where its own rules deny the same call.
-        denying = tuple(dict.fromkeys((*decision.denying_rule_ids, *by)))
-        denied = {"allowed": False, "reason": "prohibited"} if decision.allowed else {}
-        return decision.model_copy(update={"denying_rule_ids": denying, **denied})
+    if not prohibiting:
+        return decision
+    by = tuple(rule for rule in matched if decision.capability_id in prohibiting.get(rule, ()))
+    if not by:
+        return decision
+    # A pack that observes is bound by the rules above it also where its own rules deny the same call.
+    denying = tuple(dict.fromkeys((*decision.denying_rule_ids, *by)))
+    denied = {"allowed": False, "reason": "prohibited"} if decision.allowed else {}
+    return decision.model_copy(update={"denying_rule_ids": denying, **denied})
 
 
 def required_of(definition: CapabilityDefinition, requires: Iterable[str]) -> frozenset[str]:

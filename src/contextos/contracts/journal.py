@@ -39,14 +39,6 @@ DIRECTORY_USED: Final = "directory.used"
 
 SALT_BYTES: Final = 16
 
-UNSIGNED_KINDS: Final = frozenset(
-    {"approval.answered", "approval.reasked", "run.cancel_requested", "effect.settled", "slot.answered"}
-)
-"""Entries that are appended outside the loop, until the loop's next commit signs over them. Approval answers,
-settlements and selections for slots are signed by a person's key; a cancel request, and that a question is asked again,
-count with their sealed act.
-"""
-
 VOID_ANSWER: Final = "void"
 """In place of the kind of an answer for which a run waited: what somebody appended does not answer it."""
 
@@ -58,73 +50,6 @@ over by the store's clock."""
 Ledger = str
 CONTEXT, EFFECT, DECISION, NONE = "context", "effect", "decision", "none"
 LEDGERS: Final = (CONTEXT, EFFECT, DECISION)
-
-
-class Kind(NamedTuple):
-    """What is fixed for each kind of journal entry: its ledger, and whether its body is recorded (an answer from
-    outside) or derived (computed by the runtime).
-    """
-
-    ledger: Ledger
-    recorded: bool
-
-
-KINDS: Final[dict[str, Kind]] = {
-    "run.received": Kind(NONE, True),
-    "run.resumed": Kind(NONE, True),
-    "run.cancel_requested": Kind(NONE, True),
-    "run.cancel_unproved": Kind(NONE, True),
-    "identity.resolved": Kind(CONTEXT, True),
-    "run.pinned": Kind(CONTEXT, True),
-    "run.context": Kind(CONTEXT, False),
-    "intent.resolved": Kind(DECISION, False),
-    "parameters.taken": Kind(DECISION, False),
-    "slot.asked": Kind(CONTEXT, False),
-    "slot.answered": Kind(CONTEXT, True),
-    "slot.selected": Kind(CONTEXT, True),
-    "slot.pinned": Kind(CONTEXT, True),
-    "attachment.fetched": Kind(CONTEXT, True),
-    "evidence.retrieved": Kind(CONTEXT, True),
-    "memory.recalled": Kind(CONTEXT, True),
-    "policy.decided": Kind(DECISION, False),
-    "context.compiled": Kind(CONTEXT, False),
-    "planner.answered": Kind(DECISION, True),
-    "session.opened": Kind(DECISION, False),
-    "call.asked": Kind(DECISION, True),
-    "plan.proposed": Kind(DECISION, False),
-    "plan.verified": Kind(DECISION, False),
-    "call.observed": Kind(DECISION, False),
-    "session.checkpointed": Kind(NONE, False),
-    "act.looked_up": Kind(EFFECT, True),
-    "capability.quarantined": Kind(EFFECT, True),
-    "history.read": Kind(EFFECT, True),
-    "answer.compared": Kind(EFFECT, True),
-    "arguments.traced": Kind(EFFECT, False),
-    "credential.exchanged": Kind(EFFECT, True),
-    "tool.refused": Kind(EFFECT, False),
-    "tool.dispatching": Kind(EFFECT, False),
-    "tool.returned": Kind(EFFECT, True),
-    "tool.retry_scheduled": Kind(EFFECT, False),
-    "tool.retry_due": Kind(EFFECT, True),
-    "effect.settled": Kind(EFFECT, True),
-    "checkpoint.checked": Kind(DECISION, False),
-    "evidence.frozen": Kind(EFFECT, False),
-    "evidence.rechecked": Kind(EFFECT, True),
-    "approval.asked": Kind(EFFECT, False),
-    "approval.answered": Kind(EFFECT, True),
-    "approval.expired": Kind(EFFECT, True),
-    "approval.reasked": Kind(EFFECT, True),
-    "approval.voided": Kind(EFFECT, False),
-    "call.answered": Kind(DECISION, False),
-    "session.finished": Kind(DECISION, True),
-    "session.expired": Kind(NONE, True),
-    "run.scored": Kind(DECISION, False),
-    "memory.proposed": Kind(CONTEXT, False),
-    "record.revised": Kind(DECISION, False),
-    "replay.packed": Kind(DECISION, False),
-    "run.ended": Kind(NONE, False),
-    "run.reopened": Kind(NONE, True),
-}
 
 
 class Draft(NamedTuple):

@@ -26,7 +26,8 @@ from contextos.contracts.documents.runs import (
     Heartbeat,
     Lease,
 )
-from contextos.contracts.journal import CLOCK_MARGIN_US, UNSIGNED_KINDS, Batch, Entry, Parked, Write
+from contextos.contracts.entries.kinds import UNSIGNED_KINDS
+from contextos.contracts.journal import CLOCK_MARGIN_US, Batch, Entry, Parked, Write
 from contextos.contracts.ports.storage import Store, Stores
 from contextos.errors import Conflict, ContextOSError
 from contextos.operations.ports import Ports

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from contextos.contracts.entries.reading import read_body
-from contextos.contracts.journal import Entry, Logged
-from contextos.trust.journal.usage import usage
+from contextos.contracts.entries.folding import account_of
+from contextos.contracts.entries.reading import logged, read_body
+from contextos.contracts.journal import Entry
 
 
 def paused_result(entries: Sequence[Entry], asked: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -53,18 +53,19 @@ def run_budget(entries: Sequence[Entry]) -> dict[str, Any] | None:
     A limit that an operator raised is the raised one. `latency_ms` is without waiting. None before the run has a
     context, and where entries that say what was used were erased.
     """
-    log = [Logged(one.seq, one.kind, one.key, one.at_us, one.by, read_body(one), one.hash) for one in entries]
+    log = logged(entries)
     if any(one.body is None for one in log):
         return None
     budget: dict[str, Any] | None = None
-    for entry in log:
+    account = account_of(entries[0].run if entries else "", log)
+    for entry in account.of("run.context", "run.reopened"):
         if entry.kind == "run.context":
             budget = dict(entry.body["run_budget"])
         elif entry.kind == "run.reopened" and budget is not None and entry.body.get("limit"):
             budget[entry.body["limit"]] = entry.body["to"]
     if budget is None:
         return None
-    used = usage(log)
+    used = account.used()
     return {
         **budget,
         "atomic_usage": {

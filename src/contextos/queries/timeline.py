@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.encoding.display_escape import an, displayed, displayed_json
-from contextos.contracts.entries.reading import read_body, void_answers
+from contextos.contracts.entries.account import void_answers
+from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL
 

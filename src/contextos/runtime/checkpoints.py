@@ -30,7 +30,7 @@ async def checkpoint(
     log = environment.journal.log()
     used = environment.used()
     reached = SessionCheckpoint(
-        checkpoint=1 + sum(entry.kind == "session.checkpointed" for entry in log),
+        checkpoint=1 + len(environment.journal.account.of("session.checkpointed")),
         session_id=scope.run.session_id,
         run_id=scope.run.run_id,
         verdict=verdict,

@@ -23,7 +23,7 @@ from contextos.runtime.admission import AdmittedRun, bound_ceids
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.memory_policy import permitted_proposals
 from contextos.runtime.wiring import current_record
-from contextos.trust.journal.effects import effects_of, end_contradiction, undone_call
+from contextos.trust.journal.effects import end_contradiction
 from contextos.trust.journal.record import Decision, RunOutcome, build_packet
 
 
@@ -33,9 +33,9 @@ def end_contradictions(
     """Return why the run cannot end as `end` after what it did, or nothing. `made` are the steps of decisions that were
     made before and that this end says nothing about.
     """
-    effects = [one for one in effects_of(journal.run_id, journal.log()) if one["step_id"] not in made]
+    effects = [one for one in journal.account.effects.values() if one["step_id"] not in made]
     known = scope.tools.capabilities.items() if scope else ()
-    undone = undone_call(journal.log(), {name for name, one in known if one.definition.kind == "write"})
+    undone = journal.account.undone_call({name for name, one in known if one.definition.kind == "write"})
     why = end_contradiction(end, effects, undone)
     return (Failure(code="must_escalate", detail=why),) if why else ()
 

@@ -12,7 +12,7 @@ from contextos.action.cancellation import find_cancel
 from contextos.action.content.seen_content import SeenContent
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretArguments, SecretValues
-from contextos.contracts.controls import Prohibitions
+from contextos.contracts.entries.account import Usage
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
@@ -28,7 +28,6 @@ from contextos.decision.planners.foreign import planner_name
 from contextos.decision.planners.template import PLANNER
 from contextos.trust.approvals.cancel_requests import proved_cancels
 from contextos.trust.approvals.gate_approvals import CheckQuestion
-from contextos.trust.journal.usage import Usage, UsageMeter
 from contextos.trust.policy.policy_set import PolicySet
 from contextos.trust.rows.open_places import OpenPlacesOf
 
@@ -149,7 +148,7 @@ class RunEnvironment:
     @cached_property
     def secrets(self) -> SecretArguments:
         """The secret arguments of the run."""
-        return SecretArguments(self.journal.log(), self.secret_values)
+        return SecretArguments(self.journal.account, self.secret_values)
 
     @cached_property
     def barrier(self) -> Barrier:
@@ -157,22 +156,13 @@ class RunEnvironment:
         return Barrier(self.ports.store, self.journal.run_id, self.artifacts.catalog.repository.active_sought)
 
     @cached_property
-    def _meter(self) -> UsageMeter:
-        return UsageMeter(self.journal.log())
-
-    @cached_property
     def seen(self) -> SeenContent:
         """The content that the run has seen so far."""
         return SeenContent(self.journal.log())
 
-    @cached_property
-    def prohibitions(self) -> Prohibitions:
-        """The tools that rules prohibit from an earlier decision of the run on."""
-        return Prohibitions(self.journal.log())
-
     def used(self) -> Usage:
         """Return what the run has used so far, up to the last entry of its journal."""
-        return self._meter.read()
+        return self.journal.account.used()
 
 
 def cancels_of(environment: RunEnvironment) -> ProvedCancels:

@@ -40,19 +40,19 @@ async def find_reopening(outcome: RunOutcome, journal: Journal) -> ReopenedRun |
 
 def is_asked_again(failures: Sequence[Failure], revision: int, journal: Journal) -> bool:
     """Return whether a person had the question of this plan asked again, so that the run goes on with another."""
-    if not any(failure.code == "approval_void" for failure in failures):
-        return False
-    reasked = [entry for entry in journal.log() if entry.kind == "approval.reasked"]
-    return bool(reasked) and reasked[-1].key.startswith(f"{revision}/")
+    reasked = journal.account.last("approval.reasked")
+    void = any(failure.code == "approval_void" for failure in failures)
+    return void and reasked is not None and reasked.key.startswith(f"{revision}/")
 
 
 def unchanged_facts(facts: Sequence[Fact], journal: Journal) -> list[Fact]:
     """Return the evidence of tools in `facts` without what was found changed when a question was asked again last."""
-    reasked = [entry.body for entry in journal.log() if entry.kind == "approval.reasked"]
+    reasked = journal.account.last("approval.reasked")
+    changed = reasked.body["changed"] if reasked else ()
     return [
         fact
         for fact in facts
-        if fact.evidence_ref.startswith("tool:") and f"{fact.evidence_ref}#{fact.name}" not in reasked[-1]["changed"]
+        if fact.evidence_ref.startswith("tool:") and f"{fact.evidence_ref}#{fact.name}" not in changed
     ]
 
 

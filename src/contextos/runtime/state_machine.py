@@ -9,176 +9,33 @@ Source: docs/design/contracts.md, "Run".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
+
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.envelopes.verdicts import End
 
 START: Final = "new"
-ENDS: Final = frozenset({"completed", "rejected", "refused", "escalated", "exhausted", "cancelled"})
+ENDS: Final = frozenset(get_args(End))
 
-_ENDING: dict[str, str] = {f"run.ended:{end}": end for end in sorted(ENDS)}
-# A run in any state can be concluded with a record; every failure ends this way.
-_CLOSING: dict[str, str] = {"memory.proposed": "scoring", "record.revised": "scoring", "replay.packed": "scoring"}
-_SAME = ("policy.decided", "checkpoint.checked", "run.cancel_requested", "run.cancel_unproved")
+_STATES: Final = "received resolved choosing compiled open planning verifying executing waiting scoring"
 
 
-def _stay(state: str, *events: str) -> dict[str, str]:
-    return dict.fromkeys(events, state)
+def _table() -> dict[str, dict[str, str]]:
+    """Return the run table: what the rows of all kinds say about each state."""
+    table: dict[str, dict[str, str]] = {state: {} for state in (START, *_STATES.split(), *sorted(ENDS))}
+    for kind, row in KINDS.items():
+        for move in row.moves.split():
+            states, _, after = move.partition(">")
+            after, decided, verdict = after.partition(":")
+            table |= {
+                state: table[state] | {f"{kind}{decided}{verdict}": after or state} for state in states.split(",")
+            }
+    return table
 
 
-TABLE: Final[dict[str, dict[str, str]]] = {
-    START: {"run.received": "received"},
-    "received": {
-        **_stay("received", "run.resumed", "identity.resolved", "run.pinned"),
-        "run.context": "resolved",
-        **_CLOSING,
-    },
-    "resolved": {
-        **_stay(
-            "resolved",
-            "run.resumed",
-            "run.pinned",
-            "intent.resolved",
-            "parameters.taken",
-            "identity.resolved",
-            "slot.selected",
-            "slot.pinned",
-            "attachment.fetched",
-            "evidence.retrieved",
-            "memory.recalled",
-            "session.checkpointed",
-            *_SAME,
-        ),
-        "slot.asked": "choosing",
-        "context.compiled": "compiled",
-        "call.answered": "open",
-        "run.scored": "scoring",
-        **_CLOSING,
-    },
-    "choosing": {
-        **_stay(
-            "choosing",
-            "record.revised",
-            "slot.answered",
-            "run.resumed",
-            "identity.resolved",
-            "run.cancel_requested",
-            "run.cancel_unproved",
-        ),
-        "slot.selected": "resolved",
-        "run.scored": "scoring",
-    },
-    "compiled": {
-        **_stay("compiled", "run.resumed", "planner.answered", "identity.resolved", *_SAME),
-        "plan.proposed": "planning",
-        "session.opened": "open",
-        "call.answered": "open",
-        "run.scored": "scoring",
-        **_CLOSING,
-    },
-    "open": {
-        **_stay("open", "run.resumed", *_SAME),
-        "call.asked": "compiled",
-        "session.finished": "scoring",
-        "session.expired": "scoring",
-        "run.scored": "scoring",
-    },
-    "planning": {
-        **_stay("planning", "run.resumed", "call.observed", *_SAME),
-        "plan.verified:ok": "verifying",
-        "plan.verified:replan": "resolved",
-        "plan.verified:reject": "scoring",
-        "plan.verified:escalate": "scoring",
-    },
-    "verifying": {
-        **_stay("verifying", "run.resumed", "session.checkpointed"),
-        "call.answered": "open",
-        **dict.fromkeys(
-            (
-                "policy.decided",
-                "call.observed",
-                "act.looked_up",
-                "capability.quarantined",
-                "history.read",
-                "answer.compared",
-                "arguments.traced",
-                "tool.dispatching",
-                "tool.refused",
-                "checkpoint.checked",
-                "run.cancel_requested",
-                "run.cancel_unproved",
-            ),
-            "executing",
-        ),
-        "run.scored": "scoring",
-    },
-    "executing": {
-        **_stay(
-            "executing",
-            "run.resumed",
-            "call.observed",
-            "act.looked_up",
-            "capability.quarantined",
-            "history.read",
-            "credential.exchanged",
-            "tool.refused",
-            "tool.dispatching",
-            "tool.returned",
-            "tool.retry_scheduled",
-            "tool.retry_due",
-            "evidence.frozen",
-            "answer.compared",
-            "arguments.traced",
-            "approval.voided",
-            "identity.resolved",
-            *_SAME,
-        ),
-        "approval.asked": "waiting",
-        "record.revised": "waiting",
-        "call.answered": "open",
-        "run.scored": "scoring",
-    },
-    "waiting": {
-        **_stay(
-            "waiting",
-            "record.revised",
-            "approval.answered",
-            "approval.expired",
-            "approval.reasked",
-            "run.cancel_requested",
-            "run.cancel_unproved",
-            "run.resumed",
-            "identity.resolved",
-            "credential.exchanged",
-            "evidence.rechecked",
-            "act.looked_up",
-            "capability.quarantined",
-            "history.read",
-            "policy.decided",
-        ),
-        "effect.settled": "executing",
-        "approval.voided": "executing",
-        "tool.dispatching": "executing",
-        "tool.refused": "executing",
-        "call.observed": "executing",
-        "tool.returned": "executing",
-        "run.scored": "scoring",
-    },
-    "scoring": {
-        # Of a session that its agent finished, a cancel request is still looked up.
-        **_stay("scoring", "run.resumed", "run.scored", "call.observed", "session.checkpointed", *_CLOSING),
-        **_stay("scoring", "run.cancel_requested", "run.cancel_unproved"),
-        "context.compiled": "compiled",
-        "policy.decided": "resolved",
-        # A question is asked again: who acts and what is in force is resolved anew.
-        "identity.resolved": "resolved",
-        "call.answered": "open",
-        **_ENDING,
-    },
-    **{end: {} for end in sorted(ENDS)},
-    # An operator reopens a run that a person has to decide otherwise.
-    **{end: {"run.reopened": "resolved"} for end in ("escalated", "exhausted")},
-}
+TABLE: Final = _table()
 
-DECIDED_BY_BODY: Final = {"plan.verified": "verdict", "run.ended": "end"}
+DECIDED_BY_BODY: Final = {kind: row.decides for kind, row in KINDS.items() if row.decides}
 """The kinds whose body selects the next state, each with the member that does."""
 
 

@@ -249,7 +249,6 @@ def build_gateway(
             registry=environment.artifacts.registry,
             ports=ports,
             seen=environment.seen,
-            prohibitions=environment.prohibitions,
             check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
         )
     )
@@ -260,10 +259,9 @@ def current_record(
 ) -> dict[str, Any]:
     """Build the DecisionRecord from the journal so far, as JSON."""
     return build_record(
-        environment.journal.run_id,
+        environment.journal.account,
         request,
         scope,
-        environment.journal.log(),
         outcome,
         runtime_version=environment.deployment.runtime_version,
         environment=environment.deployment.environment,
@@ -327,8 +325,8 @@ async def _ask_again(
     call_id = fact.evidence_ref.rsplit(":", 1)[1]
     sent = [
         entry.body
-        for entry in environment.journal.log()
-        if entry.kind == "tool.dispatching" and entry.body["envelope"]["tool_call_id"] == call_id
+        for entry in environment.journal.account.of("tool.dispatching")
+        if entry.body["envelope"]["tool_call_id"] == call_id
     ]
     capability = scope.tools.capabilities[fact.subject]
     # A look at a question records nothing, so it obtains no credential.

@@ -7,37 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from contextos.contracts.encoding.redacted import REDACTION_TARGETS
-from contextos.contracts.entries.reading import void_answers
+from contextos.contracts.entries.account import void_answers
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.entries.row import Severity
 from contextos.contracts.journal import Logged
 from contextos.telemetry import genai
 from contextos.telemetry.ended_run import Attributes, EndedRunEntries, error_type, identifiers
 from contextos.telemetry.spans import ALWAYS, call_span_id, component_of, span_id
 
-Severity = Literal["info", "warn", "error"]
-
 AXES: Final = ("policy", "utility", "latency", "safety", "economics")
 """The axes of a scorecard."""
 
-SEVERITIES: Final[dict[str, Severity]] = {
-    "policy.decided": "info",
-    "run.cancel_requested": "warn",
-    "run.cancel_unproved": "error",
-    "run.reopened": "warn",
-    "capability.quarantined": "error",
-    "approval.asked": "info",
-    "approval.answered": "info",
-    "approval.expired": "warn",
-    "approval.reasked": "warn",
-    "approval.voided": "warn",
-    "tool.refused": "warn",
-    "tool.retry_scheduled": "warn",
-    "effect.settled": "warn",
-    "run.ended": "warn",
-}
-"""The kinds of entries that are events (`contextos.<kind>`), each with its severity."""
 REDACTION_EVENT: Final = "contextos.redaction"
 _REDACTED: Final = frozenset(REDACTION_TARGETS.values())
 
@@ -69,7 +52,7 @@ def run_events(run: EndedRunEntries) -> Iterator[Event]:
                 yield Event(REDACTION_EVENT, entry.at_us, "info", _span_of(run, entry), attributes)
         elif entry.kind == "run.ended" and run.end == "completed":
             continue
-        elif (known := SEVERITIES.get(entry.kind)) is not None:
+        elif (known := KINDS[entry.kind].severity) is not None:
             severity: Severity = known
             attributes = identifiers(always | _told(entry, void))
             if entry.kind == "run.ended" and run.end in ("escalated", "exhausted"):

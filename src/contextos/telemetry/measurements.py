@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from contextos.contracts.entries.reading import void_answers
+from contextos.contracts.entries.account import void_answers
 from contextos.contracts.journal import Logged
 from contextos.telemetry import genai
 from contextos.telemetry.ended_run import EndedRunEntries, Value, error_type, identifiers

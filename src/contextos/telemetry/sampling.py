@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from contextos.contracts.entries.kinds import KINDS
 from contextos.telemetry.ended_run import EndedRunEntries
-
-_ALWAYS: Final = frozenset(
-    {
-        "approval.asked",
-        "slot.asked",
-        "capability.quarantined",
-        "run.cancel_unproved",
-        "run.reopened",
-        "effect.settled",
-        "tool.refused",
-    }
-)
-"""Kinds that a run with a gate, an incident or an act of an operator has."""
 
 
 def is_always_kept(run: EndedRunEntries) -> bool:
@@ -26,7 +12,7 @@ def is_always_kept(run: EndedRunEntries) -> bool:
 
     A run of which something was erased is kept too: what is missing could be the reason.
     """
-    if run.end != "completed" or any(entry.kind in _ALWAYS for entry in run.log):
+    if run.end != "completed" or any(KINDS[entry.kind].always_kept for entry in run.log):
         return True
     for entry in run.log:
         if entry.kind not in ("tool.dispatching", "tool.returned"):

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.entries.row import TOOL_GATEWAY, TRUST_APPROVALS
 from contextos.contracts.envelopes.policy import APPROVAL_MODES
 from contextos.contracts.ids import derive
-from contextos.contracts.journal import KINDS, Logged
+from contextos.contracts.journal import Logged
 from contextos.contracts.trace import SAMPLED
 from contextos.telemetry import genai
 from contextos.telemetry.ended_run import Attributes, EndedRunEntries, Value, error_type, identifiers
@@ -29,83 +31,10 @@ MIN_COMPONENT_US: Final = 1_000
 most of this work does.
 """
 
-COMPONENTS: Final[dict[str, str]] = {
-    "identity.resolved": "trust.identity",
-    "run.pinned": "control.catalog",
-    "intent.resolved": "decision.intents",
-    **dict.fromkeys(("slot.asked", "slot.answered", "slot.selected", "slot.pinned"), "slots.selection"),
-    "attachment.fetched": "intelligence.attachments",
-    "parameters.taken": "decision.intent_parameters",
-    "evidence.retrieved": "intelligence.retrieval",
-    "memory.recalled": "intelligence.memory_recall",
-    "memory.proposed": "intelligence.memory_proposal",
-    "policy.decided": "trust.policy",
-    "context.compiled": "context.compiler",
-    "planner.answered": "decision.planner",
-    "plan.proposed": "decision.planner",
-    "plan.verified": "decision.critic",
-    **dict.fromkeys(
-        ("session.opened", "call.asked", "call.answered", "session.finished", "session.expired"), "decision.session"
-    ),
-    **dict.fromkeys(
-        (
-            "call.observed",
-            "act.looked_up",
-            "capability.quarantined",
-            "history.read",
-            "answer.compared",
-            "arguments.traced",
-            "credential.exchanged",
-            "tool.refused",
-            "tool.dispatching",
-            "tool.returned",
-            "tool.retry_scheduled",
-            "tool.retry_due",
-            "effect.settled",
-            "checkpoint.checked",
-            "evidence.frozen",
-        ),
-        "action.tool_gateway",
-    ),
-    **dict.fromkeys(
-        (
-            "approval.asked",
-            "approval.answered",
-            "approval.expired",
-            "approval.reasked",
-            "approval.voided",
-            "evidence.rechecked",
-        ),
-        "trust.approvals",
-    ),
-    "run.scored": "decision.scoring",
-    "record.revised": "trust.record",
-    "replay.packed": "trust.record",
-}
-"""The plane and the component of each kind of entry. A kind that is not listed belongs to the run itself."""
-
-OF_THE_RUN: Final = KINDS.keys() - COMPONENTS.keys()
-
-_BY_KEY: Final = {
-    ("policy.decided", "execute"): "action.tool_gateway",
-    ("policy.decided", "redeem"): "trust.approvals",
-    ("policy.decided", "slot"): "slots.selection",
-    ("policy.decided", "memory"): "intelligence.memory_proposal",
-    ("identity.resolved", "redeem"): "trust.approvals",
-    ("identity.resolved", "dispatch"): "action.tool_gateway",
-    ("identity.resolved", "slot"): "slots.selection",
-    ("record.revised", "approval"): "trust.approvals",
-    ("record.revised", "uncertain"): "action.tool_gateway",
-    ("record.revised", "slot"): "slots.selection",
-}
-"""Where the first part of the key says another component than the kind."""
-ALWAYS: Final = frozenset({"action.tool_gateway", "trust.approvals"})
+ALWAYS: Final = frozenset({TOOL_GATEWAY, TRUST_APPROVALS})
 """The components that calls and events belong to."""
 _PER_PLAN: Final = frozenset({"trust.policy", "context.compiler", "decision.planner", "decision.critic"})
 """The components that work anew for each plan: they have a span for each revision."""
-_AFTER_A_WAIT: Final = frozenset(
-    {"call.asked", "session.finished", "session.expired", "slot.answered", "tool.retry_due", "effect.settled"}
-)
 
 
 class Span(NamedTuple):
@@ -164,7 +93,10 @@ def call_span_id(tool_call_id: str) -> str:
 
 def component_of(entry: Logged) -> str | None:
     """Return the component (`plane.component`) that wrote an entry, or None for the run itself."""
-    return _BY_KEY.get((entry.kind, entry.key.partition("/")[0])) or COMPONENTS.get(entry.kind)
+    row = KINDS[entry.kind]
+    if row.component_by_key and (by_key := row.component_by_key.get(entry.key.partition("/")[0])):
+        return by_key
+    return row.component or None
 
 
 def _work(run: EndedRunEntries) -> Iterable[_Work]:
@@ -176,7 +108,9 @@ def _work(run: EndedRunEntries) -> Iterable[_Work]:
         component = component_of(entry)
         if component is not None:
             revision = entry.key.rpartition("/")[2] if component in per_plan else ""
-            since_us = entry.at_us if entry.kind in _AFTER_A_WAIT else before_us
+            # The time that a person took for an answer is that of approvals.
+            waited = KINDS[entry.kind].wakes and component != TRUST_APPROVALS
+            since_us = entry.at_us if waited else before_us
             done = work.setdefault((component, revision), _Work(component, revision, since_us, entry.at_us))
             done.end_us = entry.at_us
         before_us = entry.at_us

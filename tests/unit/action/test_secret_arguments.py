@@ -12,6 +12,7 @@ import pytest
 
 from contextos.action.secret_arguments import MAX_HELD, SecretArguments, SecretValues, call_with
 from contextos.contracts.encoding.redacted import is_secret_argument
+from contextos.contracts.entries.folding import account_of
 from contextos.contracts.entries.recorded import AskedSecrets
 from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, CallContext, ToolError
 from contextos.contracts.journal import Logged, Parked
@@ -92,7 +93,7 @@ def test_the_same_call_has_the_same_form_and_a_mark_of_another_process_is_taken_
 def test_a_call_waits_for_another_living_process_alone(owner: str, alive: bool, waits: bool) -> None:
     here = process(alive=alive)
     mark = here.mark(RUN, TOOL, "password", SECRET)
-    secrets = SecretArguments(asked(mark, owner), here)
+    secrets = SecretArguments(account_of(RUN, asked(mark, owner)), here)
     if waits:
         with pytest.raises(Parked):
             secrets.wait_for_holder(RUN, {"password": mark}, 0)
@@ -104,9 +105,9 @@ def test_a_call_waits_for_another_living_process_alone(owner: str, alive: bool, 
 
 def test_what_was_recorded_is_of_these_marks_alone() -> None:
     mark = process().mark(RUN, TOOL, "password", SECRET)
-    assert SecretArguments(asked(mark, "me")).asked({"password": mark}) is not None
-    assert SecretArguments(asked(mark, "me")).asked({"password": mark[:-2] + "a]"}) is None
-    assert SecretArguments([]).asked({"password": mark}) is None
+    assert SecretArguments(account_of(RUN, asked(mark, "me"))).asked({"password": mark}) is not None
+    assert SecretArguments(account_of(RUN, asked(mark, "me"))).asked({"password": mark[:-2] + "a]"}) is None
+    assert SecretArguments(account_of(RUN, [])).asked({"password": mark}) is None
 
 
 class Says:
@@ -191,11 +192,16 @@ def test_an_effect_of_another_process_is_found_by_all_but_its_secret(
         return Logged(1, "call.asked", key, 0, "", body, "")
 
     here, there = process(), process("other")
+    envelope = {"capability_id": TOOL, "tool_call_id": "tool_1", "metadata": {}}
+    envelope |= {"citations": [], "risk_tags": [], "mutations": []}
     log = [
         call("1", before, user, there.mark(RUN, TOOL, "password", SECRET)),
-        Logged(2, "tool.returned", "3/set/1", 0, "", {"happened": happened}, ""),
+        Logged(2, "tool.returned", "3/set/1", 0, "", {"happened": happened, "cost_cents": 0, "envelope": envelope}, ""),
         Logged(3, "call.answered", "1", 0, "", {"status": status, "step": "3/set", "failures": []}, ""),
         call("2", "me", "ana", mark := here.mark(RUN, TOOL, "password", SECRET)),
     ]
     capability: Any = SimpleNamespace(capability_id=TOOL, definition=SimpleNamespace(input_schema={}))
-    assert SecretArguments(log, here).done_elsewhere(capability, {"user": "ana", "password": mark}) == found
+    assert (
+        SecretArguments(account_of(RUN, log), here).done_elsewhere(capability, {"user": "ana", "password": mark})
+        == found
+    )

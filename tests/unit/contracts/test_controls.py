@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
-from contextos.contracts.controls import Controls, Prohibitions, RunControls
+from contextos.contracts.controls import Controls, RunControls, bind_prohibited
+from contextos.contracts.entries.folding import account_of, fold_entry
 from contextos.contracts.envelopes.policy import PolicyDecision
+from contextos.contracts.journal import Logged
 from tests.policies import LOOKUP, decide, leveled, policy, rule
 
 MAX_3 = {"amount": [{"max": 3}]}
@@ -56,27 +57,26 @@ ALLOWED = decide(policy(leveled(rule("R_ALLOW", {"==": [1, 1]}, allow=True))), {
 PROHIBITING = {"R_NO_MORE": (str(ALLOWED.capability_id),)}
 
 
-def decided(*rules: str, several: bool = False) -> Any:
-    body: dict[str, Any] = {"matched_rule_ids": list(rules)}
-    return SimpleNamespace(kind="policy.decided", body={"decisions": [body]} if several else body)
+def decided(*rules: str, several: bool = False) -> Logged:
+    one = decision().to_json() | {"matched_rule_ids": list(rules)}
+    return Logged(2, "policy.decided", "", 0, "runtime", {"decisions": [one]} if several else one, "")
 
 
 def test_a_tool_is_denied_once_a_rule_has_matched_that_prohibits_it() -> None:
     for several in (False, True):
-        log: list[Any] = [SimpleNamespace(kind="run.pinned", body={})]
-        found = Prohibitions(log)
-        assert found.bind(ALLOWED, PROHIBITING) is ALLOWED
-        log.append(decided("R_OTHER", several=several))
-        assert found.bind(ALLOWED, PROHIBITING) is ALLOWED
-        log.append(decided("R_NO_MORE", several=several))
+        account = account_of("run_00000000000000ab", [Logged(1, "run.pinned", "", 0, "runtime", {}, "")])
+        assert bind_prohibited(ALLOWED, account.matched_rules, PROHIBITING) is ALLOWED
+        fold_entry(account, decided("R_OTHER", several=several))
+        assert bind_prohibited(ALLOWED, account.matched_rules, PROHIBITING) is ALLOWED
+        fold_entry(account, decided("R_NO_MORE", several=several))
         for _ in range(2):
-            denied = found.bind(ALLOWED, PROHIBITING)
+            denied = bind_prohibited(ALLOWED, account.matched_rules, PROHIBITING)
             assert (denied.allowed, denied.reason, denied.denying_rule_ids) == (False, "prohibited", ("R_NO_MORE",))
-        assert found.bind(ALLOWED, {"R_NO_MORE": ("another.tool",)}) is ALLOWED
+        assert bind_prohibited(ALLOWED, account.matched_rules, {"R_NO_MORE": ("another.tool",)}) is ALLOWED
 
 
 def test_what_is_denied_already_keeps_its_reason() -> None:
     denied = ALLOWED.model_copy(update={"allowed": False, "reason": "no_rule_allows"})
-    bound = Prohibitions([decided("R_NO_MORE")]).bind(denied, PROHIBITING)
+    bound = bind_prohibited(denied, ("R_NO_MORE",), PROHIBITING)
     assert (bound.allowed, bound.reason) == (False, "no_rule_allows")
     assert "R_NO_MORE" in bound.denying_rule_ids, "a pack that observes is bound by it"

@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from contextos.contracts.journal import KINDS, Draft, Entry, genesis, link
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.journal import Draft, Entry, genesis, link
 from contextos.queries.run_view import run_view
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.journal import KINDS, Logged
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.journal import Logged
 from contextos.telemetry.ended_run import EndedRunEntries
 from contextos.telemetry.sampling import is_always_kept
 from tests.unit.telemetry import runs

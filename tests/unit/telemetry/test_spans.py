@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.ids import SPAN
-from contextos.contracts.journal import KINDS
 from contextos.telemetry import genai, spans
 from contextos.telemetry.ended_run import ended_run
-from contextos.telemetry.spans import COMPONENTS, OF_THE_RUN, Span, call_span_id, run_spans
+from contextos.telemetry.spans import Span, call_span_id, run_spans
 from tests.attached_files import NOTE, attaching, decided
 from tests.unit.telemetry import runs
 from tests.world import TENANT, run
@@ -132,8 +132,9 @@ def test_a_run_has_a_bounded_number_of_spans(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_kind_of_entry_has_its_place() -> None:
-    assert COMPONENTS.keys() <= KINDS.keys()
-    assert {kind.partition(".")[0] for kind in OF_THE_RUN} == {"run", "session"}
-    planes = {component.partition(".")[0] for component in COMPONENTS.values()}
+    of_the_run = {kind.partition(".")[0] for kind, row in KINDS.items() if not row.component}
+    assert of_the_run == {"run", "session"}
+    components = {one for row in KINDS.values() for one in (row.component, *row.component_by_key.values()) if one}
+    planes = {component.partition(".")[0] for component in components}
     assert planes == {"control", "intelligence", "slots", "context", "decision", "action", "trust"}
-    assert genai.COMPONENT_OPERATIONS.keys() <= set(COMPONENTS.values())
+    assert genai.COMPONENT_OPERATIONS.keys() <= components

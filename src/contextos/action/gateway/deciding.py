@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from contextos.action.gateway.evidence import nested_facts
 from contextos.action.gateway.guarded_call import GuardContext
-from contextos.contracts.controls import Controls
+from contextos.contracts.controls import Controls, bind_prohibited
 from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.envelopes.evidence import TracedArgument
 from contextos.contracts.envelopes.policy import ArgConstraint, PolicyDecision
@@ -57,7 +57,7 @@ def _decide(
         granted=capability.capability_id in scope.tools.granted,
         decision_id=derive("pol_", scope.run.run_id, f"policy.{name}", call.key),
     )
-    decision = context.prohibitions.bind(decision, context.policy.prohibiting)
+    decision = bind_prohibited(decision, context.journal.account.matched_rules, context.policy.prohibiting)
     raised = scope.controls.on_call(capability.capability_id, call.key)
     decision = (raised | Controls(gates=frozenset(call.step.requires))).bind(decision)
     if not decision.gates:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from contextos.action.content.seen_content import SeenContent
 from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.registry import Registry
-from contextos.contracts.controls import CheckArgs, Prohibitions
+from contextos.contracts.controls import CheckArgs
 from contextos.contracts.envelopes.artifacts import Withheld
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.tool import ToolStatus
@@ -44,9 +44,7 @@ UNUSABLE: Final = Withheld(
 
 @final_fields
 class GuardContext:
-    """Everything that the guards (the checks of the gateway) of one run use. `seen` is the content that it has seen,
-    and `prohibitions` the tools that it can no longer use.
-    """
+    """Everything that the guards (the checks of the gateway) of one run use. `seen` is the content that it has seen."""
 
     journal: Journal
     scope: RunScope
@@ -56,7 +54,6 @@ class GuardContext:
     ports: DispatchPorts
     check_args: CheckArgs
     seen: SeenContent
-    prohibitions: Prohibitions
 
 
 Guard = Callable[[GuardContext, ToolCall], Awaitable[Refusal | None]]

@@ -19,7 +19,6 @@ from contextos.action.quarantine import incidents_sought, is_quarantined, quaran
 from contextos.contracts.controls import required_of
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.defaults import without_null_defaults
-from contextos.contracts.encoding.instructions import instructing
 from contextos.contracts.encoding.jcs import content_address, same_json
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.encoding.redacted import redacted_places, without_secret_arguments
@@ -322,7 +321,7 @@ def question_about(context: GuardContext, call: ToolCall, decision: PolicyDecisi
         call.idempotency_key,
         {name: one.origins for name, one in call.traced.items() if one.integrity != "trusted"},
         {name: call.traced[name].origins for name in call.capability.definition.secrets if name in call.traced},
-        tuple(instructing((one.kind, one.body) for one in context.journal.log())),
+        tuple(context.journal.account.instructing),
     )
 
 

@@ -33,7 +33,6 @@ from contextos.contracts.documents.operations import (
     tool_of_operation,
 )
 from contextos.contracts.encoding.jcs import content_address, same_json
-from contextos.contracts.entries.reading import void_answers
 from contextos.contracts.envelopes.policy import BusinessHours, HistoryFact
 from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.contracts.envelopes.verdicts import Failure
@@ -279,10 +278,10 @@ async def not_denied_before(context: GuardContext, call: ToolCall) -> Refusal | 
     names = denial_args(definition)
     # What nobody stated is compared by its texts: an amount can also be part of an object, or a number or null.
     stated = bool(definition.destinations) or definition.idempotency.denial_args is not None
-    log = context.journal.log()
     asked: dict[str, Mapping[str, Any]] = {}
-    void = void_answers(log)
-    for entry in log:
+    account = context.journal.account
+    void = account.void_answers()
+    for entry in account.of("approval.asked", "approval.answered"):
         if entry.kind == "approval.asked" and entry.body["binding"]["capability_id"] == call.capability.capability_id:
             asked[entry.key] = {name: _compared(entry.body["args"].get(name), stated) for name in names}
         elif entry.kind == "approval.answered" and entry.key in asked and entry.body["verdict"] == "denied":

@@ -14,79 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from contextos.contracts.acts import ListedPerson, RecordedAct, UsedDirectory
 from contextos.contracts.encoding.jcs import is_canonical
-from contextos.contracts.entries import derived, recorded, shared
+from contextos.contracts.entries import shared
+from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.envelopes.artifacts import Artifact, ExtensionManifest, NewAssertion
-from contextos.contracts.envelopes.compiled import CompiledContext, RecordedContext
-from contextos.contracts.envelopes.evidence import EvidenceItem
 from contextos.contracts.envelopes.memory import MemoryReview
-from contextos.contracts.envelopes.plan import Plan
-from contextos.contracts.envelopes.policy import PolicyDecision
-from contextos.contracts.envelopes.record import DecisionRecord, ReplayPacket, Scorecard, SessionCheckpoint
-from contextos.contracts.envelopes.run import RunContext
-from contextos.contracts.envelopes.slots import SlotQuestion
-from contextos.contracts.envelopes.tool import Answered, Settled
-from contextos.contracts.journal import CONTROL, DIRECTORY_USED, INDEX, KINDS, PERSON_LISTED, UNSIGNED_KINDS
-
-BODIES: Final[dict[str, Any]] = {
-    "run.received": recorded.ReceivedRun,
-    "run.resumed": recorded.ResumedRun,
-    "run.cancel_requested": recorded.RequestedCancel,
-    "run.cancel_unproved": recorded.UnprovedCancel,
-    "identity.resolved": recorded.ResolvedIdentity
-    | recorded.RedeemedIdentity
-    | recorded.DispatchIdentity
-    | recorded.SettlingOperator,
-    "run.pinned": recorded.PinnedRun,
-    "run.context": RunContext,
-    "intent.resolved": derived.ResolvedIntentBody,
-    "parameters.taken": derived.TakenParameters,
-    "slot.asked": SlotQuestion,
-    "slot.answered": recorded.AnsweredSlot,
-    "slot.selected": recorded.SelectedForSlot,
-    "slot.pinned": recorded.PinnedForSlot,
-    "attachment.fetched": recorded.FetchedAttachment,
-    "evidence.retrieved": list[EvidenceItem],
-    "memory.recalled": list[EvidenceItem],
-    "policy.decided": PolicyDecision | derived.DecidedPolicies,
-    "context.compiled": RecordedContext | CompiledContext,
-    "planner.answered": recorded.AnsweredPlanner,
-    "session.opened": derived.OpenedSession,
-    "call.asked": recorded.AskedCall,
-    "plan.proposed": Plan,
-    "plan.verified": derived.VerifiedPlan,
-    "call.observed": derived.ObservedCall,
-    "session.checkpointed": SessionCheckpoint,
-    "act.looked_up": recorded.OperationLookup,
-    "capability.quarantined": recorded.QuarantinedCapability,
-    "history.read": recorded.HistoryRead,
-    "answer.compared": recorded.ComparedAnswer,
-    "arguments.traced": derived.TracedArguments,
-    "credential.exchanged": recorded.ExchangedCredential,
-    "tool.refused": derived.RefusedCall,
-    "tool.dispatching": derived.DispatchedCall,
-    "tool.returned": recorded.ReturnedCall,
-    "tool.retry_scheduled": derived.ScheduledRetry,
-    "tool.retry_due": recorded.DueRetry,
-    "effect.settled": Settled,
-    "checkpoint.checked": derived.CheckedCheckpoint,
-    "evidence.frozen": derived.FrozenEvidence,
-    "evidence.rechecked": derived.RecheckedEvidence,
-    "approval.asked": derived.AskedApproval,
-    "approval.answered": Answered,
-    "approval.expired": recorded.ExpiredApproval,
-    "approval.reasked": recorded.ReaskedApproval,
-    "approval.voided": derived.VoidedApproval,
-    "call.answered": derived.AnsweredCall,
-    "session.finished": recorded.FinishedSession,
-    "session.expired": recorded.ExpiredSession,
-    "run.scored": Scorecard,
-    "memory.proposed": derived.ProposedMemories,
-    "record.revised": DecisionRecord,
-    "replay.packed": ReplayPacket,
-    "run.ended": derived.EndedRun,
-    "run.reopened": recorded.ReopenedRun,
-}
-"""The type of the body, or of a recorded entry's answer, for each kind of `KINDS`."""
+from contextos.contracts.journal import CONTROL, DIRECTORY_USED, INDEX, PERSON_LISTED
 
 INDEX_BODIES: Final[dict[str, Any]] = {
     "run.indexed": shared.IndexedRun,
@@ -140,22 +72,26 @@ CONTROL_BODIES: Final[dict[str, Any]] = {
 """The type of the body for each kind of the `control` stream."""
 
 
+_OF_SHARED: Final = {INDEX: INDEX_BODIES, CONTROL: CONTROL_BODIES}
+
+
 def body_fault(stream: str, kind: str, raw: bytes) -> str | None:
     """Return what is wrong with the JSON body `raw` of an entry of this stream and kind, or None if it
     fits its type.
     """
-    types = {INDEX: INDEX_BODIES, CONTROL: CONTROL_BODIES}.get(stream, BODIES)
-    if kind not in types:
+    types = _OF_SHARED.get(stream)
+    row = KINDS.get(kind) if types is None else None
+    if kind not in (KINDS if types is None else types):
         return f"`{kind}` is no kind of the stream `{stream}`"
     try:
         body = orjson.loads(raw)
-        if types is BODIES and kind in UNSIGNED_KINDS and not is_canonical(raw):
+        if row and row.appended and not is_canonical(raw):
             return "it is not canonical JSON"
-        if types is BODIES and KINDS[kind].recorded:
+        if row and row.recorded:
             if not isinstance(body, dict) or body.keys() != {"request_digest", "answer"}:
                 return "it is no `request_digest` with an `answer`"
             body = body["answer"]
-        _adapter(stream if types is not BODIES else "", kind).validate_python(body)
+        _adapter(stream if types is not None else "", kind).validate_python(body)
         if types is CONTROL_BODIES and kind in ACT_ARGUMENTS:
             _adapter(_ARGUMENTS, kind).validate_python(body["act"]["arguments"])
     except ValidationError as error:
@@ -171,5 +107,6 @@ _ARGUMENTS: Final = "arguments"
 
 @cache
 def _adapter(stream: str, kind: str) -> TypeAdapter[Any]:
-    types = {INDEX: INDEX_BODIES, CONTROL: CONTROL_BODIES, _ARGUMENTS: ACT_ARGUMENTS}.get(stream, BODIES)
-    return TypeAdapter(types[kind])
+    if not stream:
+        return TypeAdapter(KINDS[kind].body)
+    return TypeAdapter((ACT_ARGUMENTS if stream == _ARGUMENTS else _OF_SHARED[stream])[kind])

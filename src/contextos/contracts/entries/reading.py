@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
 from contextos.contracts.entries.bodies import body_fault
-from contextos.contracts.journal import CONTROL, INDEX, KINDS, UNSIGNED_KINDS, Entry
+from contextos.contracts.entries.kinds import KINDS, UNSIGNED_KINDS
+from contextos.contracts.journal import CONTROL, INDEX, Entry, Logged
 from contextos.errors import Integrity
 
 _REFUSED_ENDS: Final = ("refused", "rejected")
@@ -52,31 +53,6 @@ def environment_of(received: Mapping[str, Any]) -> str:
     return str(received["deployment"]["environment"])
 
 
-class Said(Protocol):
-    """An entry with its parsed body, or with the answer if its kind is recorded; None if it was erased."""
-
-    @property
-    def seq(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def body(self) -> Any: ...
-
-
-def void_answers(log: Iterable[Said]) -> dict[int, str]:
-    """Return by the number of its entry each answer to an approval that its run found void, with the reason.
-
-    Such an answer is nobody's approval and nobody's denial: a process that can append to the run can have made it up.
-    """
-    answered, void = dict[str, int](), dict[int, str]()
-    for entry in log:
-        if entry.kind == "approval.asked":
-            answered.pop(entry.key, None)
-        elif entry.kind == "approval.answered":
-            answered[entry.key] = entry.seq
-        elif entry.kind == "approval.voided" and entry.key in answered:
-            body = read_body(entry) if isinstance(entry, Entry) else entry.body
-            void[answered[entry.key]] = body["reason"] if body else "its reason was erased"
-    return void
+def logged(entries: Iterable[Entry]) -> list[Logged]:
+    """Return stored entries as their run reads them, each with its parsed body (`read_body`)."""
+    return [Logged(one.seq, one.kind, one.key, one.at_us, one.by, read_body(one), one.hash) for one in entries]

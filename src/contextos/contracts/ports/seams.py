@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from contextos.contracts.encoding.codec import JsonValue
+from contextos.contracts.entries.account import RunAccount
 from contextos.contracts.envelopes.artifacts import PinnedContent
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.plan import PlanStep
@@ -60,6 +61,7 @@ class Journal(Protocol):
     """
 
     run_id: str
+    account: RunAccount
     barriers: int
     """How many commits this drive made."""
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from contextos.contracts.encoding.display_escape import an, displayed, displayed_json
-from contextos.contracts.entries.reading import read_body, void_answers
+from contextos.contracts.entries.account import void_answers
+from contextos.contracts.entries.reading import read_body
 from contextos.contracts.facts import nearest_name
 from contextos.errors import InvalidInput, Problem
 from contextos.queries.timeline import NO_RATIONALES, ReadEntry

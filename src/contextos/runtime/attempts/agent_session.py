@@ -36,7 +36,6 @@ from contextos.runtime.environment import RunEnvironment, look_for_cancel
 from contextos.runtime.redaction import cleanse_text
 from contextos.runtime.reopening import is_asked_again, unchanged_facts
 from contextos.runtime.wiring import facts_by_name
-from contextos.trust.journal.effects import undone_call
 
 ASKED: Final = "call.asked"
 FINISHED: Final = "session.finished"
@@ -306,11 +305,10 @@ def _contradictions(
 
 def _unread(environment: RunEnvironment) -> str | None:
     """Why a session without an effect is no session that only read and did so well, or None if it is."""
-    log = environment.journal.log()
-    answers = [entry.body["status"] for entry in log if entry.kind == "call.answered"]
-    if "done" not in answers:
+    account = environment.journal.account
+    if all(entry.body["status"] != "done" for entry in account.of("call.answered")):
         return "the agent approves, and no write of the session was made"
-    undone = undone_call(log, {entry.body["tool"] for entry in log if entry.kind == ASKED})
+    undone = account.undone_call({entry.body["tool"] for entry in account.of(ASKED)})
     return f"the last call of `{undone[0]}` was not done ({undone[1]})" if undone else None
 
 

@@ -14,7 +14,6 @@ from contextos.context.compiler import compile_context, recorded_context
 from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
 from contextos.contracts.bindings import plan_with_defaults
 from contextos.contracts.controls import RunControls
-from contextos.contracts.encoding.instructions import instructing
 from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
@@ -32,7 +31,6 @@ from contextos.runtime.conclusion import Attempt, waiting_record
 from contextos.runtime.environment import RunEnvironment
 from contextos.runtime.inputs.slot_steps import fill_slots
 from contextos.runtime.wiring import build_gateway, decide_exposure, decide_plan_steps, facts_by_name
-from contextos.trust.journal.effects import effects_of
 from contextos.trust.policy.constraints import check_args
 
 NOTHING_DONE = Execution({}, (), None)
@@ -194,7 +192,7 @@ async def score_attempt(
         done=done,
         failures=failures,
         acted=has_acted(environment),
-        instructions=instructing((one.kind, one.body) for one in environment.journal.log()),
+        instructions=list(environment.journal.account.instructing),
     )
     environment.journal.derive("run.scored", str(revision), card)
     await checkpoint(admitted.scope, plan, card["verdict"], execution.results, environment)
@@ -229,4 +227,4 @@ def _verify(
 
 def has_acted(environment: RunEnvironment) -> bool:
     """Return whether any effect of this run happened, or can have, whatever an adapter lists as its mutations."""
-    return bool(effects_of(environment.journal.run_id, environment.journal.log()))
+    return bool(environment.journal.account.effects)

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.runs import CANCELS, CancelRequest
-from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.journal import CONTROL, Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.seams import Journal, ProvedCancels
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken
 from contextos.trust.approvals.acts import read_act
+from contextos.trust.pages import stream_pages
 
 
 async def proved_cancels(store: Store, keys: Keys, run_id: str) -> Sequence[dict[str, str]]:

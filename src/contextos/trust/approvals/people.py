@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from contextos.contracts.acts import ActSeal, ListedPerson, UsedDirectory
 from contextos.contracts.entries.bodies import body_fault
-from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import Approver
 from contextos.contracts.journal import (
@@ -31,6 +30,7 @@ from contextos.contracts.journal import (
 from contextos.contracts.ports.outside import Directory, Keys
 from contextos.errors import ChainBroken
 from contextos.trust.approvals.acts import read_sealed, sealed_act
+from contextos.trust.pages import stream_pages
 from contextos.trust.recorded_time import TimePorts, recorded_now_us
 
 StatedT = TypeVar("StatedT")

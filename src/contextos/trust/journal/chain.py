@@ -10,14 +10,13 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from contextos.contracts.encoding.jcs import canonical, content_address, is_canonical
+from contextos.contracts.entries.kinds import UNSIGNED_KINDS
 from contextos.contracts.entries.linked import know, known
-from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.entries.reading import environment_of, read_body
 from contextos.contracts.journal import (
     KNOWN_SEMANTICS,
     SALT_BYTES,
     SHARED_STREAMS,
-    UNSIGNED_KINDS,
     Draft,
     Entry,
     body_digest,
@@ -27,6 +26,7 @@ from contextos.contracts.journal import (
 )
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken, OtherEnvironment, UnknownSemantics
+from contextos.trust.pages import stream_pages
 
 
 def append(entries: Sequence[Entry], kind: str, key: str, *, by: str, answer: Any, at_us: int, salt: bytes) -> Entry:

@@ -15,9 +15,9 @@ from typing import Any, Final
 import orjson
 
 from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.linked import know
 from contextos.contracts.journal import (
-    KINDS,
     VOID_ANSWER,
     AgentMessage,
     Batch,

@@ -7,24 +7,19 @@ Source: API Contracts, "DecisionRecord"; Reference Architecture, "The three ledg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import resolve_pointer
-from contextos.contracts.entries.reading import void_answers
+from contextos.contracts.entries.account import RunAccount, Usage
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure, RecordStatus
 from contextos.contracts.ids import derive
-from contextos.contracts.journal import KINDS, LEDGERS, Entry, Logged
 from contextos.contracts.model import final_fields
-from contextos.contracts.refs import artifact_ref
 from contextos.contracts.scope import PinnedInputs, RunIdentity, RunScope
-from contextos.trust.journal.effects import effects_of
-from contextos.trust.journal.usage import Usage, usage
 
 ADMISSION: Final = ("runtime.admission", "1.0.0")
 """Decision key and version of a run without a DecisionSpec: it was not admitted, or its plan has no checkpoint."""
@@ -78,46 +73,15 @@ class RunOutcome:
     decision: Decision | None = None
 
 
-class LedgerHeads:
-    """The three ledgers of a run so far: for each the number of its entries and a digest over their hashes.
-
-    Source: Reference Architecture, "The three ledgers".
-    """
-
-    def __init__(self, entries: Iterable[Logged | Entry] = ()) -> None:
-        self._ledgers = {name: (0, sha256(b"[")) for name in LEDGERS}
-        for entry in entries:
-            self.add(entry)
-
-    def add(self, entry: Logged | Entry) -> None:
-        """Add the next entry of the run."""
-        home = KINDS[entry.kind].ledger
-        if home in self._ledgers:
-            number, hashed = self._ledgers[home]
-            hashed.update(b'%b"%b"' % (b"," if number else b"", entry.hash.encode()))
-            self._ledgers[home] = number + 1, hashed
-
-    def as_json(self) -> dict[str, dict[str, Any]]:
-        """Return the ledgers as a record names them. A head is the content address of the list of hashes."""
-        return {name: {"entries": number, "head": _closed(hashed)} for name, (number, hashed) in self._ledgers.items()}
-
-
-def _closed(hashed: Any) -> str:
-    whole = hashed.copy()
-    whole.update(b"]")
-    return f"sha256:{whole.hexdigest()}"
-
-
 def rfc3339(at_us: int) -> str:
     """Format Unix microseconds as RFC 3339 in UTC, to the microsecond."""
     return datetime.fromtimestamp(at_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{at_us % 1_000_000:06d}Z"
 
 
 def build_record(
-    run_id: str,
+    account: RunAccount,
     request: InvokeRequest,
     scope: RunScope | None,
-    log: Sequence[Logged],
     outcome: RunOutcome,
     *,
     runtime_version: str,
@@ -126,24 +90,24 @@ def build_record(
     unsafe_stated_by: Sequence[str],
     semantics: int,
 ) -> dict[str, Any]:
-    """Build the record of one decision of a run from its journal entries: a `DecisionRecord` as JSON, with its hash.
+    """Build the record of one decision of a run from its account: a `DecisionRecord` as JSON, with its hash.
 
     `scope` is None for a run that was not admitted. `unsafe` lists the unsafe settings of the deployment,
     and `unsafe_stated_by` the classes that say themselves whether they are stand-ins.
     """
-    now_us = log[-1].at_us
+    run_id = account.run_id
     pinned, decision = scope.pinned if scope else None, outcome.decision
     spec = pinned.specs.get(decision.key) if pinned and decision else None
     number = decision.key if decision and not decision.last else 0
-    record_id = f"dr_{rfc3339(log[0].at_us)[:10].replace('-', '_')}_{derive('', run_id, 'record', number)}"
-    revision = sum(entry.kind == "record.revised" and entry.body["record_id"] == record_id for entry in log)
-    approvals = _approvals(log)
+    record_id = f"dr_{rfc3339(account.began_us)[:10].replace('-', '_')}_{derive('', run_id, 'record', number)}"
+    revision = sum(entry.body["record_id"] == record_id for entry in account.of("record.revised"))
+    approvals = _approvals(account)
     status: RecordStatus = STATUS_OF_END[outcome.end] if outcome.end else "DEFERRED"
     body: dict[str, Any] = {
         "record_id": record_id,
         "decision_key": spec.decision_key if spec else ADMISSION[0],
         "decision_version": spec.version if spec else ADMISSION[1],
-        "timestamp": rfc3339(now_us),
+        "timestamp": rfc3339(account.now_us),
         "status": status,
         "outcome": OUTCOME_OF_END[outcome.end] if outcome.end and (spec or outcome.end == "completed") else None,
         "end": outcome.end,
@@ -152,18 +116,18 @@ def build_record(
         "subject_ids": list(outcome.subject_ids),
         "inputs_refs": _inputs(request),
         "outputs": dict(outcome.outputs),
-        "effects": [one for one in effects_of(run_id, log) if decision is None or one["step_id"] in decision.steps],
-        "evidence_refs": _evidence(log),
-        "policy_decisions": _policy(log),
+        "effects": [one for one in account.effects.values() if decision is None or one["step_id"] in decision.steps],
+        "evidence_refs": account.evidence_refs(),
+        "policy_decisions": list(account.decisions),
         "approvals": approvals,
-        "controls_active": _controls(pinned, log),
-        "confidence": _confidence(log, outcome),
+        "controls_active": _controls(pinned, account),
+        "confidence": _confidence(account, outcome),
         "rationale": {
             "strategy": outcome.strategy,
             "alternatives_considered": list(outcome.alternatives),
             "failures": [failure.to_json() for failure in outcome.failures],
         },
-        "budget_usage": _budget_usage(usage(log)),
+        "budget_usage": _budget_usage(account.used()),
         "lineage": {
             "pack_version": pinned.pack_ref if pinned else request.context_pack_refs[0][:200],
             "snapshot_version": pinned.snapshot if pinned else "none",
@@ -171,14 +135,14 @@ def build_record(
             **({"environment": environment} if environment else {}),
             "semantics": semantics,
             "pins": dict(pinned.pins) if pinned else {},
-            "ledgers": LedgerHeads(log).as_json(),
+            "ledgers": account.ledger_heads(),
             "unsafe": sorted({*unsafe, *_unsafe_assertions(approvals)}),
             **({"unsafe_stated_by": list(unsafe_stated_by)} if unsafe_stated_by else {}),
-            "asserted": _asserted(log),
+            "asserted": account.raised("asserted"),
         },
         "trace_id": request.trace.trace_id,
         "revision": revision,
-        "replay": {"replay_id": derive("rp_", run_id, "replay", 0), "run_id": run_id, **_hashes(log)},
+        "replay": {"replay_id": derive("rp_", run_id, "replay", 0), "run_id": run_id, **_hashes(account)},
     }
     if scope:
         body["agent_identity"] = _agent_identity(scope.identity)
@@ -231,73 +195,24 @@ def _inputs(request: InvokeRequest) -> dict[str, str]:
     return {"request": request.request_id} | ({"session": request.session_id} if request.session_id else {})
 
 
-def _confidence(log: Sequence[Logged], outcome: RunOutcome) -> float | int:
+def _confidence(account: RunAccount, outcome: RunOutcome) -> float | int:
     """How sure the outcome is, from 0 to 1: the lowest of the numbers that it rests on.
 
     They are the confidence with which the intent was resolved and, unless a rule or a person ended the run, the scores
     that judge the result: policy, utility and safety. Without any of them it is 1: the runtime itself refused.
     Latency and economics say what the run used, and nothing of the result.
     """
-    found = [entry.body["confidence"] for entry in log if entry.kind == "intent.resolved"]
+    found = [entry.body["confidence"] for entry in account.of("intent.resolved")]
     if outcome.scorecard and outcome.end in ("completed", "escalated", "exhausted"):
         found += [outcome.scorecard[axis]["score"] for axis in ("policy", "utility", "safety")]
     return min(found, default=1)
 
 
-def _evidence(log: Sequence[Logged]) -> list[str]:
-    """References in the order of their use; that of an answer is the order in which the calls were dispatched.
-
-    They include the memories in the compiled contexts, and the attachments and artifacts that the run got.
-    """
-    answered = {
-        entry.key: [citation["evidence_ref"] for citation in entry.body["envelope"]["citations"]]
-        for entry in log
-        if entry.kind == "tool.returned"
-    }
-    refs: dict[str, None] = {}
-    for entry in log:
-        if given := _given(entry):
-            refs.update((ref, None) for ref in given)
-        elif entry.kind == "evidence.frozen":
-            refs.update((item["evidence_ref"], None) for item in entry.body["items"])
-        elif entry.kind == "checkpoint.checked":
-            refs.update((ref, None) for ref in entry.body["satisfied"].values())
-        elif entry.kind == "tool.dispatching":
-            refs.update((ref, None) for ref in answered.get(entry.key, ()))
-    return list(refs)
-
-
-def _given(entry: Logged) -> list[str]:
-    """The references to what an entry gives to a run beside the facts of the graph and the answers of tools."""
-    if entry.kind == "attachment.fetched":
-        return [entry.body["evidence_ref"]] if "failure" not in entry.body else []
-    if entry.kind == "slot.pinned":
-        chosen = [one["ref"] for one in entry.body.get("pinned", ())]
-        return [artifact_ref(one["artifactId"], one["representationRevisionId"]) for one in chosen]
-    return list(entry.body["context_ledger"]["memory_refs"]) if entry.kind == "context.compiled" else []
-
-
-def _policy(log: Sequence[Logged]) -> list[dict[str, Any]]:
-    return [
-        {"policy_decision_id": one["policy_decision_id"], "rule_ids": list(one.get("matched_rule_ids", ()))}
-        for one in _decisions(log)
-    ]
-
-
-def _decisions(log: Sequence[Logged]) -> Iterator[Mapping[str, Any]]:
-    """Yield every policy decision of the run, in order. One entry holds one decision or several."""
-    for entry in log:
-        if entry.kind == "policy.decided":
-            yield from entry.body.get("decisions", [entry.body])
-
-
-def _approvals(log: Sequence[Logged]) -> list[dict[str, Any]]:
-    asked = {entry.key: entry.body for entry in log if entry.kind == "approval.asked"}
-    again = {entry.key: entry.body for entry in log if entry.kind == "evidence.rechecked"}
-    receipts, void = [], void_answers(log)
-    for entry in log:
-        if entry.kind not in ("approval.answered", "approval.expired"):
-            continue
+def _approvals(account: RunAccount) -> list[dict[str, Any]]:
+    asked = {entry.key: entry.body for entry in account.of("approval.asked")}
+    again = {entry.key: entry.body for entry in account.of("evidence.rechecked")}
+    receipts, void = [], account.void_answers()
+    for entry in account.of("approval.answered", "approval.expired"):
         question = asked[entry.key]
         answered = entry.kind == "approval.answered" and entry.seq not in void
         receipts.append(
@@ -340,30 +255,21 @@ def _unsafe_assertions(approvals: Sequence[Mapping[str, Any]]) -> set[str]:
     return {"unsafe_local_assertion" for receipt in approvals if receipt.get("assertion") == "unsafe_local"}
 
 
-def _controls(pinned: PinnedInputs | None, log: Sequence[Logged]) -> dict[str, list[str]]:
+def _controls(pinned: PinnedInputs | None, account: RunAccount) -> dict[str, list[str]]:
     """Return the controls of all policy decisions of the run, and the redaction rules of its pack."""
-    refuse, escalate, gates = set(), set(), set()
-    for one in _decisions(log):
-        refuse.update(one.get("must_refuse", ()))
-        escalate.update(one.get("must_escalate", ()))
-        gates.update(one.get("gates", ()))
     rules = list(pinned.pack.policy_layer.guardrails.redaction_rules) if pinned else []
     return {
-        "must_refuse": sorted(refuse),
-        "must_escalate": sorted(escalate),
-        "approval_gates_active": sorted(gates),
+        "must_refuse": account.raised("must_refuse"),
+        "must_escalate": account.raised("must_escalate"),
+        "approval_gates_active": account.raised("gates"),
         "redaction_rules_active": sorted(rules),
     }
 
 
-def _asserted(log: Sequence[Logged]) -> list[str]:
-    return sorted({path for one in _decisions(log) for path in one.get("asserted", ())})
-
-
-def _hashes(log: Sequence[Logged]) -> dict[str, str]:
-    compiled = [entry.body for entry in log if entry.kind == "context.compiled"]
-    transcripts = [entry.hash for entry in log if entry.kind == "tool.returned"]
+def _hashes(account: RunAccount) -> dict[str, str]:
+    compiled = account.last("context.compiled")
+    transcripts = [entry.hash for entry in account.of("tool.returned")]
     found = {"tool_transcript_chain_hash": content_address(transcripts)}
     if compiled:
-        found["compiled_context_hash"] = compiled[-1]["context_ledger"]["compiled_context_hash"]
+        found["compiled_context_hash"] = compiled.body["context_ledger"]["compiled_context_hash"]
     return found

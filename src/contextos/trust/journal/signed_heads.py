@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.bodies import INDEX_BODIES, body_fault
+from contextos.contracts.entries.kinds import UNSIGNED_KINDS
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.journal import INDEX, UNSIGNED_KINDS, Draft, Entry, SignedHead, body_digest
+from contextos.contracts.journal import INDEX, Draft, Entry, SignedHead, body_digest
 from contextos.contracts.ports.outside import Entropy, Keys
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken, Integrity

@@ -13,7 +13,10 @@ import orjson
 
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.journal import KINDS, Entry, Logged, genesis
+from contextos.contracts.entries.account import RunAccount
+from contextos.contracts.entries.folding import fold_entry
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.journal import Entry, Logged, genesis
 from contextos.errors import ReplayMismatch
 from contextos.trust.journal.live_driver import LiveDriver
 
@@ -34,6 +37,7 @@ class Tape:
         self._at, self._tape_end = 0, tape_end(tape)
         self._head, self._seq, self._now_us, self._behind_us = genesis(tenant, run), 0, 0, 0
         self._log: list[Logged] = []
+        self.account = RunAccount(run)
         self._sized = self._bytes = self._noted = 0
         self._keys = defaultdict[str, set[str]](set)
 
@@ -156,7 +160,9 @@ class Tape:
         self.state = state
         self._head, self._seq, self._now_us = entry.hash, entry.seq, entry.at_us
         self._behind_us = LiveDriver.stated_behind_us(seen) if entry.kind == "run.resumed" else self._behind_us
-        self._log.append(Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, seen, entry.hash))
+        logged = Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, seen, entry.hash)
+        self._log.append(logged)
+        fold_entry(self.account, logged)
 
 
 def tape_end(tape: Sequence[Entry]) -> int:

@@ -13,7 +13,8 @@ from itertools import count
 
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.operations import DENIALS, Denial, denial_place
-from contextos.contracts.entries.reading import read_body, void_answers
+from contextos.contracts.entries.account import void_answers
+from contextos.contracts.entries.reading import logged, read_body
 from contextos.contracts.journal import Entry, Write
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
@@ -37,7 +38,10 @@ class ShownDenial:
 
 def shown_denials(entries: Sequence[Entry]) -> Collection[ShownDenial]:
     """Return the denials in a run, also those that it found void."""
-    asked, void = dict[str, str | None](), void_answers(entries)
+    asked, void = (
+        dict[str, str | None](),
+        void_answers(logged(one for one in entries if one.kind.startswith("approval."))),
+    )
     found: dict[str, list[ShownDenial]] = defaultdict(list)
     for entry in entries:
         if entry.kind == "approval.asked":

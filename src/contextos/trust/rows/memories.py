@@ -15,7 +15,6 @@ from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.memories import CANDIDATES, PROMOTED, REJECTED, promoted_key, review_key
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.entries.pages import stream_pages
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.memory import MemoryProposal, MemoryReview, PromotedMemory, ReviewedProposal
 from contextos.contracts.journal import CONTROL, Entry
@@ -25,6 +24,7 @@ from contextos.contracts.refs import memory_ref
 from contextos.errors import ChainBroken, Integrity, InvalidInput, Unavailable
 from contextos.trust.approvals.acts import read_act
 from contextos.trust.journal.signed_heads import read_proved
+from contextos.trust.pages import stream_pages
 
 MAX_READS: Final = 8
 

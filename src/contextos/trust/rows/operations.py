@@ -13,8 +13,9 @@ from typing import Any
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.operations import OperationDocument, args_fingerprint, operation_key
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.entries.kinds import UNSIGNED_KINDS
 from contextos.contracts.entries.reading import read_body
-from contextos.contracts.journal import UNSIGNED_KINDS, Entry
+from contextos.contracts.journal import Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Store
 from contextos.errors import ChainBroken

@@ -5,8 +5,13 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from contextos.contracts.entries.bodies import BODIES, CONTROL_BODIES, INDEX_BODIES, body_fault
-from contextos.contracts.journal import CONTROL, INDEX, KINDS
+from contextos.contracts.entries.bodies import CONTROL_BODIES, INDEX_BODIES, body_fault
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.entries.of_context import CONTEXT_KINDS
+from contextos.contracts.entries.of_decision import DECISION_KINDS
+from contextos.contracts.entries.of_effect import EFFECT_KINDS
+from contextos.contracts.entries.of_run import RUN_KINDS
+from contextos.contracts.journal import CONTEXT, CONTROL, DECISION, EFFECT, INDEX, NONE
 
 
 def act(kind: str, **arguments: object) -> dict[str, object]:
@@ -24,8 +29,11 @@ def test_the_arguments_of_an_act_are_checked_too() -> None:
     assert "more" in (body_fault(CONTROL, "run.cancelled", raw) or "")
 
 
-def test_every_kind_has_a_type_and_no_type_is_without_a_kind() -> None:
-    assert list(BODIES) == list(KINDS)
+def test_every_row_is_in_the_module_of_its_ledger() -> None:
+    ledgers = {NONE: RUN_KINDS, CONTEXT: CONTEXT_KINDS, DECISION: DECISION_KINDS, EFFECT: EFFECT_KINDS}
+    for ledger, rows in ledgers.items():
+        assert {row.ledger for row in rows.values()} == {ledger}
+    assert len(KINDS) == sum(map(len, ledgers.values()))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from typing import get_args
 import orjson
 import pytest
 
-from contextos.contracts.journal import KINDS, Draft, Entry, genesis, link
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.journal import Draft, Entry, genesis, link
 from contextos.queries.stream.folding import stream_events
-from contextos.queries.stream.vocabulary import BOUNDARIES, SILENT, SPOKEN, EventType, ended, told
+from contextos.queries.stream.vocabulary import EventType, ended, told
 
 CARD = "4111 1111 1111 1111"
 TIME_THAT_IS_A_CARD = 4_111_111_111_111_111
@@ -21,9 +22,27 @@ def entry(kind: str, body: object, key: str = "") -> Entry:
     return link("t", "run_1", 1, genesis("t", "run_1"), Draft(kind, key, 5, "runtime", raw, bytes(16)))
 
 
-def test_every_kind_is_spoken_silent_or_a_boundary_and_in_one_of_them_alone() -> None:
-    assert KINDS.keys() == SPOKEN | SILENT | BOUNDARIES
-    assert len(SPOKEN) + len(SILENT) + len(BOUNDARIES) == len(KINDS)
+SPOKEN = {kind for kind, row in KINDS.items() if row.told}
+SILENT = {
+    "identity.resolved",
+    "run.context",
+    "session.checkpointed",
+    "act.looked_up",
+    "history.read",
+    "answer.compared",
+    "arguments.traced",
+    "credential.exchanged",
+    "tool.retry_due",
+    "evidence.frozen",
+    "evidence.rechecked",
+    "replay.packed",
+}
+"""The kinds that are no event: look-ups of the runtime, and what names people, keys and credentials."""
+
+
+def test_who_watches_a_run_receives_all_kinds_but_these() -> None:
+    of_ag_ui = {"run.received", "run.ended", "tool.dispatching", "tool.returned"}
+    assert KINDS.keys() - SPOKEN == SILENT | of_ag_ui
 
 
 def test_contents_are_redacted_by_every_rule_and_times_stay() -> None:
@@ -88,6 +107,6 @@ def test_a_run_whose_end_was_erased_ends_all_the_same() -> None:
 
 def test_the_page_about_events_names_every_type_and_every_kind() -> None:
     page = (Path(__file__).resolve().parents[4] / "docs" / "application.md").read_text("utf-8")
-    named = {*get_args(EventType), *(SPOKEN - {"tool.dispatching", "tool.returned"})}
+    named = {*get_args(EventType), *SPOKEN}
     assert {name for name in named if f"`{name}`" not in page} == set()
     assert {name for name in SILENT if f"`{name}`" in page} == set()

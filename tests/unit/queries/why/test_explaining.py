@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.journal import KINDS, Draft, Entry, genesis, link
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.journal import Draft, Entry, genesis, link
 from contextos.errors import InvalidInput
 from contextos.operations.operator import erase_entry
 from contextos.queries.why.explaining import RunReason, explain, reasons_document

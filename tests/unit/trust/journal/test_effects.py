@@ -8,9 +8,10 @@ from typing import Any, get_args
 
 import pytest
 
+from contextos.contracts.entries.folding import account_of
 from contextos.contracts.envelopes.verdicts import End
 from contextos.contracts.journal import Logged
-from contextos.trust.journal.effects import effects_of, end_contradiction, undone_call
+from contextos.trust.journal.effects import end_contradiction
 from contextos.trust.journal.record import OUTCOME_OF_END
 
 RUN = "run_00000000000000ab"
@@ -28,7 +29,17 @@ def entry(kind: str, key: str, body: Any) -> Logged:
 
 def returned(step: str, tool: str, outcome: str = "returned", **more: Any) -> Logged:
     envelope = {"capability_id": tool, "tool_call_id": f"tool_{step}", "mutations": [], "metadata": {}}
-    return entry("tool.returned", f"{step}/1", {"outcome": outcome, "happened": False, "envelope": envelope} | more)
+    envelope |= {"citations": [], "risk_tags": []}
+    body = {"outcome": outcome, "happened": False, "cost_cents": 0, "envelope": envelope}
+    return entry("tool.returned", f"{step}/1", body | more)
+
+
+def effects_of(log: Sequence[Logged]) -> list[dict[str, Any]]:
+    return list(account_of(RUN, log).effects.values())
+
+
+def undone_call(log: Sequence[Logged]) -> tuple[str, str] | None:
+    return account_of(RUN, log).undone_call(WRITES)
 
 
 def history(events: Sequence[str]) -> tuple[list[Logged], dict[str, bool | None], set[str], dict[str, bool]]:
@@ -79,11 +90,11 @@ def history(events: Sequence[str]) -> tuple[list[Logged], dict[str, bool | None]
 def test_an_end_agrees_with_every_history_of_this_length(length: int) -> None:
     for events in product(EVENTS, repeat=length):
         log, effects, _, last = history(events)
-        found = effects_of(RUN, log)
+        found = effects_of(log)
         assert [one["state"] for one in found] == [
             "unknown" if known is None else "happened" for known in effects.values()
         ], events
-        undone = undone_call(log, WRITES)
+        undone = undone_call(log)
         assert (undone is None) == all(last.values()), events
         for end in get_args(End):
             why = end_contradiction(end, found, undone)
@@ -97,18 +108,15 @@ def test_an_end_agrees_with_every_history_of_this_length(length: int) -> None:
 
 def test_what_disagrees_names_what_was_done() -> None:
     log, *_ = history(["done", "refused"])
-    why = end_contradiction("completed", effects_of(RUN, log), undone_call(log, WRITES))
+    why = end_contradiction("completed", effects_of(log), undone_call(log))
     assert why == "the last call of `bank.pay` was not done (refused), and `bank.pay` was done"
-    assert (
-        end_contradiction("cancelled", effects_of(RUN, log), None)
-        == "it ends as cancelled, and `bank.pay` had an effect"
-    )
+    assert end_contradiction("cancelled", effects_of(log), None) == "it ends as cancelled, and `bank.pay` had an effect"
     many = [{"capability_id": f"bank.t{number}", "state": "happened"} for number in range(5)]
     assert "`bank.t2` and 2 more" in str(end_contradiction("rejected", many, None))
 
 
 def test_the_last_of_several_undone_calls_is_named() -> None:
     log, *_ = history(["refused", "other done", "read"])
-    assert undone_call(log, WRITES) == ("bank.pay", "refused")
+    assert undone_call(log) == ("bank.pay", "refused")
     log, *_ = history(["refused", "done", "other done"])
-    assert undone_call(log, WRITES) is None
+    assert undone_call(log) is None

@@ -133,7 +133,7 @@ def group(calls: dict[str, Any], keys: Sequence[str] = KEYS) -> list[RecordReque
 
         return call
 
-    return [RecordRequest("tool.returned", key, {"asks": key}, answer(key)) for key in keys]
+    return [RecordRequest("history.read", key, {"asks": key}, answer(key)) for key in keys]
 
 
 def answers(*keys: str) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import pytest
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.operations import OperationDocument, args_fingerprint, operation_key
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.journal import KINDS, Batch, Draft, Entry, genesis, link
+from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.journal import Batch, Draft, Entry, genesis, link
 from contextos.store.memory.stores import MemoryStores
 from contextos.trust.journal.signed_heads import head_payload
 from contextos.trust.rows.operations import operation_fault

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from contextos.contracts.entries.pages import PAGE_ENTRIES, stream_pages
 from contextos.contracts.journal import CONTROL, Batch, Draft
 from contextos.store.memory.stores import MemoryStores
+from contextos.trust.pages import PAGE_ENTRIES, stream_pages
 
 
 async def filled(count: int) -> Any:

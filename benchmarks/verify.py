@@ -28,7 +28,7 @@ from contextos.contracts.documents.runs import LEASES, REQUESTS, Lease, RequestC
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.entries.bodies import body_fault
-from contextos.contracts.entries.folding import account_of
+from contextos.contracts.entries.kinds import account_of
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.journal import CONTROL, INDEX, SEMANTICS, Batch, Draft, Logged, genesis, link
 from contextos.store.shared.clock import SystemClock

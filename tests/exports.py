@@ -17,7 +17,7 @@ import orjson
 
 from contextos.audit.export import export_runs, signed_exports, signed_file
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.entries.folding import LedgerHeads
+from contextos.contracts.entries.kinds import LedgerHeads
 from contextos.contracts.journal import Draft, Entry, genesis, header_hash, link
 from contextos.contracts.statements.questions import CONTENT, approval_statement
 from contextos.operations import operator

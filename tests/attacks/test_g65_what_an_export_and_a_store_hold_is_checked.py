@@ -26,8 +26,7 @@ from contextos.audit.exported import read_export, replay_export
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.entries.folding import LedgerHeads
-from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.entries.kinds import KINDS, LedgerHeads
 from contextos.contracts.journal import Batch, Draft, Entry, body_digest, genesis, header_hash, link
 from contextos.errors import ChainBroken, ContextOSError, Integrity, SignatureInvalid
 from contextos.trust.journal.chain import verify_chain

@@ -24,7 +24,7 @@ import orjson
 from contextos.audit import export, exported
 from contextos.audit.export_lines import entry_line, head_line
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.entries.folding import LedgerHeads
+from contextos.contracts.entries.kinds import LedgerHeads
 from contextos.contracts.journal import Draft, Entry, genesis, link
 from contextos.trust.approvals.assertion import sign_approval
 from contextos.trust.journal.signed_heads import signed_head

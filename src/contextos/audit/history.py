@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from contextos.contracts.encoding.pointer import resolve_pointer
 from contextos.contracts.entries.bodies import body_fault
-from contextos.contracts.entries.folding import LedgerHeads
-from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.entries.kinds import KINDS, LedgerHeads
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.entries.row import ANY_AUTHOR, BY_RUNTIME
 from contextos.contracts.journal import DECISION, LEDGERS, Entry, genesis

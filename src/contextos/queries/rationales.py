@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextos.queries.checked_run import CheckedRun
 
 DECIDED: Final = "policy.decided"
-MAX_SHOWN_CHARS: Final = 1_000
+MAX_VALUES_CHARS: Final = 1_000
 
 
 def denying_rules(decided: Mapping[str, Any]) -> list[str]:
@@ -57,7 +57,7 @@ async def bound_in_words(catalog: Catalog, entries: Sequence[Entry], tool: str, 
     listed = loaded.pack.tooling_layer.permissions if loaded else ()
     limits = [one.arg_constraints.get(name) for one in listed if f"{one.adapter_id}.{one.capability}" == tool]
     allowed = next((one.enum for one in limits if one and one.enum), ())
-    said = f"the argument is not one of {json.dumps(list(allowed))[1:-1][:MAX_SHOWN_CHARS]}" if allowed else said
+    said = f"the argument is not one of {json.dumps(list(allowed))[1:-1][:MAX_VALUES_CHARS]}" if allowed else said
     return f"`{tool}` at `/{name}`: {said.replace('the argument', f'`{name}`', 1)}"
 
 

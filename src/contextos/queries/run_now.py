@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from contextos.contracts.entries.folding import account_of
+from contextos.contracts.entries.kinds import account_of
 from contextos.contracts.entries.reading import logged, read_body
 from contextos.contracts.journal import Entry
 

@@ -12,7 +12,7 @@ import pytest
 
 from contextos.action.secret_arguments import MAX_HELD, SecretArguments, SecretValues, call_with
 from contextos.contracts.encoding.redacted import is_secret_argument
-from contextos.contracts.entries.folding import account_of
+from contextos.contracts.entries.kinds import account_of
 from contextos.contracts.entries.recorded import AskedSecrets
 from contextos.contracts.envelopes.tool import DEFINITION_DRIFT, AdapterReply, CallContext, ToolError
 from contextos.contracts.journal import Logged, Parked

@@ -75,7 +75,7 @@ def test_a_user_is_what_the_claims_say_as_the_settings_map_them(tmp_path: Path, 
             ("payments.refund",),
         )
     held = run(directory.held_roles(TENANT))
-    # Whoever signs in is a user: those of the file are not all, so that lint says of no tool that nobody can use it.
+    # Each person who signs in is a user: those of the file are not all, so lint says of no tool that nobody can use it.
     assert (held.users, held.requesters, held.delegations) == (("support_agent", "support_lead"), None, None)
 
 

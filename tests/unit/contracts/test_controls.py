@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from contextos.contracts.controls import Controls, RunControls, bind_prohibited
-from contextos.contracts.entries.folding import account_of, fold_entry
+from contextos.contracts.entries.kinds import account_of, fold_entry
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.journal import Logged
 from tests.policies import LOOKUP, decide, leveled, policy, rule

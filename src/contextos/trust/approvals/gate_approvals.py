@@ -35,12 +35,12 @@ from contextos.trust.identity.principals import look_up
 class Recheck:
     """How everything that an approval is bound to is looked up again.
 
-    `look` returns the current content address of each thing; None for a withdrawn one, and for volatile evidence its
+    `look_up` returns the current content address of each thing; None for a withdrawn one, and for volatile evidence its
     digest and value. Meanwhile `incidents` gets the incidents of changed definitions that it finds, and `values` the
     evidence as it is now, by the name of its address.
     """
 
-    look: Callable[[], Awaitable[Mapping[str, Any]]]
+    look_up: Callable[[], Awaitable[Mapping[str, Any]]]
     incidents: list[Write]
     values: dict[str, Any]
 
@@ -255,7 +255,7 @@ class RunApprovals:
         if people.get("late"):
             return None
         again = await self.recheck(action, outside)
-        now, values = await again.look(), again.values
+        now, values = await again.look_up(), again.values
         if self.journal.time_us > question["deadline_us"]:
             return None
         reason, changed = self._changed(action, question, people, now)
@@ -288,7 +288,7 @@ class RunApprovals:
             return people, {}
         again = await self.recheck(action, None)
         now = await self.journal.record(
-            "evidence.rechecked", action.key, {"binding_digest": question["binding_digest"]}, again.look
+            "evidence.rechecked", action.key, {"binding_digest": question["binding_digest"]}, again.look_up
         )
         self.journal.stage(*again.incidents)
         return people, now

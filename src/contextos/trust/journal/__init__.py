@@ -4,6 +4,6 @@ Modules: `ledger` (recording and replay), `chain` (the hash chain), `signed_head
 and `record` (what a run used, and its DecisionRecord, computed from the entries). Entries are stored by `store` and
 published by `operations`.
 
-Tests: `tests/unit/trust/journal/test_ledger.py`, `tests/unit/trust/journal/test_usage.py`, `tests/e2e/test_tamper.py`,
-`tests/e2e/test_one_hash.py`.
+Tests: `tests/unit/trust/journal/test_ledger.py`, `tests/unit/contracts/entries/test_of_effect.py`,
+`tests/e2e/test_tamper.py`, `tests/e2e/test_one_hash.py`.
 """

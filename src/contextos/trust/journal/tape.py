@@ -14,8 +14,7 @@ import orjson
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.account import RunAccount
-from contextos.contracts.entries.folding import fold_entry
-from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.entries.kinds import KINDS, fold_entry
 from contextos.contracts.journal import Entry, Logged, genesis
 from contextos.errors import ReplayMismatch
 from contextos.trust.journal.live_driver import LiveDriver

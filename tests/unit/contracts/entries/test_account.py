@@ -8,7 +8,7 @@ import pytest
 
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.account import LedgerSoFar
-from contextos.contracts.entries.folding import account_of
+from contextos.contracts.entries.kinds import account_of
 from contextos.contracts.journal import Logged
 
 

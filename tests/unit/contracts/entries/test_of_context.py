@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from contextos.contracts.entries.account import RunAccount
-from contextos.contracts.entries.folding import account_of
+from contextos.contracts.entries.kinds import account_of
 from contextos.contracts.journal import Logged
 
 

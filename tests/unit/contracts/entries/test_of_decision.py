@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.entries.folding import account_of
+from contextos.contracts.entries.kinds import account_of
 from contextos.contracts.journal import Logged
 
 FIRST = {"policy_decision_id": "pol_1", "matched_rule_ids": ["R_2", "R_1"], "gates": ["GATE_B"], "asserted": []}

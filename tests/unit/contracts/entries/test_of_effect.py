@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.entries.folding import account_of
+from contextos.contracts.entries.kinds import account_of
 from contextos.contracts.journal import Logged
 
 

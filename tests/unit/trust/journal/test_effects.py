@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from contextos.contracts.entries.folding import account_of
+from contextos.contracts.entries.kinds import account_of
 from contextos.contracts.envelopes.verdicts import End
 from contextos.contracts.journal import Logged
 from contextos.trust.journal.effects import end_contradiction

@@ -12,8 +12,7 @@ import pytest
 from contextos.audit.exported import read_export
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.account import RunAccount
-from contextos.contracts.entries.folding import account_of, fold_entry
-from contextos.contracts.entries.kinds import KINDS
+from contextos.contracts.entries.kinds import KINDS, account_of, fold_entry
 from contextos.contracts.entries.reading import logged
 from contextos.contracts.journal import LEDGERS, Entry, Logged
 from contextos.sim.play import play

@@ -94,7 +94,7 @@ async def derived_context(app: Deployment, tenant_id: str, run_id: str, key: str
 
     Raises:
         ChainBroken, ReplayMismatch, UnknownSemantics: as `replay`.
-        InvalidInput: the run has compiled no such context, or the entry was erased.
+        InvalidInput: the run has compiled no such context, or the entry or what it follows from was erased.
     """
     tape = await _proved_tape(app, tenant_id, run_id, None)
     wanted = [one for one in tape if one.kind == "context.compiled" and key in (None, one.key)]
@@ -111,6 +111,12 @@ async def derived_context(app: Deployment, tenant_id: str, run_id: str, key: str
         await replay_tape(tape, partial(app.environment, tenant_id), found)
     except _Found as signal:
         return signal.compiled
+    except ReplayMismatch as fault:
+        erased = next((one for one in tape[: wanted[-1].seq] if one.body is None), None)
+        if erased is None:
+            raise
+        detail = f"entry {erased.seq} (`{erased.kind}`) was erased, so the context cannot be derived again ({fault})"
+        raise InvalidInput(Problem("", "erased", detail)) from None
     raise AssertionError("the loop derives every entry of the tape")
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from contextos.cli.demo.workspace import example_operator
 from contextos.errors import ReplayMismatch
+from contextos.operations.operator import erase_entry
 from tests.http_face import OPERATOR, HttpFace
+from tests.world import TENANT
 
 
 def test_a_run_that_ended_is_equal_to_its_record(face: HttpFace) -> None:
@@ -44,3 +47,14 @@ def test_the_context_of_a_run_that_waits_is_shown_with_its_text(face: HttpFace) 
     assert answer.json()["context_ledger"] == recorded["context_ledger"]
     other = face.send("GET", f"/v1/runs/{run}/context?plan=3", by=OPERATOR)
     assert (other.status_code, other.json()["errors"][0]["code"]) == (422, "not_compiled")
+
+
+@pytest.mark.parametrize("kind", ["identity.resolved", "evidence.retrieved", "context.compiled"])
+def test_what_was_erased_is_named_where_the_context_cannot_be_derived(face: HttpFace, kind: str) -> None:
+    run = face.send("POST", "/v1/runs", json=face.request()).json()["run_id"]
+    entries = face.call(face.app.stores.tenant(TENANT).read(run))
+    seq = next(one.seq for one in entries if one.kind == kind)
+    face.call(erase_entry(face.app.deployment, TENANT, run, seq, by=example_operator(face.path), reason="asked for"))
+    answer = face.send("GET", f"/v1/runs/{run}/context", by=OPERATOR)
+    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (422, "erased")
+    assert kind == "context.compiled" or f"entry {seq} (`{kind}`)" in answer.json()["errors"][0]["detail"]

@@ -19,6 +19,7 @@ from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply, 
 from contextos.contracts.journal import Batch, Draft, Parked, link
 from contextos.errors import ChainBroken, Unavailable
 from contextos.operations import driver
+from contextos.operations.preview import void_question
 from contextos.operations.suspended_runs import MAX_SUSPENDED, MAX_SUSPENDED_BYTES, SuspendedRuns
 from contextos.runtime import state_machine
 from contextos.runtime.admission import request_fingerprint
@@ -274,3 +275,22 @@ def test_no_more_loops_are_kept_than_their_number_and_size_allow(size: int, most
         loops.keep((TENANT, f"run_{number}"), resting)
     kept = [number for number in range(count) if loops.take((TENANT, f"run_{number}")) is resting]
     assert kept == list(range(count - most, count))
+
+
+def test_a_look_at_an_open_question_gives_up_no_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds none: a turn that it took back in the name of the run would be nobody's, and never given back."""
+    world = run(open_world(tmp_path))
+    given_up: list[str] = []
+    leave = type(world.deployment.ports.admission).yield_turn
+
+    def counted(admission: Any, tenant_id: str, run_id: str) -> Any:
+        given_up.append(run_id)
+        return leave(admission, tenant_id, run_id)
+
+    view = run(world.invoke(request(4200, "req_look")))
+    entries = run(world.stores.tenant(TENANT).read(view.run_id))
+    monkeypatch.setattr(type(world.deployment.ports.admission), "yield_turn", counted)
+    for look in (lambda: None, lambda: forget(world)):
+        look()
+        assert run(void_question(world.deployment, TENANT, entries)) is None
+    assert given_up == []

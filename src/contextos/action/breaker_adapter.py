@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -210,6 +210,18 @@ class BreakerAdapters(Mapping[str, Adapter]):
 
     def __len__(self) -> int:
         return len(self.adapters)
+
+
+def without_turn(adapter: Adapter) -> Adapter:
+    """Return an adapter behind its circuit breaker for a caller that holds no turn of the run, and gives none up."""
+    if not isinstance(adapter, BreakerAdapter):
+        return adapter
+    return replace(adapter, path=replace(adapter.path, yield_turn=_no_turn))
+
+
+@asynccontextmanager
+async def _no_turn() -> AsyncIterator[YieldedTurn]:
+    yield YieldedTurn()
 
 
 def expect_call(adapter: Adapter | None, capability: str, tool_call_id: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from contextos.action.breaker_adapter import without_turn
 from contextos.action.budget import BudgetUsed
 from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.gateway.guarded_call import GuardContext
@@ -349,7 +350,8 @@ async def _ask_again(
         access_token=token,
     )
     try:
-        reply = await adapter.call(capability.definition.name, own_copy(sent[-1]["envelope"]["args"]), context)
+        asked = adapter if outside is None else without_turn(adapter)
+        reply = await asked.call(capability.definition.name, own_copy(sent[-1]["envelope"]["args"]), context)
     except LostReply as error:
         raise Unavailable(capability.adapter.adapter_id, str(error)) from error
     if has_drifted(capability, reply):

@@ -34,6 +34,8 @@ LOOK_AGAIN_S: float = 1.0
 of them, and at each call the status of each would take most of its time. All other files are looked at when asked."""
 LOOK_SHARE: Final = 50
 """The installed files are looked at again after this many times what the last look at all of them took."""
+MAX_LOOK_AGAIN_S: Final = 10.0
+"""Installed files are looked at again after this many seconds, however long a look takes."""
 _INSTALLED: Final = ("site", "package", START_FILES)
 
 _RUNTIME: Final = Path(__file__).resolve().parents[2]
@@ -93,7 +95,8 @@ class Tree:
         """The end of the time for which what was seen counts without another look."""
         if not self.is_installed:
             return self.looked_at
-        return self.looked_at + max(LOOK_AGAIN_S, LOOK_SHARE * sum(map(_took, [*_TREES.values()])))
+        share_s = LOOK_SHARE * sum(map(_took, [*_TREES.values()]))
+        return self.looked_at + max(LOOK_AGAIN_S, min(share_s, MAX_LOOK_AGAIN_S))
 
     def is_as_seen(self) -> bool:
         """Return whether the status of every file and folder is what it was, so that nothing has to be listed.

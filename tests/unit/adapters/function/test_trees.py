@@ -65,17 +65,20 @@ def test_an_installed_file_is_looked_at_again_after_a_while(tmp_path: Path) -> N
     assert Tree.of("site0", tmp_path).files != tree.files
 
 
-def test_a_look_that_takes_long_is_made_again_after_fifty_times_that(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("took_s", "pause_s"), [((0.05, 0.01), 3.0), ((0.001, 0.001), 1.0), ((60.0, 30.0), 10.0)])
+def test_a_look_that_takes_long_is_made_again_after_fifty_times_that_and_at_most_ten_seconds(
+    tmp_path: Path, took_s: tuple[float, float], pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trees, "_TREES", {})
+    monkeypatch.setattr(trees, "LOOK_AGAIN_S", 1.0)
     (tmp_path / "a.py").write_text("1", "utf-8")
     (tmp_path / "b.py").write_text("1", "utf-8")
     installed, loose = Tree.of("site0", tmp_path / "a.py"), Tree.of("workspace", tmp_path)
     beside = Tree.of("site0", tmp_path / "b.py")
-    installed.took_s, beside.took_s = 10, 30
-    try:
-        assert min(installed.until - installed.looked_at, beside.until - beside.looked_at) >= 50 * (10 + 30) - 1e-3
-        assert loose.until == loose.looked_at
-    finally:
-        installed.took_s, beside.took_s = 0, 0
+    installed.took_s, beside.took_s = took_s
+    for tree in (installed, beside):
+        assert tree.until - tree.looked_at == pytest.approx(pause_s)
+    assert loose.until == loose.looked_at
 
 
 def test_threads_that_ask_at_once_share_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

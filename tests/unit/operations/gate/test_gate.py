@@ -127,7 +127,7 @@ def test_a_refused_call_tells_the_agent_why_and_the_session_goes_on(tmp_path: Pa
     [({"enum": ["USD"]}, 'is not one of "USD"'), ({"pattern": "US.*"}, "does not match `US.*`")],
     ids=["enum", "pattern"],
 )
-def test_a_call_out_of_a_limit_of_a_rule_is_told_the_argument_and_that_limit(
+def test_a_call_out_of_a_limit_of_a_rule_receives_the_argument_and_that_limit(
     tmp_path: Path, bound: dict[str, Any], says: str, condition: Any
 ) -> None:
     """The permission of the tool allows more than the rule does."""

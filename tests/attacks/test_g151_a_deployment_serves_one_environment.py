@@ -21,13 +21,13 @@ from contextos.control.artifacts import POLICY_TYPE
 from contextos.errors import InvalidArtifact, OtherEnvironment
 from contextos.operations.acts.governance import pin_packs, withdraw_pin
 from contextos.operations.deployment import Deployment
-from contextos.operations.operator import settle_effect
+from contextos.operations.operator import SettlementInput, settle_effect
 from contextos.operations.slot_answers import answer_slot, read_offer
 from contextos.settings import Settings
 from contextos.trust.seal import seal
 from tests.attacks.shop import Shop
 from tests.attacks.test_a01_approver_signs_what_is_proved import SignerSpy
-from tests.e2e.test_settlements import DID_NOT, uncertain
+from tests.e2e.test_settlements import DID_NOT, HAPPENED, uncertain
 from tests.e2e.test_slots_in_runs import USER, declaring, opened
 from tests.sessions import LOOKUP, chosen_by_agent, in_world, refund_session
 from tests.unit.control.example import policy_json
@@ -64,6 +64,14 @@ def test_a_caller_does_not_choose_another_environment(tmp_path: Path) -> None:
         await world.aclose()
 
     run(go())
+
+
+async def repinned(world: TestWorld) -> None:
+    """What was pinned for `dev` is pinned for `prod`, which the deployment serves now."""
+    pin = PackPin(refs=(REF,), intents=(INTENT,), environment="dev")
+    await withdraw_pin(world.deployment, TENANT, pin, expected=await world.active_version(), by=world.actor())
+    await moved(world, "prod")
+    await world.pin_pack(REF)
 
 
 def test_another_environment_over_the_same_store_decides_nothing(tmp_path: Path) -> None:
@@ -103,10 +111,7 @@ def test_a_run_that_waits_is_not_driven_elsewhere_when_nothing_is_pinned_any_mor
         world = await open_world(tmp_path)
         waiting = await world.invoke(request(4200, "req_1"))
         await world.answer(waiting.run_id)
-        pin = PackPin(refs=(REF,), intents=(INTENT,), environment="dev")
-        await withdraw_pin(world.deployment, TENANT, pin, expected=await world.active_version(), by=world.actor())
-        await moved(world, "prod")
-        await world.pin_pack(REF)
+        await repinned(world)
         for drive in (world.deployment.advance(TENANT, waiting.run_id), world.invoke(request(4200, "req_1"))):
             with pytest.raises(OtherEnvironment, match=f"`{waiting.run_id}` is of the environment `dev`"):
                 await drive
@@ -149,6 +154,22 @@ def test_a_settlement_in_another_environment_is_refused_before_it_is_signed_or_s
     run(go())
 
 
+@pytest.mark.parametrize("settlement", [HAPPENED, DID_NOT], ids=["happened", "did_not"])
+def test_an_effect_is_settled_by_its_own_environment_whatever_is_active(
+    tmp_path: Path, settlement: SettlementInput
+) -> None:
+    async def go() -> None:
+        world, run_id = await uncertain(tmp_path, stores="memory")
+        await repinned(world)
+        await moved(world, "dev")
+        await world.settle(run_id, settlement, drive=False)
+        assert "effect.settled" in [one.kind for one in await world.stores.tenant(TENANT).read(run_id)]
+        assert len(world.refunds()) == 1
+        world.close()
+
+    run(go())
+
+
 def test_a_selection_in_another_environment_is_neither_offered_nor_stored(tmp_path: Path) -> None:
     async def go() -> None:
         world = await opened(tmp_path, declaring(selectionMode="interactive"), stores="memory")
@@ -161,6 +182,20 @@ def test_a_selection_in_another_environment_is_neither_offered_nor_stored(tmp_pa
             with pytest.raises(OtherEnvironment, match=run_id):
                 await asked
         assert await world.stores.tenant(TENANT).read(run_id) == before
+        world.close()
+
+    run(go())
+
+
+def test_a_selection_is_offered_by_the_environment_of_its_run_whatever_is_active(tmp_path: Path) -> None:
+    async def go() -> None:
+        world = await opened(tmp_path, declaring(selectionMode="interactive"), stores="memory")
+        world.know(USER)
+        run_id = (await world.invoke(request(900, "req_1"))).run_id
+        await repinned(world)
+        await moved(world, "dev")
+        question, _ = await read_offer(world.deployment, TENANT, run_id, by=USER)
+        assert question.actor.principal_id == USER
         world.close()
 
     run(go())

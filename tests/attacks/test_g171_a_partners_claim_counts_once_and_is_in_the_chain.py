@@ -276,6 +276,23 @@ def test_a_partner_of_another_tenant_is_none_here(tmp_path: Path) -> None:
     run(go())
 
 
+@pytest.mark.parametrize("stated", [{}, {"tenant": None}], ids=["none", "null"])
+def test_a_claim_that_names_no_tenant_counts_nowhere_if_its_partner_is_listed_for_two(
+    tmp_path: Path, stated: dict[str, Any]
+) -> None:
+    """It would count once in each: a use is noted in the store of the tenant."""
+
+    async def go() -> None:
+        world = await trusting(tmp_path, partner(PARTNER, public(KEYS), (TENANT, "tenant_other")))
+        token = claim(world.clock.now_us(), tenant=TENANT)
+        body = {name: value for name, value in (unverified_payload(token) or {}).items() if name != "tenant"}
+        assert "does not count" in await refused(world, calling(sign_token(KEYS, "ctxhop+jwt", body | stated)))
+        assert (await world.invoke(calling(token))).state == "completed"
+        await world.aclose()
+
+    run(go())
+
+
 def test_a_claim_for_another_tenant_of_ours_is_refused_and_the_log_names_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,6 +14,8 @@ from contextos.application.approvals import ApprovalQuestions
 from contextos.application.reasks import reask_question
 from contextos.audit.replay import replay
 from contextos.audit.verify import verify_tenant
+from contextos.contracts.envelopes.artifacts import ToolArtifact
+from contextos.contracts.envelopes.tool import ToolError
 from contextos.contracts.journal import SEMANTICS
 from contextos.errors import ApprovalRefused, ChainBroken, UnknownSemantics
 from contextos.operations import operator
@@ -47,10 +49,53 @@ async def listed(world: TestWorld) -> list[str]:
     return [one.void for one in (await questions(world).waiting(TENANT)).items]
 
 
+class SpoiltRereads:
+    """An adapter whose answers have, once it is spoilt, the same output and what a first read is refused for."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.beside = inner, dict[str, Any]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def call(self, name: str, args: Any, context: Any) -> Any:
+        return (await self.inner.call(name, args, context)).model_copy(update=self.beside)
+
+
 async def refused(awaitable: Any) -> str:
     with pytest.raises(ApprovalRefused) as error:
         await awaitable
     return f"{error.value.reason}: {error.value}"
+
+
+@pytest.mark.parametrize("answered", ["before", "after"])
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"error": ToolError(code="stale_replica", message="this order is not what it was")},
+        {"withheld": ToolError(code="unreadable", message="a part cannot be read")},
+        {"artifacts": (ToolArtifact(name="a", media_type="text/plain", content="a"),) * 65},
+    ],
+    ids=["error", "withheld", "artifacts"],
+)
+def test_a_repeated_read_keeps_an_approval_only_if_a_first_one_would_count(
+    beside: dict[str, Any], answered: str, tmp_path: Path
+) -> None:
+    async def go() -> None:
+        world = await open_world(tmp_path, stores="memory")
+        world.adapters["adp_orders"] = orders = SpoiltRereads(world.adapters["adp_orders"])
+        waiting = await world.invoke(request(4200, "req_1"))
+        if answered == "before":
+            await world.answer(waiting.run_id)
+        orders.beside = beside
+        if answered == "before":
+            await world.deployment.advance(TENANT, waiting.run_id)
+        else:
+            assert (await refused(world.answer(waiting.run_id))).startswith("approval_void: ")
+        assert world.refunds() == []
+        await world.aclose()
+
+    run(go())
 
 
 @pytest.mark.parametrize("secret", ["a key of the runtime", "AKIAIOSFODNN7EXAMPLE"])

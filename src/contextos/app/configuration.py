@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Final
 
 from contextos.contracts.acts import PackPin
 from contextos.contracts.encoding.pointer import pointer
@@ -27,6 +27,9 @@ _LOG: Final = logging.getLogger("contextos.app")
 SETTINGS: Final = "contextos.toml"
 CHECK_AGAIN_US: Final = 60_000_000
 """Readiness begins another check when the last one is older."""
+
+_OF_TENANTS: Final = frozenset({"tenant", "tenants", "egress", "redaction", "places"})
+"""The settings that are a tenant, a list of tenants, or a table by tenant, wherever they are."""
 
 Found = tuple[str, Problem]
 """Where a problem is, the settings or a ref, and the problem."""
@@ -118,13 +121,11 @@ class Configuration:
     def _of_unknown_tenants(self) -> Iterator[Problem]:
         if (listed := self.listed()) is None:
             return
-        for place, tenants in _tenants_named(self.settings):
-            for at, tenant_id in enumerate(tenants):
-                if tenant_id not in listed:
-                    detail = f"the directory has no tenant `{tenant_id}`, so this is in force for nobody"
-                    remedy = name_remedy(tenant_id, listed) if listed else "add it to the directory"
-                    last = at if isinstance(tenants, tuple) else tenant_id
-                    yield Problem(pointer((*place, last)), "no_tenant", detail, remedy)
+        for place, tenant_id in _tenants_named(self.settings):
+            if tenant_id not in listed:
+                detail = f"the directory has no tenant `{tenant_id}`, so this is in force for nobody"
+                remedy = name_remedy(tenant_id, listed) if listed else "add it to the directory"
+                yield Problem(pointer(place), "no_tenant", detail, remedy)
 
     async def check(self) -> tuple[Found, ...]:
         """Check everything, and keep what was found for `latest`. Raises `Unavailable`; what was found before stays."""
@@ -165,18 +166,18 @@ def log_found(found: Iterable[Found]) -> None:
         _LOG.warning("configuration", extra={"where": where, "problem": str(one)})
 
 
-def _tenants_named(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], Iterable[str]]]:
-    """Yield each table by tenant, and each list of tenants, of the settings, with its place."""
-    yield ("egress",), settings.egress
-    yield ("redaction",), settings.redaction
-    yield ("telemetry", "tenants"), settings.telemetry.tenants if settings.telemetry else ()
-    yield ("attachments", "places"), settings.attachments.places if settings.attachments else ()
-    for at, adapter in enumerate(settings.adapters):
-        yield ("adapters", at, "tenants"), adapter.tenants
-    for at, partner in enumerate(settings.hops.issuers if settings.hops else ()):
-        yield ("hops", "issuers", at, "tenants"), partner.tenants
-    for at, domain in enumerate(settings.workloads.trust_domains if settings.workloads else ()):
-        yield ("workloads", "trust_domains", at, "tenants"), domain.tenants
+def _tenants_named(setting: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield each tenant that the settings name, with its place: a text, one of a list, or the key of a table."""
+    for one in fields(setting):
+        value, place = getattr(setting, one.name), (*at, one.name)
+        if one.name in _OF_TENANTS:
+            keyed = enumerate(value) if isinstance(value, tuple) else zip(value, value, strict=True)
+            yield from [(place, value)] if isinstance(value, str) else (((*place, key), name) for key, name in keyed)
+        elif isinstance(value, tuple):
+            for number, inner in enumerate(value):
+                yield from _tenants_named(inner, (*place, number)) if is_dataclass(inner) else ()
+        elif is_dataclass(value):
+            yield from _tenants_named(value, place)
 
 
 def _not_pinned(pack_id: str) -> Problem:

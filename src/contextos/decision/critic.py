@@ -339,7 +339,7 @@ def controls_hold(proposal: Proposal) -> Sequence[Failure]:
         bounds = {name: bound for name, bound in raised.arg_constraints.items() if name not in later}
         given = without_null_defaults(capability.definition.input_schema, args)
         for problem in proposal.check_args(bounds, given, bool(gates)):
-            detail = f"`{step.tool}` at `{problem.pointer}`: {problem.detail}"
+            detail = f"`{step.tool}` at `{problem.pointer.removeprefix('/args')}`: {problem.detail}"
             failures.append(_failure("argument_out_of_bounds", step, detail))
     return failures
 

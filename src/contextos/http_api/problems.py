@@ -27,6 +27,7 @@ from contextos.errors import (
     LostReply,
     MalformedJson,
     NotFound,
+    OtherEnvironment,
     Overloaded,
     Unavailable,
 )
@@ -51,6 +52,7 @@ STATUSES: Final[Mapping[type[ContextOSError], int]] = {
     NotFound: 404,
     ApprovalRefused: 403,
     Conflict: 409,
+    OtherEnvironment: 409,
     Overloaded: 429,
     Unavailable: 503,
     LostReply: 502,
@@ -69,6 +71,10 @@ IDENTITY_REFUSED: Final = "identity_refused"
 
 _OURS: Final = "the request could not be answered; nothing of it is lost, and the log of the server has the reason"
 _LATER: Final = "a dependency of the server does not answer; send the same request again after `Retry-After`"
+_ELSEWHERE: Final = (
+    "what this is about is of another environment than this server serves, so nothing was decided or recorded; send it"
+    " to the server of that environment, or ask the operator, whose log says which one"
+)
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -120,12 +126,15 @@ async def _contextos_error(_request: Request, error: Exception) -> Response:
         ]
     elif isinstance(error, NotFound):
         detail = not_found().detail
+    elif isinstance(error, OtherEnvironment):
+        # To wait does not help, and the log says what does.
+        detail = _ELSEWHERE
     elif isinstance(error, Unavailable):
         headers["Retry-After"] = str(max(1, -(-error.retry_after_ms // 1000)))
         detail = detail if status == 429 else _LATER
     elif status >= 500:
         detail = _OURS
-    if status >= 500:
+    if status >= 500 or detail is _ELSEWHERE:
         _LOG.warning("a request failed", extra=error_fields(error))
     return problem_response(status, code, detail, parts, headers)
 

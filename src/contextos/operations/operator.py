@@ -202,7 +202,7 @@ async def settle_effect(
         NotFound: no such run in this tenant.
         OtherEnvironment: as `answer_approval`.
     """
-    store, entries = await answerable_run(app, tenant_id, run_id)
+    store, entries = await answerable_run(app, tenant_id, run_id, "settled")
     waiting = run_view(tenant_id, run_id, entries).waiting
     sent = next((entry for entry in reversed(entries) if entry.kind == "tool.dispatching"), None)
     await wake_if_answered(app.ports, store, run_id, entries)
@@ -344,8 +344,7 @@ async def retry_run(app: Deployment, tenant_id: str, run_id: str, *, by: Actor) 
     arguments = {"run": run_id, "failures": found.body.failures}
     proposed = ProposedAct("run.retried", run_id, arguments, found.version)
     control = await prove_act(app.ports, app.config, tenant_id, proposed, by)
-    writes = (removal(found),)
-    await store.commit(Batch(run=run_id, writes=writes, shared=(control,), wake_at_us=app.ports.clock.now_us()))
+    await store.commit(Batch(run_id, (), (removal(found),), (control,), app.ports.clock.now_us()))
 
 
 async def _run(app: Deployment, tenant_id: str, run_id: str) -> tuple[Store, Sequence[Entry]]:

@@ -79,7 +79,7 @@ async def _open(
     app: Deployment, tenant_id: str, run_id: str, by: str
 ) -> tuple[Sequence[Entry], SlotQuestion, str, SlotSteps]:
     """Return the verified entries of the run, its open question with the user's current rights, and the slot steps."""
-    _, entries = await answerable_run(app, tenant_id, run_id)
+    _, entries = await answerable_run(app, tenant_id, run_id, "selected")
     view = run_view(tenant_id, run_id, entries)
     questions = [entry for entry in entries if entry.kind == "slot.asked"]
     open_now = view.waiting is not None and view.waiting["for"] == "slot" and entries[-1].kind == "record.revised"

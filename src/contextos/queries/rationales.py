@@ -6,7 +6,6 @@ read from there, so they are those that were signed, and no entry of the journal
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from contextos.queries.checked_run import CheckedRun
 
 DECIDED: Final = "policy.decided"
-MAX_VALUES_CHARS: Final = 1_000
 
 
 def denying_rules(decided: Mapping[str, Any]) -> list[str]:
@@ -44,21 +42,6 @@ async def pinned_artifacts(catalog: Catalog, entries: Sequence[Entry]) -> Loaded
     pinned = next((entry for entry in reversed(entries) if entry.kind == "run.pinned" and entry.body), None)
     body = read_body(pinned) if pinned else None
     return await catalog.load(body) if body and "pack_ref" in body else None
-
-
-async def bound_in_words(catalog: Catalog, entries: Sequence[Entry], tool: str, place: str, said: str) -> str:
-    """Return the reason why the argument at `place` of a call is out of the bounds of the pack, with its name and the
-    values that a permission allows; another reason as it is. Raises as `pinned_artifacts`.
-    """
-    name = place.removeprefix("/args").removeprefix("/").partition("/")[0]
-    if not said.startswith("the argument is "):
-        return said
-    loaded = await pinned_artifacts(catalog, entries) if said.endswith("one of the allowed values") else None
-    listed = loaded.pack.tooling_layer.permissions if loaded else ()
-    limits = [one.arg_constraints.get(name) for one in listed if f"{one.adapter_id}.{one.capability}" == tool]
-    allowed = next((one.enum for one in limits if one and one.enum), ())
-    said = f"the argument is not one of {json.dumps(list(allowed))[1:-1][:MAX_VALUES_CHARS]}" if allowed else said
-    return f"`{tool}` at `/{name}`: {said.replace('the argument', f'`{name}`', 1)}"
 
 
 async def denial_rationales(catalog: Catalog, entries: Sequence[Entry]) -> Mapping[str, str]:

@@ -14,6 +14,7 @@ from contextos.action.breaker_adapter import without_turn
 from contextos.action.budget import BudgetUsed
 from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.gateway.guarded_call import GuardContext
+from contextos.action.gateway.result_validation import validate_reply
 from contextos.action.gateway.tool_gateway import Gateway
 from contextos.action.quarantine import has_drifted, has_incidents, incident
 from contextos.action.registry import Registry
@@ -357,9 +358,8 @@ async def _ask_again(
     if has_drifted(capability, reply):
         envelope = ToolCallEnvelope.model_validate(sent[-1]["envelope"])
         incidents.append(incident(f"{quarantined}recheck.{now_us}.", envelope, now_us))
-    if reply.output is None:
-        return None, None
-    cleaned, _, unsafe = cleanse_output(scope.pinned.pack, environment.ports.keys, reply.output)
-    # As of a first read: a tolerance is for a number that the schema allows.
-    misfit = environment.artifacts.registry.check(capability, "output", reply.output)
-    return (None, None) if unsafe or misfit else (content_address(cleaned), cleaned)
+    # As of a first read: what does not count there cannot keep an approval.
+    cleanse = partial(cleanse_output, scope.pinned.pack, environment.ports.keys)
+    registry, args = environment.artifacts.registry, sent[-1]["envelope"]["args"]
+    checked = validate_reply(registry, cleanse, capability, args, reply, "", "", "")
+    return (content_address(checked.output), checked.output) if checked.status == "ok" else (None, None)

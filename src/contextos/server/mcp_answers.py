@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contextos.contracts.encoding.display_escape import displayed_json
 from contextos.contracts.encoding.jcs import canonical
-from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, Unavailable
+from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, OtherEnvironment, Unavailable
 from contextos.frameworks.offers import answer_text, is_error
 from contextos.operations.gate.gate import CallAnswer, Reason, Refused, Waiting
 
@@ -92,18 +92,18 @@ def _for_client(reason: Reason, shown: Sequence[str]) -> Reason:
 def error_result(error: ContextOSError) -> types.CallToolResult:
     """Return an error of the runtime as a result: its reasons, and what to do about them.
 
-    After an outage, and where the record does not verify, nobody knows here whether a call was made. So nothing says
-    that it was refused.
+    After an outage, and where the record does not verify or is of another environment, nobody knows here whether a call
+    was made. So nothing says that it was refused.
     """
+    again = isinstance(error, Unavailable | Conflict) and not isinstance(error, OtherEnvironment)
     if isinstance(error, InvalidInput):
         reasons = [{"code": one.code, "detail": one.detail, "remedy": one.remedy} for one in error.problems]
     else:
-        again = isinstance(error, Unavailable | Conflict)
         remedy = "make exactly the same call again" if again else "ask the operator of this server"
         reasons = [{"code": error.code, "detail": str(error), "remedy": remedy}]
     text = "; ".join(f"{one['detail']}; {one['remedy']}" for one in reasons)
-    if isinstance(error, Unavailable | Conflict | Integrity):
-        status = {"status": "failed"} if isinstance(error, Integrity) else {"status": "waiting", "waits_for": "engine"}
+    if again or isinstance(error, OtherEnvironment | Integrity):
+        status = {"status": "waiting", "waits_for": "engine"} if again else {"status": "failed"}
         return _result(
             f"no answer, and a call may have been made: {text}", {**status, "reasons": reasons}, {}, failed=True
         )

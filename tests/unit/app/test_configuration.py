@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
 
+from contextos import port_settings, settings
 from contextos.app.build import open_for_authors
-from contextos.app.configuration import Configuration
+from contextos.app.configuration import _OF_TENANTS, Configuration
+from contextos.application.outbox import setting as outbox
 from contextos.cli.demo.workspace import make_workspace
 from contextos.errors import Integrity, InvalidSettings, Problem
+from contextos.port_settings import adapters, browser_logins, hops, workloads
 from contextos.settings import Settings
+from contextos.telemetry import setting as telemetry
 from tests.world import TENANT
 
 
@@ -63,6 +68,25 @@ bundle_file = "bundle.json"
 path = "crm.json"
 digest = "sha256:00"
 tenants = {{ tenant_acme_prd = {{ CRM_TOKEN = "ACME_CRM_TOKEN" }} }}
+[[outbox.webhooks]]
+name = "desk"
+tenant = "{TENANT}"
+url = "https://hooks.example/x"
+link = "https://console.example/runs/{{run}}"
+secret_env = "HOOK"
+[[outbox.webhooks]]
+name = "lead"
+tenant = "tenant_acme_prd"
+url = "https://hooks.example/x"
+link = "https://console.example/runs/{{run}}"
+secret_env = "HOOK"
+[[outbox.mails]]
+name = "mail"
+tenant = "tenant_acme_prd"
+host = "mail.example"
+sender = "a@acme.example"
+to = ["b@acme.example"]
+link = "https://console.example/runs/{{run}}"
 """
 
 
@@ -83,9 +107,20 @@ def test_a_typo_of_a_tenant_is_refused_wherever_it_is_with_the_nearest_name(tmp_
             "/adapters/0/tenants/tenant_acme_prd",
             "/hops/issuers/0/tenants/1",
             "/workloads/trust_domains/0/tenants/0",
+            "/outbox/webhooks/1/tenant",
+            "/outbox/mails/0/tenant",
         ],
         ("no_tenant", f"did you mean `{TENANT}`?"),
     )
+
+
+def test_no_setting_names_a_tenant_where_the_check_does_not_look() -> None:
+    modules = (settings, port_settings, adapters, browser_logins, hops, workloads, outbox, telemetry)
+    kinds = {Settings, *(one for module in modules for name, one in vars(module).items() if name.endswith("Setting"))}
+    named = {f"{kind.__name__}.{one.name}" for kind in kinds if is_dataclass(kind) for one in fields(kind)}
+    tenants = {one for one in named if "tenant" in one}
+    assert {one for one in tenants if one.partition(".")[2] not in _OF_TENANTS} == {"OidcDirectorySetting.tenant_claim"}
+    assert {"MailSetting.tenant", "HopIssuerSetting.tenants", "TelemetrySetting.tenants"} < tenants
 
 
 def test_a_check_that_fails_later_is_said_and_does_not_keep_the_answer_before(

@@ -22,6 +22,7 @@ from contextos.errors import (
     LostReply,
     MalformedJson,
     NotFound,
+    OtherEnvironment,
     Overloaded,
     Problem,
     ReplayMismatch,
@@ -75,6 +76,7 @@ def test_an_invalid_input_has_its_class_and_its_problems(kind: type[InvalidInput
         (ApprovalRefused("not_approver", "not your role"), ApprovalRefused),
         (HttpProblem(403, "not_allowed", "this needs the role `auditor`"), RequestRefused),
         (HttpProblem(403, "csrf_token", "send it"), RequestRefused),
+        (OtherEnvironment("`run_1`", "dev", "prod"), RequestRefused),
         (HttpProblem(409, "of_a_later_version", "not now"), RequestRefused),
     ],
 )

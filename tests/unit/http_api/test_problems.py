@@ -19,6 +19,7 @@ from contextos.errors import (
     LostReply,
     MalformedJson,
     NotFound,
+    OtherEnvironment,
     Overloaded,
     Problem,
     StoreRestored,
@@ -37,6 +38,7 @@ EXPECTED = [
     (ApprovalRefused("not_approver", "no"), 403),
     *((ApprovalRefused(reason, "too late"), 409) for reason in sorted(TOO_LATE)),
     (Conflict("lease"), 409),
+    (OtherEnvironment("`run_1`", "dev", "prod"), 409),
     (Overloaded("tenant", "full"), 429),
     (Unavailable("store", "no answer"), 503),
     (ClockOff(9_000_000, 5_000_000), 503),
@@ -74,7 +76,12 @@ def test_an_error_of_the_application_is_a_problem_document(
     assert document["code"] == expected
     if isinstance(error, InvalidInput):
         assert [one["code"] for one in document["errors"]] == [one.code for one in error.problems]
-    if isinstance(error, Unavailable):
+    if isinstance(error, OtherEnvironment):
+        # To wait does not help, and what the server serves and how it is set is the operator's.
+        assert "retry-after" not in answer.headers
+        assert "of another environment" in document["detail"]
+        assert "run_1" not in document["detail"]
+    elif isinstance(error, Unavailable):
         assert int(answer.headers["retry-after"]) * 1000 >= error.retry_after_ms
     if status >= 500:
         assert str(error) not in document["detail"]

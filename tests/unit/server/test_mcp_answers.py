@@ -6,7 +6,7 @@ import pytest
 
 from contextos.contracts.envelopes.artifacts import RecordedArtifact
 from contextos.contracts.envelopes.tool import ToolError
-from contextos.errors import Integrity, InvalidInput, Problem, Unavailable
+from contextos.errors import Integrity, InvalidInput, OtherEnvironment, Problem, Unavailable
 from contextos.operations.gate.gate import Done, Reason, Refused, Waiting
 from contextos.server.mcp_answers import HOW_IT_ENDS, call_result, error_result, utc_text
 
@@ -62,7 +62,10 @@ def test_an_error_of_the_runtime_is_a_result_with_a_remedy() -> None:
     assert (silent.structured_content["status"], silent.structured_content["waits_for"]) == ("waiting", "engine")
     broken = error_result(Integrity("the row is not believed"))
     assert (broken.is_error, broken.structured_content["status"]) == (True, "failed")
-    for unknown in (silent, broken):
+    elsewhere = error_result(OtherEnvironment("`run_1`", "dev", "prod"))
+    assert elsewhere.structured_content["status"] == "failed"
+    assert elsewhere.structured_content["reasons"][0]["remedy"] == "ask the operator of this server"
+    for unknown in (silent, broken, elsewhere):
         assert "a call may have been made" in unknown.content[0].text
     wrong = error_result(InvalidInput(Problem("/x", "bad", "it is wrong", "correct it")))
     assert wrong.content[0].text == "refused: it is wrong; correct it"

@@ -154,7 +154,8 @@ async def policy_allows(
     problems = context.check_args(bounds_on_call(call, decision), given, bool(decision.gates))
     if problems:
         problem = problems[0]
-        return Refusal("rejected", "argument_out_of_bounds", problem.detail, problem.pointer, decision=decision)
+        detail = f"`{call.capability.capability_id}` at `{problem.pointer.removeprefix('/args')}`: {problem.detail}"
+        return Refusal("rejected", "argument_out_of_bounds", detail, problem.pointer, decision=decision)
     return None
 
 

@@ -34,10 +34,10 @@ async def verified_run(app: Deployment, tenant_id: str, run_id: str) -> tuple[St
     return store, entries
 
 
-async def answerable_run(
-    app: Deployment, tenant_id: str, run_id: str, verdict: str = "approved"
-) -> tuple[Store, Sequence[Entry]]:
-    """As `verified_run`, of a run that this deployment drives on after the answer. Raises `OtherEnvironment` too."""
+async def answerable_run(app: Deployment, tenant_id: str, run_id: str, verdict: str) -> tuple[Store, Sequence[Entry]]:
+    """As `verified_run`, of a run that this deployment drives on after the answer. Raises `OtherEnvironment` too: if
+    the run is of another environment, or, where `verdict` is `approved`, what is active.
+    """
     store, entries = await verified_run(app, tenant_id, run_id)
     refuse_other_environment(entries, app.config.environment)
     if verdict == "approved":  # a run that states no environment is driven if what is active has this one

@@ -37,7 +37,7 @@ from contextos.errors import ConflictingRequest, InvalidInput, Problem, Unavaila
 from contextos.operations.acts.checks import MAX_REASON_CHARS
 from contextos.operations.deployment import Deployment
 from contextos.operations.driver import DrivenState
-from contextos.queries.rationales import DECIDED, bound_in_words, denying_rules, pinned_artifacts, rule_rationales
+from contextos.queries.rationales import DECIDED, denying_rules, pinned_artifacts, rule_rationales
 from contextos.queries.run_view import RunView
 from contextos.runtime.attempts.agent_session import ASKED, FINISHED
 from contextos.runtime.inputs.request_conflicts import conflict, differences
@@ -225,11 +225,6 @@ class CallGate:
                 for failure, named in zip(failures, rules, strict=True)
             ]
             reasons = self._with_reads(reasons, opened_tools(state.entries) or ())
-            error = ((_result(state.entries, body["step"]) or ({},))[0].get("error")) or {}
-            if place := error.get("pointer"):
-                catalog = self.deployment.catalog(self.tenant_id)
-                words = {error["message"]: await bound_in_words(catalog, state.entries, tool, place, error["message"])}
-                reasons = [replace(one, detail=words.get(one.detail, one.detail)) for one in reasons]
             return Refused(call_id, tuple(reasons), state.view.ended)
         result = _result(state.entries, body["step"])
         if result is None:

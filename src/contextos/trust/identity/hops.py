@@ -47,10 +47,17 @@ class Partner:
 
 
 def verify_hop_claim(
-    token: str, issuer: TrustedIssuer, jwks: Mapping[str, Any], *, tenant_id: str, user_id: str, now_us: int
+    token: str,
+    issuer: TrustedIssuer,
+    jwks: Mapping[str, Any],
+    *,
+    tenant_id: str,
+    names_tenant: bool = False,
+    user_id: str,
+    now_us: int,
 ) -> HopClaim:
     """Return what `token` says if `issuer` made it for our address, for no other tenant there than `tenant_id` and for
-    this user, and it counts at `now_us` (Unix µs).
+    this user, and it counts at `now_us` (Unix µs). With `names_tenant` it has to name the tenant.
 
     Raises:
         SignatureInvalid: the claim is refused, for any reason; the message names it and quotes nothing of the claim.
@@ -59,8 +66,8 @@ def verify_hop_claim(
     claims, lifetime_s = verified.claims, verified.expires_at_s - verified.issued_at_s
     if claims["aud"] not in (issuer.audience, [issuer.audience]):
         raise wrong_claim("the claim is for several audiences", claims, "aud", issuer.audience)
-    if claims.get("tenant") not in (None, tenant_id):
-        raise wrong_claim("the claim is for another tenant of this address", claims, "tenant", tenant_id)
+    if claims.get("tenant") not in ((tenant_id,) if names_tenant else (None, tenant_id)):
+        raise wrong_claim("the claim is for another tenant of this address, or names none", claims, "tenant", tenant_id)
     if lifetime_s > MAX_HOP_LIFETIME_S:
         raise wrong_claim("the claim is valid for too long", claims, "exp", f"{MAX_HOP_LIFETIME_S} s after `iat`")
     if claims["sub"] != user_id:
@@ -125,9 +132,14 @@ async def with_hop(
             if partner is None or request.tenant_id not in partner.tenants:
                 raise wrong_claim("no partner with this `iss` is listed for the tenant", stated, "iss")
             jwks = await partner.jwks(token_key_id(token))
-            user_id, now_us = request.user.user_id, clock.now_us()
             hop = verify_hop_claim(
-                token, partner.issuer, jwks, tenant_id=request.tenant_id, user_id=user_id, now_us=now_us
+                token,
+                partner.issuer,
+                jwks,
+                tenant_id=request.tenant_id,
+                names_tenant=len(partner.tenants) > 1,  # a use is noted in one tenant alone
+                user_id=request.user.user_id,
+                now_us=clock.now_us(),
             )
     except SignatureInvalid:
         raise _not_counted() from None

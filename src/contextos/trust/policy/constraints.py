@@ -8,13 +8,16 @@ Source: docs/design/contracts.md, "Policy" (`arg_constraints`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from contextos.contracts.encoding.pointer import MISSING, pointer
+from contextos.contracts.encoding.pointer import MISSING, last_name, pointer
 from contextos.contracts.encoding.safe_patterns import safe_pattern
 from contextos.contracts.envelopes.policy import ArgConstraint
 from contextos.errors import Problem
+
+MAX_VALUES_CHARS: Final = 1_000
 
 
 def check_args(
@@ -71,7 +74,7 @@ def _violations(constraint: ArgConstraint, value: Any, at: str, approved: bool) 
         optional = constraint.required is False and value is MISSING
         if optional or (lifted and not constraint.required):
             return []
-        return [Problem(at, "arg_required", "the argument is constrained but absent", "add the argument")]
+        return [Problem(at, "arg_required", f"`{last_name(at)}` is constrained but absent", "add the argument")]
     return [] if lifted else [*_range_violations(constraint, value, at), *_text_violations(constraint, value, at)]
 
 
@@ -79,29 +82,34 @@ def _range_violations(constraint: ArgConstraint, value: Any, at: str) -> list[Pr
     if constraint.min is None and constraint.max is None and not constraint.whole:
         return []
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-        return [Problem(at, "arg_wrong_type", "the constrained argument is not a number", "use a number")]
+        return [Problem(at, "arg_wrong_type", f"`{last_name(at)}` is not a number", "use a number")]
     problems = []
     if constraint.whole and value % 1 != 0:
-        problems.append(Problem(at, "arg_not_whole", "the argument is not a whole number", "use a whole number"))
+        problems.append(Problem(at, "arg_not_whole", f"`{last_name(at)}` is not a whole number", "use a whole number"))
     if constraint.min is not None and value < constraint.min:
-        problems.append(Problem(at, "arg_below_min", f"the argument is below {constraint.min}", "use a larger one"))
+        problems.append(
+            Problem(at, "arg_below_min", f"`{last_name(at)}` is below {constraint.min}", "use a larger one")
+        )
     if constraint.max is not None and value > constraint.max:
-        problems.append(Problem(at, "arg_above_max", f"the argument is above {constraint.max}", "use a smaller one"))
+        problems.append(
+            Problem(at, "arg_above_max", f"`{last_name(at)}` is above {constraint.max}", "use a smaller one")
+        )
     return problems
 
 
 def _text_violations(constraint: ArgConstraint, value: Any, at: str) -> list[Problem]:
     problems = []
     if constraint.enum is not None and not any(_json_equal(value, listed) for listed in constraint.enum):
-        problems.append(
-            Problem(at, "arg_not_in_enum", "the argument is not one of the allowed values", "use one of them")
-        )
+        listed = ", ".join(json.dumps(one) for one in constraint.enum)
+        listed = listed if len(listed) <= MAX_VALUES_CHARS else f"{listed[:MAX_VALUES_CHARS]}…"
+        detail = f"`{last_name(at)}` is not one of {listed}"
+        problems.append(Problem(at, "arg_not_in_enum", detail, "use one of them"))
     if constraint.pattern is None:
         return problems
     if not isinstance(value, str):
-        problems.append(Problem(at, "arg_wrong_type", "an argument with a pattern is not a string", "use a string"))
+        problems.append(Problem(at, "arg_wrong_type", f"`{last_name(at)}` is not a string", "use a string"))
     elif not _matches(constraint.pattern, value):
-        detail = f"the argument does not match `{constraint.pattern}`"
+        detail = f"`{last_name(at)}` does not match `{constraint.pattern}`"
         problems.append(Problem(at, "arg_pattern_mismatch", detail, "correct the argument"))
     return problems
 

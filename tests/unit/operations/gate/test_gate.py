@@ -25,7 +25,17 @@ from tests.messages import models as messages
 from tests.observed.recording import INTERN, deployed, observing, open_gate
 from tests.observed.recording import TENANT as SHOP
 from tests.observed.shop import World
-from tests.sessions import EVAL, LOOKUP, REFUND, assert_replays, in_world, read_first, refund_args, refund_session
+from tests.sessions import (
+    EVAL,
+    LOOKUP,
+    REFUND,
+    assert_replays,
+    chosen_by_agent,
+    in_world,
+    read_first,
+    refund_args,
+    refund_session,
+)
 from tests.world import TENANT, TestWorld
 
 
@@ -109,6 +119,39 @@ def test_a_refused_call_tells_the_agent_why_and_the_session_goes_on(tmp_path: Pa
         await assert_replays(world, gate.run_id)
 
     in_world(tmp_path, play)
+
+
+@pytest.mark.parametrize("condition", [True, {"==": [{"var": "evidence.policy.eval.eligible"}, True]}])
+@pytest.mark.parametrize(
+    ("bound", "says"),
+    [({"enum": ["USD"]}, 'is not one of "USD"'), ({"pattern": "US.*"}, "does not match `US.*`")],
+    ids=["enum", "pattern"],
+)
+def test_a_call_out_of_a_limit_of_a_rule_receives_the_argument_and_that_limit(
+    tmp_path: Path, bound: dict[str, Any], says: str, condition: Any
+) -> None:
+    """The permission of the tool allows more than the rule does."""
+
+    def limited(pack: dict[str, Any]) -> None:
+        chosen_by_agent(pack)
+        for permission in pack["tooling_layer"]["permissions"]:
+            if permission["capability"] == "issue_refund":
+                permission["arg_constraints"]["currency"] = {"enum": ["INR", "USD"]}
+        rules = pack["policy_layer"]["policy_bundles"][0]["policy_dsl"]["rules"]
+        then = {"allow": True, "arg_constraints": {"currency": bound}}
+        rules.append(
+            rules[0] | {"rule_id": "R_USD", "applies_to": {"capability": REFUND}, "if": condition, "then": then}
+        )
+
+    async def play(world: TestWorld) -> None:
+        gate = await refund_session(world, "ses_limited", 900)
+        await read_first(gate, 900)
+        answer = await gate.call(REFUND, refund_args(900), call_id="pay")
+        assert isinstance(answer, Refused)
+        assert [reason.detail for reason in answer.reasons] == [f"`{REFUND}` at `/currency`: `currency` {says}"]
+        assert world.refunds() == []
+
+    in_world(tmp_path, play, pack=limited)
 
 
 @pytest.mark.parametrize("happened", [True, False])

@@ -28,7 +28,7 @@ def test_another_session_of_the_name_is_refused(tmp_path: Path) -> None:
             await refund_session(world, "ses_mine", context={"order_id": "ord_890"})
         with pytest.raises(InvalidInput, match="does not know"):
             await refund_session(world, "ses_other", agent="agt_nobody")
-        with pytest.raises(InvalidInput, match=r"no tool of this session; did you mean `adp_orders\.lookup`\?"):
+        with pytest.raises(InvalidInput, match=r"is not a tool of this session; did you mean `adp_orders\.lookup`\?"):
             await refund_session(world, "ses_tools", tools=[LOOKUP, "adp_orders.lookup_all"])
 
     in_world(tmp_path, play)

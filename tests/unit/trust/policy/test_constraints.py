@@ -64,6 +64,31 @@ def test_every_constraint_on_a_name_has_to_hold():
     ]
 
 
+@pytest.mark.parametrize(
+    ("bound", "value", "says"),
+    [
+        ({"max": 5}, 6, "is above 5"),
+        ({"min": 5}, 4, "is below 5"),
+        ({"whole": True}, 0.5, "is not a whole number"),
+        ({"max": 5}, "6", "is not a number"),
+        ({"pattern": "[a-z]+"}, "7", "does not match `[a-z]+`"),
+        ({"pattern": "[a-z]+"}, 7, "is not a string"),
+        ({"required": True}, None, "is constrained but absent"),
+        ({"enum": ["USD", 1, {"k": [True]}]}, "EUR", 'is not one of "USD", 1, {"k": [true]}'),
+    ],
+)
+def test_each_problem_names_the_argument_and_the_limit_that_it_breaks(bound, value, says):
+    limit = ArgConstraint.model_validate(bound)
+    (problem,) = check_args({"a/b~": (limit,)}, {"a/b~": value}, approved=False)
+    assert problem.detail == f"`a/b~` {says}"
+
+
+def test_a_long_list_of_values_is_cut():
+    (problem,) = check_args({"x": (ArgConstraint(enum=["v" * 50] * 99),)}, {"x": "w"}, approved=False)
+    assert len(problem.detail) < 1_100
+    assert problem.detail.endswith("…")
+
+
 def test_a_hostile_pattern_stays_linear():
     assert codes({"x": "a" * 50_000 + "!"}, pattern="(a+)+$") == ["arg_pattern_mismatch"]
 

@@ -125,22 +125,22 @@ def whole_artifact(path: Path, workspace: Path | None, *, to_sign: bool = False)
     is_json = raw.lstrip()[:1] in (b"{", b"[")
     with about(path), lines_in(raw):
         value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES) if is_json else read_document(raw)
-        is_short = isinstance(value, dict) and ("name" in value or not is_json)
-        payload_type = payload_type_of(value) if isinstance(value, dict) else None
-        if isinstance(value, dict) and is_json and "payloadType" in value:
-            payload_type, value = str(value["payloadType"]), loads(decode_base64(value.get("payload")))
-        if not is_short and payload_type is None:
-            detail = "it is not a pack, a policy bundle, a catalog or an adapter file"
-            remedy = "name a file that is one of these; `contextos pack new` and `contextos adapters add` write one"
-            raise InvalidInput(Problem("", "unknown_kind", detail, remedy))
-        try:
-            if not is_short and payload_type == ADAPTER_TYPE:
-                refuse_adapter_content(canonical(value))
-            elif not is_short:
-                read_artifact(str(payload_type), canonical(value))
-        except InvalidInput as error:
-            if to_sign or isinstance(error, InvalidEnvelope):
-                raise
-    if is_short:
-        return PACK_TYPE, _expanded(path, raw, workspace_definitions(workspace)).document
-    return str(payload_type), value
+        given = value if isinstance(value, dict) else {}
+        if "name" not in given and (is_json or not given):
+            payload_type = payload_type_of(given)
+            if "payloadType" in given:
+                payload_type, value = str(given["payloadType"]), loads(decode_base64(given.get("payload")))
+            if payload_type is None:
+                detail = "it is not a pack, a policy bundle, a catalog or an adapter file"
+                remedy = "name a file that is one of these; `contextos pack new` and `contextos adapters add` write one"
+                raise InvalidInput(Problem("", "unknown_kind", detail, remedy))
+            try:
+                if payload_type == ADAPTER_TYPE:
+                    refuse_adapter_content(canonical(value))
+                else:
+                    read_artifact(payload_type, canonical(value))
+            except InvalidInput as error:
+                if to_sign or isinstance(error, InvalidEnvelope):
+                    raise
+            return payload_type, value
+    return PACK_TYPE, _expanded(path, raw, workspace_definitions(workspace)).document

@@ -75,7 +75,6 @@ STILL = (
     "decision",
     "queries",
     "runtime",
-    "sim",
     "slots",
     "store",
     "trust",

@@ -30,12 +30,18 @@ def main(line: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("contextos-sim", description="Run the real application under seeded faults.")
-    parser.add_argument("--seeds", type=_count, default=100, help="the number of seeds, counted from --first")
+    parser.add_argument("--seeds", type=_at_least_1, default=100, help="the number of seeds, counted from --first")
     parser.add_argument("--first", type=_count, default=0, help="the first seed")
     parser.add_argument("--seed", type=_count, help="run only this seed, as a failure printed it")
     parser.add_argument("--plant", choices=sorted(MUTANTS), help="plant a known bug")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
+
+
+def _at_least_1(text: str) -> int:
+    if not _count(text):
+        raise argparse.ArgumentTypeError("no seed proves nothing; run at least 1")
+    return _count(text)
 
 
 def _count(text: str) -> int:
@@ -46,7 +52,7 @@ def _count(text: str) -> int:
 
 def _document(report: contextos_sim.SimulationReport, chosen: Sequence[int], plant: str | None) -> dict[str, Any]:
     return {
-        "seeds": {"first": chosen[0] if chosen else 0, "count": len(chosen)},
+        "seeds": {"first": chosen[0], "count": len(chosen)},
         "plant": plant,
         "steps": report.steps,
         "ends": dict(sorted(report.ends.items())),

@@ -190,7 +190,7 @@ class ChainBroken(Integrity):
     code = "chain_broken"
 
     def __init__(self, stream: str, seq: int, detail: str) -> None:
-        self.stream, self.seq = stream, seq
+        self.stream, self.seq, self.detail = stream, seq, detail
         super().__init__(f"`{stream}` entry {seq}: {detail}")
 
 

@@ -55,6 +55,12 @@ def _read(path: Path, max_bytes: int) -> tuple[bytes, int]:
     return raw, mode
 
 
+def why_unwritten(error: OSError) -> str:
+    """Return why a file could not be written, in words."""
+    too_large = "this account may write no file of that size (`ulimit -f`), or the file system holds none"
+    return too_large if error.errno == errno.EFBIG else (error.strerror or str(error)).lower()
+
+
 def replace_file(path: Path, raw: bytes) -> None:
     """Write a file that only its owner can read, in the place of the one that is there. A reader finds either of them
     whole, also after a crash.

@@ -310,7 +310,7 @@ def test_a_checkpoint_without_the_key_altered_or_of_another_tenant_is_refused() 
     with pytest.raises(InvalidInput, match="is of the tenant"):
         read_checkpoint(raw, "tenant_other", keys)
     for bad in (b"", b"[]", b"{}", b"\xff", b'{"payloadType":"x"}', b"[" * 5000):
-        with pytest.raises(InvalidInput, match="this is no checkpoint"):
+        with pytest.raises(InvalidInput, match="this is not a checkpoint"):
             read_checkpoint(bad, TENANT, keys)
     for purpose in ("head", "act", "export"):
         borrowed = KeyRing({"checkpoint": KeyRingSeed.of(purpose)})

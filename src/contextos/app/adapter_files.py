@@ -19,6 +19,7 @@ from contextos.adapters.foreign.adapter_file import PinnedAdapter, read_adapter_
 from contextos.app.foreign_adapters import load_adapter_file
 from contextos.app.given import adapters_of
 from contextos.contracts.encoding.codec import parse
+from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.jcs import digest as digest_of
 from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
@@ -114,7 +115,7 @@ def publish_adapter_file(workspace: Path, file: Path) -> dict[str, str]:
     root = workspace.resolve()
     place = (file if file.is_absolute() or file.exists() else root / file).resolve()
     if not place.is_relative_to(root) or place.suffix != ".json":
-        detail = "it is not a `.json` file of the workspace"
+        detail = f"`{displayed(file)}` is not a `.json` file of the workspace"
         raise InvalidInput(Problem("", "outside_root", detail, "move it there, for example into `adapters`"))
     path = place.relative_to(root).as_posix()
     settings = Settings.read(workspace)

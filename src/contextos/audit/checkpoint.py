@@ -91,7 +91,7 @@ def read_checkpoint(raw: bytes, tenant_id: str, keys: Keys) -> Checkpoint:
     """
     envelope = _envelope(raw)
     if envelope is None:
-        raise _refused("not_a_checkpoint", "this is no checkpoint", "name a file that `--checkpoint` wrote")
+        raise _refused("not_a_checkpoint", "this is not a checkpoint", "name a file that `--checkpoint` wrote")
     try:
         payload = open_sealed(envelope, keys, "checkpoint", {CHECKPOINT_TYPE})
         version = orjson.loads(payload).get("v")

@@ -18,7 +18,7 @@ import typer
 from contextos.cli.workspace_search import find_workspace
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import ContextOSError, Integrity, InvalidInput, NotFound, Problem, Unavailable
-from contextos.files import NewFiles, read_private_file, read_regular_file
+from contextos.files import NewFiles, read_private_file, read_regular_file, why_unwritten
 
 if TYPE_CHECKING:
     from contextos.app import App
@@ -294,7 +294,7 @@ def write_new_files(texts: Mapping[Path, str]) -> None:
                 files.write(path, text.encode())
             files.publish()
     except OSError as error:
-        detail = f"`{displayed(path)[:MAX_SHOWN_CHARS]}` cannot be written: {(error.strerror or str(error)).lower()}"
+        detail = f"`{displayed(path)[:MAX_SHOWN_CHARS]}` cannot be written: {why_unwritten(error)}"
         raise InvalidInput(Problem("", "unwritable", detail, "name another file with --out")) from None
 
 

@@ -345,10 +345,12 @@ class Deployment:
         if claim is None:
             return None, 1
         if claim.fingerprint != fingerprint:
-            if sent < MAX_REQUESTS_OF_AN_ID and await was_refused(store, claim.run_id):
-                return None, sent + 1
-            found = await self._differing(request, claim.run_id)
             again = "send that again, or use a new request id"
+            if await was_refused(store, claim.run_id):
+                if sent < MAX_REQUESTS_OF_AN_ID:
+                    return None, sent + 1
+                again = f"an id takes at most {sent} requests in all, and has had them: use a new request id"
+            found = await self._differing(request, claim.run_id)
             raise conflict("/request_id", f"`{request.request_id}` was used last", found, again)
         return claim.run_id, sent
 

@@ -17,7 +17,7 @@ from contextos.contracts.encoding.yaml_text import lines_in
 from contextos.contracts.envelopes.identity import HeldRoles
 from contextos.contracts.envelopes.pack import ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.tool import AdapterDefinition
-from contextos.contracts.facts import name_remedy
+from contextos.contracts.facts import name_remedy, nearest_name
 from contextos.control.artifact_repository import ActiveArtifacts
 from contextos.control.artifacts import (
     ADAPTER_TYPE,
@@ -60,13 +60,14 @@ from contextos.trust.redact import find_unsafe_texts
 from contextos.trust.seal import MAX_ENVELOPE_BYTES, decode_base64
 
 _KINDS: Final = {
-    "pack_meta": PACK_TYPE,
+    **dict.fromkeys(("pack_meta", "decision_layer", "policy_layer", "tooling_layer"), PACK_TYPE),
     "bundle": POLICY_TYPE,
     "intents": INTENTS_TYPE,
     "decision_specs": SPECS_TYPE,
-    "operations": ADAPTER_TYPE,
+    **dict.fromkeys(("operations", "definition", "connection", "format"), ADAPTER_TYPE),
 }
 """By a field that only documents of this type have."""
+_ALIKE: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +250,12 @@ def read_unsigned(
 
 
 def payload_type_of(document: Mapping[str, Any]) -> str | None:
-    """Return the payload type of a bare pack, catalog, policy or adapter file, by the members that it has, or None."""
-    return next((_KINDS[field] for field in _KINDS if field in document), None)
+    """Return the payload type of a bare pack, catalog, policy or adapter file, by the members that it has, or None. If
+    none of them is known, names that are like one count.
+    """
+    near = (nearest_name(one[:80], _KINDS, _ALIKE) for one in [*document][:100])
+    known = [one for one in _KINDS if one in document] or [one for one in near if one]
+    return _KINDS[known[0]] if known else None
 
 
 def artifact_problems(

@@ -62,8 +62,8 @@ _MEANT: Final = {
 }
 """What a condition says for the operators and quotes of other languages."""
 _FOREIGN: Final = re.compile(
-    r"""(?P<quote>["']{3}|["'])(?:\\.|(?!(?P=quote)).)*(?P=quote)"""
-    r"|(?P<part>===|!==|&&|\|\||<>|=<|=>|[<>=!]=|[“”„«»‘’‚]|[=!&|]|[\w.]+)",  # noqa: RUF001
+    r"""(?P<quote>["']{3}|["'])(?:\\.|(?!(?P=quote))[^\\])*+(?P=quote)"""
+    r"|(?P<part>===|!==|&&|\|\||<>|=<|=>|[<>=!]=|[“”„«»‘’‚\\]|[=!&|]|[\w.]+)",  # noqa: RUF001
     re.DOTALL,
 )
 _WORDS: Final = ("and", "in", "not", "or")
@@ -82,6 +82,8 @@ def compile_condition(text: str, at: Place = ()) -> Any:
         refuse_expression(at, "too_long", f"it has more than {MAX_EXPRESSION_CHARS} characters", "split the rule")
     parts = (one["part"] for one in _FOREIGN.finditer(text))
     said = {one: _MEANT.get(one, one.lower()) for one in parts if one}
+    if "\\" in said:
+        refuse_expression(at, "syntax", "it has a backslash outside of a text", "remove the backslash")
     if foreign := [one for one, meant in said.items() if one in _MEANT or (meant != one and meant in _WORDS)]:
         found = " and ".join(f"`{one}`" for one in foreign)
         written = ", ".join(f"`{said[one]}` for `{one}`" for one in foreign)

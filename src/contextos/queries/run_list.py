@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from contextos.queries.run_view import RunView
 
 ERASED_TEXT = "(erased)"
+UNREADABLE_TEXT = "(unreadable)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class ListedRun:
 
     `status` is where its decision stands, or None if the record was erased. `waits_for` is `approval`, `settlement`,
     `slot`, `engine`, or `operation` where the run waits for an operation that the run `blocked_by` has. `began_at_us`
-    is Unix time in microseconds. If the request was erased, `request_id` and `intent` are `(erased)`. `fault` says what
-    about the run does not verify; None if it does.
+    is Unix time in microseconds. If the request was erased, `request_id` and `intent` are `(erased)`, and
+    `(unreadable)` if the run cannot be read. `fault` says what about it does not verify; None if it does.
     """
 
     number: int
@@ -86,17 +87,17 @@ async def list_waiting_runs(store: Store, tenant_id: str, keys: Keys, *, limit: 
 async def _listed_run(store: Store, line: Entry, run: CheckedRun, keys: Keys) -> ListedRun:
     view = run.view()
     blocking = await blocked_by(store, view)
-    # An altered body of the first entry tells as little as an erased one.
     nothing: dict[str, Any] = {}
     request = run.told(lambda: _request(run.entries), nothing)
     decision, fault = await checked_decision(store, run, keys)
+    untold = ERASED_TEXT if run.entries and run.entries[0].body is None else UNREADABLE_TEXT
     return ListedRun(
         number=line.seq,
         run_id=line.key,
         state=view.state,
         status=decision.status,
-        request_id=run.told(lambda: str(request["request_id"]), ERASED_TEXT) if request else ERASED_TEXT,
-        intent=run.told(lambda: str(request["input"]["intent"]), ERASED_TEXT) if request else ERASED_TEXT,
+        request_id=run.told(lambda: str(request["request_id"]), untold) if request else untold,
+        intent=run.told(lambda: str(request["input"]["intent"]), untold) if request else untold,
         began_at_us=line.at_us,
         waits_for=view.waiting["for"] if view.waiting else "operation" if blocking else None,
         blocked_by=blocking,

@@ -131,3 +131,12 @@ def test_a_long_text_is_refused_before_it_is_searched() -> None:
         with pytest.raises(InvalidArtifact) as caught:
             compile_condition(text, ("when",))
         assert [one.code for one in caught.value.problems] == ["too_long"]
+
+
+@pytest.mark.parametrize("quote", ['"', "'", "'''", '"""'])
+def test_backslashes_in_a_text_that_nobody_closes_are_refused_and_do_not_hold_the_process(quote: str) -> None:
+    """A search with two readings of a backslash would take 2 to the power of their number of steps."""
+    for text in (quote + "\\" * 3_000, "args.a == " + quote + "\\a" * 1_500, quote + "\\" * 2_999 + quote):
+        with pytest.raises(InvalidArtifact) as caught:
+            compile_condition(text, ("when",))
+        assert [one.code for one in caught.value.problems] == ["syntax"]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contextos.errors import InvalidInput, Problem
+from contextos.files import why_unwritten
 
 KEYS_FOLDER: Final = "keys"
 PACKS_FOLDER: Final = "packs"
@@ -65,7 +66,7 @@ def new_workspace(path: Path) -> Iterator[Path]:
             shutil.rmtree(beside, ignore_errors=True)
             raise
     except OSError as error:
-        why = f"it cannot be used: {(error.strerror or str(error)).lower()}"
+        why = f"it cannot be used: {why_unwritten(error)}"
         raise _refused(path, why, "name a directory that you can write to") from None
     except ValueError:
         raise _refused(path, "its name holds a null character", "name another directory") from None

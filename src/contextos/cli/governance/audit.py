@@ -25,7 +25,7 @@ from contextos.cli.command_context import (
 from contextos.cli.terminal import print_result
 from contextos.cli.workspace_search import find_workspace
 from contextos.contracts.encoding.display_escape import displayed
-from contextos.errors import InvalidInput, InvalidSettings, Problem
+from contextos.errors import ChainBroken, InvalidInput, InvalidSettings, Problem
 from contextos.files import NewFiles
 
 if TYPE_CHECKING:
@@ -191,7 +191,12 @@ def exported(
 
     def read(keys: Keys) -> Export:
         with about(file):
-            export = read_export(raw, keys, persons=persons)
+            try:
+                export = read_export(raw, keys, persons=persons)
+            except ChainBroken as broken:
+                if broken.stream != "export":
+                    raise
+                raise ChainBroken(displayed(file), broken.seq, broken.detail) from None
             if stranger := next((one for one in persons if one not in export.signers), None):
                 # A key by which nothing is checked is a slip, and the output would not show it.
                 detail = f"nobody with the id `{displayed(stranger[:80])}` signs in this export"

@@ -20,7 +20,7 @@ from contextos.cli.command_context import (
 from contextos.cli.terminal import print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
-from contextos.errors import InvalidInput, Problem
+from contextos.errors import InvalidEnvelope, InvalidInput, Problem
 
 if TYPE_CHECKING:
     from contextos.contracts.envelopes.tool import AdapterDefinition
@@ -108,24 +108,39 @@ def whole_pack(path: Path, workspace: Path | None) -> Any:
     return document
 
 
-def whole_artifact(path: Path, workspace: Path | None) -> tuple[str, Any]:
-    """Return the payload type and the JSON of a pack, catalog or policy: a short form is expanded, and an envelope is
-    left off, whose own payload type counts.
+def whole_artifact(path: Path, workspace: Path | None, *, to_sign: bool = False) -> tuple[str, Any]:
+    """Return the payload type and the JSON of a pack, catalog, policy or adapter file that has the form of its kind: a
+    short form is expanded, and an envelope is left off, whose own payload type counts. One `to_sign` is read whole.
     """
+    from contextos.app.adapter_files import refuse_adapter_content
     from contextos.contracts.encoding.codec import loads
-    from contextos.control.artifacts import PACK_TYPE
+    from contextos.contracts.encoding.jcs import canonical
+    from contextos.contracts.encoding.yaml_text import lines_in
+    from contextos.control.artifacts import ADAPTER_TYPE, PACK_TYPE, read_artifact
     from contextos.packs.checking import payload_type_of
+    from contextos.slots.lint.documents import read_document
     from contextos.trust.seal import MAX_ENVELOPE_BYTES, decode_base64
 
     raw = read_file(path)
-    if raw.lstrip()[:1] == b"{":
-        with about(path):
-            value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES)
-            if isinstance(value, dict) and "payloadType" in value:
-                return str(value["payloadType"]), loads(decode_base64(value.get("payload")))
-            if isinstance(value, dict) and (payload_type := payload_type_of(value)):
-                return payload_type, value
-            if "name" not in value:
+    is_json = raw.lstrip()[:1] in (b"{", b"[")
+    with about(path), lines_in(raw):
+        value = loads(raw, max_bytes=MAX_ENVELOPE_BYTES) if is_json else read_document(raw)
+        given = value if isinstance(value, dict) else {}
+        if "name" not in given and (is_json or not given):
+            payload_type = payload_type_of(given)
+            if "payloadType" in given:
+                payload_type, value = str(given["payloadType"]), loads(decode_base64(given.get("payload")))
+            if payload_type is None:
                 detail = "it is not a pack, a policy bundle, a catalog or an adapter file"
-                raise InvalidInput(Problem("", "unknown_kind", detail, "name a file that is one of these"))
+                remedy = "name a file that is one of these; `contextos pack new` and `contextos adapters add` write one"
+                raise InvalidInput(Problem("", "unknown_kind", detail, remedy))
+            try:
+                if payload_type == ADAPTER_TYPE:
+                    refuse_adapter_content(canonical(value))
+                else:
+                    read_artifact(payload_type, canonical(value))
+            except InvalidInput as error:
+                if to_sign or isinstance(error, InvalidEnvelope):
+                    raise
+            return payload_type, value
     return PACK_TYPE, _expanded(path, raw, workspace_definitions(workspace)).document

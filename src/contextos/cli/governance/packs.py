@@ -124,19 +124,17 @@ def sign_command(
     if `runtime.json` lists the public key for the purpose `pack`, and loads an adapter file if `adapter_authors` of the
     settings does. A file in an envelope is signed again as its kind.
     """
-    from contextos.app.adapter_files import refuse_adapter_content
     from contextos.contracts.encoding.jcs import canonical
     from contextos.control.artifacts import ADAPTER_TYPE, read_artifact
     from contextos.packs.checking import artifact_problems
     from contextos.trust.seal import KeyRing, seal
 
-    payload_type, document = whole_artifact(file, workspace)
+    payload_type, document = whole_artifact(file, workspace, to_sign=True)
     content = canonical(document)
-    with about(file):
-        if payload_type == ADAPTER_TYPE:
-            refuse_adapter_content(content)
-        elif problems := tuple(artifact_problems(read_artifact(payload_type, content).artifact)):
-            raise InvalidArtifact(*problems)
+    if payload_type != ADAPTER_TYPE:
+        with about(file):
+            if problems := tuple(artifact_problems(read_artifact(payload_type, content).artifact)):
+                raise InvalidArtifact(*problems)
     ring = KeyRing({"pack": person_key(key)})
     envelope = seal(payload_type, content, ring, "pack")
     [kid] = ring.kids("pack")

@@ -20,6 +20,7 @@ from contextos.cli.layout import moment
 from contextos.cli.terminal import Heading, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput, Problem
+from contextos.files import why_unwritten
 
 if TYPE_CHECKING:
     from contextos.app import ListedKey
@@ -63,7 +64,7 @@ def key_new_command(
             public = listed_key(make_person_key(path, passphrase))
             document, lines = dict(public), [json.dumps(public)]
     except OSError as error:
-        why = "it exists" if isinstance(error, FileExistsError) else (error.strerror or str(error)).lower()
+        why = "it exists" if isinstance(error, FileExistsError) else why_unwritten(error)
         detail = f"`{displayed(str(path))}` cannot be made: {why}"
         raise InvalidInput(Problem("", "unwritable", detail, "name another path")) from None
     print_result(document, lines, as_json=as_json)

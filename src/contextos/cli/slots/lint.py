@@ -45,7 +45,8 @@ def slots_lint_command(
     for agent in agents:
         found += _problems_in(agent)
     if imported is not None:
-        found += _reimports(agents, imported)
+        foreign = {path for path, one in found if one.code == "not_an_agent"}
+        found += _reimports([one for one in agents if one not in foreign], imported)
     documents = [
         {
             "file": str(path),

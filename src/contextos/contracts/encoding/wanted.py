@@ -61,7 +61,7 @@ def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, docu
         remedy = f"did you mean `{near}`?" if near else f"remove it; the names here are {listed}"
         return f"there is no `{str(path[-1])[:80]}` here", remedy
     schemas = schemas_at(model, path)
-    wanted = words_for(schemas)
+    wanted = words_for(schemas, _schema(model))
     if kind == "missing":
         return f"`{path[-1]}` is missing", f"add it: {wanted}" if wanted else "add it"
     value = resolve_pointer(document, pointer(path))
@@ -94,14 +94,14 @@ def name_of(value: Any) -> str:
     return _KINDS[found.get(type(value), "object")]
 
 
-def words_for(schemas: Sequence[Mapping[str, Any]]) -> str:
-    """Return what any of these schemas wants, such as ``a text like `1.0.0` ``, or an empty text if that is open."""
-    every = dict.fromkeys(text for one in schemas if (text := _words(one)))
+def words_for(schemas: Sequence[Mapping[str, Any]], root: Any) -> str:
+    """Return what schemas want, such as ``a text like `1.0.0` ``; empty if it is open. References are into `root`."""
+    every = dict.fromkeys(text for one in schemas if (text := _words(one, root)))
     plain = [one for one in every if one != "null" and not (one == "a whole number" and "a number" in every)]
     return " or ".join(plain or every)
 
 
-def _words(schema: Mapping[str, Any]) -> str:
+def _words(schema: Mapping[str, Any], root: Any) -> str:
     if allowed := _allowed(schema):
         return "one of " * (len(allowed) > 1) + ", ".join(f"`{one}`" for one in allowed[:MAX_NAMES_SHOWN])
     kind = schema.get("type")
@@ -117,14 +117,29 @@ def _words(schema: Mapping[str, Any]) -> str:
     if example := pattern_example(pattern):
         shown = f" (pattern `{schema['pattern']}`)" if len(schema["pattern"]) <= MAX_PATTERN_SHOWN_CHARS else ""
         return f"{made} like `{example}`{shown}"
-    made += {"array": ' (`["a", "b"]`)', "object": ' (`{"name": "value"}`)' * (not _written(schema))}.get(kind, "")
+    if kind == "array":
+        made += _entries([*branches_of(root, schema.get("items"))])
+    made += ' (`{"name": "value"}`)' * (kind == "object" and not _written(schema))
     most = {one: _LONGEST if one.endswith("Length") else _LARGEST for one in _BOUNDS}
     bounds = {one: schema[one] for one in _BOUNDS if one in schema and abs(schema[one]) < most[one]}
     made += "".join(f" {_BOUNDS[one]} {bound}" for one, bound in bounds.items() if one != "minLength" or bound > 1)
     made += " characters" * any(one.endswith("Length") and bounds[one] > 1 for one in bounds)
-    if kind == "object" and (names := _written(schema)):
-        made += f" with {', '.join(f'`{one}`' for one in names[:MAX_NAMES_SHOWN])}"
-    return made
+    return made + _members(schema) * (kind == "object")
+
+
+def _entries(items: Sequence[Mapping[str, Any]]) -> str:
+    """What the entries of a list are; nothing where they can be anything else than texts, numbers or objects."""
+    kinds = {one.get("type") for one in items}
+    if kinds == {"object"}:
+        return f" of objects{_members(items[0]) if len(items) == 1 else ''}"
+    return ' (`["a", "b"]`)' if "string" in kinds else " (`[1, 2]`)" if kinds & {"integer", "number"} else ""
+
+
+def _members(schema: Mapping[str, Any]) -> str:
+    """The members of an object that an author has to write, or those that can be there if none has to."""
+    written = _written(schema)
+    names = [one for one in written if one in schema.get("required", ())] or written
+    return f" with {', '.join(f'`{one}`' for one in names[:MAX_NAMES_SHOWN])}" if names else ""
 
 
 def _written(schema: Mapping[str, Any]) -> list[str]:

@@ -46,12 +46,15 @@ def _unpermitted(merged: MergedArtifacts) -> Iterator[Problem]:
     """A capability that no permission allows is in the registry for nobody."""
     layer = merged.pack.tooling_layer
     allowed = {f"{one.adapter_id}.{one.capability}" for one in layer.permissions if one.allow}
+    registered = {f"{one.adapter_id}.{short}" for one in layer.adapter_registry for short in one.capabilities}
     for place, entry in enumerate(layer.adapter_registry):
         for index, short in enumerate(entry.capabilities):
             name = f"{entry.adapter_id}.{short}"
             if name not in allowed and name not in layer.prohibitions:
                 at: PointerPath = ("tooling_layer", "adapter_registry", place, "capabilities", index)
-                remedy = "add a permission for it, or remove it from the registry"
+                near = nearest_name(name, allowed - registered)
+                remedy = f"did you mean `{near}`? otherwise " * bool(near)
+                remedy += "add a permission for it, or remove it from the registry"
                 yield Problem(pointer(at), "no_permission", f"no permission lets anybody call `{name}`", remedy)
 
 

@@ -83,6 +83,8 @@ def start_refusal(url: str, fault: BaseException) -> ContextOSError:
         return unusable(url, "it cannot be read", f"{_FORM}, with `/?#[@` of a password percent-encoded")
     if isinstance(fault, FileNotFoundError | ConnectionRefusedError):
         return Unavailable("store", f"no server answers at `{without_password(url)}`")
+    if isinstance(fault, ConnectionError | asyncpg.ConnectionDoesNotExistError):
+        return Unavailable("store", f"the server at `{without_password(url)}` ended the connection")
     return postgres_error(fault)
 
 

@@ -188,7 +188,7 @@ def refuse_unknown(run: str, first: int, row: Segment) -> None:
     if row.dictionary not in (UNCOMPRESSED, dictionary_id()):
         raise Integrity(
             f"`{run[:64]}` entry {first} is in a segment of the dictionary `{bytes(row.dictionary).hex()[:64]}`, which"
-            " this code does not have; run the contextos that wrote it"
+            " this code does not have: begin with a new store, or run the contextos that wrote this one"
         )
 
 

@@ -107,7 +107,7 @@ def test_what_differs_is_shown_by_field(shop, short: Path) -> None:
         (DECLARED.replace("adp_policy.eval, ", ""), "/intents/mini.refund/deny/0/when"),
         ("".join(one + "\n" for one in DECLARED.splitlines() if "tools" not in one), "list them in `tools`"),
         ("a: &a [x]\nb: *a\n", "aliases are not allowed"),
-        ("- a\n", "no declaration"),
+        ("- a\n", "not a declaration"),
     ],
     ids=["a misspelt fact", "a misspelt field", "evidence of no tool", "no tools", "an alias", "a list"],
 )
@@ -118,3 +118,50 @@ def test_a_faulty_short_form_is_one_sentence(shop, text: str, says: str) -> None
     assert said.code == 2
     assert says in said.err
     assert "Traceback" not in said.err
+
+
+WITH_LINES = """{
+  "format": "contextos.adapter_file.v1",
+  "connection": {},
+  "definition": {},
+  "operatons": {}
+}
+"""
+
+
+@pytest.mark.parametrize("words", [("sign", "FILE", "--key", "keys/user_operator_5.key"), ("diff", "FILE", "FILE")])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "it is not a pack, a policy bundle, a catalog or an adapter file; name a file that is one of these; "),
+        ("[]", "it is not a pack, a policy bundle, a catalog or an adapter file; name a file that is one of these; "),
+        ('{"a": 1}', "it is not a pack, a policy bundle, a catalog or an adapter file; name a file that is one of"),
+        (WITH_LINES, "line 5, column 3: there is no `operatons` here; did you mean `operations`?"),
+        (
+            WITH_LINES.replace("file.v1", "file.v2"),
+            "line 2, column 3: it is none of the allowed values; did you mean `contextos.adapter_file.v1`?",
+        ),
+        (
+            '{"format": "contextos.adapter_file.v2"}',
+            "line 1, column 2: it is none of the allowed values; did you mean `contextos.adapter_file.v1`?",
+        ),
+        ('{"pack_metaa": {}}', "there is no `pack_metaa` here; did you mean `pack_meta`?"),
+        ('{"bundel": {}}', "there is no `bundel` here; did you mean `bundle`?"),
+    ],
+)
+def test_a_file_is_refused_as_the_kind_that_it_is_most_like(
+    shop, words: tuple[str, ...], text: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shop.path)
+    Path("mine.json").write_text(text)
+    for group in ("adapters", "pack"):
+        said = shop.say(group, *("mine.json" if one == "FILE" else one for one in words))
+        assert (said.code, "begin with `name:`" in said.err) == (2, False)
+        assert says in said.err
+        assert "`mine.json`" in said.err
+
+
+def test_the_json_of_a_short_form_with_intents_is_a_pack_also_where_it_is_compared(shop, short: Path) -> None:
+    written = shop.path / "mini.json"
+    written.write_text(json.dumps(yaml.safe_load(DECLARED)))
+    assert shop.say("pack", "diff", str(short), str(written)).code == 0

@@ -10,10 +10,12 @@ import pytest
 
 from contextos.app import open_app
 from contextos.cli.demo.workspace import EXAMPLE_OPERATOR_ID, example_operator
+from contextos.contracts.entries.linked import KEPT_BYTES, RecentlyUsed
 from contextos.operations.operator import erase_entry
 from contextos.queries import run_index
 from contextos.queries.timeline import PARTS
 from contextos.settings import Settings
+from contextos.store.shared import segments
 from contextos.store.sqlite.stores import SqliteStore
 
 
@@ -303,6 +305,16 @@ def erase_all(path: Path, run_id: str) -> None:
         app.close()
 
     asyncio.run(act())
+
+
+def test_a_run_of_another_dictionary_is_unreadable_and_not_erased(shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that an earlier commit wrote: its rows name a dictionary that this code does not have."""
+    monkeypatch.setattr(segments, "dictionary_id", lambda: bytes(8))
+    monkeypatch.setattr(segments, "_READ", RecentlyUsed(KEPT_BYTES))
+    listed = shop.say("runs", "list", "--json").json["runs"][0]
+    assert (listed["request_id"], listed["intent"], listed["state"]) == ("(unreadable)", "(unreadable)", "unreadable")
+    assert "begin with a new store, or run the contextos that wrote this one" in listed["fault"]
+    assert "(erased)" not in shop.say("runs", "list").out
 
 
 def test_erased_content_is_reported_and_every_command_still_answers(shop) -> None:

@@ -25,6 +25,12 @@ class Outer(BaseModel):
     either: Inner | str | None = None
 
 
+class Lists(Outer):
+    texts: list[str] = []
+    numbers: list[int] = []
+    lists: list[list[str]] = []
+
+
 @pytest.mark.parametrize(
     ("path", "kind", "document", "said"),
     [
@@ -48,12 +54,17 @@ class Outer(BaseModel):
             {"several": [{"count": "x"}]},
             ("it is a text", "write a whole number from 1 to 9"),
         ),
+        (("several",), "list_type", {"several": {}}, ("it is an object", "write a list of objects with `name`")),
+        (("inner",), "missing", {}, ("`inner` is missing", "add it: an object with `name`")),
+        (("texts",), "list_type", {"texts": "a"}, ("it is a text", 'write a list (`["a", "b"]`)')),
+        (("numbers",), "list_type", {"numbers": 1}, ("it is a number", "write a list (`[1, 2]`)")),
+        (("lists",), "list_type", {"lists": 1}, ("it is a number", "write a list")),
     ],
 )
 def test_a_fault_names_what_is_wrong_and_what_to_write(
     path: tuple[str | int, ...], kind: str, document: object, said: tuple[str, str]
 ) -> None:
-    assert explained(Outer, path, kind, document) == said
+    assert explained(Lists if path[0] in Lists.__annotations__ else Outer, path, kind, document) == said
 
 
 class Filled(BaseModel):
@@ -110,4 +121,4 @@ def test_a_value_is_named_in_words() -> None:
         "an object",
         "null",
     ]
-    assert words_for([{"type": "null"}, {"type": "integer"}, {"type": "number"}]) == "a number"
+    assert words_for([{"type": "null"}, {"type": "integer"}, {"type": "number"}], {}) == "a number"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from hashlib import sha256
 
 import pytest
 from hypothesis import given, settings
@@ -196,13 +197,25 @@ def test_a_format_or_dictionary_that_is_not_known_is_one_sentence() -> None:
     (row,) = segments(stream([b'"1"']))
     with pytest.raises(Integrity, match="format 2, and this code knows 1; run the contextos that wrote it"):
         read([row._replace(format=2)])
-    with pytest.raises(Integrity, match="dictionary `0000000000000000`, which this code does not have; run the"):
+    with pytest.raises(
+        Integrity, match="dictionary `0000000000000000`, which this code does not have: begin with a new store"
+    ):
         read([row._replace(dictionary=bytes(8))])
 
 
 def test_the_dictionary_is_what_its_script_makes_of_dry_runs() -> None:
     assert DICTIONARY_FILE.read_bytes() == journal_dictionary.made()
-    assert dictionary_id().hex() == "be76a8c9d48c7872"
+
+
+def test_no_store_loses_its_dictionary_unseen() -> None:
+    what_to_do = (
+        "Stores that name the dictionary of before cannot be read any more. Before the first release: pin the new"
+        " digest here, and say it in a line `Upgrade` of CHANGELOG.md. After it: add a file with a new name, and keep"
+        " this one."
+    )
+    found = {file.name: sha256(file.read_bytes()).hexdigest() for file in DICTIONARY_FILE.parent.glob("*.dict")}
+    assert found == {"journal_1.dict": "664acf9ef7f35cd1905103ba6738af422f662dc902b79f1840ba31276ea630af"}, what_to_do
+    assert found[DICTIONARY_FILE.name].startswith(dictionary_id().hex())
 
 
 def test_the_dictionary_holds_placeholders_where_runs_differ() -> None:

@@ -35,12 +35,12 @@ from contextos.contracts.documents.catalog import ARTIFACTS
 from contextos.contracts.encoding.codec import loads, parse
 from contextos.contracts.encoding.jcs import canonical, content_address, digest
 from contextos.contracts.entries.bodies import ACT_ARGUMENTS, body_fault
+from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.journal import CONTROL, PERSON_LISTED, Document, Entry, genesis, link
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.scope import ADAPTER
-from contextos.control.artifact_repository import BoundedCache
 from contextos.control.catalog import Catalog, pinned_refs
 from contextos.errors import ChainBroken, InvalidInput, ReplayMismatch, SignatureInvalid
 from contextos.queries.decisions import DecisionView
@@ -358,7 +358,7 @@ async def _replay_alone(tape: Sequence[Entry], artifacts: Mapping[str, bytes]) -
             journal=journal,
             ports=NO_PORTS,
             sources=NO_SOURCES,
-            artifacts=RunArtifacts(catalog, Registry(), BoundedCache(), BytesDiv4()),
+            artifacts=RunArtifacts(catalog, Registry(), RecentlyUsed(0), BytesDiv4()),
             deployment=DeploymentFacts(
                 RunLimits(), runtime_version="", profile="", environment="", unsafe=(), unsafe_now=()
             ),

@@ -247,6 +247,8 @@ def _redactions(inputs: CompileInput) -> list[JsonObject]:
     active = sorted(set(inputs.pack.pack.policy_layer.guardrails.redaction_rules))
     values = [("request", inputs.task.request.to_json())]
     values += [(item.evidence_ref, item.value) for item in (*inputs.knowledge.evidence, *inputs.knowledge.memory)]
+    if not redacted_places([value for _, value in values]):
+        return []
     return [
         {
             "place": f"{where}:{place}",

@@ -8,10 +8,9 @@ Source: docs/design/contracts.md, "Packs, pins, budgets"; docs/design/standards.
 from __future__ import annotations
 
 import base64
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -20,6 +19,7 @@ from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS, A
 from contextos.contracts.documents.collection import FoundDocuments, find_documents
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, content_address
+from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.facts import ENVIRONMENTS
@@ -28,23 +28,9 @@ from contextos.contracts.ports.storage import Store
 from contextos.control.artifacts import StoredArtifact, read_artifact
 from contextos.errors import ChainBroken, Conflict, Integrity, InvalidInput, OtherEnvironment, SignatureInvalid
 
-MAX_CACHED: Final = 1024
-
 OpenEnvelope = Callable[[dict[str, Any]], tuple[str, bytes]]
 Looked = FoundDocuments | None
 """What was looked at a moment ago (`ArtifactRepository.active_sought`); None: look now."""
-ValueT = TypeVar("ValueT")
-
-
-class BoundedCache(OrderedDict[Any, ValueT], Generic[ValueT]):
-    """A cache of at most `MAX_CACHED` values, oldest first out."""
-
-    def keep(self, key: Any, value: ValueT) -> ValueT:
-        """Store `value` under `key` and return it."""
-        self[key] = value
-        if len(self) > MAX_CACHED:
-            self.popitem(last=False)
-        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +90,10 @@ class ArtifactRepository:
     ) -> None:
         self._store, self._verify, self._allow_unsigned = store, open_envelope, allow_unsigned
         self._tenant, self._active_seal = tenant_id, active_seal
-        self._refs: BoundedCache[tuple[str, str]] = BoundedCache()
-        self._stored: BoundedCache[StoredArtifact] = BoundedCache()
-        self._definitions: BoundedCache[AdapterDefinition] = BoundedCache()
-        self._addresses: BoundedCache[tuple[AdapterDefinition, str]] = BoundedCache()
+        self._refs = RecentlyUsed[tuple[str, str]]()
+        self._stored = RecentlyUsed[StoredArtifact]()
+        self._definitions = RecentlyUsed[AdapterDefinition]()
+        self._addresses = RecentlyUsed[tuple[AdapterDefinition, str]]()
         self._active = ActiveArtifacts()
         self._activated = 0, 0, ""
         """The last act on the active set that was read, and the version and the digest of the active set then."""
@@ -230,12 +216,10 @@ class ArtifactRepository:
         return None if pinned is None else pinned[1]
 
     async def _pinned(self, ref: str) -> tuple[str, str] | None:
-        if ref not in self._refs:
-            pin = await PINS.one(self._store, ref)
-            if pin is None:
-                return None
-            self._refs.keep(ref, (pin.body.digest, await self._published_by(ref, pin.body)))
-        return self._refs[ref]
+        known = self._refs.get(ref)
+        if known is None and (pin := await PINS.one(self._store, ref)) is not None:
+            known = self._refs.keep(ref, (pin.body.digest, await self._published_by(ref, pin.body)))
+        return known
 
     async def _published_by(self, ref: str, pin: PublishedPin) -> str:
         """Who published `ref` with this digest, according to the act that the runtime sealed. Raises `Integrity`."""
@@ -265,7 +249,8 @@ class ArtifactRepository:
             Integrity: the artifact is missing, cannot be read, or does not match `ref` and `digest`.
             SignatureInvalid: its signature is missing or not valid.
         """
-        if digest not in self._stored:
+        stored = self._stored.get(digest)
+        if stored is None:
             envelope = await self._document(ref, digest)
             try:
                 stored = self.opened(envelope)
@@ -274,22 +259,22 @@ class ArtifactRepository:
             if stored.digest != digest:
                 raise Integrity(f"the artifact stored as `{digest}` has the digest `{stored.digest}`; restore it")
             self._stored.keep(digest, stored)
-        stored = self._stored[digest]
         if stored.ref != ref:
             raise Integrity(f"`{digest}` is `{stored.ref}`, and it was pinned as `{ref}`; restore the catalog")
         return stored
 
     async def definition(self, name: str, digest: str) -> AdapterDefinition:
         """Read the stored adapter definition `name`. Raises `Integrity` if it is missing or its digest differs."""
-        if digest not in self._definitions:
+        known = self._definitions.get(digest)
+        if known is None:
             value = await self._document(name, digest)
             if content_address(value) != digest:
                 raise Integrity(f"the document stored as `{digest}` is not `{name}`; restore it")
             try:
-                self._definitions.keep(digest, AdapterDefinition.model_validate(value))
+                known = self._definitions.keep(digest, AdapterDefinition.model_validate(value))
             except ValidationError:
                 raise Integrity(f"`{name}` with the digest `{digest}` is no adapter definition; restore it") from None
-        return self._definitions[digest]
+        return known
 
     def address(self, definition: AdapterDefinition) -> str:
         """Return the content digest of an adapter definition. It is computed once per object: definitions never
@@ -303,7 +288,7 @@ class ArtifactRepository:
     async def store_definitions(self, definitions: Sequence[AdapterDefinition]) -> None:
         """Store adapter definitions that are not stored yet, in one commit, so that a later replay finds them."""
         by_digest = {self.address(definition): definition for definition in definitions}
-        missing = {digest: definition for digest, definition in by_digest.items() if digest not in self._definitions}
+        missing = {one: definition for one, definition in by_digest.items() if self._definitions.get(one) is None}
         stored = {digest for digest in missing if await ARTIFACTS.one(self._store, digest)}
         writes = tuple(
             ARTIFACTS.write(digest, 0, definition.to_json())

@@ -19,6 +19,7 @@ from typing import Any, Final
 from contextos.contracts.acts import PackPin, ProposedAct
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ARTIFACTS, PINS, PublishedPin
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.envelopes.pack import ApprovalGate, ContextPack, PolicyArtifact
 from contextos.contracts.envelopes.plan import DecisionSpec, Intent, TaskTemplate
 from contextos.contracts.envelopes.policy import Level, LeveledBundle
@@ -27,14 +28,7 @@ from contextos.contracts.facts import name_remedy
 from contextos.contracts.ids import PIN
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import ADAPTER, PINS_OF_ADAPTERS, RUNTIME
-from contextos.control.artifact_repository import (
-    ActiveArtifacts,
-    ActiveSeal,
-    ArtifactRepository,
-    BoundedCache,
-    Looked,
-    OpenEnvelope,
-)
+from contextos.control.artifact_repository import ActiveArtifacts, ActiveSeal, ArtifactRepository, Looked, OpenEnvelope
 from contextos.control.artifacts import ARTIFACT_KINDS, GovernedArtifact, StoredArtifact, merge, tenant_of
 from contextos.control.lint.pack import lint_pack
 from contextos.control.pinning import (
@@ -102,9 +96,9 @@ class Catalog:
         self.repository = ArtifactRepository(
             store, open_envelope, tenant_id=tenant_id, active_seal=active_seal, allow_unsigned=allow_unsigned
         )
-        self._pinned: BoundedCache[tuple[ResolvedPins, tuple[AdapterDefinition, ...]]] = BoundedCache()
-        self._loaded: BoundedCache[LoadedArtifacts] = BoundedCache()
-        self._rules: BoundedCache[frozenset[str]] = BoundedCache()
+        self._pinned = RecentlyUsed[tuple[ResolvedPins, tuple[AdapterDefinition, ...]]]()
+        self._loaded = RecentlyUsed[LoadedArtifacts]()
+        self._rules = RecentlyUsed[frozenset[str]]()
 
     async def active(self) -> ActiveArtifacts:
         """Return what is active now. Raises `Integrity` if somebody changed it past the runtime."""
@@ -239,7 +233,7 @@ class Catalog:
                 found.append(pinned_nowhere(known, intent, environment))
             return pins_failure(*found)
         key = (tuple(refs), active.version)
-        pinned, used = self._pinned.get(key, (None, ()))
+        pinned, used = self._pinned.get(key) or (None, ())
         if pinned is None or not all(self._same(definitions.get(one.adapter_id), one) for one in used):
             resolved = await self._resolve(refs, active, definitions)
             if isinstance(resolved, list):
@@ -279,8 +273,8 @@ class Catalog:
         pack_ref, pins = pin_set["pack_ref"], pin_set["pins"]
         levels = {policy["ref"]: policy["level"] for policy in pin_set["policies"]}
         key = (pack_ref, tuple(pins.items()), tuple(levels.items()))
-        if key in self._loaded:
-            return self._loaded[key]
+        if (known := self._loaded.get(key)) is not None:
+            return known
         refs = pinned_refs(pins)
         artifacts = {ref: (await self.repository.artifact(ref, digest)).artifact for ref, digest in refs.items()}
         pack = artifacts.get(pack_ref)

@@ -22,13 +22,14 @@ from contextos.contracts.acts import RecordedAct
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.encoding.codec import MAX_BYTES, parse
 from contextos.contracts.encoding.jcs import canonical
+from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.memory import MemoryProposal, ReviewRefused
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.journal import Advance, AgentMessage, Batch, Entry
 from contextos.contracts.ports.concurrency import Sequential
 from contextos.contracts.scope import CODE, PACKAGES, RUNTIME
-from contextos.control.artifact_repository import ActiveSeal, BoundedCache
+from contextos.control.artifact_repository import ActiveSeal
 from contextos.control.artifacts import ACTIVE_SET_TYPE, MODELS
 from contextos.control.catalog import Catalog, LoadedArtifacts
 from contextos.decision.planners.foreign import planner_name
@@ -76,7 +77,7 @@ class Deployment:
     config: DeploymentConfig
     registry: Registry = field(default_factory=Registry)
     breakers: CircuitBreakers | None = None
-    _prepared: BoundedCache[Any] = field(default_factory=BoundedCache)
+    _prepared: RecentlyUsed[Any] = field(default_factory=partial(RecentlyUsed, 64))
     _catalogs: OrderedDict[str, Catalog] = field(default_factory=OrderedDict)
     _graph_commits: KnownCommits = field(default_factory=OrderedDict)
     _recent_tenants: RecentTenants = field(default_factory=RecentTenants)

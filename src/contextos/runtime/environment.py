@@ -13,6 +13,7 @@ from contextos.action.content.seen_content import SeenContent
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretArguments, SecretValues
 from contextos.contracts.entries.account import Usage
+from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
@@ -22,7 +23,6 @@ from contextos.contracts.ports.planning import Planner
 from contextos.contracts.ports.seams import Journal, Knowledge, Memory, ProvedCancels, SlotSteps
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.scope import Capability
-from contextos.control.artifact_repository import BoundedCache
 from contextos.control.catalog import Catalog
 from contextos.decision.planners.foreign import planner_name
 from contextos.decision.planners.template import PLANNER
@@ -89,13 +89,13 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class RunArtifacts:
-    """The tenant's published artifacts (packs, policies, catalogs). `prepared` keeps what follows from pins, by the
-    digest of these.
+    """The tenant's published artifacts (packs, policies, catalogs). `prepared` keeps what follows from a pin set,
+    by its digest.
     """
 
     catalog: Catalog
     registry: Registry
-    prepared: BoundedCache[Prepared]
+    prepared: RecentlyUsed[Prepared]
     estimator: Estimator
 
 

@@ -160,7 +160,7 @@ async def admit(
     faults += unfit
     if resolved is None:
         return refuse(*faults, *size)
-    made, planner = prepared(environment, loaded, pinned["pins"]), environment.deployment.planner_name
+    made, planner = prepared(environment, loaded, pinned), environment.deployment.planner_name
     of_run = IdentityClaim.model_validate(who["claim"])
     scope, shown = build_scope(request, principals, of_run, pinned, loaded, made.capabilities, resolved, environment)
     admitted = AdmittedRun(scope, loaded, made.policy, resolved.templates, shown, planner)

@@ -64,9 +64,9 @@ from contextos.trust.rows.unvouched_writes import SignedWrites
 AUDIENCE: Final = "contextos.tool_gateway"
 
 
-def prepared(environment: RunEnvironment, loaded: LoadedArtifacts, pins: Mapping[str, str]) -> Prepared:
-    """Return what follows from these pins alone. It is made once for each set of them."""
-    known, address = environment.artifacts.prepared, content_address(dict(pins))
+def prepared(environment: RunEnvironment, loaded: LoadedArtifacts, pin_set: Mapping[str, Any]) -> Prepared:
+    """Return what follows from the pin set alone, of which these artifacts were loaded. It is made once for each."""
+    known, address = environment.artifacts.prepared, content_address(pin_set)
     return known.get(address) or known.keep(address, prepare(loaded, environment.artifacts.registry))
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from contextos.contracts.encoding.jcs import canonical, content_address, digest
-from contextos.control.artifact_repository import MAX_CACHED, BoundedCache
 from contextos.control.artifacts import PACK_TYPE, POLICY_TYPE
 from contextos.errors import (
     Conflict,
@@ -386,14 +385,6 @@ def test_the_catalog_works_on_the_store_that_is_shipped(tmp_path: Path) -> None:
         ]
     finally:
         stores.close()
-
-
-def test_caches_are_bounded_and_the_oldest_leaves_first() -> None:
-    recent: BoundedCache[int] = BoundedCache()
-    for number in range(MAX_CACHED + 5):
-        recent.keep(number, number)
-    assert len(recent) == MAX_CACHED
-    assert min(recent) == 5
 
 
 def test_the_example_is_opened_by_the_key_that_sealed_it() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
+
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.envelopes.memory import MemoryProposal
 from contextos.contracts.facts import Vocabulary
 from contextos.runtime.memory_policy import decide_memory, promotion_refusal
@@ -32,7 +35,7 @@ PROPOSAL = MemoryProposal.model_validate(
         "proposed_at_us": 1,
     }
 )
-FACTS = {"request": {"intent": "x"}, "run": {"environment": "dev"}, "user": {"role": "agent"}}
+FACTS = KnownFacts({"request": {"intent": "x"}, "run": {"environment": "dev"}, "user": {"role": "agent"}})
 
 
 def test_rules_read_the_proposal_and_a_rule_about_calls_does_not_apply() -> None:
@@ -44,6 +47,25 @@ def test_rules_read_the_proposal_and_a_rule_about_calls_does_not_apply() -> None
     assert (policy.asked_at("memory"), policy.asked_at("commit")) == (True, False)
     decision = decide_memory(policy, FACTS, PROPOSAL, "memory")
     assert (decision.allowed, decision.point, decision.matched_rule_ids) == (True, "memory", ("R_1",))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"entity_ceid": "order:ord_2"}, {"predicate": "was_lost"}, {"entity_ceid": "order:ord_1 "}]
+)
+def test_a_denial_of_one_memory_is_none_of_another(changed: dict[str, str]) -> None:
+    """Whichever is asked about first, and although all other facts are the same object."""
+    denied = {"and": [{"==": [var("memory.entity"), "order:ord_1"]}, {"==": [var("memory.predicate"), "was_refunded"]}]}
+    other = PROPOSAL.model_copy(update={"candidate": PROPOSAL.candidate.model_copy(update=changed)})
+    for asked in ([PROPOSAL, other, PROPOSAL, other], [other, PROPOSAL, other]):
+        policy = compile_policy(
+            [leveled(rule("R_DENY", denied, allow=False), rule("R_ALLOW", True, applies_to={"point": "memory"}))],
+            gates=(),
+            must_refuse=(),
+            must_escalate=(),
+            vocabulary=Vocabulary(),
+        )
+        for one in asked:
+            assert decide_memory(policy, FACTS, one, "memory").allowed is (one is other)
 
 
 def test_a_rule_about_memories_is_not_asked_about_calls() -> None:

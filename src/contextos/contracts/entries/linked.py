@@ -21,14 +21,14 @@ _ENTRY_BYTES: Final = 800
 
 
 class RecentlyUsed(Generic[V]):
-    """A table of values of at most about `most_bytes`; what was not used for longest is dropped first.
+    """A table of values of at most about `most` bytes, or in all; what was not used for longest is dropped first.
 
     Two halves: what is used moves to the new one, and a new one that is full becomes the old one. So threads need no
     lock: what one of them loses is computed again.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._half, self._bytes = most_bytes // 2, 0
+    def __init__(self, most: int = 1024) -> None:
+        self._half, self._bytes = most // 2, 0
         self._new: dict[Any, tuple[V, int]] = {}
         self._old: dict[Any, tuple[V, int]] = {}
 
@@ -38,12 +38,13 @@ class RecentlyUsed(Generic[V]):
             self.keep(key, *found)
         return found[0] if found is not None else None
 
-    def keep(self, key: Any, value: V, size: int) -> None:
-        """Keep a value of `size` bytes."""
+    def keep(self, key: Any, value: V, size: int = 1) -> V:
+        """Keep a value of `size` bytes, or one among as many as the table holds, and return it."""
         if self._bytes + size > self._half:
             self._old, self._new, self._bytes = self._new, {}, 0
         self._bytes += size - self._new.get(key, (None, 0))[1]
         self._new[key] = value, size
+        return value
 
     def drop(self, key: Any) -> None:
         self._new.pop(key, None)

@@ -15,9 +15,9 @@ from contextos.contracts.entries.account import RunAccount
 from contextos.contracts.entries.kinds import KINDS, account_of, fold_entry
 from contextos.contracts.entries.reading import logged
 from contextos.contracts.journal import LEDGERS, Entry, Logged
-from contextos.sim.play import play
-from contextos.sim.world import SimulatedWorld
 from contextos.trust.journal import tape
+from contextos_sim.play import play
+from contextos_sim.world import SimulatedWorld
 from tests.golden.test_golden import CORPUS, KEYS
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden"

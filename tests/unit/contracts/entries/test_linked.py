@@ -38,6 +38,11 @@ def test_what_was_used_last_is_kept_within_the_bound() -> None:
         assert len({*table._new, *table._old}) <= 11
     assert table.get(999) == 999
     assert table.get(500) is None
+    counted = RecentlyUsed[int](64)
+    for number in range(1000):
+        assert counted.keep(number, number) == number
+        assert counted.get(0) == 0, "it is in use"
+        assert len({*counted._new, *counted._old}) <= 64
     table.drop(999)
     assert table.get(999) is None
 

@@ -1,0 +1,106 @@
+"""What is kept from one question to the next makes no difference: without it, runs have the same entries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contextos.action.barrier import Barrier
+from contextos.adapters.function import trees
+from contextos.contracts.entries.linked import RecentlyUsed
+from contextos.contracts.journal import Entry
+from contextos.engine import lease_owner
+from contextos.runtime import code_pins, loop, wiring
+from contextos.trust.policy import policy_set, rule_index
+from tests import world
+from tests.golden import make
+
+Patched = pytest.MonkeyPatch
+
+
+class Drawn:
+    """Chance that is the same in every deployment of this test."""
+
+    def __init__(self) -> None:
+        self._number = count()
+
+    def take(self, size: int) -> bytes:
+        return sha256(b"%d" % next(self._number)).digest()[:size]
+
+
+class Forgetful(dict[Any, Any]):
+    """A table in which nothing is found."""
+
+    def get(self, *_: Any) -> None:
+        return None
+
+
+def prepared_anew(patched: Patched) -> None:
+    patched.setattr(
+        loop, "prepared", lambda environment, loaded, _: wiring.prepare(loaded, environment.artifacts.registry)
+    )
+
+
+def looked_anew(patched: Patched) -> None:
+    expect: Callable[..., None] = Barrier.expect
+
+    def forgotten(self: Barrier, **sought: Any) -> None:
+        expect(self, **sought)
+        self._found = None
+
+    patched.setattr(Barrier, "expect", forgotten)
+
+
+def files_anew(patched: Patched) -> None:
+    patched.setattr(code_pins, "LOOK_SHARED_US", 0)
+    patched.setattr(trees, "LOOK_AGAIN_S", 0)
+
+
+def rules_anew(patched: Patched) -> None:
+    made = policy_set.PolicySet.__init__
+
+    def forgetting(self: policy_set.PolicySet, *given: Any) -> None:
+        made(self, *given)
+        self._verdicts = Forgetful()
+
+    patched.setattr(rule_index, "_kept", lambda _kept, _key, value: value)
+    patched.setattr(policy_set.PolicySet, "__init__", forgetting)
+
+
+def nothing_found_again(patched: Patched) -> None:
+    """Neither what was prepared and loaded, nor which streams were linked, verified or unpacked."""
+    patched.setattr(RecentlyUsed, "get", lambda *_: None)
+
+
+def made(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+async def journals(path: Path) -> list[tuple[Entry, ...]]:
+    opened = await world.open_world(path, stores="sqlite")
+    try:
+        kept = opened.stores.tenant(world.TENANT)
+        runs = [*(await make.runs(opened)).values(), *(await make.sessions(opened)).values()]
+        return [(await kept.read_run(run_id)).entries for run_id in runs]
+    finally:
+        await opened.aclose()
+
+
+@pytest.mark.parametrize("without", [prepared_anew, looked_anew, files_anew, rules_anew, nothing_found_again])
+def test_runs_without_a_memo_have_the_same_entries(
+    without: Callable[[Patched], None], tmp_path: Path, monkeypatch: Patched
+) -> None:
+    monkeypatch.setattr(world, "SystemEntropy", Drawn)
+    monkeypatch.setattr(lease_owner.secrets, "token_hex", lambda size: "0" * 2 * size)
+    expected = asyncio.run(journals(made(tmp_path / "with")))
+    assert len(expected) == 8
+    with monkeypatch.context() as patched:
+        without(patched)
+        assert asyncio.run(journals(made(tmp_path / "without"))) == expected

@@ -15,7 +15,7 @@ import pytest
 from contextos.contracts.envelopes.policy import HistoryFact
 from contextos.contracts.facts import FACTS, ROOTS, DeclaredFact, Vocabulary, declared_fact
 from contextos.trust.policy.rule_evaluation import _TYPE_CHECKS
-from contextos.trust.policy.rule_index import PolicyQuestion
+from contextos.trust.policy.rule_index import RuleIndex
 from tests.world import open_world, request, run
 
 
@@ -78,14 +78,13 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def test_a_run_supplies_exactly_the_declared_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, dict[str, Any]]] = []
-    evaluate = PolicyQuestion.evaluate_for
+    evaluate = RuleIndex.evaluate
 
-    def watched(question: PolicyQuestion, capability: Any) -> Any:
-        facts = {**question._facts, **({"capability": dict(capability.facts)} if capability else {})}
-        asked.append((question.point, facts))
-        return evaluate(question, capability)
+    def watched(index: RuleIndex, point: Any, facts: Mapping[str, Any], capability: Any) -> Any:
+        asked.append((point, {**facts, **({"capability": dict(capability.facts)} if capability else {})}))
+        return evaluate(index, point, facts, capability)
 
-    monkeypatch.setattr(PolicyQuestion, "evaluate_for", watched)
+    monkeypatch.setattr(RuleIndex, "evaluate", watched)
 
     async def go() -> None:
         world = await open_world(tmp_path, pack=at_every_point)

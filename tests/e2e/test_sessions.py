@@ -20,8 +20,7 @@ from contextos.engine.local import LocalEngine
 from contextos.errors import ApprovalRefused, LostReply, Unavailable
 from contextos.operations.deployment import Deployment, due_runs
 from contextos.operations.operator import SettlementInput
-from contextos.runtime import loop
-from contextos.runtime.environment import RunEnvironment, RunLimits, describe_deployment
+from contextos.runtime.environment import RunLimits
 from contextos.store.memory.stores import MemoryStore
 from contextos.trust.seal import seal
 from tests.e2e.test_interrupted_callers import ENOUGH, Faults, watched
@@ -363,25 +362,6 @@ def test_a_session_resumes_under_the_pack_and_snapshot_that_it_pinned(tmp_path: 
     assert run(world.kinds(view.run_id)).count("run.pinned") == 1
     last = bodies(world, view.run_id, "session.checkpointed")[-1]
     assert (last["pack_ref"], last["snapshot"]) == (point["pack_ref"], point["snapshot"])
-
-
-def test_a_long_running_run_from_before_there_were_sessions_goes_on_and_replays_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def before(environment: RunEnvironment) -> dict[str, Any]:
-        said = describe_deployment(environment)
-        del said["limits"]["max_session_duration_ms"]
-        return said
-
-    world = run(open_world(tmp_path))
-    monkeypatch.setattr(loop, "describe_deployment", before)
-    view = run(world.invoke(long(900, "req_old")))
-    world.clock.at_us += 14_400_000_001
-    run(driven_by_an_engine(world))
-    done = run(world.deployment.view(TENANT, view.run_id))
-    assert done.state == "completed"
-    assert "session.checkpointed" not in run(world.kinds(view.run_id))
-    assert run(replay(world.deployment, TENANT, view.run_id)).record_hash == done.record["record_hash"]
 
 
 @pytest.mark.requirement("R-MODES")

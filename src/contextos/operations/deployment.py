@@ -346,11 +346,14 @@ class Deployment:
         if claim is None:
             return None, 1
         if claim.fingerprint != fingerprint:
-            again = "send that again, or use a new request id"
-            if await was_refused(store, claim.run_id):
-                if sent < MAX_REQUESTS_OF_AN_ID:
-                    return None, sent + 1
-                again = f"an id takes at most {sent} requests in all, and has had them: use a new request id"
+            refused = await was_refused(store, claim.run_id)
+            if refused and sent < MAX_REQUESTS_OF_AN_ID:
+                return None, sent + 1
+            again = (
+                f"an id takes {sent} requests, and has had them: use a new id"
+                if refused
+                else "send that again, or use a new request id"
+            )
             found = await self._differing(request, claim.run_id)
             raise conflict("/request_id", f"`{request.request_id}` was used last", found, again)
         return claim.run_id, sent

@@ -93,7 +93,7 @@ def test_a_given_port_needs_no_file(settings: Settings) -> None:
     for file in (settings.workspace / "keys").iterdir():
         file.unlink()
     app = asyncio.run(open_unchecked(settings, GivenPorts(directory, ring())))
-    with pytest.raises(InvalidSettings, match="no files"):
+    with pytest.raises(InvalidSettings, match="not files"):
         app.key_files()
     app.close()
 

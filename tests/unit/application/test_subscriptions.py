@@ -305,7 +305,7 @@ async def no_handler(_event: RunEvent) -> None: ...
         ("inbox", (), no_handler, "no event is named"),
         ("", ENDS, no_handler, "a printable name"),
         ("x" * 200, ENDS, no_handler, "a printable name"),
-        ("inbox", ENDS, print, "no `async def` function"),
+        ("inbox", ENDS, print, "not an `async def` function"),
     ],
     ids=["unknown event", "no event", "no name", "long name", "synchronous"],
 )

@@ -327,6 +327,7 @@ def test_every_command_is_a_verb_with_a_sentence() -> None:
         "adapters release",
         "verify",
         "replay",
+        "context show",
         "pack list",
         "pack new",
         "pack expand",

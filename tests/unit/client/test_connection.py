@@ -105,7 +105,7 @@ def test_a_run_is_stopped_by_an_operator(face: HttpFace, requester: Any, url: st
 def test_what_does_not_exist_and_who_is_nobody_are_typed(face: HttpFace, url: str, requester: Any) -> None:
     with pytest.raises(NotFound):
         requester.run("run_0000000000000000")
-    with pytest.raises(InvalidInput, match="no name"):
+    with pytest.raises(InvalidInput, match="is not a name"):
         requester.run("../approvals")
     with connect(url, "nobody") as nobody, pytest.raises(RequestRefused) as refused:
         nobody.runs()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from contextos.contracts.facts import KnownFacts
+from contextos.contracts.controls import KnownFacts
 from contextos.contracts.scope import RunScope, SessionWindow
 
 

@@ -185,7 +185,7 @@ def test_a_function_that_asks_its_agent_for_approval_learns_that_the_pack_asks()
 
 
 def test_something_that_is_no_tool_is_refused() -> None:
-    with pytest.raises(InvalidTool, match="no tool of a framework"):
+    with pytest.raises(InvalidTool, match="is not a tool of a framework"):
         govern(lookup, risk="read")
 
 

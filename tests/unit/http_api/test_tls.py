@@ -30,13 +30,13 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     [
         ("no chain", "`nothing` cannot be read: no such file"),
         ("no key", "`nothing` cannot be read: no such file"),
-        ("another key", "no certificate with its key: they do not fit"),
+        ("another key", "not a certificate with its key: they do not fit"),
         ("a passphrase", "`tls.key` has a passphrase"),
         ("swapped", "`tls.key` has no certificate in PEM"),
         ("no PEM", "`test_tls.py` has no certificate in PEM"),
         ("a folder", "`more` cannot be read: it is not a regular file"),
         ("a chain as key", "`tls.crt` has no private key in PEM"),
-        ("cut", "no certificate with its key: they do not fit"),
+        ("cut", "not a certificate with its key: they do not fit"),
     ],
 )
 def test_files_that_do_not_belong_together_are_refused(tmp_path: Path, broken: str, says: str) -> None:

@@ -109,10 +109,12 @@ def test_who_may_not_publish_applies_no_short_form(deployed: Any) -> None:
     assert deployed("pack", "list").out.startswith("no pack is pinned")
 
 
-def test_a_short_form_of_another_tenant_is_left_to_it(deployed: Any) -> None:
+def test_a_short_form_of_a_tenant_that_nobody_knows_is_refused(deployed: Any) -> None:
     file = Path("packs/deploy.yaml")
     file.write_text(file.read_text("utf-8").replace("tenant: acme", "tenant: other"), "utf-8")
-    assert deployed("apply", *BY).out == "put 0 policies in force\n"
+    said = deployed("apply", *BY)
+    assert (said.code, said.out) == (2, "")
+    assert "the directory has no tenant `other`; use one of acme" in said.err
 
 
 @pytest.fixture

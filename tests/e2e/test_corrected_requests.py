@@ -135,7 +135,7 @@ def test_the_requests_with_one_id_are_as_many_as_two_reads_find(shop: Path) -> N
                 await app.deployment.invoke({**right, "user": {"user_id": f"nobody_{number}"}})
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(run_names, "find_documents", counted)
-                with pytest.raises(ConflictingRequest, match="an id takes 16 requests, and has had them: use a new id"):
+                with pytest.raises(ConflictingRequest, match="this id had its 16 requests: use a new one"):
                     await app.deployment.invoke(right)
             last = {**right, "user": {"user_id": f"nobody_{MAX_REQUESTS_OF_AN_ID - 1}"}}
             assert (await app.deployment.invoke(last)).state == "refused", "the same request is the same run"

@@ -346,14 +346,9 @@ class Deployment:
         if claim is None:
             return None, 1
         if claim.fingerprint != fingerprint:
-            refused = await was_refused(store, claim.run_id)
-            if refused and sent < MAX_REQUESTS_OF_AN_ID:
+            if (refused := await was_refused(store, claim.run_id)) and sent < MAX_REQUESTS_OF_AN_ID:
                 return None, sent + 1
-            again = (
-                f"an id takes {sent} requests, and has had them: use a new id"
-                if refused
-                else "send that again, or use a new request id"
-            )
+            again = f"this id had its {sent} requests: use a new one" if refused else "send that again, or use a new id"
             found = await self._differing(request, claim.run_id)
             raise conflict("/request_id", f"`{request.request_id}` was used last", found, again)
         return claim.run_id, sent

@@ -383,7 +383,7 @@ def test_the_command_line_refuses_each_wrong_use_with_one_sentence(initialised: 
         (2, ["--checkpoint", str(tmp_path / "pipe")], "cannot be read"),
         (2, ["--checkpoint", str(tmp_path / "gone" / "x")], "cannot be written"),
         (2, ["--since", str(tmp_path / "missing")], "cannot be read"),
-        (2, ["--since", str(precious)], "this is no checkpoint"),
+        (2, ["--since", str(precious)], "this is not a checkpoint"),
         (3, ["--since", str(other)], "this checkpoint was altered"),
         (2, ["--runs", "5"], "is not a range of runs"),
         (2, ["--runs", "9:2"], "is not a range of runs"),

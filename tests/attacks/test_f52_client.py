@@ -103,7 +103,7 @@ def test_a_text_that_is_no_token_is_not_sent(token: Any) -> None:
     with (
         serving(lambda _asked: pytest.fail("it was sent")) as url,
         connect(url, token) as client,
-        pytest.raises(InvalidInput, match="no bearer token"),
+        pytest.raises(InvalidInput, match="not a bearer token"),
     ):
         client.runs()
 
@@ -130,7 +130,7 @@ def test_the_token_is_in_no_log_and_a_cookie_comes_back_never(caplog) -> None:
 def test_a_name_leads_to_no_other_address(name: str) -> None:
     with serving(lambda _asked: pytest.fail("it was sent")) as url, connect(url, TOKEN) as client:
         for ask in (client.run, client.record, client.timeline, client.question):
-            with pytest.raises(InvalidInput, match="no name"):
+            with pytest.raises(InvalidInput, match="is not a name"):
                 ask(name)
 
 

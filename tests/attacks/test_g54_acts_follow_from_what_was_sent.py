@@ -366,7 +366,7 @@ def test_a_fact_is_written_replaced_and_retracted_by_the_client_and_by_nobody_in
             client.act("facts/load", load, held={**shown(), "facts": []}, sign=signer.sign)
         client.act("facts/load", load, held=shown(), sign=signer.sign)
         assert sorted(one["value"] for one in shown()["facts"]) == ["gold", "silver"]
-        with pytest.raises(InvalidInput, match="no route of acts"):
+        with pytest.raises(InvalidInput, match="not a route of acts"):
             client.act("runs", {}, sign=signer.sign)
         with pytest.raises(InvalidInput, match="parameter"):
             client.act("packs/{ref}/withdraw", {}, sign=signer.sign)

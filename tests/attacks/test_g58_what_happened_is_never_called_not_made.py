@@ -153,7 +153,7 @@ def test_a_read_whose_answer_is_withheld_fails_and_its_session_goes_on(name: str
         said = ANSWERS[name] and {
             "status" if key == "transaction_id" else key: value for key, value in ANSWERS[name].items()
         }
-        world.adapters["adp_orders"] = Saying(inner, said)  # type: ignore[assignment]
+        world.adapters["adp_orders"] = saying = Saying(inner, said)  # type: ignore[assignment]
         gate = await refund_session(world, "ses_read", 900)
         looked = await gate.call(LOOKUP, {"order_id": "ord_881"}, call_id="mail")
         assert isinstance(looked, Done), looked
@@ -171,7 +171,7 @@ def test_a_read_whose_answer_is_withheld_fails_and_its_session_goes_on(name: str
         assert isinstance(refused, Refused)
         assert refused.reasons[0].code == "missing_evidence"
         assert not refused.ended
-        world.adapters["adp_orders"] = inner
+        saying.says = {}
         await read_first(gate, 900)
         assert isinstance(await gate.call(REFUND, refund_args(900), call_id="pay"), Done)
         view = await gate.finish("approved")

@@ -299,7 +299,6 @@ def _full_disk() -> Iterator[Row]:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     for name, words in (
         ("invoke", ("invoke", "requests/next.json")),
-        ("list", ("runs", "list")),
         ("sign", ("pack", "sign", "packs/support.json", *BY[2:], "--out", "signed.json")),
         ("key", ("key", "new", "new.key")),
         ("init", ("init", "new")),

@@ -58,7 +58,7 @@ def pieces(refs: list[str]) -> set[str]:
 
 def test_steps_1_to_4_are_those_of_the_page(flow: dict[str, Any]) -> None:
     shows_the_flow(flow["waiting"])
-    assert flow["early"] == 404, "nothing was decided before the answer"
+    assert flow["early"] == 409, "nothing was decided before the answer"
 
 
 def test_step_5_each_call_is_made_once_and_the_refund_only_after_the_answer(flow: dict[str, Any]) -> None:

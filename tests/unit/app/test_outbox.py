@@ -14,7 +14,7 @@ import pytest
 import contextos
 from contextos.application.outbox.setting import MailSetting, OutboxSetting, WebhookSetting
 from contextos.cli.demo.workspace import example_operator, make_workspace
-from contextos.errors import InvalidSettings, NotFound
+from contextos.errors import InvalidSettings
 from contextos.settings import Settings
 from tests.loopback import Asked, serving
 from tests.world import TENANT, request
@@ -77,7 +77,8 @@ def test_a_tenant_that_nobody_knows_and_a_password_that_is_not_there_are_refused
     (workspace / "desk.secret").write_text(SECRET, "utf-8")
     (workspace / "desk.secret").chmod(0o600)
     unknown = OutboxSetting((hook("https://desk.example/", tenant="tenant_nobody"),))
-    with pytest.raises(NotFound), contextos.open(replace(Settings.read(workspace), outbox=unknown)):
+    refused = pytest.raises(InvalidSettings, match="no tenant `tenant_nobody`")
+    with refused, contextos.open(replace(Settings.read(workspace), outbox=unknown)):
         pass
     mail = MailSetting(
         "mail",

@@ -28,7 +28,7 @@ def test_a_run_that_waits_is_no_finding(tmp_path: Path) -> None:
     [
         pytest.param(wiring, "build_record", "DecisionRecord", id="record"),
         pytest.param(conclusion, "build_packet", "ReplayPacket", id="packet"),
-        pytest.param(compiler, "compiled_context", "CompiledContext", id="context"),
+        pytest.param(compiler, "_compiled_context", "CompiledContext", id="context"),
     ],
 )
 def test_an_envelope_that_breaks_its_contract_does_not_replay(
@@ -62,19 +62,17 @@ def test_a_context_that_is_not_what_the_digests_say_is_not_shown(
 
 
 @pytest.mark.parametrize(
-    ("kind", "refusal", "says"),
+    ("kind", "says"),
     [
-        ("context.compiled", InvalidInput, "its digests were erased"),
-        ("evidence.retrieved", ReplayMismatch, "its body was erased"),
+        ("context.compiled", "its digests were erased"),
+        ("evidence.retrieved", r"entry \d+ \(`evidence.retrieved`\) was erased"),
     ],
 )
-def test_a_context_whose_digests_or_inputs_were_erased_is_not_shown(
-    kind: str, refusal: type[Exception], says: str, tmp_path: Path
-) -> None:
+def test_a_context_whose_digests_or_inputs_were_erased_is_not_shown(kind: str, says: str, tmp_path: Path) -> None:
     world = run(open_world(tmp_path))
     run_id = run(world.invoke(request(900, "req_small"))).run_id
     run(erased(world, run_id, kind))
-    with pytest.raises(refusal, match=says):
+    with pytest.raises(InvalidInput, match=says):
         run(derived_context(world.deployment, TENANT, run_id))
 
 

@@ -74,7 +74,7 @@ def test_a_session_counts_while_its_issuer_and_its_tenant_do(tmp_path: Path) -> 
                 asked: list[str] = []
                 stores = SimpleNamespace(tenant=asked.append)
                 unknown = f"dGVuYW50X25vd2hlcmU.{cookie.partition('.')[2]}"
-                with pytest.raises(SignatureInvalid, match="no cookie of a session"):
+                with pytest.raises(SignatureInvalid, match="not a cookie of a session"):
                     await replace(logins, stores=stores).caller(unknown)  # type: ignore[arg-type]
                 assert asked == [], "a name from a cookie opens no store"
                 assert await logins.caller(cookie)
@@ -126,9 +126,9 @@ def test_a_place_to_go_to_is_here(tmp_path: Path) -> None:
             async with contextos.open(tmp_path / "w") as app:
                 logins = logins_of(app)
                 for to in ("//evil.example", "x", "/\\x"):
-                    with pytest.raises(InvalidInput, match="no path"):
+                    with pytest.raises(InvalidInput, match="not a path"):
                         logins.begin(to)
-                with pytest.raises(InvalidInput, match="no tenant"):
+                with pytest.raises(InvalidInput, match="not a tenant"):
                     logins.begin("/", "t" * 600)
                 assert httpx.URL(logins.begin("/runs?a=b#c").url).params["client_id"] == CLIENT
 

@@ -61,7 +61,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return returned
 
     monkeypatch.setattr(database, "reader_connection", connected)
-    for name in ("read", "scan", "find", "waiting"):
+    for name in ("read", "scan", "look", "waiting"):
         monkeypatch.setattr(SqliteStore, name, counting(name))
     return counts
 

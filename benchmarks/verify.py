@@ -46,7 +46,16 @@ AMOUNT = 900
 MAX_RSS_MB = 300
 KEYS = KeyRing.from_seed(b"v" * 32)
 SALT = b"0123456789abcdef"
-DEPLOYMENT = {"runtime_version": "benchmark", "profile": "embedded", "unsafe": [], "limits": {}, "semantics": SEMANTICS}
+DEPLOYMENT = {
+    "runtime_version": "benchmark",
+    "profile": "embedded",
+    "environment": "dev",
+    "unsafe": [],
+    "limits": {},
+    "planner": "template",
+    "attachments": True,
+    "semantics": SEMANTICS,
+}
 
 
 def fingerprint(number: int) -> str:
@@ -62,7 +71,7 @@ def record_of(number: int, run: str, log: list[Logged]) -> dict[str, Any]:
         log,
         RunOutcome(end="rejected"),
         runtime_version="benchmark",
-        environment=None,
+        environment="dev",
         unsafe=(),
         unsafe_stated_by=(),
         semantics=SEMANTICS,

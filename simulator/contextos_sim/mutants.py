@@ -65,8 +65,9 @@ def _blind_resend(stack: ExitStack) -> None:
     """After a crash, a dispatch without an outcome is sent as if for the first time."""
     original = dispatcher.Dispatcher._send
 
-    async def send(self: Any, delivery: Any) -> dict[str, Any]:
-        return await original(self, replace(delivery, mode="send"))
+    async def send(self: Any, call: Any) -> dict[str, Any]:
+        call.mode = "send"
+        return await original(self, call)
 
     stack.enter_context(patch.object(dispatcher.Dispatcher, original.__name__, send))
 
@@ -89,7 +90,7 @@ def _skip_recheck(stack: ExitStack) -> None:
 def _blind_recheck(stack: ExitStack) -> None:
     """The recheck at redemption returns the recorded values instead of the current ones."""
 
-    async def recheck(_environment: Any, scope: Any, _query: Any, action: Any) -> Recheck:
+    async def recheck(_environment: Any, scope: Any, _query: Any, action: Any, _outside: Any) -> Recheck:
         recorded = {f"{fact.evidence_ref}#{fact.name}": fact for fact in action.evidence}
 
         async def look() -> dict[str, str | None]:

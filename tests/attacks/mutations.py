@@ -70,7 +70,9 @@ def _plain(value: Any) -> Any:
 
 
 async def _played(world: TestWorld, body: Mapping[str, Any]) -> Any:
-    """One request to its end; a person approves what is asked. Returns the journal of the run and the books."""
+    """One request to its end; a person approves what is asked. Returns the journal of the run, its compiled contexts,
+    and the books.
+    """
     try:
         view = await world.invoke(body)
         if view.state == "waiting":
@@ -79,7 +81,8 @@ async def _played(world: TestWorld, body: Mapping[str, Any]) -> Any:
         return type(error).__name__
     entries = await world.stores.tenant(TENANT).read(view.run_id)
     told = [(one.kind, one.key, _plain(orjson.loads(one.body or b"null"))) for one in entries]
-    return [told, [(refund["order_id"], refund["amount_inr"]) for refund in world.refunds()]]
+    contexts = [_plain(one) for one in await world.contexts(view.run_id)]
+    return [told, contexts, [(refund["order_id"], refund["amount_inr"]) for refund in world.refunds()]]
 
 
 async def behaviour(

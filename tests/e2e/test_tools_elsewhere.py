@@ -168,7 +168,9 @@ EXAMPLES: Mapping[str, Example] = {
 
 def differing(functions: dict[str, Any], elsewhere: dict[str, Any]) -> set[str]:
     """The paths at which two records differ by more than ids, digests and times. Pins are compared as they are."""
-    one, other = dict(texts(functions)), dict(texts(elsewhere))
+    # What an A2A task gave as artifacts is named beside the answer; a function has none.
+    named = [ref for ref in elsewhere["evidence_refs"] if not ref.startswith("artifact:")]
+    one, other = dict(texts(functions)), dict(texts({**elsewhere, "evidence_refs": named}))
 
     def differs(path: str) -> bool:
         if path.startswith(PINS):

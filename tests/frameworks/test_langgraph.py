@@ -115,7 +115,7 @@ def test_a_refusal_and_calls_that_are_none_are_messages_of_an_error(tmp_path: Pa
         assert [one.status for one in answers] == ["error"] * 4
         texts = [one.content for one in answers]
         assert "policy denies" in texts[0]
-        assert "use one of deploy.ci_status, deploy.rollback" in texts[1]
+        assert "use one of deploy__ci_status, deploy__rollback" in texts[1]
         assert "`call_0` was used for another call" in texts[2]
         assert "the arguments are not JSON: expecting" in texts[3]
 

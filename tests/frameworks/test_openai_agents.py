@@ -129,8 +129,8 @@ def test_calls_of_one_message_wait_one_after_the_other(tmp_path: Path, monkeypat
     ("arguments", "told"),
     [
         ('{"service"', "the arguments are not JSON: "),
-        ("[]", "no JSON object"),
-        ('{"service": NaN}', "no JSON"),
+        ("[]", "the arguments are not an object"),
+        ('{"service": NaN}', "the arguments are not JSON: "),
         ('{"service": 123456789012345678901234567890}', "the arguments are not JSON: "),
     ],
     ids=["cut", "list", "nan", "large_number"],

@@ -68,7 +68,6 @@ def record_of(number: int, run: str, log: list[Logged]) -> dict[str, Any]:
         account_of(run, log),
         parse(InvokeRequest, outside.request(number, AMOUNT)),
         None,
-        log,
         RunOutcome(end="rejected"),
         runtime_version="benchmark",
         environment="dev",

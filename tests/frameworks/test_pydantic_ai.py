@@ -101,7 +101,7 @@ def test_a_changed_call_under_a_waiting_id_is_refused_and_the_model_reads_why(
 def test_arguments_that_no_json_can_hold_are_a_refusal_for_the_model(tmp_path: Path) -> None:
     async def play(app: Any, gate: Any, agent: Any) -> None:
         for args in ({"service": float("inf")}, {"service": "\ud800"}, ["api"]):
-            with pytest.raises(ModelRetry, match="the arguments are not (JSON|an object)"):
+            with pytest.raises(ModelRetry, match=r"the arguments are not (JSON|an object)"):
                 await called(GateToolset(gate), "deploy__ci_status", args, "call_9")
         with pytest.raises(ModelRetry, match="the call id is not printable ASCII"):
             await called(GateToolset(gate), "deploy__ci_status", {"service": "api"}, "nüll")

@@ -114,7 +114,7 @@ def _paths(value: Any, at: Path = ()) -> Iterator[Path]:
 
 
 def with_line(one: Problem, path: Path, line: int) -> tuple[int, Problem]:
-    """Return the line, and a problem of the setting at `path` that names it; 0 is no line."""
+    """Return the line, and a problem of the setting at `path` that names it; 0 where the line is not known."""
     where = "".join(f"/{part}" for part in path)
     detail = one.detail.replace(f"`{one.pointer}`", f"`{where}`")
     return line, Problem(where, one.code, f"line {line}: {detail}" if line else detail, one.remedy)

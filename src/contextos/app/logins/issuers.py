@@ -21,7 +21,7 @@ def approval_logins_of(settings: Settings, clock: Clock) -> ApprovalLogins | Non
     """Return the issuer of the logins that can answer approvals, or None.
 
     Raises:
-        InvalidSettings: the URL of its keys is none, or the extra `http` is not installed.
+        InvalidSettings: the address of its keys is not a URL, or the extra `http` is not installed.
     """
     named = settings.approval_logins
     if named is None:
@@ -34,7 +34,7 @@ def partners_of(settings: Settings, clock: Clock) -> dict[str, Partner]:
     """Return the partners whose hop claims count, by issuer.
 
     Raises:
-        InvalidSettings: the URL of keys is none, or the extra `http` is not installed.
+        InvalidSettings: the address of the keys is not a URL, or the extra `http` is not installed.
     """
     if settings.hops is None:
         return {}

@@ -54,7 +54,7 @@ def is_default(schema: Mapping[str, Any], name: str, value: Any) -> bool:
 def _states_defaults(schema: Mapping[str, Any]) -> bool:
     try:
         return b'"default"' in orjson.dumps(schema)
-    except TypeError:  # it is no JSON, and refused where the tool is registered
+    except TypeError:  # it is not JSON, and refused where the tool is registered
         return True
 
 

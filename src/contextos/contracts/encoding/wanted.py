@@ -72,7 +72,7 @@ def explained(model: type[BaseModel], path: Sequence[str | int], kind: str, docu
     if kind in ("literal_error", "enum"):
         allowed = [one for schema in schemas for one in _allowed(schema) if isinstance(one, str)]
         near = _nearest(value, allowed) if isinstance(value, str) else None
-        return "it is none of the allowed values", f"did you mean `{near}`?" if near else f"write {wanted}"
+        return "it is not one of the allowed values", f"did you mean `{near}`?" if near else f"write {wanted}"
     if kind in ("too_short", "too_long") and isinstance(value, list | dict):
         return f"it has {len(value)} items, which is too {'few' if kind == 'too_short' else 'many'}", f"write {wanted}"
     if kind.endswith("_type") or kind == "int_from_float":

@@ -1,6 +1,6 @@
 """`RunAccount`: what the entries of one run add up to, kept entry by entry as they are appended.
 
-It is the same fold live, in a replay and for a stored run (`folding`), so all who read a run read one account: the
+It is the same fold live, in a replay and for a stored run (`kinds`), so all who read a run read one account: the
 budget guard, the guards of calls, the rule of every end, the DecisionRecord and views. An effect whose outcome nobody
 knows counts as one that can have happened. Time in which a run waits is not counted: for a person, for the agent of its
 session, for a driver, or for its turn (`waited_us` of an answer).
@@ -62,7 +62,7 @@ class LedgerSoFar:
 
 
 class RunAccount:
-    """What the entries of one run up to now add up to. Only `folding` changes it, and nobody what it holds.
+    """What the entries of one run up to now add up to. Only `fold_entry` changes it, and nobody what it holds.
 
     `effects` has what the run did to other systems by call, in the order of the calls; the last word about a call
     counts. `decisions` has the policy decisions in order, `controls` what they raised by name, and `matched_rules` the

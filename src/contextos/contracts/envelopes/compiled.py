@@ -280,7 +280,7 @@ class CompiledContext(Model):
 
 
 class RecordedManifests(Model):
-    """Of the manifests of a compiled context what no other entry of its run states; absent is none."""
+    """Of the manifests of a compiled context what no other entry of its run states; what is absent is empty."""
 
     policy_manifest: Seq[PolicyManifestEntry] = ()
     """The policy bundles that applied, and which of their rules were announced."""

@@ -300,7 +300,7 @@ class PolicyDecision(Model):
     facts_digest: Digest
 
     def to_json(self) -> dict[str, Any]:
-        """Return this decision as a JSON object that leaves out what is empty: absent is none."""
+        """Return this decision as a JSON object that leaves out what is empty."""
         return self.model_dump(mode="json", exclude_unset=True, exclude_defaults=True, by_alias=True)
 
     @property

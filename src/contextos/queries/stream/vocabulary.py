@@ -2,7 +2,7 @@
 
 The names and members are those of AG-UI (`RUN_STARTED`, `TOOL_CALL_RESULT` …) where one fits; everything else is a
 `CUSTOM` event whose name is `contextos.` and the kind of the entry, with what its row tells (`Kind.told`); a kind that
-tells nothing is no event. What an event tells is redacted by every rule that there is, whatever the pack of the run
+tells nothing is not an event. What an event tells is redacted by every rule that there is, whatever the pack of the run
 says; only times, and the names that the runtime gave to runs, calls and capabilities, stay as they are.
 Source: AG-UI 1.0, "Events".
 """

@@ -139,11 +139,11 @@ WITH_LINES = """{
         (WITH_LINES, "line 5, column 3: there is no `operatons` here; did you mean `operations`?"),
         (
             WITH_LINES.replace("file.v1", "file.v2"),
-            "line 2, column 3: it is none of the allowed values; did you mean `contextos.adapter_file.v1`?",
+            "line 2, column 3: it is not one of the allowed values; did you mean `contextos.adapter_file.v1`?",
         ),
         (
             '{"format": "contextos.adapter_file.v2"}',
-            "line 1, column 2: it is none of the allowed values; did you mean `contextos.adapter_file.v1`?",
+            "line 1, column 2: it is not one of the allowed values; did you mean `contextos.adapter_file.v1`?",
         ),
         ('{"pack_metaa": {}}', "there is no `pack_metaa` here; did you mean `pack_meta`?"),
         ('{"bundel": {}}', "there is no `bundel` here; did you mean `bundle`?"),

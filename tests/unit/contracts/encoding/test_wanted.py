@@ -46,7 +46,7 @@ class Lists(Outer):
             ("inner", "level"),
             "literal_error",
             {"inner": {"level": "hihg"}},
-            ("it is none of the allowed values", "did you mean `high`?"),
+            ("it is not one of the allowed values", "did you mean `high`?"),
         ),
         (
             ("several", 0, "count"),

@@ -13,6 +13,7 @@ from contextos.contracts.encoding.display_escape import displayed
 from contextos_sim.mutants import MUTANTS
 
 MOST_SHOWN: Final = 20
+MAX_DIGITS: Final = 9
 INTEGRITY: Final = 3
 
 
@@ -45,8 +46,10 @@ def _at_least_1(text: str) -> int:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"`{displayed(text)}` is not a whole number from 0 on")
+    if not text.isdecimal() or len(text) > MAX_DIGITS:
+        raise argparse.ArgumentTypeError(
+            f"`{displayed(text[:40])}` is not a whole number of at most {MAX_DIGITS} digits"
+        )
     return int(text)
 
 

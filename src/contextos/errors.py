@@ -299,6 +299,11 @@ class OtherEnvironment(Unavailable):
 
     code = "other_environment"
     exit_code = 2
+    OUTSIDE: ClassVar[str] = (
+        "what this is about is of another environment than this server serves, so nothing was decided or recorded; send"
+        " it to the server of that environment, or ask the operator, whose log says which one"
+    )
+    """What a caller of a server reads: it names neither the run nor an environment."""
 
     def __init__(self, what: str, stored: str, served: str) -> None:
         self.dependency, self.retry_after_ms = "store", 30_000

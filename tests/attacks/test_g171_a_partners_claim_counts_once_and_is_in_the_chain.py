@@ -348,16 +348,22 @@ def test_what_is_sent_on_has_one_agent_more_and_the_digest_of_what_was_received(
     now_us = 1_793_000_000_000_000
     received = claim(now_us)
     to_us = TrustedIssuer(PARTNER, US, ("Ed25519",), 0, "ctxhop+jwt")
-    hop = verify_hop_claim(received, to_us, public(KEYS), tenant_id=TENANT, user_id=USER, now_us=now_us)
+    hop = verify_hop_claim(
+        received, to_us, public(KEYS), tenant_id=TENANT, names_tenant=False, user_id=USER, now_us=now_us
+    )
     token = sent_on(hop, now_us)
     body = unverified_payload(token) or {}
     act = {"sub": OURS, "act": {"sub": CALLER, "iss": PARTNER, "act": {"sub": BEFORE, "iss": OTHER}}}
     assert (body["act"], body["prv"], body["sub"]) == (act, digest(received.encode()), USER)
     to_next = TrustedIssuer(US, OTHER, ("Ed25519",), 0, "ctxhop+jwt")
-    last = verify_hop_claim(token, to_next, public(OTHERS), tenant_id=TENANT, user_id=USER, now_us=now_us)
+    last = verify_hop_claim(
+        token, to_next, public(OTHERS), tenant_id=TENANT, names_tenant=False, user_id=USER, now_us=now_us
+    )
     assert [one.issuer for one in last.chain] == [OTHER, PARTNER, US]
     with pytest.raises(SignatureInvalid):
-        verify_hop_claim(token, to_us, public(OTHERS), tenant_id=TENANT, user_id=USER, now_us=now_us)
+        verify_hop_claim(
+            token, to_us, public(OTHERS), tenant_id=TENANT, names_tenant=False, user_id=USER, now_us=now_us
+        )
 
 
 def test_a_run_that_was_called_nests_its_caller_in_the_message_that_it_sends(tmp_path: Path) -> None:
@@ -409,12 +415,18 @@ def test_the_ninth_agent_is_one_too_many() -> None:
         token = claim(now_us, act={"sub": CALLER, "act": act}) if depth < 100 else ""
         if depth == MAX_HOPS:
             assert (
-                len(verify_hop_claim(token, trusted, public(KEYS), tenant_id=TENANT, user_id=USER, now_us=now_us).chain)
+                len(
+                    verify_hop_claim(
+                        token, trusted, public(KEYS), tenant_id=TENANT, names_tenant=False, user_id=USER, now_us=now_us
+                    ).chain
+                )
                 == MAX_HOPS
             )
             continue
         with pytest.raises(SignatureInvalid):
-            verify_hop_claim(token, trusted, public(KEYS), tenant_id=TENANT, user_id=USER, now_us=now_us)
+            verify_hop_claim(
+                token, trusted, public(KEYS), tenant_id=TENANT, names_tenant=False, user_id=USER, now_us=now_us
+            )
 
 
 BAD_SETTINGS: tuple[tuple[dict[str, Any], str], ...] = (

@@ -537,3 +537,31 @@ def test_where_it_was_erased_who_asked_only_an_operator_may_cancel(tmp_path: Pat
         world.close()
 
     run(go())
+
+
+@pytest.mark.parametrize(("amount", "state"), [(AMOUNT, "waiting"), (8000, "cancelled")])
+def test_a_cancel_beside_a_run_that_begins_to_wait_leaves_no_run_due(
+    amount: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 412 of the simulator: the request to stop had seen a running run, and woke one that waited for a person."""
+
+    async def act() -> None:
+        world = await open_world(tmp_path, payments="none")
+        world.adapters["adp_payments"] = Lossy(world.adapters["adp_payments"])  # type: ignore[assignment]
+        view = await world.invoke(request(amount, "req_1") | {"mode": "long_running"})
+        assert (view.state, view.waiting) == ("received", {"for": "engine"})
+        prove_act = operator.prove_act
+
+        async def prove_late(*args: Any, **options: Any) -> Any:
+            proved = await prove_act(*args, **options)
+            assert (await world.deployment.advance(TENANT, view.run_id)).state == "waiting"
+            return proved
+
+        monkeypatch.setattr(operator, "prove_act", prove_late)
+        await operator.request_cancel(world.deployment, TENANT, view.run_id, by=world.actor(), reason="a mistake")
+        await world.deployment.advance(TENANT, view.run_id)
+        assert (await world.deployment.view(TENANT, view.run_id)).state == state
+        assert [one async for one in world.stores.due(world.clock.now_us())] == []
+        world.close()
+
+    run(act())

@@ -20,7 +20,17 @@ def test_seeds_that_hold_are_counted(capsys: pytest.CaptureFixture[str]) -> None
     assert said["seeds"] == {"first": 0, "count": 2}
 
 
-@pytest.mark.parametrize("line", [["--plant", "tulip"], ["--seed", "-1"], ["--seeds", "\x1b"], ["--seeds", "0"]])
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["--plant", "tulip"],
+        ["--seed", "-1"],
+        ["--seeds", "\x1b"],
+        ["--seeds", "9" * 20],
+        ["--first", "9" * 20],
+        ["--seeds", "0"],
+    ],
+)
 def test_what_is_wrong_with_the_line_is_said(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(line)

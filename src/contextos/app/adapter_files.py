@@ -23,7 +23,7 @@ from contextos.contracts.encoding.display_escape import displayed
 from contextos.contracts.encoding.jcs import canonical
 from contextos.contracts.encoding.jcs import digest as digest_of
 from contextos.errors import InvalidInput, InvalidSettings, Problem, Unavailable
-from contextos.files import read_regular_file, replace_file
+from contextos.files import read_regular_file, replace_file, why_unwritten
 from contextos.port_settings.adapters import is_adapter_file
 from contextos.settings import MAX_SETTINGS_BYTES, SETTINGS_FILE, Settings
 from contextos.trust.seal import MAX_ENVELOPE_BYTES
@@ -208,7 +208,7 @@ def edit_settings(workspace: Path, digests: Mapping[tuple[str, str], str]) -> No
         replace_file(place, edited.encode())
         os.chmod(place, mode)
     except OSError as error:
-        detail = f"`{SETTINGS_FILE}` cannot be written: {(error.strerror or str(error)).lower()}"
+        detail = f"`{SETTINGS_FILE}` cannot be written: {why_unwritten(error)}"
         raise InvalidSettings(Problem("/adapters", "unwritable", detail, "check its permissions")) from None
 
 

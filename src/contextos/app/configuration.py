@@ -110,11 +110,12 @@ class Configuration:
         yield from self._of_unknown_tenants()
 
     def _in_lines(self, problems: Sequence[Problem]) -> Sequence[Problem]:
-        """Problems of settings, with their lines if these are from a file."""
+        """Problems of settings, with their lines if they are those of the file."""
         lines = dict[tuple[str, ...], int]()
-        with suppress(OSError, UnicodeDecodeError):
-            file = self.settings.workspace / SETTINGS_FILE
-            lines = setting_lines(read_regular_file(file, MAX_SETTINGS_BYTES).decode())
+        with suppress(OSError, UnicodeDecodeError, ContextOSError):
+            if Settings.read(self.settings.workspace) == self.settings:
+                file = self.settings.workspace / SETTINGS_FILE
+                lines = setting_lines(read_regular_file(file, MAX_SETTINGS_BYTES).decode())
         paths = (tuple(one.pointer.split("/")[1:]) for one in problems)
         return [with_line(one, path, lines.get(path, 0))[1] for one, path in zip(problems, paths, strict=True)]
 

@@ -33,7 +33,7 @@ from contextos.trust.approvals.signers import require_signers
 from contextos.trust.journal.chain import refuse_unknown_semantics, verify_chain
 from contextos.trust.journal.entry_acts import refuse_unerased, require_acts
 from contextos.trust.journal.ledger import RunJournal
-from contextos.trust.journal.signed_heads import verify_indexed
+from contextos.trust.journal.signed_heads import verify_heads, verify_indexed
 
 ModelT = TypeVar("ModelT", bound=Model)
 
@@ -141,6 +141,7 @@ async def _proved_tape(
     await require_signers(store, tape, app.ports.keys)
     if stored is not None:
         verify_indexed(run_id, tape, stored.lines)
+        verify_heads(tenant_id, run_id, tape, stored.heads[-1:], app.ports.keys)
     return tape
 
 

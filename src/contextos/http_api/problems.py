@@ -71,10 +71,6 @@ IDENTITY_REFUSED: Final = "identity_refused"
 
 _OURS: Final = "the request could not be answered; nothing of it is lost, and the log of the server has the reason"
 _LATER: Final = "a dependency of the server does not answer; send the same request again after `Retry-After`"
-_ELSEWHERE: Final = (
-    "what this is about is of another environment than this server serves, so nothing was decided or recorded; send it"
-    " to the server of that environment, or ask the operator, whose log says which one"
-)
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -128,13 +124,13 @@ async def _contextos_error(_request: Request, error: Exception) -> Response:
         detail = not_found().detail
     elif isinstance(error, OtherEnvironment):
         # To wait does not help, and the log says what does.
-        detail = _ELSEWHERE
+        detail = error.OUTSIDE
     elif isinstance(error, Unavailable):
         headers["Retry-After"] = str(max(1, -(-error.retry_after_ms // 1000)))
         detail = detail if status == 429 else _LATER
     elif status >= 500:
         detail = _OURS
-    if status >= 500 or detail is _ELSEWHERE:
+    if status >= 500 or isinstance(error, OtherEnvironment):
         _LOG.warning("a request failed", extra=error_fields(error))
     return problem_response(status, code, detail, parts, headers)
 

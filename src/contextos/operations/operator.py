@@ -8,6 +8,7 @@ Source: docs/design/contracts.md, "Approval modes", "Run".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,22 +16,23 @@ from contextos.action.gateway.result_validation import MAX_OUTPUT_BYTES, disagre
 from contextos.contracts.acts import ProposedAct
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument, Denial
-from contextos.contracts.documents.runs import CANCELS, CancelRequest
+from contextos.contracts.documents.runs import CANCELS, LEASES, CancelRequest
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.tool import Settled, ToolCallEnvelope
-from contextos.contracts.journal import Batch, Entry, erasure_key
+from contextos.contracts.journal import Batch, Draft, Entry, erasure_key
 from contextos.contracts.ports.storage import Store
 from contextos.contracts.statements.questions import approval_statement
 from contextos.contracts.statements.settlements import settlement_statement
 from contextos.errors import ApprovalRefused, Conflict, Integrity, InvalidInput, NotFound, Problem
 from contextos.operations.acts.act import Actor, prove_act
-from contextos.operations.acts.cancels import commit_before_end, stored_cancel
+from contextos.operations.acts.cancels import stored_cancel
 from contextos.operations.acts.checks import answerable_run, no_run, refuse_reason, verified_run
 from contextos.operations.acts.evidence import refuse_unresolved
 from contextos.operations.dead_letters import dead_letter, removal
 from contextos.operations.deployment import Deployment
+from contextos.operations.driver import MAX_CONFLICTS
 from contextos.operations.leases import wake_if_answered
 from contextos.operations.preview import void_question
 from contextos.operations.signing import SignAnswer, SignStatement
@@ -249,42 +251,60 @@ async def request_cancel(app: Deployment, tenant_id: str, run_id: str, *, by: Ac
     refuse_reason(reason)
     store, entries = await _run(app, tenant_id, run_id)
     view = run_view(tenant_id, run_id, entries)
-    if view.ended:
-        raise ApprovalRefused("not_waiting", f"`{run_id}` has ended as `{view.state}`")
+    _refuse_ended(view)
     principals = run_principals(entries)
     proposed = proposed_cancel(run_id, reason, entries)
     own_run = principals is not None and by.id in (principals.user.user_id, principals.agent.owner)
     control = await prove_act(app.ports, app.config, tenant_id, proposed, by, own_run=own_run)
+    for _ in range(MAX_CONFLICTS):
+        with suppress(Conflict):
+            return await _cancel_once(app, store, run_id, control, CancelRequest(by.id, reason))
+    raise Conflict(run_id)
+
+
+async def _cancel_once(
+    app: Deployment, store: Store, run_id: str, act: tuple[str, Draft], said: CancelRequest
+) -> RunView:
+    """Commit a request to stop on the run as it is now. Raises `Conflict` if the run went on meanwhile: one that has
+    ended, or waits for a person, would be due for ever.
+    """
+    entries, _, _, leased = await store.read_run(run_id)
+    tenant_id, now_us = entries[0].tenant, app.ports.clock.now_us()
+    view, lease = run_view(tenant_id, run_id, entries), LEASES.read(leased) if leased else None
+    _refuse_ended(view)
     stored, is_proved = await stored_cancel(app, store, run_id)
     if is_proved:
         return view
-    # A stored request is never replaced, and what counts is the act.
-    said = CancelRequest(by.id, reason)
-    cancel_request = CANCELS.check(run_id, stored) if stored else CANCELS.write(run_id, 0, said)
-    if view.waiting and view.waiting["for"] == "slot" and entries[-1].kind == "record.revised":
-        question_key = entries[-1].key.removeprefix("slot/")
-        entry = await _entry(app, entries, "run.cancel_requested", question_key, by.id, {"by": by.id, "reason": reason})
-        now_us = app.ports.clock.now_us()
-        batch = Batch(run=run_id, entries=(entry,), writes=(cancel_request,), shared=(control,), wake_at_us=now_us)
-        await store.commit(batch)
-        return await app.view(tenant_id, run_id)
-    if view.waiting is None or view.waiting["for"] != "approval":
-        # A run that sleeps until something else happens stops now; one that waits for a settlement needs its answer.
-        wakes = view.waiting is None or view.waiting["for"] in ("engine", "agent")
-        wake_at_us = app.ports.clock.now_us() if wakes else None
-        batch = Batch(run=run_id, writes=(cancel_request,), shared=(control,), wake_at_us=wake_at_us)
-        return await commit_before_end(app, tenant_id, batch)
-    try:
-        asked = await _open_question(store, tenant_id, run_id, entries)
-    except ApprovalRefused:
-        # It was answered and is not dispatched yet: the cancel request is looked up when the approval is redeemed.
-        return await commit_before_end(app, tenant_id, Batch(run=run_id, writes=(cancel_request,), shared=(control,)))
-    document = asked.document
-    void = APPROVALS.write(document.body.approval_id, document.version, replace(document.body, state="cancelled"))
-    entry = await _entry(app, entries, "run.cancel_requested", asked.key, by.id, {"by": by.id, "reason": reason})
-    shared, now_us = (control,), app.ports.clock.now_us()
-    await store.commit(Batch(run_id, (entry,), (cancel_request, void), shared, now_us))
+    # A stored request is never replaced, and what counts is the act. Every commit of a driver changes the lease.
+    request = CANCELS.check(run_id, stored) if stored else CANCELS.write(run_id, 0, said)
+    fence = LEASES.check(run_id, lease.version if lease else 0)
+    if stored and lease:
+        # A document that nobody made is there and keeps its version, so no dispatch would notice this request by it.
+        # With another version of the lease the next commit of the driver fails, and the run looks again.
+        fence = LEASES.write(run_id, lease.version, lease.body)
+    writes, waits_for, asked = [request, fence], view.waiting and view.waiting["for"], None
+    if waits_for == "slot" and entries[-1].kind == "record.revised":
+        asked = entries[-1].key.removeprefix("slot/")
+    elif waits_for == "approval":
+        # An answered one is not dispatched yet: the cancel request is looked up when the approval is redeemed.
+        with suppress(ApprovalRefused):
+            question = await _open_question(store, tenant_id, run_id, entries)
+            asked, approval = question.key, question.document
+            void = replace(approval.body, state="cancelled")
+            writes.append(APPROVALS.write(approval.body.approval_id, approval.version, void))
+    entry: tuple[Entry, ...] = ()
+    if asked is not None:
+        answer = {"by": said.by, "reason": said.reason}
+        entry = (await _entry(app, entries, "run.cancel_requested", asked, said.by, answer),)
+    # A run that sleeps until something else happens stops now; one that waits for a settlement needs its answer.
+    wakes = asked is not None or waits_for in (None, "engine", "agent")
+    await store.commit(Batch(run_id, entry, tuple(writes), (act,), now_us if wakes else None))
     return await app.view(tenant_id, run_id)
+
+
+def _refuse_ended(view: RunView) -> None:
+    if view.ended:
+        raise ApprovalRefused("not_waiting", f"`{view.run_id}` has ended as `{view.state}`")
 
 
 def proposed_cancel(run_id: str, reason: str, entries: Sequence[Entry]) -> ProposedAct:

@@ -62,7 +62,7 @@ _MEANT: Final = {
 }
 """What a condition says for the operators and quotes of other languages."""
 _FOREIGN: Final = re.compile(
-    r"""(?P<quote>["']{3}|["'])(?:\\.|(?!(?P=quote))[^\\])*+(?P=quote)"""
+    r"""(?P<quote>"{3}|'{3}|["'])(?:\\.|(?!(?P=quote))[^\\])*+(?P=quote)"""
     r"|(?P<part>===|!==|&&|\|\||<>|=<|=>|[<>=!]=|[“”„«»‘’‚\\]|[=!&|]|[\w.]+)",  # noqa: RUF001
     re.DOTALL,
 )

@@ -8,6 +8,7 @@ Source: docs/adr/0041-an-mcp-client-is-governed-as-a-session.md.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -18,11 +19,14 @@ from contextos.contracts.encoding.jcs import canonical
 from contextos.errors import Conflict, ContextOSError, Integrity, InvalidInput, OtherEnvironment, Unavailable
 from contextos.frameworks.offers import answer_text, is_error
 from contextos.operations.gate.gate import CallAnswer, Reason, Refused, Waiting
+from contextos.telemetry.logs import error_fields
 
 if TYPE_CHECKING:
     from mcp import types
 
     from contextos.contracts.envelopes.artifacts import RecordedArtifact
+
+_LOG: Final = logging.getLogger(__name__)
 
 META_RUN: Final = "io.contextos/run"
 META_CALL: Final = "io.contextos/call"
@@ -100,7 +104,7 @@ def error_result(error: ContextOSError) -> types.CallToolResult:
         reasons = [{"code": one.code, "detail": one.detail, "remedy": one.remedy} for one in error.problems]
     else:
         remedy = "make exactly the same call again" if again else "ask the operator of this server"
-        reasons = [{"code": error.code, "detail": str(error), "remedy": remedy}]
+        reasons = [{"code": error.code, "detail": for_client(error), "remedy": remedy}]
     text = "; ".join(f"{one['detail']}; {one['remedy']}" for one in reasons)
     if again or isinstance(error, OtherEnvironment | Integrity):
         status = {"status": "waiting", "waits_for": "engine"} if again else {"status": "failed"}
@@ -108,6 +112,14 @@ def error_result(error: ContextOSError) -> types.CallToolResult:
             f"no answer, and a call may have been made: {text}", {**status, "reasons": reasons}, {}, failed=True
         )
     return _result(f"refused: {text}", {"status": "refused", "ended": False, "reasons": reasons}, {}, failed=True)
+
+
+def for_client(error: ContextOSError) -> str:
+    """Return what a client reads of an error. What is about another environment is in the log of the server alone."""
+    if not isinstance(error, OtherEnvironment):
+        return str(error)
+    _LOG.warning("a request failed", extra=error_fields(error))
+    return error.OUTSIDE
 
 
 def waiting_text(waiting: Waiting, run_id: str, link: str = "") -> str:

@@ -19,7 +19,7 @@ from contextos.contracts.envelopes.tool import CapabilityDefinition
 from contextos.errors import ContextOSError, InvalidInput, InvalidSettings, Problem
 from contextos.frameworks.offers import OfferedTool
 from contextos.operations.gate.gate import REMEDIES, CallAnswer, Waiting
-from contextos.server.mcp_answers import call_result, error_result, utc_text, waiting_text
+from contextos.server.mcp_answers import call_result, error_result, for_client, utc_text, waiting_text
 from contextos.server.mcp_calls import SessionCalls, unknown_call
 from contextos.server.mcp_sessions import Callers, ServedSessions
 
@@ -91,7 +91,7 @@ def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
             known = await callers.client(context) if await sessions.is_open(visitor) else visitor
             offered = await sessions.offered(known)
         except ContextOSError as error:
-            raise MCPError(types.INVALID_PARAMS, str(error)) from None
+            raise MCPError(types.INVALID_PARAMS, for_client(error)) from None
         return types.ListToolsResult(tools=[*(_tool(*one) for one in offered), _finish_tool()])
 
     async def call_tool(context: Any, request: types.CallToolRequestParams) -> Any:
@@ -130,7 +130,7 @@ def governed_server(sessions: ServedSessions, callers: Callers) -> Server[Any]:
             calls = await calls_of(context)
             answer = await calls.again(request.task_id)
         except ContextOSError as error:
-            raise MCPError(types.INVALID_PARAMS, str(error)) from None
+            raise MCPError(types.INVALID_PARAMS, for_client(error)) from None
         if isinstance(answer, Waiting):
             return await _task(calls, request.task_id, "working", _told(answer, calls))
         result = _result(answer, calls).model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -44,7 +44,7 @@ SAYS_NO_SCHEMA = {
     *("syntax", "not_an_object", "not_text"),
     # What the deployment has, and what happened before.
     *("unknown_cursor", "unknown_intent", "unknown_environment", "unknown_tool", "stale_version", "other_statements"),
-    *("nothing_recorded", "not_now", "not_ended", "no_such_run", "not_compiled", "not_derived", "erased"),
+    *("nothing_recorded", "not_now", "not_ended", "no_such_run", "not_compiled", "erased"),
 }
 """Why the service refuses a request that fits the document."""
 

@@ -16,6 +16,7 @@ from contextos.cli.governance.declarations import workspace_definitions
 from contextos.cli.terminal import USAGE, print_note, print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import Integrity, InvalidInput, InvalidSettings, Problem
+from contextos.files import why_unwritten
 
 if TYPE_CHECKING:
     from contextos.control.artifacts import GovernedArtifact
@@ -133,5 +134,5 @@ def _write_all(folder: Path, made: dict[str, str]) -> None:
         for name, text in made.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        detail = f"`{folder}` cannot be written: {(error.strerror or str(error)).lower()}"
+        detail = f"`{folder}` cannot be written: {why_unwritten(error)}"
         raise InvalidInput(Problem("", "unwritable", detail, "name another directory")) from None

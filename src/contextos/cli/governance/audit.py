@@ -26,7 +26,7 @@ from contextos.cli.terminal import print_result
 from contextos.cli.workspace_search import find_workspace
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import ChainBroken, InvalidInput, InvalidSettings, Problem
-from contextos.files import NewFiles
+from contextos.files import NewFiles, why_unwritten
 
 if TYPE_CHECKING:
     from contextos.audit.exported import Export
@@ -277,5 +277,5 @@ def _write(new: NewFiles, path: Path, raw: bytes) -> None:
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:
-        detail = f"`{path}` cannot be written: {(error.strerror or str(error)).lower()}"
+        detail = f"`{path}` cannot be written: {why_unwritten(error)}"
         raise InvalidInput(Problem("", "unwritable", detail, "name another file")) from None

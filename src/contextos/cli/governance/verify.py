@@ -26,7 +26,7 @@ from contextos.cli.governance.audit import PersonOption, TrustedKeyOption, expor
 from contextos.cli.terminal import print_result
 from contextos.contracts.encoding.display_escape import displayed
 from contextos.errors import InvalidInput, Problem
-from contextos.files import replace_file
+from contextos.files import replace_file, why_unwritten
 
 if TYPE_CHECKING:
     from contextos.app.verification import Compared
@@ -231,7 +231,7 @@ class _CheckpointFile:
         try:
             replace_file(self._path, raw)
         except OSError as error:
-            detail = f"`{self._path}` cannot be written: {(error.strerror or str(error)).lower()}"
+            detail = f"`{self._path}` cannot be written: {why_unwritten(error)}"
             raise InvalidInput(Problem("", "unwritable", detail, "name another file")) from None
         self._written_at, self._lines = time.monotonic(), checkpoint.last
         return checkpoint

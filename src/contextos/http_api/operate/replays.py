@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from contextos.audit.replay import ReplayResult, derived_context, replay
 from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.model import Model
-from contextos.errors import ChainBroken, Integrity, InvalidInput, Problem, ReplayMismatch, UnknownSemantics
+from contextos.errors import ChainBroken, Integrity, ReplayMismatch, UnknownSemantics
 from contextos.http_api.access import RolesHere, RunName, readable_run
 from contextos.http_api.callers import AppHere, CallerHere
 from contextos.http_api.operate.work import WorkHere, WorkTime
@@ -81,11 +81,4 @@ async def get_context(
     """Read the context that a run compiled, with its text. It is derived again and equals the digests on record."""
     run = await readable_run(app, caller, roles, name)
     key = None if plan is None else str(plan)
-
-    async def job(_time: WorkTime) -> CompiledContext:
-        try:
-            return await derived_context(app.deployment, run.tenant_id, run.run_id, key)
-        except (ChainBroken, ReplayMismatch, UnknownSemantics) as fault:
-            raise InvalidInput(Problem("", "not_derived", str(fault))) from None
-
-    return await work.do(run.tenant_id, job)
+    return await work.do(run.tenant_id, lambda _: derived_context(app.deployment, run.tenant_id, run.run_id, key))

@@ -161,7 +161,10 @@ async def get_decision(app: AppHere, caller: CallerHere, roles: RolesHere, name:
 
 
 def _not_ended() -> HttpProblem:
-    detail = "the run goes on, and this is there when it has ended; `GET /v1/runs/{run}` says where it stands"
+    detail = (
+        "the run goes on, and this is there once it waits for a person or has ended; `GET /v1/runs/{run}` says where it"
+        " stands"
+    )
     return HttpProblem(409, "not_ended", detail)
 
 

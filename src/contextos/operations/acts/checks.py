@@ -40,7 +40,7 @@ async def answerable_run(app: Deployment, tenant_id: str, run_id: str, verdict: 
     """
     store, entries = await verified_run(app, tenant_id, run_id)
     refuse_other_environment(entries, app.config.environment)
-    if verdict == "approved":  # a run that states no environment is driven if what is active has this one
+    if verdict == "approved":  # a run whose request was erased states no environment
         await app.catalog(tenant_id).active()
     return store, entries
 

@@ -52,7 +52,7 @@ def verify_hop_claim(
     jwks: Mapping[str, Any],
     *,
     tenant_id: str,
-    names_tenant: bool = False,
+    names_tenant: bool,
     user_id: str,
     now_us: int,
 ) -> HopClaim:

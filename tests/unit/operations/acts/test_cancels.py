@@ -9,7 +9,7 @@ import pytest
 from contextos.contracts.documents.runs import CANCELS, CancelRequest
 from contextos.contracts.journal import Batch
 from contextos.errors import ApprovalRefused
-from contextos.operations.acts.cancels import commit_before_end, stored_cancel
+from contextos.operations.acts.cancels import stored_cancel
 from contextos.operations.operator import request_cancel
 from tests.world import TENANT, open_world, request, run
 
@@ -36,7 +36,7 @@ def test_a_run_that_has_ended_takes_no_request(tmp_path: Path) -> None:
         world = await open_world(tmp_path)
         ended = await world.invoke(request(900, "req_1"))
         with pytest.raises(ApprovalRefused, match="has ended as `completed`"):
-            await commit_before_end(world.deployment, TENANT, Batch(run=ended.run_id))
+            await request_cancel(world.deployment, TENANT, ended.run_id, by=world.actor(), reason="")
         world.close()
 
     run(act())

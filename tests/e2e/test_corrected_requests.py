@@ -120,6 +120,22 @@ def test_a_session_that_was_refused_is_opened_again_under_its_name(shop: Path) -
     assert asyncio.run(act()) == {"known": None}
 
 
+def test_a_refused_request_that_is_sent_again_after_its_correction_is_the_run_that_it_was(shop: Path) -> None:
+    """Seed 962 of the simulator: the late copy of the first request made a third run."""
+    right = requested(shop)
+
+    async def act() -> None:
+        async with contextos.open(shop) as app:
+            wrong = [{**right, "user": {"user_id": f"nobody_{number}"}} for number in range(2)]
+            first, second = [(await app.deployment.invoke(one)).run_id for one in wrong]
+            assert first != second
+            assert [(await app.deployment.invoke(one)).run_id for one in wrong] == [first, second]
+            corrected = (await app.deployment.invoke(right)).run_id
+            assert [(await app.deployment.invoke(one)).run_id for one in [*wrong, right]] == [first, second, corrected]
+
+    asyncio.run(act())
+
+
 def test_the_requests_with_one_id_are_as_many_as_two_reads_find(shop: Path) -> None:
     right = requested(shop)
 

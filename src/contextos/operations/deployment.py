@@ -342,7 +342,7 @@ class Deployment:
         refused can be sent again, corrected.
         """
         store = self.ports.stores.tenant(request.tenant_id)
-        claim, sent = await claimed_run(store, request.request_id)
+        claim, sent = await claimed_run(store, request.request_id, fingerprint)
         if claim is None:
             return None, 1
         if claim.fingerprint != fingerprint:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from contextos.audit.replay import derived_context, replay
 from contextos.context import compiler
-from contextos.errors import InvalidInput, ReplayMismatch
+from contextos.errors import ChainBroken, InvalidInput, ReplayMismatch
 from contextos.operations import operator
 from contextos.runtime import conclusion, wiring
+from tests.e2e.test_verdicts import all_of, nowhere, templates, with_lookup
 from tests.world import TENANT, TestWorld, open_world, request, run
 
 
@@ -58,6 +62,27 @@ def test_a_context_that_is_not_what_the_digests_say_is_not_shown(
     assert "data_only" in shown.compiled_prompt.system
     monkeypatch.setattr(compiler.prompt, "system", lambda _: "Obey what you read.")
     with pytest.raises(ReplayMismatch, match=r"context\.compiled"):
+        run(derived_context(world.deployment, TENANT, run_id))
+
+
+def test_the_context_of_each_plan_is_shown_by_its_number(tmp_path: Path) -> None:
+    world = run(open_world(tmp_path, pack=all_of(nowhere, templates(with_lookup))))
+    run_id = run(world.invoke(request(2500, "req_1"))).run_id
+    shown = [run(derived_context(world.deployment, TENANT, run_id, key)).to_json() for key in ("0", "1")]
+    entries = run(world.stores.tenant(TENANT).read(run_id))
+    recorded = [orjson.loads(one.body or b"") for one in entries if one.kind == "context.compiled"]
+    assert [one["context_ledger"] for one in shown] == [one["context_ledger"] for one in recorded]
+    assert shown[0] != shown[1] == run(derived_context(world.deployment, TENANT, run_id)).to_json()
+
+
+def test_a_context_under_a_head_that_nobody_signed_is_not_shown(tmp_path: Path) -> None:
+    world = run(open_world(tmp_path, stores="sqlite"))
+    run_id = run(world.invoke(request(4200, "req_waits"))).run_id
+    with closing(sqlite3.connect(tmp_path / "contextos.db")) as db, db:
+        for (trigger,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            db.execute(f"DROP TRIGGER {trigger}")
+        db.execute("UPDATE heads SET sig = zeroblob(64) WHERE stream = ?", (run_id,))
+    with pytest.raises(ChainBroken, match="signature"):
         run(derived_context(world.deployment, TENANT, run_id))
 
 

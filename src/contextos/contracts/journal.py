@@ -8,13 +8,17 @@ Source: docs/design/journal.md.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Generator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from contextos.contracts.model import final_fields
+
+_dumps: Final = orjson.dumps
+_new: Final = tuple.__new__
+"""Makes a named tuple without the function in Python that `Entry(...)` is."""
 
 ENTRY_FORMAT: Final = 1
 SEMANTICS: Final = 9
@@ -86,7 +90,7 @@ def body_digest(salt: bytes, body: bytes) -> str:
 
     So no byte can pass from one to the other. A salt has `SALT_BYTES`.
     """
-    return "sha256:" + hashlib.sha256(b"%d:%b%d:%b" % (len(salt), salt, len(body), body)).hexdigest()
+    return "sha256:" + sha256(b"%d:%b%d:%b" % (len(salt), salt, len(body), body)).hexdigest()
 
 
 def erasure_key(run: str, seq: int) -> str:
@@ -96,38 +100,15 @@ def erasure_key(run: str, seq: int) -> str:
 
 def genesis(tenant: str, run: str) -> str:
     """Return the `prev_hash` of the first entry of a stream. It is derived from the tenant and the run."""
-    return _hash({"genesis": ENTRY_FORMAT, "tenant": tenant, "run": run})
+    return "sha256:" + sha256(_dumps({"genesis": ENTRY_FORMAT, "run": run, "tenant": tenant})).hexdigest()
 
 
 def link(tenant: str, run: str, seq: int, prev_hash: str, draft: Draft) -> Entry:
     """Link `draft` to the end of a stream: return the entry with the number `seq` (from 1)."""
-    digest = body_digest(draft.salt, draft.body)
-    header = {
-        "v": ENTRY_FORMAT,
-        "tenant": tenant,
-        "run": run,
-        "seq": seq,
-        "kind": draft.kind,
-        "key": draft.key,
-        "at_us": draft.at_us,
-        "by": draft.by,
-        "body_digest": digest,
-        "prev_hash": prev_hash,
-    }
-    return Entry(
-        tenant=tenant,
-        run=run,
-        seq=seq,
-        kind=draft.kind,
-        key=draft.key,
-        at_us=draft.at_us,
-        by=draft.by,
-        body_digest=digest,
-        prev_hash=prev_hash,
-        hash=_hash(header),
-        body=draft.body,
-        salt=draft.salt,
-    )
+    kind, key, at_us, by, body, salt = draft
+    digest = body_digest(salt, body)
+    covered = _covered(ENTRY_FORMAT, tenant, run, seq, kind, key, at_us, by, digest, prev_hash)
+    return _new(Entry, (tenant, run, seq, kind, key, at_us, by, digest, prev_hash, covered, body, salt, ENTRY_FORMAT))
 
 
 def open_header(tenant: str, run: str, digest: str, draft: Draft) -> tuple[str, str, str]:
@@ -148,25 +129,27 @@ def open_header(tenant: str, run: str, digest: str, draft: Draft) -> tuple[str, 
 
 def header_hash(entry: Entry) -> str:
     """Compute the hash of an entry's header; it must equal `entry.hash`."""
-    return _hash(
-        {
-            "v": entry.v,
-            "tenant": entry.tenant,
-            "run": entry.run,
-            "seq": entry.seq,
-            "kind": entry.kind,
-            "key": entry.key,
-            "at_us": entry.at_us,
-            "by": entry.by,
-            "body_digest": entry.body_digest,
-            "prev_hash": entry.prev_hash,
-        }
-    )
+    tenant, run, seq, kind, key, at_us, by, digest, prev_hash, _, _, _, v = entry
+    return _covered(v, tenant, run, seq, kind, key, at_us, by, digest, prev_hash)
 
 
-def _hash(header: dict[str, Any]) -> str:
-    # With ASCII keys, texts and integers only, orjson's sorted output is RFC 8785.
-    return "sha256:" + hashlib.sha256(orjson.dumps(header, None, orjson.OPT_SORT_KEYS)).hexdigest()
+def _covered(
+    v: int, tenant: str, run: str, seq: int, kind: str, key: str, at_us: int, by: str, digest: str, prev_hash: str
+) -> str:
+    """Return the hash of a header. Its members are in order, and of texts and integers orjson's output is RFC 8785."""
+    header = {
+        "at_us": at_us,
+        "body_digest": digest,
+        "by": by,
+        "key": key,
+        "kind": kind,
+        "prev_hash": prev_hash,
+        "run": run,
+        "seq": seq,
+        "tenant": tenant,
+        "v": v,
+    }
+    return "sha256:" + sha256(_dumps(header)).hexdigest()
 
 
 def _spelled(part: dict[str, Any]) -> str:

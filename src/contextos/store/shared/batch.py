@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from contextos.contracts.journal import (
@@ -13,6 +14,7 @@ from contextos.contracts.journal import (
     SHARED_STREAMS,
     Batch,
     Draft,
+    Entry,
     erasure_key,
 )
 from contextos.errors import InvalidInput, NotFound, Problem
@@ -45,17 +47,13 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
     if batch.shared:
         problems += _shared_problems(batch)
     signer, signed = batch.signature if batch.signature is not None else ("", "")
-    for where, name in (("/tenant", tenant), ("/run", batch.run), ("/signature", signer)):
-        if not _is_storable(name):
-            problems.append(_problem(where, "not_storable", NOT_STORABLE))
+    names = (("/tenant", tenant), ("/run", batch.run), ("/signature", signer))
+    problems += [_problem(where, "not_storable", NOT_STORABLE) for where, name in names if not _is_storable(name)]
+    problems += [_problem(where, "too_long", TOO_LONG) for where, name in names if is_too_long(name)]
     if not _HEX.fullmatch(signed):
         problems.append(_problem("/signature", "not_hex", "a signature is written in hex, in lower case"))
     if batch.entries and batch.run in SHARED_STREAMS:
         problems.append(_problem("/run", "shared", f"`{batch.run}` takes drafts in `shared` and no entries"))
-    # A character takes at most four bytes in UTF-8, so most names are short enough without encoding them.
-    if 4 * (len(tenant) + len(batch.run) + len(signer)) > MAX_NAME_BYTES:
-        names = (("/tenant", tenant), ("/run", batch.run), ("/signature", signer))
-        problems += [_problem(where, "too_long", TOO_LONG) for where, name in names if is_too_long(name)]
     if batch.wake_at_us is not None and not 0 <= batch.wake_at_us <= MAX_SQL_INTEGER:
         problems.append(_problem("/wake_at_us", "out_of_bounds", "a wake time is 0 or later"))
     if not batch.run:
@@ -66,7 +64,8 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
 
 def is_too_long(name: str) -> bool:
     """Whether a name is longer than `MAX_NAME_BYTES` in UTF-8."""
-    return len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES
+    # A character takes at most four bytes, so most names are short enough without encoding them.
+    return len(name) > MAX_NAME_BYTES // 4 and len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES
 
 
 def nothing_signed(stream: str) -> InvalidInput:
@@ -94,26 +93,40 @@ def _entry_problems(tenant: str, batch: Batch) -> list[Problem]:
     problems = []
     if len(batch.entries) > MAX_BATCH_ENTRIES:
         problems.append(_problem("/entries", "too_many", f"a batch has at most {MAX_BATCH_ENTRIES} entries"))
-    for at, entry in enumerate(batch.entries):
-        if entry.tenant != tenant or entry.run != batch.run:
-            problems.append(_problem(f"/entries/{at}", "foreign", "the entry is of another tenant or run"))
-        if not (type(entry.kind) is type(entry.key) is type(entry.by) is str and type(entry.at_us) is int):
-            problems.append(_problem(f"/entries/{at}", "wrong_type", "names are texts, and a time is an integer"))
-        else:
-            names = entry.kind + entry.key + entry.by
-            if not _is_storable(names):
-                problems.append(_problem(f"/entries/{at}", "not_storable", NOT_STORABLE))
-            if len(names) > MAX_ENTRY_NAME_CHARS:
-                problems.append(_problem(f"/entries/{at}", "too_long", TOO_LONG_IN_ALL))
-            if not -MAX_SQL_INTEGER <= entry.at_us <= MAX_SQL_INTEGER:
-                problems.append(_problem(f"/entries/{at}/at_us", "out_of_bounds", "a time has 64 bits"))
-        if entry.body is None or entry.salt is None:
-            problems.append(_problem(f"/entries/{at}/body", "missing", "an entry is appended with body and salt"))
-        elif len(entry.salt) != SALT_BYTES:
-            problems.append(_problem(f"/entries/{at}/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes"))
-        elif len(entry.body) > MAX_ENTRY_BYTES:
-            problems.append(_problem(f"/entries/{at}/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
+    # What all together do not have, none has.
+    if _misfits(tenant, batch.run, batch.entries):
+        for at, entry in enumerate(batch.entries):
+            found = _misfits(tenant, batch.run, (entry,))
+            problems += [_problem(f"/entries/{at}{place}", code, detail) for place, code, detail in found]
     return problems
+
+
+def _misfits(tenant: str, run: str, entries: Sequence[Entry]) -> list[tuple[str, str, str]]:
+    """Return the problems of these entries, column by column: the place in an entry, a code and a detail."""
+    if not entries:
+        return []
+    tenants, runs, _, kinds, keys, times, authors, _, _, _, bodies, salts, _ = zip(*entries, strict=True)
+    many, found = len(entries), []
+    if tenants.count(tenant) != many or runs.count(run) != many:
+        found.append(("", "foreign", "the entry is of another tenant or run"))
+    texts = kinds + keys + authors
+    if {*map(type, texts)} != {str} or {*map(type, times)} != {int}:
+        found.append(("", "wrong_type", "names are texts, and a time is an integer"))
+    else:
+        names = "".join(texts)
+        if not _is_storable(names):
+            found.append(("", "not_storable", NOT_STORABLE))
+        if len(names) > MAX_ENTRY_NAME_CHARS:
+            found.append(("", "too_long", TOO_LONG_IN_ALL))
+        if min(times) < -MAX_SQL_INTEGER or max(times) > MAX_SQL_INTEGER:
+            found.append(("/at_us", "out_of_bounds", "a time has 64 bits"))
+    if None in bodies or None in salts:
+        found.append(("/body", "missing", "an entry is appended with body and salt"))
+    elif {*map(len, salts)} != {SALT_BYTES}:
+        found.append(("/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes"))
+    elif max(map(len, bodies)) > MAX_ENTRY_BYTES:
+        found.append(("/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
+    return found
 
 
 def _is_storable(names: str) -> bool:
@@ -138,26 +151,19 @@ def _write_problems(batch: Batch) -> list[Problem]:
 
 
 def _shared_problems(batch: Batch) -> list[Problem]:
-    problems = [
-        _problem(f"/shared/{at}", "unknown_stream", f"`{stream}` is not shared; use `{INDEX}` or `{CONTROL}`")
-        for at, (stream, _) in enumerate(batch.shared)
-        if stream not in SHARED_STREAMS
-    ]
-    problems += [
-        _problem(f"/shared/{at}/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes")
-        for at, (_, draft) in enumerate(batch.shared)
-        if len(draft.salt) != SALT_BYTES
-    ]
-    problems += [
-        _problem(f"/shared/{at}", "not_storable", NOT_STORABLE)
-        for at, (_, draft) in enumerate(batch.shared)
-        if not _is_storable(draft.kind + draft.key + draft.by)
-    ]
-    return problems + [
-        _problem(f"/shared/{at}", "not_erased", "an erasure is recorded by `Stores.erase`, which erases too")
-        for at, (_, draft) in enumerate(batch.shared)
-        if draft.kind == ENTRY_ERASED
-    ]
+    problems = []
+    for at, (stream, draft) in enumerate(batch.shared):
+        if stream not in SHARED_STREAMS:
+            detail = f"`{stream}` is not shared; use `{INDEX}` or `{CONTROL}`"
+            problems.append(_problem(f"/shared/{at}", "unknown_stream", detail))
+        if len(draft.salt) != SALT_BYTES:
+            problems.append(_problem(f"/shared/{at}/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes"))
+        if not _is_storable(draft.kind + draft.key + draft.by):
+            problems.append(_problem(f"/shared/{at}", "not_storable", NOT_STORABLE))
+        if draft.kind == ENTRY_ERASED:
+            detail = "an erasure is recorded by `Stores.erase`, which erases too"
+            problems.append(_problem(f"/shared/{at}", "not_erased", detail))
+    return problems
 
 
 def _problem(pointer: str, code: str, detail: str) -> Problem:

@@ -86,13 +86,14 @@ def _continue(
 ) -> tuple[int, str]:
     """Append entries that continue the stream's head exactly; return the new head. Raises `Conflict`."""
     seq, head = _head(connection, tenant, run)
-    for entry in entries:
-        if entry.seq != seq + 1 or entry.prev_hash != head:
-            raise Conflict(run)
-        seq, head = entry.seq, entry.hash
+    if not entries:
+        return seq, head
+    _, _, seqs, _, _, _, _, _, before, hashes, _, _, _ = zip(*entries, strict=True)
+    if seqs != (*range(seq + 1, seq + 1 + len(entries)),) or before != (head, *hashes[:-1]):
+        raise Conflict(run)
     for row in rows:
         connection.execute(_APPEND, (tenant, run, *row))
-    return seq, head
+    return seqs[-1], hashes[-1]
 
 
 def _head(connection: sqlite3.Connection, tenant: str, run: str) -> tuple[int, str]:

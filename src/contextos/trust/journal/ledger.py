@@ -18,6 +18,7 @@ from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.linked import know
 from contextos.contracts.journal import (
+    SALT_BYTES,
     VOID_ANSWER,
     AgentMessage,
     Batch,
@@ -37,6 +38,8 @@ from contextos.trust.journal.chain import verify_chain
 from contextos.trust.journal.live_driver import LiveDriver
 from contextos.trust.journal.signed_heads import head_payload, index_lines, is_unsigned, void_fault
 from contextos.trust.journal.tape import Tape, Transition, tape_end
+
+_loads: Final = orjson.loads
 
 MAX_ENTRIES: Final = 10_000
 
@@ -73,23 +76,22 @@ class RunJournal(Tape):
 
         It is never before the last entry. A replay calls nothing outside; there it is the time of the last entry.
         """
-        return max(self._live.time_us(), self._now_us) if self._live else self._now_us
+        return self._live.time_us(self._now_us) if self._live else self._now_us
 
     async def record(self, kind: str, key: str, request: Any, call: Ask, *, by: str = "runtime") -> Any:
         """Obtain an answer from outside by awaiting `call`, record it and return it. In a replay, return the recorded
         answer.
         """
-        assert KINDS[kind].recorded, f"`{kind}` is derived, not recorded"
-        if self.on_tape:
+        if self._at < self._tape_end:
             return self._read_recorded(kind, key, request)
         if self._live is None:
             raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
-        await self._hold()
+        if self._is_commit_due or not self._live.holds:
+            await self._hold()
         # A call that raises "not yet" records nothing; a run that waits for another would fill its journal.
         answer = await call()
         self._go_live(kind)
-        self._append(kind, key, by, {"request_digest": content_address(request), "answer": answer})
-        return self._log[-1].body
+        return self._append_answer(kind, key, by, content_address(request), answer)
 
     async def record_found(self, kind: str, key: str, look: Ask) -> Any:
         """Look for something outside, record it if it is there, and return it, or None. In a replay, `look` is not
@@ -103,7 +105,7 @@ class RunJournal(Tape):
         found = await look()
         if found is not None:
             self._go_live(kind)
-            self._append(kind, key, "runtime", {"request_digest": NO_QUESTION, "answer": found})
+            self._append_answer(kind, key, "runtime", NO_QUESTION, found)
         return found
 
     async def record_all(self, group: Sequence[RecordRequest], *, keeps: bool = True) -> list[Any]:
@@ -138,9 +140,10 @@ class RunJournal(Tape):
         async def one(request: RecordRequest) -> None:
             answer = await request.call()
             self._go_live(request.kind)
-            body = {"request_digest": content_address(request.request), "answer": answer}
-            self._append(request.kind, request.key, "runtime", body)
-            answers[request.kind, request.key] = self._log[-1].body
+            asked = content_address(request.request)
+            answers[request.kind, request.key] = self._append_answer(
+                request.kind, request.key, "runtime", asked, answer
+            )
 
         await self._hold()
         try:
@@ -155,12 +158,12 @@ class RunJournal(Tape):
         """Record a value that the run computed. In a replay, compare it with the recorded one; raises
         `ReplayMismatch`.
         """
-        assert not KINDS[kind].recorded, f"`{kind}` is recorded, not derived"
-        if self.on_tape:
+        if self._at < self._tape_end:
             self._compare_derived(kind, key, body)
             return
         self._go_live(kind)
-        self._append(kind, key, "runtime", body)
+        assert not KINDS[kind].recorded, f"`{kind}` is recorded, not derived"
+        self._append(kind, key, "runtime", canonical(body), body)
 
     def stage(self, *writes: Write) -> None:
         """Add writes to the commit of the last entry. In a replay nothing is added: they are in the store already."""
@@ -296,8 +299,7 @@ class RunJournal(Tape):
                 return self._log[-1]
             if message := self._live.take_message():
                 self._go_live(message.kind)
-                body = {"request_digest": NO_QUESTION, "answer": clean(dict(message.answer))}
-                self._append(message.kind, message.key, "agent", body)
+                self._append_answer(message.kind, message.key, "agent", NO_QUESTION, clean(dict(message.answer)))
                 return self._log[-1]
             if woken:
                 return None
@@ -347,31 +349,41 @@ class RunJournal(Tape):
 
     async def _time_out(self, key: str, wake_at_us: int, on_timeout: Timeout) -> tuple[str, Any]:
         self._go_live(on_timeout.kind)
-        body = {"request_digest": content_address({"deadline_us": wake_at_us}), "answer": {"expired": True}}
-        self._append(on_timeout.kind, key, "runtime", body)
+        asked = content_address({"deadline_us": wake_at_us})
+        answer = self._append_answer(on_timeout.kind, key, "runtime", asked, {"expired": True})
         self.stage(*on_timeout.writes)
         await self.commit()
-        return on_timeout.kind, self._log[-1].body
+        return on_timeout.kind, answer
 
     def _go_live(self, kind: str) -> None:
-        if self._live is None:
+        live = self._live
+        if live is None:
             raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
-        self._skip_resumed()
+        if self._at < len(self._tape):
+            self._skip_resumed()
         # A replay has to know how far the clock was behind, also in the first drive of a run.
-        if self._announce or (self._seq and self._behind_us != self._live.behind_us):
+        if self._announce or (self._behind_us != live.behind_us and self._seq):
             self._announce = False
-            body = {"request_digest": NO_QUESTION, "answer": self._live.resumed()}
-            self._append("run.resumed", "", self._live.owner, body)
+            self._append_answer("run.resumed", "", live.owner, NO_QUESTION, live.resumed())
 
-    def _append(self, kind: str, key: str, by: str, body: Any) -> None:
-        assert self._live is not None
-        if self._seq >= MAX_ENTRIES:
+    def _append_answer(self, kind: str, key: str, by: str, asked: str, answer: Any) -> Any:
+        """Append an answer to what has the digest `asked`, and return it as it was written: the caller could still
+        change its own object.
+        """
+        assert KINDS[kind].recorded, f"`{kind}` is derived, not recorded"
+        raw = canonical({"answer": answer, "request_digest": asked})
+        written = _loads(raw)["answer"]
+        self._append(kind, key, by, raw, written)
+        return written
+
+    def _append(self, kind: str, key: str, by: str, raw: bytes, seen: Any) -> None:
+        live, seq = self._live, self._seq + 1
+        assert live is not None
+        if seq > MAX_ENTRIES:
             raise ChainBroken(self.run_id, self._seq, f"a run holds at most {MAX_ENTRIES} entries")
-        raw = canonical(body)
-        draft = Draft(kind, key, self.time_us, by, raw, self._live.entropy.take(16))
-        entry = link(self.tenant, self.run_id, self._seq + 1, self._head, draft)
-        # The answer that is used is the one that was written: the caller could still change its own object.
-        self._push(entry, orjson.loads(raw) if KINDS[kind].recorded else body)
+        draft = Draft(kind, key, live.time_us(self._now_us), by, raw, live.entropy.take(SALT_BYTES))
+        entry = link(self.tenant, self.run_id, seq, self._head, draft)
+        self._push(entry, seen)
         self._pending.append(entry)
         self._tape.append(entry)
         self._at += 1

@@ -14,7 +14,7 @@ import orjson
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.account import RunAccount
-from contextos.contracts.entries.kinds import KINDS, fold_entry
+from contextos.contracts.entries.kinds import fold_entry
 from contextos.contracts.journal import Entry, Logged, genesis
 from contextos.errors import ReplayMismatch
 from contextos.trust.journal.live_driver import LiveDriver
@@ -116,7 +116,7 @@ class Tape:
         if not isinstance(answer, dict | list) or "request_digest" not in body:
             raise ReplayMismatch(entry.seq, entry.kind, "it holds no answer; stop and find out which process wrote it")
         self._at += 1
-        self._push(entry, body)
+        self._push(entry, answer)
         return body
 
     def _read_recorded(self, kind: str, key: str, request: Any) -> Any:
@@ -151,15 +151,16 @@ class Tape:
         self._at += 1
         self._head, self._seq, self._now_us = entry.hash, entry.seq, entry.at_us
 
-    def _push(self, entry: Entry, body: Any) -> None:
-        seen = body["answer"] if KINDS[entry.kind].recorded else body
-        state = self._step(self.state, entry.kind, seen)
+    def _push(self, entry: Entry, seen: Any) -> None:
+        """Go on behind an entry; `seen` is its body, or the answer in it."""
+        _, _, seq, kind, key, at_us, by, _, _, entry_hash, _, _, _ = entry
+        state = self._step(self.state, kind, seen)
         if state is None:
-            raise ReplayMismatch(entry.seq, entry.kind, f"the run table refuses it in state `{self.state}`")
-        self.state = state
-        self._head, self._seq, self._now_us = entry.hash, entry.seq, entry.at_us
-        self._behind_us = LiveDriver.stated_behind_us(seen) if entry.kind == "run.resumed" else self._behind_us
-        logged = Logged(entry.seq, entry.kind, entry.key, entry.at_us, entry.by, seen, entry.hash)
+            raise ReplayMismatch(seq, kind, f"the run table refuses it in state `{self.state}`")
+        self.state, self._head, self._seq, self._now_us = state, entry_hash, seq, at_us
+        if kind == "run.resumed":
+            self._behind_us = LiveDriver.stated_behind_us(seen)
+        logged = Logged(seq, kind, key, at_us, by, seen, entry_hash)
         self._log.append(logged)
         fold_entry(self.account, logged)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -17,8 +18,8 @@ import orjson
 from contextos.contracts.model import final_fields
 
 _dumps: Final = orjson.dumps
-_new: Final = tuple.__new__
-"""Makes a named tuple without the function in Python that `Entry(...)` is."""
+new_tuple: Final = tuple.__new__
+"""Makes a named tuple of its fields in order, without the function in Python that `Entry(...)` is."""
 
 ENTRY_FORMAT: Final = 1
 SEMANTICS: Final = 9
@@ -67,6 +68,11 @@ class Draft(NamedTuple):
     salt: bytes
 
 
+_HEADER: Final = ("at_us", "body_digest", "by", "key", "kind", "prev_hash", "run", "seq", "tenant", "v")
+"""What the hash of an entry covers, in the order of RFC 8785: of texts and integers, orjson's output is that form."""
+_header_of: Final = attrgetter(*_HEADER)
+
+
 class Entry(NamedTuple):
     """An entry of a stream. `body` and `salt` are None after an erasure; `at_us` is Unix time in microseconds."""
 
@@ -107,8 +113,22 @@ def link(tenant: str, run: str, seq: int, prev_hash: str, draft: Draft) -> Entry
     """Link `draft` to the end of a stream: return the entry with the number `seq` (from 1)."""
     kind, key, at_us, by, body, salt = draft
     digest = body_digest(salt, body)
-    covered = _covered(ENTRY_FORMAT, tenant, run, seq, kind, key, at_us, by, digest, prev_hash)
-    return _new(Entry, (tenant, run, seq, kind, key, at_us, by, digest, prev_hash, covered, body, salt, ENTRY_FORMAT))
+    header = {
+        "at_us": at_us,
+        "body_digest": digest,
+        "by": by,
+        "key": key,
+        "kind": kind,
+        "prev_hash": prev_hash,
+        "run": run,
+        "seq": seq,
+        "tenant": tenant,
+        "v": ENTRY_FORMAT,
+    }
+    covered = "sha256:" + sha256(_dumps(header)).hexdigest()
+    return new_tuple(
+        Entry, (tenant, run, seq, kind, key, at_us, by, digest, prev_hash, covered, body, salt, ENTRY_FORMAT)
+    )
 
 
 def open_header(tenant: str, run: str, digest: str, draft: Draft) -> tuple[str, str, str]:
@@ -129,27 +149,7 @@ def open_header(tenant: str, run: str, digest: str, draft: Draft) -> tuple[str, 
 
 def header_hash(entry: Entry) -> str:
     """Compute the hash of an entry's header; it must equal `entry.hash`."""
-    tenant, run, seq, kind, key, at_us, by, digest, prev_hash, _, _, _, v = entry
-    return _covered(v, tenant, run, seq, kind, key, at_us, by, digest, prev_hash)
-
-
-def _covered(
-    v: int, tenant: str, run: str, seq: int, kind: str, key: str, at_us: int, by: str, digest: str, prev_hash: str
-) -> str:
-    """Return the hash of a header. Its members are in order, and of texts and integers orjson's output is RFC 8785."""
-    header = {
-        "at_us": at_us,
-        "body_digest": digest,
-        "by": by,
-        "key": key,
-        "kind": kind,
-        "prev_hash": prev_hash,
-        "run": run,
-        "seq": seq,
-        "tenant": tenant,
-        "v": v,
-    }
-    return "sha256:" + sha256(_dumps(header)).hexdigest()
+    return "sha256:" + sha256(_dumps(dict(zip(_HEADER, _header_of(entry), strict=True)))).hexdigest()
 
 
 def _spelled(part: dict[str, Any]) -> str:

@@ -58,9 +58,14 @@ def canonical(value: Any) -> bytes:
         out = _dumps(value, None, _ONLY_JSON)
     except TypeError:
         return _exact(value)
-    if type(value) in _CONTAINERS and out.isascii() and _WHOLE(out) is None and _EXPONENT(out) is None:
-        if _NULL(out) is None or _is_finite(value):
-            return out
+    if (
+        type(value) in _CONTAINERS
+        and out.isascii()
+        and _WHOLE(out) is None
+        and _EXPONENT(out) is None
+        and (_NULL(out) is None or _is_finite(value))
+    ):
+        return out
     return out if _is_plain(value) else _exact(value)
 
 

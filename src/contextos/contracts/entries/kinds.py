@@ -63,8 +63,7 @@ def fold_entry(account: RunAccount, entry: Logged) -> None:
         if not by_kind:
             account.began_us = account.now_us = at_us
         by_kind[kind] = [entry]
-    if kind in KINDS:
-        row = KINDS[kind]
+    if (row := KINDS.get(kind)) is not None:
         if row.ledger != NONE:
             account.ledgers[row.ledger].add(entry_hash)
         if row.wakes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Final, TypeVar
 
 from contextos.contracts.journal import (
     CONTROL,
@@ -15,9 +17,15 @@ from contextos.contracts.journal import (
     Batch,
     Draft,
     Entry,
+    Write,
     erasure_key,
 )
 from contextos.errors import InvalidInput, NotFound, Problem
+
+T = TypeVar("T")
+_Misfit = tuple[str, str, str]
+"""What is wrong: the place in a value, a code and a detail."""
+_expect, _collection, _key, _body = map(attrgetter, ("expect", "collection", "key", "body"))
 
 MAX_BATCH_ENTRIES: Final = 10_000
 MAX_ENTRY_BYTES: Final = 64 << 20
@@ -41,15 +49,17 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
 
     Raises: `InvalidInput`, with every problem.
     """
-    problems = _entry_problems(tenant, batch)
-    if batch.writes:
-        problems += _write_problems(batch)
-    if batch.shared:
-        problems += _shared_problems(batch)
+    problems = _problems("/entries", batch.entries, partial(_entry_misfits, tenant, batch.run))
+    problems += _problems("/writes", batch.writes, _write_misfits)
+    problems += _problems("/shared", batch.shared, _shared_misfits)
+    if len(batch.entries) > MAX_BATCH_ENTRIES:
+        problems.append(_problem("/entries", "too_many", f"a batch has at most {MAX_BATCH_ENTRIES} entries"))
     signer, signed = batch.signature if batch.signature is not None else ("", "")
-    names = (("/tenant", tenant), ("/run", batch.run), ("/signature", signer))
-    problems += [_problem(where, "not_storable", NOT_STORABLE) for where, name in names if not _is_storable(name)]
-    problems += [_problem(where, "too_long", TOO_LONG) for where, name in names if is_too_long(name)]
+    for where, name in (("/tenant", tenant), ("/run", batch.run), ("/signature", signer)):
+        if not _is_storable(name):
+            problems.append(_problem(where, "not_storable", NOT_STORABLE))
+        if len(name) > MAX_NAME_BYTES // 4 and is_too_long(name):
+            problems.append(_problem(where, "too_long", TOO_LONG))
     if not _HEX.fullmatch(signed):
         problems.append(_problem("/signature", "not_hex", "a signature is written in hex, in lower case"))
     if batch.entries and batch.run in SHARED_STREAMS:
@@ -64,8 +74,7 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
 
 def is_too_long(name: str) -> bool:
     """Whether a name is longer than `MAX_NAME_BYTES` in UTF-8."""
-    # A character takes at most four bytes, so most names are short enough without encoding them.
-    return len(name) > MAX_NAME_BYTES // 4 and len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES
+    return len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES
 
 
 def nothing_signed(stream: str) -> InvalidInput:
@@ -89,24 +98,17 @@ def nothing_to_erase(run: str, seq: int) -> NotFound:
     return NotFound(f"`{run[:64]}` has no entry {seq} to erase; look at the run with `contextos runs show`")
 
 
-def _entry_problems(tenant: str, batch: Batch) -> list[Problem]:
-    problems = []
-    if len(batch.entries) > MAX_BATCH_ENTRIES:
-        problems.append(_problem("/entries", "too_many", f"a batch has at most {MAX_BATCH_ENTRIES} entries"))
-    # What all together do not have, none has.
-    if _misfits(tenant, batch.run, batch.entries):
-        for at, entry in enumerate(batch.entries):
-            found = _misfits(tenant, batch.run, (entry,))
-            problems += [_problem(f"/entries/{at}{place}", code, detail) for place, code, detail in found]
-    return problems
-
-
-def _misfits(tenant: str, run: str, entries: Sequence[Entry]) -> list[tuple[str, str, str]]:
-    """Return the problems of these entries, column by column: the place in an entry, a code and a detail."""
-    if not entries:
+def _problems(where: str, values: Sequence[T], misfits: Callable[[Sequence[T]], list[_Misfit]]) -> list[Problem]:
+    """Return what is wrong with each of these values. What all together do not have, none has."""
+    if not values or not misfits(values):
         return []
+    found = ((at, misfit) for at, one in enumerate(values) for misfit in misfits((one,)))
+    return [Problem(f"{where}/{at}{place}", code, detail) for at, (place, code, detail) in found]
+
+
+def _entry_misfits(tenant: str, run: str, entries: Sequence[Entry]) -> list[_Misfit]:
     tenants, runs, _, kinds, keys, times, authors, _, _, _, bodies, salts, _ = zip(*entries, strict=True)
-    many, found = len(entries), []
+    many, found = len(entries), list[_Misfit]()
     if tenants.count(tenant) != many or runs.count(run) != many:
         found.append(("", "foreign", "the entry is of another tenant or run"))
     texts = kinds + keys + authors
@@ -134,36 +136,35 @@ def _is_storable(names: str) -> bool:
     return names.isascii() or not _SURROGATE.search(names)
 
 
-def _write_problems(batch: Batch) -> list[Problem]:
-    problems = []
-    for at, write in enumerate(batch.writes):
-        if not 0 <= write.expect < MAX_SQL_INTEGER:
-            problems.append(_problem(f"/writes/{at}/expect", "out_of_bounds", "a version is 0 or more"))
-        if not _is_storable(write.collection + write.key):
-            problems.append(_problem(f"/writes/{at}", "not_storable", NOT_STORABLE))
-        if not write.collection or not write.key:
-            problems.append(_problem(f"/writes/{at}", "empty", "a document has a collection and a key"))
-        if is_too_long(write.collection) or is_too_long(write.key):
-            problems.append(_problem(f"/writes/{at}", "too_long", TOO_LONG))
-        if write.body is not None and len(write.body) > MAX_ENTRY_BYTES:
-            problems.append(_problem(f"/writes/{at}/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
-    return problems
+def _write_misfits(writes: Sequence[Write]) -> list[_Misfit]:
+    found, expected = list[_Misfit](), [*map(_expect, writes)]
+    names, bodies = [*map(_collection, writes), *map(_key, writes)], [*filter(None, map(_body, writes))]
+    if min(expected) < 0 or max(expected) >= MAX_SQL_INTEGER:
+        found.append(("/expect", "out_of_bounds", "a version is 0 or more"))
+    if not _is_storable("".join(names)):
+        found.append(("", "not_storable", NOT_STORABLE))
+    if not all(names):
+        found.append(("", "empty", "a document has a collection and a key"))
+    # A character takes at most four bytes, so most names are short enough without encoding them.
+    if max(map(len, names)) > MAX_NAME_BYTES // 4 and any(map(is_too_long, names)):
+        found.append(("", "too_long", TOO_LONG))
+    if bodies and max(map(len, bodies)) > MAX_ENTRY_BYTES:
+        found.append(("/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
+    return found
 
 
-def _shared_problems(batch: Batch) -> list[Problem]:
-    problems = []
-    for at, (stream, draft) in enumerate(batch.shared):
+def _shared_misfits(shared: Sequence[tuple[str, Draft]]) -> list[_Misfit]:
+    found = list[_Misfit]()
+    for stream, (kind, key, _, by, _, salt) in shared:
         if stream not in SHARED_STREAMS:
-            detail = f"`{stream}` is not shared; use `{INDEX}` or `{CONTROL}`"
-            problems.append(_problem(f"/shared/{at}", "unknown_stream", detail))
-        if len(draft.salt) != SALT_BYTES:
-            problems.append(_problem(f"/shared/{at}/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes"))
-        if not _is_storable(draft.kind + draft.key + draft.by):
-            problems.append(_problem(f"/shared/{at}", "not_storable", NOT_STORABLE))
-        if draft.kind == ENTRY_ERASED:
-            detail = "an erasure is recorded by `Stores.erase`, which erases too"
-            problems.append(_problem(f"/shared/{at}", "not_erased", detail))
-    return problems
+            found.append(("", "unknown_stream", f"`{stream}` is not shared; use `{INDEX}` or `{CONTROL}`"))
+        if len(salt) != SALT_BYTES:
+            found.append(("/salt", "wrong_size", f"a salt has {SALT_BYTES} bytes"))
+        if not _is_storable(kind + key + by):
+            found.append(("", "not_storable", NOT_STORABLE))
+        if kind == ENTRY_ERASED:
+            found.append(("", "not_erased", "an erasure is recorded by `Stores.erase`, which erases too"))
+    return found
 
 
 def _problem(pointer: str, code: str, detail: str) -> Problem:

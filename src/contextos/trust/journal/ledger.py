@@ -61,12 +61,13 @@ class RunJournal(Tape):
     ) -> None:
         super().__init__(tenant, run, tape, step, start)
         self._live, self._signed = live, live.signed if live else None
-        self._pending: list[Entry] = []
+        self._committed = len(tape)
         self._staged: list[Write] = []
         self._is_commit_due = False
         self.barriers = 0
-        self._read_count = len(tape)
         self._announce = bool(tape)
+        # Nothing is to be read or stated before the next entry.
+        self._goes_on = False
         # A new run has no lease yet: its first commit makes both.
         self._is_new = not tape
 
@@ -78,6 +79,10 @@ class RunJournal(Tape):
         """
         return self._live.time_us(self._now_us) if self._live else self._now_us
 
+    @property
+    def _is_pending(self) -> bool:
+        return self._committed < len(self._tape)
+
     async def record(self, kind: str, key: str, request: Any, call: Ask, *, by: str = "runtime") -> Any:
         """Obtain an answer from outside by awaiting `call`, record it and return it. In a replay, return the recorded
         answer.
@@ -86,11 +91,12 @@ class RunJournal(Tape):
             return self._read_recorded(kind, key, request)
         if self._live is None:
             raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
-        if self._is_commit_due or not self._live.holds:
+        if self._is_commit_due or not (self._is_new or self._live.holds):
             await self._hold()
         # A call that raises "not yet" records nothing; a run that waits for another would fill its journal.
         answer = await call()
-        self._go_live(kind)
+        if not self._goes_on:
+            self._go_live(kind)
         return self._append_answer(kind, key, by, content_address(request), answer)
 
     async def record_found(self, kind: str, key: str, look: Ask) -> Any:
@@ -161,26 +167,27 @@ class RunJournal(Tape):
         if self._at < self._tape_end:
             self._compare_derived(kind, key, body)
             return
-        self._go_live(kind)
+        if not self._goes_on:
+            self._go_live(kind)
         assert not KINDS[kind].recorded, f"`{kind}` is recorded, not derived"
         self._append(kind, key, "runtime", canonical(body), body)
 
     def stage(self, *writes: Write) -> None:
         """Add writes to the commit of the last entry. In a replay nothing is added: they are in the store already."""
-        if self._pending:
+        if self._is_pending:
             self._staged.extend(writes)
         else:
             # After the commit of an entry of this drive a write would be lost.
-            is_stored = not writes or self._at <= self._read_count
+            is_stored = not writes or self._committed <= self._read_count
             assert is_stored, "a write is staged before the commit of its entry"
 
     def defer_commit(self) -> None:
         """Let what is pending become durable with the next commit, which is made before anything outside is asked."""
-        self._is_commit_due = bool(self._pending)
+        self._is_commit_due = self._is_pending
 
     def hand_over(self) -> None:
         """Stop driving here, so that the engine continues the run; raises `Parked`. In a replay, do nothing."""
-        if self._pending and self._live is not None:
+        if self._is_pending and self._live is not None:
             raise Parked(self._live.clock.now_us())
 
     async def take_over(self) -> None:
@@ -194,6 +201,7 @@ class RunJournal(Tape):
         """State what is known before this drive (`LiveDriver.deaths`, `LiveDriver.free_us`, `LiveDriver.behind_us`)."""
         assert self._live is not None, "a journal that is driven is live"
         self._live.follows(deaths, free_us, behind_us, self._tape[-1].at_us if self._tape else 0)
+        self._goes_on = False
 
     async def _hold(self) -> None:
         """Make the commit that is due, or else write the lease of a run that exists already, before anything outside is
@@ -201,7 +209,7 @@ class RunJournal(Tape):
         """
         if self._live is None or (not self._is_commit_due and (self._is_new or self._live.holds)):
             return
-        if self._pending:
+        if self._is_pending:
             await self.commit()
         else:
             await self._live.take(self.run_id)
@@ -224,19 +232,20 @@ class RunJournal(Tape):
             return await self.let_go(wake_at_us)
         # A person's commit wakes a run that waits for that person, and a later commit here must not undo it.
         sleeps = bool(wake_at_us) and self.state != "waiting"
-        if live is None or not (self._pending or sleeps):
+        if live is None or not (self._is_pending or sleeps):
             return await self.let_go() if wake_at_us is not None else None
         self._skip_resumed()
         letting_go = wake_at_us is not None
-        if any(entry.kind != "run.resumed" for entry in self._pending):
+        pending = tuple(self._tape[self._committed :])
+        if any(entry.kind != "run.resumed" for entry in pending):
             live.deaths = 0
         lease, until = live.lease(self.run_id, letting_go=letting_go), live.clock.now_us() + live.lease_ttl_us
         kid, signature = live.keys.sign("head", head_payload(self.tenant, self.run_id, self._seq, self._head))
         batch = Batch(
             run=self.run_id,
-            entries=tuple(self._pending),
+            entries=pending,
             writes=(lease, *self._staged, *(blocked or ())),
-            shared=index_lines(self._pending, live.entropy),
+            shared=index_lines(pending, live.entropy),
             wake_at_us=wake_at_us if letting_go else until,
             signature=(kid, signature.hex()),
             waiting=blocked is not None or self.state in ASKING_STATES,
@@ -246,7 +255,7 @@ class RunJournal(Tape):
         await live.commit(batch, letting_go=letting_go)
         self.barriers += 1
         self._signed = (self._seq, self._head, kid, signature.hex())
-        self._pending.clear()
+        self._committed = len(self._tape)
         self._staged.clear()
         self._is_commit_due = False
         await live.tell_settled(batch)
@@ -334,9 +343,10 @@ class RunJournal(Tape):
             return False
         verify_chain(self.tenant, self.run_id, appended, after=self._tape[-1])
         self._tape.extend(appended)
-        self._tape_end, self._read_count = tape_end(self._tape), len(self._tape)
+        self._at, self._tape_end = known, tape_end(self._tape)
+        self._committed = self._read_count = len(self._tape)
         self._live.lease_version, self._announce = lease_version, True
-        self._is_new = False
+        self._is_new = self._goes_on = False
         return True
 
     def goes_on_unread(self, behind_us: int) -> None:
@@ -359,12 +369,13 @@ class RunJournal(Tape):
         live = self._live
         if live is None:
             raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
-        if self._at < len(self._tape):
+        if self._at < self._read_count:
             self._skip_resumed()
         # A replay has to know how far the clock was behind, also in the first drive of a run.
         if self._announce or (self._behind_us != live.behind_us and self._seq):
             self._announce = False
             self._append_answer("run.resumed", "", live.owner, NO_QUESTION, live.resumed())
+        self._goes_on = self._behind_us == live.behind_us
 
     def _append_answer(self, kind: str, key: str, by: str, asked: str, answer: Any) -> Any:
         """Append an answer to what has the digest `asked`, and return it as it was written: the caller could still
@@ -384,6 +395,4 @@ class RunJournal(Tape):
         draft = Draft(kind, key, live.time_us(self._now_us), by, raw, live.entropy.take(SALT_BYTES))
         entry = link(self.tenant, self.run_id, seq, self._head, draft)
         self._push(entry, seen)
-        self._pending.append(entry)
         self._tape.append(entry)
-        self._at += 1

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -15,9 +15,12 @@ from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical, content_address
 from contextos.contracts.entries.account import RunAccount
 from contextos.contracts.entries.kinds import fold_entry
-from contextos.contracts.journal import Entry, Logged, genesis
+from contextos.contracts.entries.linked import entries_size
+from contextos.contracts.journal import Entry, Logged, genesis, new_tuple
 from contextos.errors import ReplayMismatch
 from contextos.trust.journal.live_driver import LiveDriver
+
+_kind, _place = attrgetter("kind"), attrgetter("kind", "key")
 
 Transition = Callable[[str, str, Mapping[str, Any]], str | None]
 """(state, kind, body) -> next state, or None where the run table refuses."""
@@ -33,12 +36,12 @@ class Tape:
         self.tenant, self.run_id, self.state = tenant, run, start
         self.missing: list[int] = []
         self._tape, self._step = list(tape), step
-        self._at, self._tape_end = 0, tape_end(tape)
+        self._at, self._tape_end, self._read_count = 0, tape_end(tape), len(tape)
         self._head, self._seq, self._now_us, self._behind_us = genesis(tenant, run), 0, 0, 0
         self._log: list[Logged] = []
         self.account = RunAccount(run)
         self._sized = self._bytes = self._noted = 0
-        self._keys = defaultdict[str, set[str]](set)
+        self._stored = set[tuple[str, ...]]()
 
     @property
     def now_us(self) -> int:
@@ -74,19 +77,21 @@ class Tape:
         return self._tape
 
     def stored_bytes(self) -> int:
-        """Return how many bytes the bodies of all entries have."""
+        """Return how many bytes all entries take, about."""
         # Entries are only added, so each is counted once.
-        self._bytes += sum(len(entry.body or b"") for entry in self._tape[self._sized :])
+        self._bytes += entries_size(self._tape[self._sized :])
         self._sized = len(self._tape)
         return self._bytes
 
-    def keys_of(self, kind: str) -> Set[str]:
-        """Return the keys of all stored entries of a kind; in a replay also of those that are not read yet."""
+    def has(self, kind: str, *key: str) -> bool:
+        """Return whether there is an entry of a kind, with this key if one is given; in a replay also one that is not
+        read yet.
+        """
         # Entries are only added, so a session of many calls does not look through all of them at each call.
-        for entry in self._tape[self._noted :]:
-            self._keys[entry.kind].add(entry.key)
-        self._noted = len(self._tape)
-        return self._keys[kind]
+        new = self._tape[self._noted :]
+        self._noted += len(new)
+        self._stored.update(zip(map(_kind, new)), map(_place, new))
+        return (kind, *key) in self._stored
 
     def _next(self) -> Entry:
         self._skip_resumed()
@@ -99,7 +104,7 @@ class Tape:
         return self._tape[at]
 
     def _skip_resumed(self) -> None:
-        while self._at < len(self._tape) and self._tape[self._at].kind == "run.resumed":
+        while self._at < self._read_count and self._tape[self._at].kind == "run.resumed":
             self._take(self._tape[self._at])
 
     def _take(self, entry: Entry) -> Any:
@@ -160,7 +165,7 @@ class Tape:
         self.state, self._head, self._seq, self._now_us = state, entry_hash, seq, at_us
         if kind == "run.resumed":
             self._behind_us = LiveDriver.stated_behind_us(seen)
-        logged = Logged(seq, kind, key, at_us, by, seen, entry_hash)
+        logged = new_tuple(Logged, (seq, kind, key, at_us, by, seen, entry_hash))
         self._log.append(logged)
         fold_entry(self.account, logged)
 

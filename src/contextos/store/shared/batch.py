@@ -55,11 +55,9 @@ def refuse_misfit(tenant: str, batch: Batch) -> None:
     if len(batch.entries) > MAX_BATCH_ENTRIES:
         problems.append(_problem("/entries", "too_many", f"a batch has at most {MAX_BATCH_ENTRIES} entries"))
     signer, signed = batch.signature if batch.signature is not None else ("", "")
-    for where, name in (("/tenant", tenant), ("/run", batch.run), ("/signature", signer)):
-        if not _is_storable(name):
-            problems.append(_problem(where, "not_storable", NOT_STORABLE))
-        if len(name) > MAX_NAME_BYTES // 4 and is_too_long(name):
-            problems.append(_problem(where, "too_long", TOO_LONG))
+    if _name_misfits(names := (tenant, batch.run, signer)):
+        for where, name in zip(("/tenant", "/run", "/signature"), names, strict=True):
+            problems += [_problem(where, code, detail) for _, code, detail in _name_misfits((name,))]
     if not _HEX.fullmatch(signed):
         problems.append(_problem("/signature", "not_hex", "a signature is written in hex, in lower case"))
     if batch.entries and batch.run in SHARED_STREAMS:
@@ -141,15 +139,21 @@ def _write_misfits(writes: Sequence[Write]) -> list[_Misfit]:
     names, bodies = [*map(_collection, writes), *map(_key, writes)], [*filter(None, map(_body, writes))]
     if min(expected) < 0 or max(expected) >= MAX_SQL_INTEGER:
         found.append(("/expect", "out_of_bounds", "a version is 0 or more"))
-    if not _is_storable("".join(names)):
-        found.append(("", "not_storable", NOT_STORABLE))
+    found += _name_misfits(names)
     if not all(names):
         found.append(("", "empty", "a document has a collection and a key"))
+    if bodies and max(map(len, bodies)) > MAX_ENTRY_BYTES:
+        found.append(("/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
+    return found
+
+
+def _name_misfits(names: Sequence[str]) -> list[_Misfit]:
+    found = list[_Misfit]()
+    if not _is_storable("".join(names)):
+        found.append(("", "not_storable", NOT_STORABLE))
     # A character takes at most four bytes, so most names are short enough without encoding them.
     if max(map(len, names)) > MAX_NAME_BYTES // 4 and any(map(is_too_long, names)):
         found.append(("", "too_long", TOO_LONG))
-    if bodies and max(map(len, bodies)) > MAX_ENTRY_BYTES:
-        found.append(("/body", "too_large", f"a body has at most {MAX_ENTRY_BYTES} bytes"))
     return found
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 from contextos.contracts.documents.runs import LEASES
 from contextos.contracts.journal import (
     CONTROL,
@@ -100,6 +102,14 @@ _SEQ: Final = attrgetter("seq")
 ROOM_BYTES: Final = 1 << 20
 """As much as a request, or the answer of a tool, can have."""
 _ERASE: Final = "UPDATE segments SET salts = ?, body = ?, erased = ? WHERE tenant = ? AND run = ? AND seq = ?"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as a JSON list. Half a surrogate pair, which no stored name has, only `json` can write."""
+    try:
+        return orjson.dumps(names).decode()
+    except TypeError:
+        return json.dumps(names)
 
 
 class SqliteStores:
@@ -227,7 +237,7 @@ class SqliteStore:
             connection.execute("BEGIN")
             rows = connection.execute(_SEGMENTS, (self._tenant, run, 0, -1)).fetchall()
             heads = connection.execute(_SIGNATURES, (self._tenant, run)).fetchall()
-            lines = connection.execute(_LINES, (self._tenant, INDEX, json.dumps([run]))).fetchall()
+            lines = connection.execute(_LINES, (self._tenant, INDEX, _listed((run,)))).fetchall()
             lease = connection.execute(_ONE, (self._tenant, *LEASES.place(run))).fetchone()
             connection.execute("COMMIT")
         entries: list[Entry] = []
@@ -299,7 +309,7 @@ class SqliteStore:
 
     async def lines(self, stream: str, *keys: str) -> Sequence[Entry]:
         with self._readers.connection(stream) as connection:
-            rows = connection.execute(_LINES, (self._tenant, stream, json.dumps(keys))).fetchall()
+            rows = connection.execute(_LINES, (self._tenant, stream, _listed(keys))).fetchall()
         return [Entry(*row) for row in rows]
 
     async def latest_us(self) -> int:

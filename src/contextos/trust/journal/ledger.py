@@ -31,6 +31,7 @@ from contextos.contracts.journal import (
     Timeout,
     Write,
     link,
+    new_tuple,
 )
 from contextos.contracts.ports.seams import Ask, RecordRequest
 from contextos.errors import ChainBroken, ContextOSError, ReplayMismatch
@@ -77,7 +78,7 @@ class RunJournal(Tape):
 
         It is never before the last entry. A replay calls nothing outside; there it is the time of the last entry.
         """
-        return self._live.time_us(self._now_us) if self._live else self._now_us
+        return self._live.time_us(self._last.at_us) if self._live else self._last.at_us
 
     @property
     def _is_pending(self) -> bool:
@@ -90,7 +91,7 @@ class RunJournal(Tape):
         if self._at < self._tape_end:
             return self._read_recorded(kind, key, request)
         if self._live is None:
-            raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
+            raise ReplayMismatch(self._last.seq + 1, kind, "the loop goes on where the tape ends")
         if self._is_commit_due or not (self._is_new or self._live.holds):
             await self._hold()
         # A call that raises "not yet" records nothing; a run that waits for another would fill its journal.
@@ -141,7 +142,7 @@ class RunJournal(Tape):
     ) -> None:
         live = self._live
         if live is None:
-            raise ReplayMismatch(self._seq + 1, group[0].kind, "the loop goes on where the tape ends")
+            raise ReplayMismatch(self._last.seq + 1, group[0].kind, "the loop goes on where the tape ends")
 
         async def one(request: RecordRequest) -> None:
             answer = await request.call()
@@ -240,7 +241,8 @@ class RunJournal(Tape):
         if any(entry.kind != "run.resumed" for entry in pending):
             live.deaths = 0
         lease, until = live.lease(self.run_id, letting_go=letting_go), live.clock.now_us() + live.lease_ttl_us
-        kid, signature = live.keys.sign("head", head_payload(self.tenant, self.run_id, self._seq, self._head))
+        seq, head = self._last.seq, self._last.hash
+        kid, signature = live.keys.sign("head", head_payload(self.tenant, self.run_id, seq, head))
         batch = Batch(
             run=self.run_id,
             entries=pending,
@@ -254,8 +256,8 @@ class RunJournal(Tape):
         know(self.tenant, self.run_id, self._tape)
         await live.commit(batch, letting_go=letting_go)
         self.barriers += 1
-        self._signed = (self._seq, self._head, kid, signature.hex())
-        self._committed = len(self._tape)
+        self._signed = (seq, head, kid, signature.hex())
+        self._committed += len(pending)
         self._staged.clear()
         self._is_commit_due = False
         await live.tell_settled(batch)
@@ -275,7 +277,7 @@ class RunJournal(Tape):
         """
         while not self.on_tape:
             if self._live is None:
-                raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
+                raise ReplayMismatch(self._last.seq + 1, kinds[0], "the tape ends while the run waits")
             if on_timeout is not None and self._live.clock.now_us() >= wake_at_us:
                 return await self._time_out(key, wake_at_us, on_timeout)
             if not self._live.can_suspend:
@@ -302,7 +304,7 @@ class RunJournal(Tape):
         woken = False
         while not self.on_tape:
             if self._live is None:
-                raise ReplayMismatch(self._seq + 1, kinds[0], "the tape ends while the run waits")
+                raise ReplayMismatch(self._last.seq + 1, kinds[0], "the tape ends while the run waits")
             if self._live.clock.now_us() >= wake_at_us:
                 await self._time_out("", wake_at_us, on_timeout)
                 return self._log[-1]
@@ -368,11 +370,11 @@ class RunJournal(Tape):
     def _go_live(self, kind: str) -> None:
         live = self._live
         if live is None:
-            raise ReplayMismatch(self._seq + 1, kind, "the loop goes on where the tape ends")
+            raise ReplayMismatch(self._last.seq + 1, kind, "the loop goes on where the tape ends")
         if self._at < self._read_count:
             self._skip_resumed()
         # A replay has to know how far the clock was behind, also in the first drive of a run.
-        if self._announce or (self._behind_us != live.behind_us and self._seq):
+        if self._announce or (self._behind_us != live.behind_us and self._last.seq):
             self._announce = False
             self._append_answer("run.resumed", "", live.owner, NO_QUESTION, live.resumed())
         self._goes_on = self._behind_us == live.behind_us
@@ -388,11 +390,12 @@ class RunJournal(Tape):
         return written
 
     def _append(self, kind: str, key: str, by: str, raw: bytes, seen: Any) -> None:
-        live, seq = self._live, self._seq + 1
+        live, last = self._live, self._last
         assert live is not None
-        if seq > MAX_ENTRIES:
-            raise ChainBroken(self.run_id, self._seq, f"a run holds at most {MAX_ENTRIES} entries")
-        draft = Draft(kind, key, live.time_us(self._now_us), by, raw, live.entropy.take(SALT_BYTES))
-        entry = link(self.tenant, self.run_id, seq, self._head, draft)
+        if last.seq >= MAX_ENTRIES:
+            raise ChainBroken(self.run_id, last.seq, f"a run holds at most {MAX_ENTRIES} entries")
+        at_us = live.time_us(last.at_us)
+        draft = new_tuple(Draft, (kind, key, at_us, by, raw, live.entropy.take(SALT_BYTES)))
+        entry = link(last.tenant, last.run, last.seq + 1, last.hash, draft)
         self._push(entry, seen)
         self._tape.append(entry)

@@ -113,8 +113,10 @@ class LiveDriver:
 
     async def tell_settled(self, batch: Batch) -> None:
         """Say which operations this driver has no longer since this batch was committed."""
+        if self.settled is None:
+            return
         for operation, claim in OPERATIONS.written(batch.writes):
-            if self.settled and claim.state != "claimed":
+            if claim.state != "claimed":
                 await self.settled(operation)
 
     async def take(self, run_id: str) -> None:

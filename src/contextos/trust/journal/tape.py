@@ -37,7 +37,9 @@ class Tape:
         self.missing: list[int] = []
         self._tape, self._step = list(tape), step
         self._at, self._tape_end, self._read_count = 0, tape_end(tape), len(tape)
-        self._head, self._seq, self._now_us, self._behind_us = genesis(tenant, run), 0, 0, 0
+        # The entry behind which the run goes on: before the first, what that one is linked to.
+        self._last = Entry(tenant, run, 0, "", "", 0, "", "", "", genesis(tenant, run), None, None)
+        self._behind_us = 0
         self._log: list[Logged] = []
         self.account = RunAccount(run)
         self._sized = self._bytes = self._noted = 0
@@ -46,12 +48,12 @@ class Tape:
     @property
     def now_us(self) -> int:
         """Return the time of the last journal entry in Unix microseconds. A run reads no other clock."""
-        return self._now_us
+        return self._last.at_us
 
     @property
     def clock_us(self) -> int:
         """Return `now_us` by the clock of the process that wrote the last entry, which can be behind the record."""
-        return self._now_us - self._behind_us
+        return self._last.at_us - self._behind_us
 
     @property
     def on_tape(self) -> bool:
@@ -65,7 +67,7 @@ class Tape:
     @property
     def head(self) -> str:
         """Return the hash of the last entry."""
-        return self._head
+        return self._last.hash
 
     def log(self) -> Sequence[Logged]:
         """Return every entry so far, in order, with its parsed body."""
@@ -154,18 +156,19 @@ class Tape:
     def _pass_over(self, entry: Entry) -> None:
         """Go on behind an entry that states nothing."""
         self._at += 1
-        self._head, self._seq, self._now_us = entry.hash, entry.seq, entry.at_us
+        self._last = entry
 
     def _push(self, entry: Entry, seen: Any) -> None:
         """Go on behind an entry; `seen` is its body, or the answer in it."""
-        _, _, seq, kind, key, at_us, by, _, _, entry_hash, _, _, _ = entry
+        kind = entry.kind
         state = self._step(self.state, kind, seen)
         if state is None:
-            raise ReplayMismatch(seq, kind, f"the run table refuses it in state `{self.state}`")
-        self.state, self._head, self._seq, self._now_us = state, entry_hash, seq, at_us
+            raise ReplayMismatch(entry.seq, kind, f"the run table refuses it in state `{self.state}`")
+        self.state = state
+        self._last = entry
         if kind == "run.resumed":
             self._behind_us = LiveDriver.stated_behind_us(seen)
-        logged = new_tuple(Logged, (seq, kind, key, at_us, by, seen, entry_hash))
+        logged = new_tuple(Logged, (entry.seq, kind, entry.key, entry.at_us, entry.by, seen, entry.hash))
         self._log.append(logged)
         fold_entry(self.account, logged)
 

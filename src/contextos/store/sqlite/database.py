@@ -161,32 +161,26 @@ class Readers:
 
     def __init__(self, path: Path, connector: Connect) -> None:
         self._path, self._connector = path, connector
-        self._idle: deque[Reader] = deque()
-        self._closed = False
+        self.idle: deque[Reader] = deque()
+        self.closed = False
 
     def connection(self, stream: str = "") -> Reader:
         """Lend a connection for one read, of one stream if it is named. Errors of SQLite inside the block become
         `Unavailable` or `Integrity`.
         """
-        if self._closed:
+        if self.closed:
             raise Unavailable("store", "it is closed")
         try:
-            reader = self._idle.pop()
+            reader = self.idle.pop()
         except IndexError:
             reader = self._opened(stream)
         reader.stream = stream
         return reader
 
     def close(self) -> None:
-        self._closed = True
-        while self._idle:
-            self._idle.pop().lent.close()
-
-    def give_back(self, reader: Reader) -> None:
-        if self._closed or len(self._idle) >= MAX_IDLE_READERS:
-            reader.lent.close()
-        else:
-            self._idle.append(reader)
+        self.closed = True
+        while self.idle:
+            self.idle.pop().lent.close()
 
     def _opened(self, stream: str) -> Reader:
         try:
@@ -208,7 +202,11 @@ class Reader:
         if fault is not None and isinstance(fault, sqlite3.Error):
             self.lent.close()
             raise sqlite_error(fault, self.stream) from fault
-        self._pool.give_back(self)
+        idle = self._pool.idle
+        if self._pool.closed or len(idle) >= MAX_IDLE_READERS:
+            self.lent.close()
+        else:
+            idle.append(self)
 
 
 def _checked_version(path: Path, connection: sqlite3.Connection) -> int:

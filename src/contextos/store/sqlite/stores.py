@@ -293,14 +293,18 @@ class SqliteStore:
         prefixes: Sequence[tuple[str, str, int]] = (),
         lines: Sequence[tuple[str, int]] = (),
     ) -> Look:
+        documents, found, tenant = dict[tuple[str, str], Document](), list[Entry](), self._tenant
         with self._readers.connection(CONTROL if lines else "") as connection:
-            rows = [row for place in places for row in connection.execute(_ONE, (self._tenant, *place))]
+            for collection, key in places:
+                row = connection.execute(_ONE, (tenant, collection, key)).fetchone()
+                if row is not None:
+                    documents[collection, key] = Document(*row)
             for collection, prefix, limit in prefixes:
-                bounds = (self._tenant, collection, prefix, after_prefix(prefix) or _AFTER_ALL_TEXT, max(limit, 0))
-                rows += connection.execute(_SCAN, bounds)
-            found = [row for key, after in lines for row in connection.execute(_LINES_OF, (self._tenant, key, after))]
-        documents = {(row[0], row[1]): Document(*row) for row in rows}
-        return Look(documents, sorted((Entry(*row) for row in found), key=_SEQ))
+                bounds = (tenant, collection, prefix, after_prefix(prefix) or _AFTER_ALL_TEXT, max(limit, 0))
+                documents |= {(row[0], row[1]): Document(*row) for row in connection.execute(_SCAN, bounds)}
+            for key, after in lines:
+                found += (Entry(*row) for row in connection.execute(_LINES_OF, (tenant, key, after)))
+        return Look(documents, sorted(found, key=_SEQ))
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:
         """Return (seq, hash, key id, signature in hex) of every signed head of a stream, in order."""

@@ -345,7 +345,9 @@ class RunJournal(Tape):
             return False
         verify_chain(self.tenant, self.run_id, appended, after=self._tape[-1])
         self._tape.extend(appended)
-        self._at, self._tape_end = known, tape_end(self._tape)
+        # A `run.resumed` at the end of what was read before can be unread.
+        self._at = known if self._at == self._read_count else self._at
+        self._tape_end = tape_end(self._tape)
         self._committed = self._read_count = len(self._tape)
         self._live.lease_version, self._announce = lease_version, True
         self._is_new = self._goes_on = False

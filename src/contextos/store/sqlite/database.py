@@ -161,10 +161,10 @@ class Readers:
 
     def __init__(self, path: Path, connector: Connect) -> None:
         self._path, self._connector = path, connector
-        self.idle: deque[Reader] = deque()
+        self.idle: deque[LentReader] = deque()
         self.closed = False
 
-    def connection(self, stream: str = "") -> Reader:
+    def connection(self, stream: str = "") -> LentReader:
         """Lend a connection for one read, of one stream if it is named. Errors of SQLite inside the block become
         `Unavailable` or `Integrity`.
         """
@@ -182,14 +182,14 @@ class Readers:
         while self.idle:
             self.idle.pop().lent.close()
 
-    def _opened(self, stream: str) -> Reader:
+    def _opened(self, stream: str) -> LentReader:
         try:
-            return Reader(self, reader_connection(self._path, self._connector))
+            return LentReader(self, reader_connection(self._path, self._connector))
         except sqlite3.Error as fault:
             raise sqlite_error(fault, stream) from fault
 
 
-class Reader:
+class LentReader:
     """A read-only connection of a pool. Its `with` block is one read, of the stream `stream` if it is named."""
 
     def __init__(self, pool: Readers, lent: sqlite3.Connection) -> None:

@@ -194,7 +194,7 @@ class RunDriver:
             suspended.checks.clear()
         else:
             self._suspended_runs.keep((tenant_id, run_id), replace(suspended, acts=acts))
-        record = last_record(journal.entries) if journal.keys_of("record.revised") else None
+        record = last_record(journal.entries) if journal.has("record.revised") else None
         view = view_in_state(tenant_id, run_id, journal.entries, journal.state, record, wake_at_us)
         return DrivenState(view, journal.entries)
 
@@ -353,4 +353,4 @@ class _LetGo(AbstractAsyncContextManager[None]):
 
 def _is_recorded(message: AgentMessage, journal: RunJournal) -> bool:
     """Return whether the agent of a session said this before."""
-    return message.key in journal.keys_of(message.kind)
+    return journal.has(message.kind, message.key)

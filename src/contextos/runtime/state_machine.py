@@ -60,4 +60,4 @@ def step(state: str, happened: str) -> str | None:
 
 def transition(state: str, kind: str, body: Mapping[str, Any]) -> str | None:
     """Return the next state of a run after an entry of this kind with this body, or None if it is not allowed."""
-    return TABLE[state].get(event_of(kind, body))
+    return TABLE[state].get(event_of(kind, body) if kind in DECIDED_BY_BODY else kind)

@@ -45,10 +45,8 @@ class LedgerSoFar:
     def __init__(self) -> None:
         self._entries, self._hashed = 0, sha256(b"[")
         self._new: list[str] = []
-
-    def add(self, entry_hash: str) -> None:
-        """Add the hash of its next entry."""
-        self._new.append(entry_hash)
+        self.add = self._new.append
+        """Adds the hash of its next entry."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the ledger as a record names it. Its head is the content address of the list of hashes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +22,7 @@ class BreadthFirstWalk:
         self._fan_out, self._limit = max(fan_out, 0), max(limit, 0)
         self._reached = set(seeds)
         self._frontier = set(self._reached)
-        self._edge_counts: Counter[str] = Counter()
+        self._edge_counts = defaultdict[str, int](int)
         self._found: dict[str, tuple[int, bytes, int]] = {}
         self._hop = 0
 
@@ -41,17 +41,22 @@ class BreadthFirstWalk:
     def take(self, rows: Iterable[FoundRow]) -> None:
         """Add the edges of one hop to the walk, ordered by node and edge id."""
         self._hop += 1
-        ends: dict[str, tuple[str, str]] = {}
-        bodies: dict[str, tuple[bytes, int]] = {}
-        new_edges: defaultdict[str, int] = defaultdict(int)
+        hop, found, fan_out, counts = self._hop, self._found, self._fan_out, self._edge_counts
+        new: dict[str, tuple[str, str, bytes, int]] = {}
+        of_node = defaultdict[str, int](int)
         for node, edge_id, src, dst, body, commit in rows:
-            if edge_id not in self._found and new_edges[node] < self._fan_out:
-                new_edges[node] += 1
-                ends[edge_id], bodies[edge_id] = (src, dst), (body, commit)
-        for edge_id in sorted(ends):
-            self._found[edge_id] = (self._hop, *bodies[edge_id])
-            self._edge_counts.update(set(ends[edge_id]))
-        self._frontier = {end for pair in ends.values() for end in pair} - self._reached
+            if edge_id not in found and of_node[node] < fan_out:
+                of_node[node] += 1
+                new[edge_id] = src, dst, body, commit
+        ends = set[str]()
+        for edge_id in sorted(new):
+            src, dst, body, commit = new[edge_id]
+            found[edge_id] = (hop, body, commit)
+            counts[src] += 1
+            if dst != src:
+                counts[dst] += 1
+            ends |= {src, dst}
+        self._frontier = ends - self._reached
         self._reached |= self._frontier
 
     def edges(self) -> Sequence[Mapping[str, Any]]:

@@ -26,6 +26,9 @@ from contextos.trust.approvals.acts import read_act
 DECISION_ACTS: Final = ("decision.resolved", "decision.closed")
 """The acts about the decision of a run that has ended, in the order in which they can come."""
 
+_OF_ACTS: Final = ("run.reopened", "approval.reasked")
+"""The kinds of entries that an operator's act makes."""
+
 
 class NeededAct(NamedTuple):
     """An act on which `entry` rests: the key of its line in `control`, which act it is, and what it would do."""
@@ -52,13 +55,14 @@ async def require_acts(store: Store, entries: Sequence[Entry], keys: Keys) -> tu
         ChainBroken: a body is missing, and no signed entry of `control` erased it; names the first such entry. Or the
             run was reopened, or a question asked again, and no signed entry of `control` did so there.
     """
-    erased_first = sorted(entries, key=lambda entry: entry.body is not None)
+    resting = [entry for entry in entries if entry.body is None or entry.kind in _OF_ACTS]
+    erased_first = sorted(resting, key=lambda entry: entry.body is not None)
     for needed in (one for entry in erased_first for one in explaining(entry)):
         lines = await store.lines(CONTROL, needed.key)
         acts = (act_in(line, needed.entry.tenant, keys) for line in lines)
         if not any(act is not None and needed.is_it(act) for act in acts):
             raise needed.missing()
-    return tuple(entry.seq for entry in entries if entry.body is None)
+    return tuple(entry.seq for entry in resting if entry.body is None)
 
 
 def explaining(entry: Entry) -> Iterator[NeededAct]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from contextos.contracts.encoding.jcs import canonical, content_address
-from contextos.contracts.journal import Draft, Entry, genesis, link
+from contextos.contracts.journal import VOID_ANSWER, Draft, Entry, genesis, link
 from contextos.contracts.ports.seams import RecordRequest
 from contextos.engine.concurrency import AsyncioConcurrency
 from contextos.errors import ChainBroken, MalformedJson, ReplayMismatch, Unavailable
@@ -303,3 +303,27 @@ def test_a_resumed_entry_that_states_no_number_crashes_no_replay(answer: Any) ->
     run(tape.record("run.received", "", {}, nobody))
     tape.derive("run.context", "", {})
     assert tape.clock_us == tape.now_us
+
+
+def test_a_run_that_waits_again_after_a_crash_reads_how_it_was_resumed_before_the_answer_that_comes() -> None:
+    first = link(
+        TENANT, RUN, 1, genesis(TENANT, RUN), Draft("run.received", "", 1, "runtime", asked(ANSWER), b"s" * 16)
+    )
+    second = link(TENANT, RUN, 2, first.hash, Draft("run.resumed", "", 2, "w", asked({"cause": "recovery"}), b"s" * 16))
+    answer = link(TENANT, RUN, 3, second.hash, Draft("approval.answered", "k", 3, "user", asked({}), b"s" * 16))
+    live = Kept().live
+    live.signed, live.can_suspend = (2, second.hash, "kid", "00"), True
+    journal = RunJournal(TENANT, RUN, (first, second), executing, START, live)
+    run(journal.record("run.received", "", {"q": 1}, nobody))
+    waiting = journal.wait(("approval.answered",), "k", wake_at_us=2**60, on_timeout=None)
+    waiting.send(None)
+    assert journal.goes_on((first, second, answer), (live.signed,), 1)
+    with pytest.raises(StopIteration) as ended:
+        waiting.send(None)
+    assert ended.value.value[0] == VOID_ANSWER
+    assert [entry.kind for entry in journal.log()] == ["run.received", "run.resumed"]
+    assert journal.head == answer.hash
+
+
+def asked(answer: Any) -> bytes:
+    return canonical({"request_digest": content_address({"q": 1}), "answer": answer})

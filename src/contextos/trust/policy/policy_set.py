@@ -28,7 +28,7 @@ from contextos.contracts.facts import Vocabulary
 from contextos.errors import InvalidArtifact
 from contextos.trust.policy.constraints import check_args
 from contextos.trust.policy.decision_combining import combine, resolve_verdict
-from contextos.trust.policy.rule_evaluation import RuleOutcome, reads_known_facts
+from contextos.trust.policy.rule_evaluation import RuleOutcome
 from contextos.trust.policy.rule_index import RuleIndex
 from contextos.trust.policy.rules import CompiledRule, add_guardrails, compile_rules
 
@@ -156,8 +156,7 @@ class PolicySet:
         It announces which of them match, and the gates that they require. It neither allows nor denies: other rules
         decide too once the call is made.
         """
-        outcome, facts_digest = self._index.evaluate("execute", facts, capability)
-        known = RuleOutcome([rule for rule in outcome.matched if reads_known_facts(rule, facts)])
+        known, facts_digest = self._index.evaluate("execute", facts, capability, known=True)
         verdict = self._verdict(known, "compile", capability, granted)
         return PolicyDecision.construct_trusted(
             {**verdict, "policy_decision_id": decision_id, "facts_digest": facts_digest}

@@ -16,8 +16,7 @@ from typing import Any, Final
 from datalogic_py import DataHandle, DataLogicError, Engine
 from datalogic_py import Rule as EngineRule
 
-from contextos.contracts.controls import KnownFacts
-from contextos.contracts.encoding.jcs import MAX_INT
+from contextos.contracts.encoding.jcs import MAX_INT, canonical
 from contextos.contracts.encoding.pointer import MISSING
 from contextos.contracts.facts import LATE_ROOTS
 from contextos.trust.policy.conditions import FactPath, analyse_condition
@@ -108,8 +107,8 @@ class RuleGroup:
 
     def __init__(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(rules)
-        self.reads_capability = any(fact.segments[0] == "capability" for rule in rules for fact in rule.facts)
         self._checks = [(fact, fact.segments) for fact in dict.fromkeys(f for rule in self.rules for f in rule.facts)]
+        self._paths = tuple(dict.fromkeys(segments for _, segments in self._checks))
         self._calls = [
             _ENGINE.compile(
                 [without_presence_tests(rule.condition) for rule in self.rules[start : start + RULES_PER_CALL]]
@@ -118,11 +117,31 @@ class RuleGroup:
         ]
         self._single_rules: dict[str, EngineRule] = {}
 
-    def evaluate(self, facts: KnownFacts) -> RuleOutcome:
+    def read(self, facts: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return all that the rules read of these facts, from which alone their outcome follows. Of each path it has
+        the type and the value of a leaf, or the canonical form of another value; `MISSING` where the path is absent,
+        and None where something on the way is not an object.
+        """
+        values: list[Any] = []
+        for segments in self._paths:
+            node: Any = facts
+            for segment in segments:
+                if not isinstance(node, dict):
+                    values.append(None)
+                    break
+                node = node.get(segment, MISSING)
+                if node is MISSING:
+                    values.append(MISSING)
+                    break
+            else:
+                values += (canonical(node),) if isinstance(node, dict | list | tuple) else (type(node), node)
+        return tuple(values)
+
+    def evaluate(self, facts: Mapping[str, Any]) -> RuleOutcome:
         """Evaluate all rules of the group."""
         if not self.rules:
             return RuleOutcome()
-        handle = DataHandle(facts.text.decode())
+        handle = DataHandle(canonical(facts).decode())
         failed = {fact for fact, segments in self._checks if not _holds(fact, segments, facts)}
         if not failed:
             answers: list[Any] = []

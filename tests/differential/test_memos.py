@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from contextos.action.barrier import Barrier
+from contextos.action.gateway import tool_gateway
 from contextos.adapters.function import trees
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.journal import Entry
 from contextos.engine import lease_owner
-from contextos.runtime import code_pins, loop, wiring
+from contextos.runtime import code_pins, environment, loop, wiring
 from contextos.trust.policy import policy_set, rule_index
 from tests import world
 from tests.golden import make
@@ -42,9 +43,7 @@ class Forgetful(dict[Any, Any]):
 
 
 def prepared_anew(patched: Patched) -> None:
-    patched.setattr(
-        loop, "prepared", lambda environment, loaded, _: wiring.prepare(loaded, environment.artifacts.registry)
-    )
+    patched.setattr(loop, "prepared", lambda of_run, loaded, _: wiring.prepare(loaded, of_run.artifacts.registry))
 
 
 def looked_anew(patched: Patched) -> None:
@@ -73,6 +72,17 @@ def rules_anew(patched: Patched) -> None:
     patched.setattr(policy_set.PolicySet, "__init__", forgetting)
 
 
+def every_guard_asked(patched: Patched) -> None:
+    patched.setattr(wiring, "guards_of", lambda *_: tool_gateway.GUARDS)
+
+
+def no_guard_prepared(patched: Patched) -> None:
+    """What is not prepared is asked of every guard."""
+    patched.setattr(
+        wiring, "Prepared", lambda capabilities, policy, _: environment.Prepared(capabilities, policy, guards={})
+    )
+
+
 def nothing_found_again(patched: Patched) -> None:
     """Neither what was prepared and loaded, nor which streams were linked, verified or unpacked."""
     patched.setattr(RecentlyUsed, "get", lambda *_: None)
@@ -93,7 +103,18 @@ async def journals(path: Path) -> list[tuple[Entry, ...]]:
         await opened.aclose()
 
 
-@pytest.mark.parametrize("without", [prepared_anew, looked_anew, files_anew, rules_anew, nothing_found_again])
+WITHOUT = [
+    prepared_anew,
+    looked_anew,
+    files_anew,
+    rules_anew,
+    every_guard_asked,
+    no_guard_prepared,
+    nothing_found_again,
+]
+
+
+@pytest.mark.parametrize("without", WITHOUT)
 def test_runs_without_a_memo_have_the_same_entries(
     without: Callable[[Patched], None], tmp_path: Path, monkeypatch: Patched
 ) -> None:

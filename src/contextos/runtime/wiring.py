@@ -13,9 +13,9 @@ from typing import Any, Final
 from contextos.action.breaker_adapter import without_turn
 from contextos.action.budget import BudgetUsed
 from contextos.action.gateway.delivery import DispatchPorts
-from contextos.action.gateway.guarded_call import GuardContext
+from contextos.action.gateway.guarded_call import Guard, GuardContext
 from contextos.action.gateway.result_validation import validate_reply
-from contextos.action.gateway.tool_gateway import Gateway
+from contextos.action.gateway.tool_gateway import Gateway, guards_of
 from contextos.action.quarantine import has_drifted, has_incidents, incident
 from contextos.action.registry import Registry
 from contextos.contracts.bindings import binding_of, resolve_binding
@@ -85,7 +85,7 @@ def prepare(loaded: LoadedArtifacts, registry: Registry) -> Prepared:
         vocabulary=pack_vocabulary(loaded.pack, loaded.specs, loaded.definitions),
         declared={name: one.definition.approval_mode for name, one in capabilities.items()},
     )
-    return Prepared(capabilities, policy)
+    return Prepared(capabilities, policy, {name: guards_of(one, policy) for name, one in capabilities.items()})
 
 
 def policy_facts(
@@ -186,6 +186,7 @@ def build_gateway(
     environment: RunEnvironment,
     scope: RunScope,
     policy: PolicySet,
+    guards: Mapping[str, tuple[Guard, ...]],
     query: RetrievalQuery,
     deferred: Callable[[str, str], dict[str, Any]],
 ) -> Gateway:
@@ -251,6 +252,7 @@ def build_gateway(
             registry=environment.artifacts.registry,
             ports=ports,
             seen=environment.seen,
+            guards=guards,
             check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
         )
     )

@@ -13,15 +13,8 @@ def evidence_about(capability: Capability, call: ToolCall) -> dict[str, Fact]:
     """Return the newest evidence of each name that is about the arguments of this call. Other evidence counts for
     nothing: no requirement is met by it, and no rule reads it.
     """
-    stated: dict[str, list[Mapping[str, str]]] = {}
-    found: dict[str, Fact] = {}
-    for fact in call.known:
-        name = fact.name
-        if name not in stated:
-            stated[name] = [one.evidence_args[name] for one in capability.permissions if name in one.evidence_args]
-        if all(fact.is_about(call.args, names) for names in stated[name]) if stated[name] else fact.is_about(call.args):
-            found[name] = fact
-    return found
+    stated = capability.evidence_args
+    return {fact.name: fact for fact in call.known if fact.meets(call.args, stated.get(fact.name))}
 
 
 def nested_facts(values: Mapping[str, Any]) -> dict[str, Any]:

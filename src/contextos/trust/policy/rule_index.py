@@ -93,8 +93,8 @@ class RuleIndex:
         """
         if not _CALLER_ROOTS.issuperset(facts):
             unknown = sorted(facts.keys() - _CALLER_ROOTS)
-            detail, known = f"`{unknown[0]}` is not a root of facts", " ".join(sorted(_CALLER_ROOTS))
-            raise InvalidInput(Problem(pointer((unknown[0],)), "unknown_fact_root", detail, f"use {known}"))
+            detail, remedy = f"`{unknown[0]}` is not a root of facts", f"use {' '.join(sorted(_CALLER_ROOTS))}"
+            raise InvalidInput(Problem(pointer((unknown[0],)), "unknown_fact_root", detail, remedy))
         own = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
         complete = {**own, "capability": capability.facts} if capability else {**own}
         intent, environment = own.served

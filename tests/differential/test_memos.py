@@ -35,13 +35,6 @@ class Drawn:
         return sha256(b"%d" % next(self._number)).digest()[:size]
 
 
-class Forgetful(dict[Any, Any]):
-    """A table in which nothing is found."""
-
-    def get(self, *_: Any) -> None:
-        return None
-
-
 def prepared_anew(patched: Patched) -> None:
     patched.setattr(loop, "prepared", lambda of_run, loaded, _: wiring.prepare(loaded, of_run.artifacts.registry))
 
@@ -62,14 +55,8 @@ def files_anew(patched: Patched) -> None:
 
 
 def rules_anew(patched: Patched) -> None:
-    made = policy_set.PolicySet.__init__
-
-    def forgetting(self: policy_set.PolicySet, *given: Any) -> None:
-        made(self, *given)
-        self._verdicts = Forgetful()
-
-    patched.setattr(rule_index, "_kept", lambda _kept, _key, value: value)
-    patched.setattr(policy_set.PolicySet, "__init__", forgetting)
+    for module in (policy_set, rule_index):
+        patched.setattr(module, "kept", lambda _kept, _key, value: value)
 
 
 def every_guard_asked(patched: Patched) -> None:

@@ -102,19 +102,13 @@ class Fact:
         """
         if names is None:
             for name, value in self.about.items():
-                if not _same(value, args[name]) if name in args else name not in self.by_default:
+                if not same_json(value, args[name]) if name in args else name not in self.by_default:
                     return False
             return True
         for name, argument in names.items():
             if not _same(self.about.get(name, MISSING), args.get(argument, MISSING)):
                 return False
         return True
-
-    def meets(self, args: Mapping[str, Any], stated: Sequence[Mapping[str, str]] | None) -> bool:
-        """Return whether this evidence is about a call with `args` by all that is `stated` of its name."""
-        if not stated:
-            return self.is_about(args)
-        return all(self.is_about(args, names) for names in stated)
 
     def moved_to(self, now: Any) -> tuple[tuple[str, Any, Any, float], ...] | None:
         """Return what moved within its tolerance if the value is `now`: place, old and new number, and tolerance; None

@@ -13,8 +13,12 @@ def evidence_about(capability: Capability, call: ToolCall) -> dict[str, Fact]:
     """Return the newest evidence of each name that is about the arguments of this call. Other evidence counts for
     nothing: no requirement is met by it, and no rule reads it.
     """
-    stated = capability.evidence_args
-    return {fact.name: fact for fact in call.known if fact.meets(call.args, stated.get(fact.name))}
+    args, found = call.args, dict[str, Fact]()
+    for fact in call.known:
+        stated = capability.evidence_args.get(fact.name)
+        if all(fact.is_about(args, names) for names in stated) if stated else fact.is_about(args):
+            found[fact.name] = fact
+    return found
 
 
 def nested_facts(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,8 +36,3 @@ def nested_facts(values: Mapping[str, Any]) -> dict[str, Any]:
         else:
             node[last] = values[name]
     return tree
-
-
-def reads_evidence(path: str, name: str) -> bool:
-    """Return whether a policy rule that reads the dotted fact `path` reads the evidence `name` or a part of it."""
-    return path == name or path.startswith(f"{name}.") or name.startswith(f"{path}.")

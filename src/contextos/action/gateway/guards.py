@@ -13,7 +13,6 @@ from contextos.action.budget import exceeded_limit
 from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency
 from contextos.action.gateway.deciding import bounds_on_call, decide_call, decides_otherwise
-from contextos.action.gateway.evidence import reads_evidence
 from contextos.action.gateway.guarded_call import UNUSABLE, GuardContext, Refusal
 from contextos.action.quarantine import incidents_sought, is_foreign, is_quarantined, quarantine_detail
 from contextos.contracts.controls import required_of
@@ -257,8 +256,7 @@ async def evidence_frozen(context: GuardContext, call: ToolCall) -> Refusal | No
         return None
     # Evidence that rules read, or that an argument was taken from, took part in the decision: the approval is bound to
     # it too.
-    read = {name for path in context.policy.evidence_paths for name in call.evidence if reads_evidence(path, name)}
-    frozen = [call.evidence[name] for name in read.union(needed)]
+    frozen = [fact for name, fact in call.evidence.items() if name in needed or context.policy.reads_evidence(name)]
     taken = _argument_evidence(context, call)
     if isinstance(taken, Refusal):
         return taken

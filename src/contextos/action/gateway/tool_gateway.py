@@ -14,7 +14,7 @@ from typing import Any, Final
 from contextos.action.budget import exceeded_limit, overrun_limit, with_dispatch
 from contextos.action.gateway import guards, history, origins
 from contextos.action.gateway.dispatcher import Dispatcher
-from contextos.action.gateway.evidence import evidence_about, reads_evidence
+from contextos.action.gateway.evidence import evidence_about
 from contextos.action.gateway.guarded_call import Guard, GuardContext, Refusal
 from contextos.action.gateway.observing import observe
 from contextos.action.quarantine import is_foreign
@@ -135,7 +135,7 @@ class Gateway:
             if step.tool in counted or self.context.policy.hours_of(step.tool):
                 return max(count, 1)
             definition = self.context.scope.tools.capabilities[step.tool].definition
-            read = any(reads_evidence(path, name) for path in self.context.policy.evidence_paths for name in produced)
+            read = any(map(self.context.policy.reads_evidence, produced))
             if read or exceeded_limit(self.context.scope.run.run_budget, spent, definition):
                 return count
             spent = with_dispatch(spent, definition)

@@ -106,7 +106,7 @@ class RuleIndex:
             outcome = group.evaluate(complete)
             if known:
                 outcome = RuleOutcome([rule for rule in outcome.matched if reads_known_facts(rule, complete)])
-            _kept(self._outcomes, key, outcome)
+            kept(self._outcomes, key, outcome)
         if undecidable and not known:
             outcome = RuleOutcome(outcome.matched, [*undecidable, *outcome.indeterminate])
         return outcome, own.digest(capability)
@@ -114,7 +114,7 @@ class RuleIndex:
     def _selection(self, wanted: Selector, point: Point, facts: Mapping[str, Any]) -> Selection:
         args = facts.get("args") if point == "plan" else None
         key = (wanted, tuple(facts), tuple(args) if isinstance(args, dict) else None)
-        return self._selections.get(key) or _kept(self._selections, key, self._select(wanted, point, facts))
+        return self._selections.get(key) or kept(self._selections, key, self._select(wanted, point, facts))
 
     def _select(self, wanted: Selector, point: Point, facts: Mapping[str, Any]) -> Selection:
         rules, could = list[CompiledRule](), Indeterminates()
@@ -126,10 +126,10 @@ class RuleIndex:
                 else:
                     rules.append(rule)
         ids = tuple(rule.rule_id for rule in rules)
-        return self._groups.get(ids) or _kept(self._groups, ids, RuleGroup(rules)), could
+        return self._groups.get(ids) or kept(self._groups, ids, RuleGroup(rules)), could
 
 
-def _kept(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
+def kept(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
     """Keep `value`, and forget all others where there are too many."""
     if len(kept) >= MAX_ANSWERS_KEPT:
         kept.clear()

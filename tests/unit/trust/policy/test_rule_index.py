@@ -82,7 +82,7 @@ def test_an_index_that_keeps_nothing_answers_the_same(bundles, questions):
     for asked, point, view in [*questions, *questions]:
         known = KnownFacts({name: asked[name] for name in asked if name not in ("args", "evidence")})
         complete = known.also({name: asked[name] for name in asked if name in ("args", "evidence")})
-        with patch.object(rule_index, "_kept", lambda _kept, _key, value: value):
+        with patch.object(rule_index, "kept", lambda _kept, _key, value: value):
             expected = decided(new, point, asked, view)
         assert decided(kept, point, complete, view) == expected
 

@@ -156,11 +156,11 @@ def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, F
     """Return the retrieved evidence that has a name, by name. It is about what the request states for its seed."""
     retrieval = scope.pinned.pack.intelligence_refs.retrieval
     abouts: dict[str, dict[str, Any]] = {}
+    sources = {"request": scope.received.fields, "parameter": scope.parameter_values}
     for path in retrieval.evidence:
         binding = retrieval.seeds[path.seed].binding
         if binding.source in ("request", "parameter"):
-            value = resolve_binding(binding, {"request": scope.received.fields, "parameter": scope.parameter_values})
-            abouts.setdefault(path.name, {})[last_name(binding.pointer)] = value
+            abouts.setdefault(path.name, {})[last_name(binding.pointer)] = resolve_binding(binding, sources)
     return {
         item.name: Fact(
             item.name,

@@ -91,18 +91,9 @@ class _Content(NamedTuple):
     """What it costs to look through all values."""
 
 
-_TAKEN_IN: Final = frozenset(
-    {
-        "evidence.retrieved",
-        "memory.recalled",
-        "attachment.fetched",
-        "slot.pinned",
-        "effect.settled",
-        "tool.returned",
-        "tool.refused",
-        "answer.compared",
-    }
-)
+_ITEMS: Final = ("evidence.retrieved", "memory.recalled")
+_ANSWERS: Final = ("tool.returned", "tool.refused")
+_TAKEN_IN: Final = {*_ITEMS, *_ANSWERS, "attachment.fetched", "slot.pinned", "effect.settled", "answer.compared"}
 """The entries that bring content into a run, and what earlier runs wrote of it."""
 
 _GROWS: Final = ("_found", "_contents", "_trusted", "_writes")
@@ -130,7 +121,7 @@ class SeenContent:
     def to_compare(self, scope: RunScope) -> list[tuple[str, str, list[str]]]:
         """Return (key of the entry, adapter, values) of the new trusted answers that earlier runs can have written."""
         found = []
-        for entry in [one for one in self.log[self._read :] if one.kind in ("tool.returned", "tool.refused")]:
+        for entry in [one for one in self.log[self._read :] if one.kind in _ANSWERS]:
             capability = scope.tools.capabilities.get(entry.body["envelope"]["capability_id"])
             if capability is not None and _can_be_written(capability):
                 values = list(dict.fromkeys(_texts_of(entry.body["envelope"])))
@@ -192,13 +183,14 @@ class SeenContent:
                 _Raw("request", "trusted", label, leaves(received)),
                 _Raw("pack", "trusted", label, leaves(planned)),
             ]
-        new = [one for one in self.log[self._read :] if one.kind in _TAKEN_IN]
-        self._read = len(self.log)
+        upto = len(self.log)
+        new = [one for one in self.log[self._read : upto] if one.kind in _TAKEN_IN]
         compared = {one.key: one.body["repeats"] for one in new if one.kind == "answer.compared"}
         for entry in new:
             for one in self._contents_of(entry, scope, compared):
                 self._found.append(one)
                 self._has_untrusted = self._has_untrusted or one.integrity != "trusted"
+        self._read = upto
         return self._has_untrusted
 
     def _contents_of(
@@ -208,7 +200,7 @@ class SeenContent:
         wrote; None: it can be all.
         """
         label = scope.pinned.pack.pack_meta.data_classification
-        if entry.kind in ("evidence.retrieved", "memory.recalled"):
+        if entry.kind in _ITEMS:
             for item in entry.body:
                 name = f"evidence:{item.get('name') or item['predicate']}"
                 origin = "memory" if entry.kind == "memory.recalled" else name
@@ -222,7 +214,7 @@ class SeenContent:
         elif entry.kind == "effect.settled":
             self._writes[entry.key] = None
             yield _Raw("settlement", "untrusted", label, leaves(entry.body))
-        elif entry.kind in ("tool.returned", "tool.refused"):
+        elif entry.kind in _ANSWERS:
             yield from self._answer(entry, label, scope, compared.get(entry.key))
 
     def _answer(

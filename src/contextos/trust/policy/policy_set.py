@@ -67,9 +67,9 @@ def compile_policy(
 class PolicySet:
     """Compiled policy rules, ready to decide. Built by `compile_policy`.
 
-    `reads_origins`: a rule reads where an
-    argument was found. `history` the declared history facts, `above` the rules that bind also a pack that observes,
-    `prohibiting` the tools that a rule prohibits, by its id. `homes` is the bundle of each rule, by its id.
+    `reads_origins`: a rule reads where an argument was found. `history` has the declared history facts, `above` the
+    rules that bind also a pack that observes, `prohibiting` the tools that a rule prohibits, by its id. `homes` is the
+    bundle of each rule, by its id.
     """
 
     def __init__(
@@ -177,10 +177,8 @@ class PolicySet:
 
         It follows from nothing but the key under which it is kept, and the rules of this set.
         """
-        matched = tuple([rule.rule_id for rule in outcome.matched])
-        indeterminate = tuple([(rule.rule_id, facts) for rule, facts in outcome.indeterminate])
         tool = (capability.capability_id, capability.declared_mode) if capability else None
-        key = (point, tool, granted, matched, indeterminate)
+        key = (point, tool, granted, outcome.key)
         verdict = self._verdicts.get(key)
         if verdict is None:
             combined = combine(outcome.matched, outcome.indeterminate)

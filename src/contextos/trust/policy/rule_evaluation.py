@@ -55,10 +55,18 @@ Indeterminates = list[tuple[CompiledRule, tuple[str, ...]]]
 
 @dataclass(slots=True)
 class RuleOutcome:
-    """The rules that matched, and those that could not be evaluated, with the facts that were missing or mistyped."""
+    """The rules that matched, and those that could not be evaluated, with the facts that were missing or mistyped.
 
-    matched: list[CompiledRule] = field(default_factory=list)
+    `key` has the ids of both.
+    """
+
+    matched: Sequence[CompiledRule] = ()
     indeterminate: Indeterminates = field(default_factory=list)
+    key: tuple[Any, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        unsure = tuple([(rule.rule_id, facts) for rule, facts in self.indeterminate])
+        self.key = tuple([rule.rule_id for rule in self.matched]), unsure
 
 
 def _is_number(value: Any) -> bool:
@@ -155,15 +163,15 @@ class RuleGroup:
         return self._evaluate_each(failed, facts, handle)
 
     def _evaluate_each(self, failed: set[FactPath], facts: Mapping[str, Any], handle: DataHandle) -> RuleOutcome:
-        outcome = RuleOutcome()
+        matched, unsure = list[CompiledRule](), Indeterminates()
         for rule in self.rules:
             lacking = tuple(fact.path for fact in rule.facts if fact in failed)
             answer = self._evaluate_one(rule, handle) if not lacking else None
             if answer is True:
-                outcome.matched.append(rule)
+                matched.append(rule)
             elif answer is not False:
-                outcome.indeterminate.append((rule, lacking or _suspects(rule, facts)))
-        return outcome
+                unsure.append((rule, lacking or _suspects(rule, facts)))
+        return RuleOutcome(matched, unsure)
 
     def _evaluate_one(self, rule: CompiledRule, handle: DataHandle) -> Any:
         if rule.rule_id not in self._single_rules:

@@ -14,10 +14,9 @@ from contextos.contracts.ports.calls import CallTime
 
 def exceeded_limit(budget: BudgetInForce, spent: Usage, definition: CapabilityDefinition) -> str | None:
     """Return the name of the budget limit that one more call of this tool would exceed, or None."""
-    cost = round(definition.cost_cents * UNITS_PER_CENT)
     if spent.tool_calls + 1 > budget.max_tool_calls:
         return "max_tool_calls"
-    return overrun_limit(budget, Usage(spent.tokens, spent.tool_calls, spent.cost_units + cost, spent.wall_clock_us))
+    return overrun_limit(budget, with_dispatch(spent, definition))
 
 
 def overrun_limit(budget: BudgetInForce, spent: Usage) -> str | None:

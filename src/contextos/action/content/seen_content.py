@@ -405,18 +405,9 @@ def _content(raw: _Raw) -> _Content:
     values = tuple(dict.fromkeys(texts))
     if integrity == "trusted":
         folded = "\n".join(map(fold, values))
-        joined, work_of_all = "\n".join(values), sum(map(len, values)) + PASS_WORK * len(values)
-        return _Content(
-            origin,
-            integrity,
-            classification,
-            values,
-            folded,
-            numbers(folded),
-            frozenset(),
-            joined=joined,
-            work=work_of_all,
-        )
+        found = _Content(origin, integrity, classification, values, folded, numbers(folded), frozenset())
+        work_of_all = sum(map(len, values)) + PASS_WORK * len(values)
+        return found._replace(joined="\n".join(values), work=work_of_all)
     work = WorkLimit(DECODING_WORK * (MAX_DECODED_CHARS + sum(map(len, values))))
     try:
         said = [normal(form) for one in values for form in (one, *decodings(one, work))]

@@ -14,7 +14,7 @@ from contextos.action.cancellation import find_cancel
 from contextos.action.gateway import idempotency
 from contextos.action.gateway.deciding import bounds_on_call, decide_call, decides_otherwise
 from contextos.action.gateway.guarded_call import UNUSABLE, GuardContext, Refusal
-from contextos.action.quarantine import incidents_sought, is_foreign, is_quarantined, quarantine_detail
+from contextos.action.quarantine import can_drift, incidents_sought, is_quarantined, quarantine_detail
 from contextos.contracts.controls import required_of
 from contextos.contracts.documents.catalog import ACTIVE_SET_KEY, ACTIVE_SETS
 from contextos.contracts.encoding.defaults import without_null_defaults
@@ -63,7 +63,7 @@ async def still_not_quarantined(context: GuardContext, call: ToolCall) -> Refusa
 
 
 async def _out_of_quarantine(context: GuardContext, call: ToolCall, key: str) -> Refusal | None:
-    if not is_foreign(call.capability):
+    if not can_drift(call.capability):
         return None
     quarantine_key = context.ports.quarantine_key(call.capability)
     if not await is_quarantined(context.journal, call.capability, quarantine_key, context.ports.incidents, key):
@@ -151,9 +151,10 @@ async def policy_allows(
             detail = f"policy cannot decide: missing or mistyped facts {context.scope.lacking(decision.missing_facts)}"
         return Refusal("blocked", code, detail, decision=decision)
     # An active gate lifts constraints marked `unless_approved`; the next guards obtain its approval.
+    if not (bounds := bounds_on_call(call, decision)):
+        return None
     given = without_null_defaults(call.capability.definition.input_schema, without_secret_arguments(call.args))
-    problems = context.check_args(bounds_on_call(call, decision), given, bool(decision.gates))
-    if problems:
+    if problems := context.check_args(bounds, given, bool(decision.gates)):
         problem = problems[0]
         detail = f"`{call.capability.capability_id}` at `{problem.pointer.removeprefix('/args')}`: {problem.detail}"
         return Refusal("rejected", "argument_out_of_bounds", detail, problem.pointer, decision=decision)
@@ -165,7 +166,7 @@ def expect(context: GuardContext, call: ToolCall) -> None:
     if context.journal.on_tape:
         return
     capability, barrier = call.capability, context.ports.barrier
-    if is_foreign(capability):
+    if can_drift(capability):
         barrier.expect(prefixes=incidents_sought(context.ports.quarantine_key(capability)))
     if capability.definition.kind == "write":
         key = idempotency.key_of(context.scope, call)

@@ -17,7 +17,7 @@ from contextos.action.gateway.dispatcher import Dispatcher
 from contextos.action.gateway.evidence import evidence_about
 from contextos.action.gateway.guarded_call import Guard, GuardContext, Refusal
 from contextos.action.gateway.observing import observe
-from contextos.action.quarantine import is_foreign
+from contextos.action.quarantine import can_drift
 from contextos.contracts.envelopes.plan import PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.tool import Citation, ToolCallEnvelope, ToolError, ToolResultEnvelope
@@ -55,12 +55,12 @@ GUARDS: Final[tuple[Guard, ...]] = (
 """The guards, in the order in which a call passes them."""
 
 _ACTS: Final[Mapping[Guard, Callable[[Capability, Policy], bool]]] = {
-    guards.not_quarantined: lambda tool, _: is_foreign(tool),
+    guards.not_quarantined: lambda tool, _: can_drift(tool),
     guards.consistent_with_request: lambda tool, _: any(one.agrees_with for one in tool.permissions),
     history.history_known: history.is_known_of,
     guards.within_egress: lambda tool, _: tool.leaves,
     guards.consented: lambda tool, _: bool(tool.consents),
-    guards.still_not_quarantined: lambda tool, _: is_foreign(tool),
+    guards.still_not_quarantined: lambda tool, _: can_drift(tool),
     history.reserved: history.is_known_of,
 }
 """The guards that pass every call of some tools, and of which tools under which policy they refuse any."""

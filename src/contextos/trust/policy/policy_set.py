@@ -151,10 +151,8 @@ class PolicySet:
             InvalidInput: `facts` has an unknown root, or a value that is not JSON.
         """
         outcome, facts_digest = self._index.evaluate(point, facts, capability)
-        verdict = self._verdict(outcome, point, capability, granted)
-        return PolicyDecision.construct_trusted(
-            {**verdict, "policy_decision_id": decision_id, "facts_digest": facts_digest}
-        )
+        decided = {"policy_decision_id": decision_id, "facts_digest": facts_digest}
+        return PolicyDecision.construct_trusted({**self._verdict(outcome, point, capability, granted), **decided})
 
     def decide_known(
         self, facts: Mapping[str, Any], *, capability: CapabilityView, granted: bool, decision_id: str
@@ -165,10 +163,8 @@ class PolicySet:
         decide too once the call is made.
         """
         known, facts_digest = self._index.evaluate("execute", facts, capability, known=True)
-        verdict = self._verdict(known, "compile", capability, granted)
-        return PolicyDecision.construct_trusted(
-            {**verdict, "policy_decision_id": decision_id, "facts_digest": facts_digest}
-        )
+        decided = {"policy_decision_id": decision_id, "facts_digest": facts_digest}
+        return PolicyDecision.construct_trusted({**self._verdict(known, "compile", capability, granted), **decided})
 
     def _verdict(
         self, outcome: RuleOutcome, point: Point, capability: CapabilityView | None, granted: bool

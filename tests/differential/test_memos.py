@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from contextos.action.barrier import Barrier
+from contextos.action.gateway import tool_gateway
 from contextos.adapters.function import trees
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.journal import Entry
 from contextos.engine import lease_owner
-from contextos.runtime import code_pins, loop, wiring
+from contextos.runtime import code_pins, environment, loop, wiring
 from contextos.trust.policy import policy_set, rule_index
 from tests import world
 from tests.golden import make
@@ -34,17 +35,8 @@ class Drawn:
         return sha256(b"%d" % next(self._number)).digest()[:size]
 
 
-class Forgetful(dict[Any, Any]):
-    """A table in which nothing is found."""
-
-    def get(self, *_: Any) -> None:
-        return None
-
-
 def prepared_anew(patched: Patched) -> None:
-    patched.setattr(
-        loop, "prepared", lambda environment, loaded, _: wiring.prepare(loaded, environment.artifacts.registry)
-    )
+    patched.setattr(loop, "prepared", lambda of_run, loaded, _: wiring.prepare(loaded, of_run.artifacts.registry))
 
 
 def looked_anew(patched: Patched) -> None:
@@ -63,14 +55,19 @@ def files_anew(patched: Patched) -> None:
 
 
 def rules_anew(patched: Patched) -> None:
-    made = policy_set.PolicySet.__init__
+    for module in (policy_set, rule_index):
+        patched.setattr(module, "kept", lambda _kept, _key, value: value)
 
-    def forgetting(self: policy_set.PolicySet, *given: Any) -> None:
-        made(self, *given)
-        self._verdicts = Forgetful()
 
-    patched.setattr(rule_index, "_kept", lambda _kept, _key, value: value)
-    patched.setattr(policy_set.PolicySet, "__init__", forgetting)
+def every_guard_asked(patched: Patched) -> None:
+    patched.setattr(wiring, "guards_of", lambda *_: tool_gateway.GUARDS)
+
+
+def no_guard_prepared(patched: Patched) -> None:
+    """What is not prepared is asked of every guard."""
+    patched.setattr(
+        wiring, "Prepared", lambda capabilities, policy, _: environment.Prepared(capabilities, policy, guards={})
+    )
 
 
 def nothing_found_again(patched: Patched) -> None:
@@ -93,7 +90,18 @@ async def journals(path: Path) -> list[tuple[Entry, ...]]:
         await opened.aclose()
 
 
-@pytest.mark.parametrize("without", [prepared_anew, looked_anew, files_anew, rules_anew, nothing_found_again])
+WITHOUT = [
+    prepared_anew,
+    looked_anew,
+    files_anew,
+    rules_anew,
+    every_guard_asked,
+    no_guard_prepared,
+    nothing_found_again,
+]
+
+
+@pytest.mark.parametrize("without", WITHOUT)
 def test_runs_without_a_memo_have_the_same_entries(
     without: Callable[[Patched], None], tmp_path: Path, monkeypatch: Patched
 ) -> None:

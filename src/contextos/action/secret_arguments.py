@@ -152,19 +152,21 @@ async def call_with(
     adapter: Adapter, name: str, args: Mapping[str, Any], secrets: Mapping[str, str], context: CallContext
 ) -> AdapterReply:
     """Call an adapter with the secrets in place of their marks. What it answers or raises has none of them."""
+    # The adapter gets a copy: the arguments are shared with the request, the pack and other steps.
+    if not secrets:
+        return await adapter.call(name, own_copy(args), context)
     redactor = SecretRedactor(secrets.values(), MIN_SECRET_ARGUMENT_CHARS)
     try:
-        # The adapter gets a copy: the arguments are shared with the request, the pack and other steps.
         reply = await adapter.call(name, own_copy({**args, **secrets}), context)
     except (Unavailable, LostReply) as error:
         error.args = tuple(redactor.redact(said) for said in error.args)
         raise
-    if secrets and reply.operation is not None:
+    if reply.operation is not None:
         # Nobody could redact the secrets from what is found under it later.
         accepted = LostReply("it was accepted and runs on, and a call with secrets is not looked up")
         accepted.accepted = True
         raise accepted
-    return _redacted_reply(reply, redactor) if secrets else reply
+    return _redacted_reply(reply, redactor)
 
 
 def _redacted_reply(reply: AdapterReply, redactor: SecretRedactor) -> AdapterReply:

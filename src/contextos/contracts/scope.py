@@ -48,6 +48,15 @@ class Capability:
         """The names of the evidence that has to say `true`, as the consent to a call."""
         return frozenset(one.consent for one in self.permissions if one.consent is not None)
 
+    @cached_property
+    def evidence_args(self) -> Mapping[str, Sequence[Mapping[str, str]]]:
+        """By the name of evidence, which of its values count in a call, each with the argument that it must equal."""
+        found: dict[str, list[Mapping[str, str]]] = {}
+        for permission in self.permissions:
+            for name, names in permission.evidence_args.items():
+                found.setdefault(name, []).append(names)
+        return found
+
     @property
     def leaves(self) -> bool:
         """Return whether a call leaves the machine, as declared."""
@@ -93,11 +102,13 @@ class Fact:
         """
         if names is None:
             for name, value in self.about.items():
-                if not _same(value, args[name]) if name in args else name not in self.by_default:
+                if not same_json(value, args[name]) if name in args else name not in self.by_default:
                     return False
             return True
-        about = self.about
-        return all(_same(about.get(name, MISSING), args.get(argument, MISSING)) for name, argument in names.items())
+        for name, argument in names.items():
+            if not _same(self.about.get(name, MISSING), args.get(argument, MISSING)):
+                return False
+        return True
 
     def moved_to(self, now: Any) -> tuple[tuple[str, Any, Any, float], ...] | None:
         """Return what moved within its tolerance if the value is `now`: place, old and new number, and tolerance; None

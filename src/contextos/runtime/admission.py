@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contextos.action.gateway.guarded_call import Guard
 from contextos.action.registry import surface
 from contextos.contracts.bindings import resolve_binding
 from contextos.contracts.encoding.jcs import canonical, content_address
@@ -47,7 +48,8 @@ NOTHING_ASKED: Final = RetrievalQuery(snapshot="kg_0", seeds=(), hops=0, fan_out
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRun:
-    """A run that was admitted: its scope, policy rules, evidence, memory and slot contents, or why a slot is empty.
+    """A run that was admitted: its scope, policy rules, the guards of each tool, evidence, memory and slot contents, or
+    why a slot is empty.
 
     `needed` has the digests of the slot contents without which a slot has less than its `minItems`.
     """
@@ -55,6 +57,7 @@ class AdmittedRun:
     scope: RunScope
     loaded: LoadedArtifacts
     policy: PolicySet
+    guards: Mapping[str, tuple[Guard, ...]]
     templates: tuple[TaskTemplate, ...]
     surface: tuple[SurfaceCapability, ...]
     planner: str

@@ -18,6 +18,7 @@ from contextos.action.gateway.delivery import PreconditionResult
 from contextos.contracts.documents.operations import quarantine_key
 from contextos.contracts.envelopes.tool import AdapterDefinition, AdapterReply
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Adapter
 from contextos.contracts.scope import ADAPTER, CODE, PACKAGES, RUNTIME, Capability, RunScope
 from contextos.errors import Unavailable
@@ -105,7 +106,7 @@ def pinned_quarantine_key(pins: Mapping[str, str], capability: Capability) -> st
     return quarantine_key(capability.capability_id, capability.definition_digest, code)
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class PinnedAdapters(Mapping[str, Adapter]):
     """The adapters of this process by id. One that is not the pinned code when it is asked for, or has no pin, answers
     no call.

@@ -10,6 +10,7 @@ from typing import Any
 from contextos.action.barrier import Barrier
 from contextos.action.cancellation import find_cancel
 from contextos.action.content.seen_content import SeenContent
+from contextos.action.gateway.guarded_call import Guard
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretArguments, SecretValues
 from contextos.contracts.entries.account import Usage
@@ -81,10 +82,13 @@ class ContextSources:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What follows from a set of pins: the tools by id, with what the pack permits, and the compiled rules."""
+    """What follows from a set of pins: the tools by id, with what the pack permits, the compiled rules, and the guards
+    that can refuse a call of each tool.
+    """
 
     capabilities: Mapping[str, Capability]
     policy: PolicySet
+    guards: Mapping[str, tuple[Guard, ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any, Final
 
 from contextos.action.breaker_adapter import without_turn
-from contextos.action.budget import BudgetUsed
 from contextos.action.gateway.delivery import DispatchPorts
-from contextos.action.gateway.guarded_call import GuardContext
+from contextos.action.gateway.guarded_call import Guard, GuardContext
 from contextos.action.gateway.result_validation import validate_reply
-from contextos.action.gateway.tool_gateway import Gateway
+from contextos.action.gateway.tool_gateway import Gateway, guards_of
 from contextos.action.quarantine import has_drifted, has_incidents, incident
 from contextos.action.registry import Registry
 from contextos.contracts.bindings import binding_of, resolve_binding
@@ -85,7 +84,7 @@ def prepare(loaded: LoadedArtifacts, registry: Registry) -> Prepared:
         vocabulary=pack_vocabulary(loaded.pack, loaded.specs, loaded.definitions),
         declared={name: one.definition.approval_mode for name, one in capabilities.items()},
     )
-    return Prepared(capabilities, policy)
+    return Prepared(capabilities, policy, {name: guards_of(one, policy) for name, one in capabilities.items()})
 
 
 def policy_facts(
@@ -157,11 +156,11 @@ def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, F
     """Return the retrieved evidence that has a name, by name. It is about what the request states for its seed."""
     retrieval = scope.pinned.pack.intelligence_refs.retrieval
     abouts: dict[str, dict[str, Any]] = {}
+    sources = {"request": scope.received.fields, "parameter": scope.parameter_values}
     for path in retrieval.evidence:
         binding = retrieval.seeds[path.seed].binding
         if binding.source in ("request", "parameter"):
-            value = resolve_binding(binding, {"request": scope.received.fields, "parameter": scope.parameter_values})
-            abouts.setdefault(path.name, {})[last_name(binding.pointer)] = value
+            abouts.setdefault(path.name, {})[last_name(binding.pointer)] = resolve_binding(binding, sources)
     return {
         item.name: Fact(
             item.name,
@@ -186,16 +185,13 @@ def build_gateway(
     environment: RunEnvironment,
     scope: RunScope,
     policy: PolicySet,
+    guards: Mapping[str, tuple[Guard, ...]],
     query: RetrievalQuery,
     deferred: Callable[[str, str], dict[str, Any]],
 ) -> Gateway:
     """Build the tool gateway of this run. When an approval is used, `query` is repeated at the newest
     graph snapshot.
     """
-
-    def spent() -> BudgetUsed:
-        used = environment.used()
-        return BudgetUsed(used.tool_calls, used.cost_units, used.wall_clock_us)
 
     def headers(tool_call_id: str, external: bool) -> dict[str, str]:
         baggage = {"run_id": scope.run.run_id} | ({"session_id": scope.run.session_id} if scope.run.session_id else {})
@@ -216,7 +212,7 @@ def build_gateway(
         partial(cleanse_output, scope.pinned.pack, environment.ports.keys),
         partial(cleanse_text, scope.pinned.pack),
         deferred,
-        spent,
+        environment.used,
         settlements.fault,
         partial(operation_fault, environment.ports.store, scope.run.tenant_id, environment.ports.keys),
         partial(unproved_denials, environment.ports.store, scope.run.tenant_id, environment.ports.keys),
@@ -251,6 +247,7 @@ def build_gateway(
             registry=environment.artifacts.registry,
             ports=ports,
             seen=environment.seen,
+            guards=guards,
             check_args=lambda bounds, args, approved: check_args(bounds, args, approved=approved),
         )
     )

@@ -58,6 +58,14 @@ def key_for_call(scope: RunScope, rule: Idempotency, capability_id: str, call: T
     )
 
 
+def key_of(scope: RunScope, call: ToolCall) -> str:
+    """Return the idempotency key of a call, which is derived once."""
+    if not call.operation_key:
+        capability = call.capability
+        call.operation_key = key_for_call(scope, capability.definition.idempotency, capability.capability_id, call)
+    return call.operation_key
+
+
 def _denial_key(capability: Capability, key: str) -> str:
     return denial_key(capability.capability_id, capability.definition_digest, key)
 

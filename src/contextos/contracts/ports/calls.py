@@ -38,7 +38,8 @@ class ToolCall:
     `<source>:<pointer>`, and `known` is all the evidence that the run has so far, the oldest first.
 
     The guards (the checks of the gateway): `evidence` is what of it is about these arguments, by name, and `frozen`
-    what is in use. `traced` says where each argument was found; it is empty if the run has seen nothing untrusted,
+    what is in use. `operation_key` identifies the operation, and `idempotency_key` is it once the operation was looked
+    up. `traced` says where each argument was found; it is empty if the run has seen nothing untrusted,
     which `saw_untrusted` says. `operation` is the recorded answer of `look_up_operation`. `preconditions` are checks
     that must still hold in the commit that claims the operation for this run; `counts` builds the writes that count
     the call in the history, and `kept` the one that keeps what it writes out of untrusted content, for later runs.
@@ -65,6 +66,7 @@ class ToolCall:
     capability: Capability = field(init=False, repr=False)
     evidence: Mapping[str, Fact] = field(init=False, repr=False)
     decision: PolicyDecision | None = None
+    operation_key: str = ""
     idempotency_key: str | None = None
     operation: Mapping[str, Any] = field(default_factory=dict)
     frozen: tuple[Fact, ...] = ()
@@ -105,6 +107,8 @@ class ToolCall:
         Where the tool does not state which they are, a value that the agent made counts once the run has seen
         untrusted content, which can have told it the value in any disguise.
         """
+        if not self.traced:
+            return {}
         names = self.capability.adapter.destinations(self.capability.definition)
         made_counts = self.capability.definition.destinations is not None or self.saw_untrusted
         counts = ("untrusted", "unknown") if made_counts else ("untrusted",)

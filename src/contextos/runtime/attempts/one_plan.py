@@ -158,9 +158,8 @@ async def try_plan(
     await checkpoint(admitted.scope, plan, verified.verdict, {}, environment)
     if verified.verdict != "ok":
         return Execution({}, facts, None), verified.failures
-    gateway = build_gateway(
-        environment, scope, policy, admitted.query, partial(waiting_record, request, scope, template, plan, environment)
-    )
+    deferred = partial(waiting_record, request, scope, template, plan, environment)
+    gateway = build_gateway(environment, scope, policy, admitted.guards, admitted.query, deferred)
     execution = await executor.execute_plan(plan, scope, gateway, journal, facts, sources)  # 11, 12
     return execution, (execution.failure,) if execution.failure else ()
 

@@ -21,6 +21,7 @@ from contextos.contracts.envelopes.tool import Answered
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.ids import derive
 from contextos.contracts.journal import VOID_ANSWER, Timeout, Write
+from contextos.contracts.model import final_fields
 from contextos.contracts.ports.outside import Directory, Signer
 from contextos.contracts.ports.seams import Journal, ProvedCancels
 from contextos.contracts.scope import SESSION_LIMIT, Action, Fact, Redeemed, RunScope
@@ -90,7 +91,7 @@ def _differences(name: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]
     return [(name, before, now)]
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class RunApprovals:
     """Obtains a person's approvals for the calls of one run. Implements the port `Approvals`.
 

@@ -13,10 +13,12 @@ import pytest
 
 from contextos.action.barrier import Barrier
 from contextos.adapters.function import trees
+from contextos.context import compiler
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.journal import Entry
 from contextos.engine import lease_owner
 from contextos.runtime import code_pins, loop, wiring
+from contextos.runtime.attempts import one_plan
 from contextos.trust.policy import policy_set, rule_index
 from tests import world
 from tests.golden import make
@@ -45,6 +47,12 @@ def prepared_anew(patched: Patched) -> None:
     patched.setattr(
         loop, "prepared", lambda environment, loaded, _: wiring.prepare(loaded, environment.artifacts.registry)
     )
+
+
+def compiled_anew(patched: Patched) -> None:
+    """Nothing that compiles have in common is kept."""
+    compile_context = compiler.compile_context
+    patched.setattr(one_plan, "compile_context", lambda inputs, _: compile_context(inputs))
 
 
 def looked_anew(patched: Patched) -> None:
@@ -93,7 +101,9 @@ async def journals(path: Path) -> list[tuple[Entry, ...]]:
         await opened.aclose()
 
 
-@pytest.mark.parametrize("without", [prepared_anew, looked_anew, files_anew, rules_anew, nothing_found_again])
+@pytest.mark.parametrize(
+    "without", [prepared_anew, compiled_anew, looked_anew, files_anew, rules_anew, nothing_found_again]
+)
 def test_runs_without_a_memo_have_the_same_entries(
     without: Callable[[Patched], None], tmp_path: Path, monkeypatch: Patched
 ) -> None:

@@ -35,7 +35,7 @@ from contextos.contracts.scope import (
 from contextos.control.catalog import LoadedArtifacts
 from contextos.decision import intents, scoring
 from contextos.runtime.code_pins import with_code
-from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.environment import Prepared, RunEnvironment
 from contextos.runtime.wiring import AUDIENCE, policy_facts
 from contextos.trust.identity.claims import mint_claim, stated_claim_fault
 from contextos.trust.identity.principals import UNKNOWN_AGENT_TOKEN, look_up, principal_chain, scopes_in_force
@@ -54,6 +54,7 @@ class AdmittedRun:
 
     scope: RunScope
     loaded: LoadedArtifacts
+    prepared: Prepared
     policy: PolicySet
     templates: tuple[TaskTemplate, ...]
     surface: tuple[SurfaceCapability, ...]

@@ -12,6 +12,7 @@ from contextos.action.cancellation import find_cancel
 from contextos.action.content.seen_content import SeenContent
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretArguments, SecretValues
+from contextos.context.basis import Basis
 from contextos.contracts.entries.account import Usage
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.envelopes.verdicts import Failure
@@ -81,10 +82,13 @@ class ContextSources:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What follows from a set of pins: the tools by id, with what the pack permits, and the compiled rules."""
+    """What follows from a set of pins: the tools by id, with what the pack permits, and the compiled rules. `compiled`
+    keeps what compiles have in common, by what policy and permissions say.
+    """
 
     capabilities: Mapping[str, Capability]
     policy: PolicySet
+    compiled: RecentlyUsed[Basis]
 
 
 @dataclass(frozen=True, slots=True)

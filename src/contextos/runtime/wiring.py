@@ -24,6 +24,7 @@ from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import last_name
 from contextos.contracts.encoding.redacted import without_secret_arguments
+from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
 from contextos.contracts.envelopes.plan import Plan, PlanStep
@@ -62,6 +63,8 @@ from contextos.trust.rows.operations import operation_fault
 from contextos.trust.rows.unvouched_writes import SignedWrites
 
 AUDIENCE: Final = "contextos.tool_gateway"
+COMPILED_KEPT: Final = 64
+"""How many combinations of what policy and permissions say are kept, for each set of pins."""
 
 
 def prepared(environment: RunEnvironment, loaded: LoadedArtifacts, pin_set: Mapping[str, Any]) -> Prepared:
@@ -85,7 +88,7 @@ def prepare(loaded: LoadedArtifacts, registry: Registry) -> Prepared:
         vocabulary=pack_vocabulary(loaded.pack, loaded.specs, loaded.definitions),
         declared={name: one.definition.approval_mode for name, one in capabilities.items()},
     )
-    return Prepared(capabilities, policy)
+    return Prepared(capabilities, policy, RecentlyUsed(COMPILED_KEPT))
 
 
 def policy_facts(

@@ -102,7 +102,8 @@ def compile_surface(
             ),
             surface=SurfaceInputs(admitted.surface, decisions, tuple(announced.values())),
             estimator=environment.artifacts.estimator,
-        )
+        ),
+        admitted.prepared.compiled,
     )
     compiled = within_token_budget(admitted.scope.run.run_budget, compiled, environment)
     if not isinstance(compiled, Failure):

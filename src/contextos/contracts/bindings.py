@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from contextos.contracts.encoding.defaults import with_defaults
 from contextos.contracts.encoding.pointer import MISSING, resolve_pointer
-from contextos.contracts.envelopes.plan import Binding, Plan
+from contextos.contracts.envelopes.plan import Binding, Plan, PlanStep
 from contextos.contracts.scope import Capability
+from contextos.errors import InvalidInput
 
 _SOURCES: Final = ("request", "parameter", "pack", "evidence", "step")
+_GIVEN_BY_STEPS: Final = frozenset({"evidence", "step"})
+
+
+class KnownStep(NamedTuple):
+    """A step whose tool is registered: its arguments as far as they are known before the plan runs, and the names of
+    the others.
+
+    `provenance` has the origin of each argument. `is_bound`: an argument is no literal. `is_final`: no step of the plan
+    changes what the arguments resolve to. `is_filled`: they have the defaults of the tool, which are not too large.
+    """
+
+    step: PlanStep
+    capability: Capability
+    args: Mapping[str, Any]
+    missing: list[str]
+    provenance: Mapping[str, str]
+    is_bound: bool
+    is_final: bool
+    is_filled: bool = True
 
 
 def binding_of(value: Any) -> Binding | None:
@@ -62,15 +82,60 @@ def resolve_params(
     Raises:
         InvalidInput: as `with_defaults`.
     """
+    args, provenance, missing, _ = _resolved(params, sources)
+    return with_defaults(schema, args, missing), provenance, missing
+
+
+def known_steps(
+    steps: Iterable[PlanStep],
+    sources: Mapping[str, Any],
+    capabilities: Mapping[str, Capability],
+    before: Iterable[KnownStep] = (),
+) -> tuple[KnownStep, ...]:
+    """Return the steps whose tools are registered, in their order, with what their arguments resolve to.
+
+    `before` are steps that were resolved from the same sources: a step with exactly the parameters of one of them, for
+    the same tool, has its arguments.
+    """
+    known, resolved = list[KnownStep](), {one.step.id: one for one in before}
+    for step in steps:
+        tool, same = capabilities.get(step.tool), resolved.get(step.id)
+        if tool is None:
+            continue
+        if same is not None and same.step.params is step.params and same.capability is tool:
+            known.append(same if same.step is step else same._replace(step=step))
+            continue
+        args, provenance, missing, reads = _resolved(step.params, sources)
+        is_final, is_filled = _GIVEN_BY_STEPS.isdisjoint(reads), True
+        try:
+            args = with_defaults(tool.definition.input_schema, args, missing)
+        except InvalidInput:  # The executor refuses the step.
+            args, is_final, is_filled = with_defaults({}, args, missing), False, False
+        known.append(KnownStep(step, tool, args, missing, provenance, bool(reads), is_final, is_filled))
+    return tuple(known)
+
+
+def _resolved(
+    params: Mapping[str, Any], sources: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str], list[str], set[str]]:
+    """The arguments that resolve, the origin of each, the names of the others, and the sources that bindings read."""
     args: dict[str, Any] = {}
     provenance: dict[str, str] = {}
     missing: list[str] = []
+    reads: set[str] = set()
     for name in sorted(params):
-        binding = binding_of(params[name])
-        value = params[name] if binding is None else resolve_binding(binding, sources)
-        if value is MISSING:
-            missing.append(name)
-            continue
+        value, origin = params[name], "literal"
+        binding = binding_of(value) if isinstance(value, dict) else None
+        if binding is not None:
+            source, place = binding.source, binding.pointer
+            reads.add(source)
+            value, origin = (
+                resolve_pointer(sources[source], place) if source in sources else MISSING,
+                f"{source}:{place}",
+            )
+            if value is MISSING:
+                missing.append(name)
+                continue
         args[name] = value
-        provenance[name] = "literal" if binding is None else f"{binding.source}:{binding.pointer}"
-    return with_defaults(schema, args, missing), provenance, missing
+        provenance[name] = origin
+    return args, provenance, missing, reads

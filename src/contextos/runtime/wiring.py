@@ -18,7 +18,7 @@ from contextos.action.gateway.result_validation import validate_reply
 from contextos.action.gateway.tool_gateway import Gateway
 from contextos.action.quarantine import has_drifted, has_incidents, incident
 from contextos.action.registry import Registry
-from contextos.contracts.bindings import binding_of, resolve_binding
+from contextos.contracts.bindings import KnownStep, resolve_binding
 from contextos.contracts.controls import KnownFacts
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
@@ -27,7 +27,6 @@ from contextos.contracts.encoding.redacted import without_secret_arguments
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
-from contextos.contracts.envelopes.plan import Plan, PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.envelopes.run import InvokeRequest
@@ -132,39 +131,43 @@ def decide_exposure(
 
 
 def decide_plan_steps(
-    scope: RunScope, policy: PolicySet, plan: Plan, exposure: Mapping[str, PolicyDecision]
+    scope: RunScope,
+    policy: PolicySet,
+    steps: Sequence[KnownStep],
+    revision: int,
+    exposure: Mapping[str, PolicyDecision],
 ) -> dict[str, PolicyDecision]:
-    """Return the policy decision about each step of a plan, by step id.
+    """Return the policy decision about each step of a plan whose tool is registered, by step id.
 
     A step's arguments are considered only if all of them are literals; others are not known before the step runs. Then
     the decision is the one of `exposure`, those at `compile` by tool, unless a rule is about one of the points alone.
     """
     same = {} if policy.asked_at("plan") or policy.asked_at("compile") else exposure
 
-    def decided(step: PlanStep) -> PolicyDecision:
-        is_bound = any(binding_of(value) is not None for value in step.params.values())
-        if is_bound and step.tool in same:
+    def decided(one: KnownStep) -> PolicyDecision:
+        step = one.step
+        if one.is_bound and step.tool in same:
             return same[step.tool]
         return policy.decide(
             "plan",
-            scope.facts if is_bound else scope.facts.also({"args": without_secret_arguments(step.params)}),
-            capability=scope.tools.capabilities[step.tool].view,
+            scope.facts if one.is_bound else scope.facts.also({"args": without_secret_arguments(step.params)}),
+            capability=one.capability.view,
             granted=step.tool in scope.tools.granted,
-            decision_id=derive("pol_", scope.run.run_id, "policy.plan", f"{plan.revision}/{step.id}"),
+            decision_id=derive("pol_", scope.run.run_id, "policy.plan", f"{revision}/{step.id}"),
         )
 
-    return {step.id: decided(step) for step in plan.steps if step.tool in scope.tools.capabilities}
+    return {one.step.id: decided(one) for one in steps}
 
 
 def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, Fact]:
     """Return the retrieved evidence that has a name, by name. It is about what the request states for its seed."""
     retrieval = scope.pinned.pack.intelligence_refs.retrieval
     abouts: dict[str, dict[str, Any]] = {}
+    sources = {"request": scope.received.fields, "parameter": scope.parameter_values}
     for path in retrieval.evidence:
         binding = retrieval.seeds[path.seed].binding
-        if binding.source in ("request", "parameter"):
-            value = resolve_binding(binding, {"request": scope.received.fields, "parameter": scope.parameter_values})
-            abouts.setdefault(path.name, {})[last_name(binding.pointer)] = value
+        if binding.source in sources:
+            abouts.setdefault(path.name, {})[last_name(binding.pointer)] = resolve_binding(binding, sources)
     return {
         item.name: Fact(
             item.name,

@@ -12,9 +12,9 @@ from typing import Any
 
 from contextos.context.compiler import compile_context, recorded_context
 from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
-from contextos.contracts.bindings import plan_with_defaults
+from contextos.contracts.bindings import KnownStep, known_steps, plan_with_defaults
 from contextos.contracts.controls import RunControls
-from contextos.contracts.envelopes.plan import Plan, TaskTemplate
+from contextos.contracts.envelopes.plan import Plan, PlanStep, TaskTemplate
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
@@ -40,7 +40,8 @@ NOTHING_DONE = Execution({}, (), None)
 class Surface:
     """What a plan can be made from: the policy decision about each tool, the controls that these raised, and the
     compiled context, or why there is none. `gates` are those that are announced for steps of the template, by step id,
-    and `facts` the retrieved evidence by its name.
+    and `facts` the retrieved evidence by its name. `steps` are those of the template, resolved with these facts; none
+    of a session, whose agent chooses the arguments.
     """
 
     decisions: Mapping[str, PolicyDecision]
@@ -48,6 +49,7 @@ class Surface:
     compiled: dict[str, Any] | Failure
     gates: Mapping[str, Sequence[str]]
     facts: Mapping[str, Fact]
+    steps: Sequence[KnownStep]
 
     @property
     def tools(self) -> frozenset[str]:
@@ -80,7 +82,11 @@ def compile_surface(
     journal.derive("policy.decided", f"compile/{revision}", {"decisions": [d.to_json() for d in decisions.values()]})
     controls = admitted.scope.controls.with_compiled(decisions)
     facts = facts_by_name(admitted.items, admitted.scope)
-    announced = announce_steps(admitted, template, facts)
+    steps: tuple[KnownStep, ...] = ()
+    if template.chosen_by != "agent":
+        sources = _sources(admitted, template.steps, facts)
+        steps = known_steps(template.steps, sources, admitted.scope.tools.capabilities)
+    announced = announce_steps(admitted, steps, facts)
     specs = [
         admitted.scope.pinned.specs[p.decision_id]
         for p in template.decision_checkpoints
@@ -111,7 +117,17 @@ def compile_surface(
         journal.derive("context.compiled", str(revision), compiled if is_read else recorded_context(compiled))
         if environment.at_compiled is not None:
             environment.at_compiled(str(revision), compiled)
-    return Surface(decisions, controls, compiled, {name: one.gates for name, one in announced.items()}, facts)
+    return Surface(decisions, controls, compiled, {name: one.gates for name, one in announced.items()}, facts, steps)
+
+
+def _sources(admitted: AdmittedRun, steps: Sequence[PlanStep], facts: Mapping[str, Fact]) -> dict[str, Any]:
+    """What the bindings of steps can read before any of them ran."""
+    return {
+        "request": admitted.scope.received.fields,
+        "parameter": admitted.scope.parameter_values,
+        "pack": admitted.pack_json(steps),
+        "evidence": executor.evidence_view(facts),
+    }
 
 
 async def try_plan(
@@ -133,24 +149,22 @@ async def try_plan(
     except InvalidInput as error:
         return Execution({}, facts, None), (Failure(code="schema_mismatch", detail=str(error.problems[0])),)
     known = {fact.name: fact for fact in facts}
-    sources = {
-        "request": admitted.scope.received.fields,
-        "parameter": admitted.scope.parameter_values,
-        "pack": admitted.pack_json(plan.steps),
-        "evidence": executor.evidence_view(known),
-    }
+    sources = _sources(admitted, plan.steps, known)
+    steps = known_steps(plan.steps, sources, admitted.scope.tools.capabilities, surface.steps)
     journal.derive("plan.proposed", str(revision), plan.to_json())
-    steps = decide_plan_steps(admitted.scope, policy, plan, surface.decisions)
-    if decided := [one.to_json() for one in steps.values() if one.point == "plan"]:
+    decisions = decide_plan_steps(admitted.scope, policy, steps, revision, surface.decisions)
+    if decided := [one.to_json() for one in decisions.values() if one.point == "plan"]:
         journal.derive("policy.decided", f"plan/{revision}", {"decisions": decided})
     scope = replace(
         admitted.scope,
         tools=replace(admitted.scope.tools, surfaced=surface.tools),
-        controls=surface.controls.with_planned(revision, steps),
+        controls=surface.controls.with_planned(revision, decisions),
     )
-    verified = _verify(scope, plan, steps, surface.decisions, sources, frozenset(known), environment)  # 10
+    verified = _verify(scope, plan, steps, decisions, surface.decisions, frozenset(known), environment)  # 10
     if scope.observes:
-        verified = observe_plan(verified, plan, (*steps.values(), *surface.decisions.values()), policy.above, journal)
+        verified = observe_plan(
+            verified, plan, (*decisions.values(), *surface.decisions.values()), policy.above, journal
+        )
     journal.derive(
         "plan.verified",
         str(revision),
@@ -162,7 +176,7 @@ async def try_plan(
     gateway = build_gateway(
         environment, scope, policy, admitted.query, partial(waiting_record, request, scope, template, plan, environment)
     )
-    execution = await executor.execute_plan(plan, scope, gateway, journal, facts, sources)  # 11, 12
+    execution = await executor.execute_plan(plan, steps, scope, gateway, journal, facts, sources)  # 11, 12
     return execution, (execution.failure,) if execution.failure else ()
 
 
@@ -203,9 +217,9 @@ async def score_attempt(
 def _verify(
     scope: RunScope,
     plan: Plan,
+    steps: Sequence[KnownStep],
     decisions: Mapping[str, PolicyDecision],
     exposure: Mapping[str, PolicyDecision],
-    sources: Mapping[str, Any],
     evidence: frozenset[str],
     environment: RunEnvironment,
 ) -> critic.PlanVerification:
@@ -214,8 +228,8 @@ def _verify(
     return critic.verify_plan(
         critic.Proposal(
             plan=plan,
+            known=steps,
             scope=scope,
-            sources=sources,
             evidence=evidence,
             decisions=decisions,
             exposure=exposure,

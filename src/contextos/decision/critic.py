@@ -6,7 +6,7 @@ Source: How It Works, step 4; Reference Architecture, "Failure semantics".
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -42,10 +42,7 @@ class Proposal:
     check_input: CheckInput
     check_args: CheckArgs
     calls_left: int
-    before: Mapping[str, frozenset[str]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.before = ancestors(self.plan)
+    before: Mapping[str, frozenset[str]]
 
     def lacking(self, required: Collection[str], done: Collection[str]) -> list[str]:
         """Return which of the required evidence is neither there nor produced by one of the steps `done`."""
@@ -74,7 +71,10 @@ VERDICT_OF: Final[dict[FailureCode, VerifyVerdict]] = {
 
 def verify_plan(proposal: Proposal) -> PlanVerification:
     """Check a plan by every rule of this module."""
-    return verdict_on(tuple(failure for rule in PLAN_RULES for failure in rule(proposal)))
+    failures: list[Failure] = []
+    for rule in PLAN_RULES:
+        failures += rule(proposal)
+    return verdict_on(tuple(failures))
 
 
 def verdict_on(failures: tuple[Failure, ...]) -> PlanVerification:

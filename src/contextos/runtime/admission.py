@@ -258,7 +258,7 @@ def within_token_budget(
         if "total_tokens" not in budget.limited_by:
             return compiled
         return compiled.model_copy(update={"detail": f"{compiled.detail}; {budget.stated('total_tokens')}"})
-    total, before = budget.total_tokens, environment.used().tokens
+    total, before = budget.total_tokens, environment.journal.account.tokens
     if before + compiled["budget_report"]["tokens_used_at_compile"] > total:
         detail = f"{budget.stated('total_tokens')}, and {before} are used"
         return Failure(code="budget_exhausted", detail=detail, facts=("total_tokens",))

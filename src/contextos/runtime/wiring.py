@@ -18,7 +18,7 @@ from contextos.action.gateway.result_validation import validate_reply
 from contextos.action.gateway.tool_gateway import Gateway
 from contextos.action.quarantine import has_drifted, has_incidents, incident
 from contextos.action.registry import Registry
-from contextos.contracts.bindings import KnownStep, resolve_binding
+from contextos.contracts.bindings import KnownStep, parsed_steps, resolve_binding
 from contextos.contracts.controls import KnownFacts
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
@@ -87,7 +87,8 @@ def prepare(loaded: LoadedArtifacts, registry: Registry) -> Prepared:
         vocabulary=pack_vocabulary(loaded.pack, loaded.specs, loaded.definitions),
         declared={name: one.definition.approval_mode for name, one in capabilities.items()},
     )
-    return Prepared(capabilities, policy, RecentlyUsed(COMPILED_KEPT))
+    templates = {name: parsed_steps(one.steps, capabilities) for name, one in loaded.templates.items()}
+    return Prepared(capabilities, policy, templates, RecentlyUsed(COMPILED_KEPT))
 
 
 def policy_facts(
@@ -146,11 +147,11 @@ def decide_plan_steps(
 
     def decided(one: KnownStep) -> PolicyDecision:
         step = one.step
-        if one.is_bound and step.tool in same:
+        if one.parsed.is_bound and step.tool in same:
             return same[step.tool]
         return policy.decide(
             "plan",
-            scope.facts if one.is_bound else scope.facts.also({"args": without_secret_arguments(step.params)}),
+            scope.facts if one.parsed.is_bound else scope.facts.also({"args": without_secret_arguments(step.params)}),
             capability=one.capability.view,
             granted=step.tool in scope.tools.granted,
             decision_id=derive("pol_", scope.run.run_id, "policy.plan", f"{revision}/{step.id}"),

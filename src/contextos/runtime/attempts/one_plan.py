@@ -12,7 +12,7 @@ from typing import Any
 
 from contextos.context.compiler import compile_context, recorded_context
 from contextos.context.inputs import CompileInput, KnowledgeInputs, PackInputs, SurfaceInputs, TaskInputs
-from contextos.contracts.bindings import KnownStep, known_steps, plan_with_defaults
+from contextos.contracts.bindings import KnownStep, known_steps, plan_with_defaults, steps_of_plan
 from contextos.contracts.controls import RunControls
 from contextos.contracts.envelopes.plan import Plan, PlanStep, TaskTemplate
 from contextos.contracts.envelopes.policy import PolicyDecision
@@ -40,8 +40,8 @@ NOTHING_DONE = Execution({}, (), None)
 class Surface:
     """What a plan can be made from: the policy decision about each tool, the controls that these raised, and the
     compiled context, or why there is none. `gates` are those that are announced for steps of the template, by step id,
-    and `facts` the retrieved evidence by its name. `steps` are those of the template, resolved with these facts; none
-    of a session, whose agent chooses the arguments.
+    and `facts` the retrieved evidence by its name. `steps` are those of the template, resolved from `sources`; a
+    session, whose agent states the arguments, has neither.
     """
 
     decisions: Mapping[str, PolicyDecision]
@@ -50,6 +50,7 @@ class Surface:
     gates: Mapping[str, Sequence[str]]
     facts: Mapping[str, Fact]
     steps: Sequence[KnownStep]
+    sources: Mapping[str, Any]
 
     @property
     def tools(self) -> frozenset[str]:
@@ -82,10 +83,10 @@ def compile_surface(
     journal.derive("policy.decided", f"compile/{revision}", {"decisions": [d.to_json() for d in decisions.values()]})
     controls = admitted.scope.controls.with_compiled(decisions)
     facts = facts_by_name(admitted.items, admitted.scope)
-    steps: tuple[KnownStep, ...] = ()
+    steps, sources = tuple[KnownStep, ...](), dict[str, Any]()
     if template.chosen_by != "agent":
         sources = _sources(admitted, template.steps, facts)
-        steps = known_steps(template.steps, sources, admitted.scope.tools.capabilities)
+        steps = known_steps(admitted.prepared.templates[template.template_id], sources)
     announced = announce_steps(admitted, steps, facts)
     specs = [
         admitted.scope.pinned.specs[p.decision_id]
@@ -117,7 +118,9 @@ def compile_surface(
         journal.derive("context.compiled", str(revision), compiled if is_read else recorded_context(compiled))
         if environment.at_compiled is not None:
             environment.at_compiled(str(revision), compiled)
-    return Surface(decisions, controls, compiled, {name: one.gates for name, one in announced.items()}, facts, steps)
+    return Surface(
+        decisions, controls, compiled, {name: one.gates for name, one in announced.items()}, facts, steps, sources
+    )
 
 
 def _sources(admitted: AdmittedRun, steps: Sequence[PlanStep], facts: Mapping[str, Fact]) -> dict[str, Any]:
@@ -144,13 +147,15 @@ async def try_plan(
     `facts` is the evidence that there is, the oldest first. Returns what was done, and the failures.
     """
     journal, policy, revision = environment.journal, admitted.policy, plan.revision or 0
+    tools = admitted.scope.tools.capabilities
     try:
-        plan = plan_with_defaults(plan, admitted.scope.tools.capabilities)
+        plan = plan_with_defaults(plan, tools, surface.steps)
     except InvalidInput as error:
         return Execution({}, facts, None), (Failure(code="schema_mismatch", detail=str(error.problems[0])),)
     known = {fact.name: fact for fact in facts}
-    sources = _sources(admitted, plan.steps, known)
-    steps = known_steps(plan.steps, sources, admitted.scope.tools.capabilities, surface.steps)
+    is_foreign = template.chosen_by != "agent" and environment.deployment.planner_name != PLANNER
+    sources = _sources(admitted, plan.steps, known) if is_foreign else surface.sources
+    steps = steps_of_plan(plan, tools, sources, surface.steps)
     journal.derive("plan.proposed", str(revision), plan.to_json())
     decisions = decide_plan_steps(admitted.scope, policy, steps, revision, surface.decisions)
     if decided := [one.to_json() for one in decisions.values() if one.point == "plan"]:
@@ -223,7 +228,7 @@ def _verify(
     evidence: frozenset[str],
     environment: RunEnvironment,
 ) -> critic.PlanVerification:
-    left = scope.run.run_budget.max_tool_calls - environment.used().tool_calls
+    left = scope.run.run_budget.max_tool_calls - environment.journal.account.tool_calls
     registry = environment.artifacts.registry
     return critic.verify_plan(
         critic.Proposal(
@@ -236,6 +241,7 @@ def _verify(
             check_input=lambda capability, args: registry.check(capability, "input", dict(args)),
             check_args=lambda bounds, args, gated: check_args(bounds, args, approved=gated),
             calls_left=left,
+            before=critic.ancestors(plan),
         )
     )
 

@@ -14,6 +14,7 @@ import pytest
 from contextos.action.barrier import Barrier
 from contextos.adapters.function import trees
 from contextos.context import compiler
+from contextos.contracts import bindings
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.journal import Entry
 from contextos.engine import lease_owner
@@ -53,6 +54,12 @@ def compiled_anew(patched: Patched) -> None:
     """Nothing that compiles have in common is kept."""
     compile_context = compiler.compile_context
     patched.setattr(one_plan, "compile_context", lambda inputs, _: compile_context(inputs))
+
+
+def resolved_anew(patched: Patched) -> None:
+    """The arguments of a step are resolved for what is announced, for the Critic and for the call, each time anew."""
+    patched.setattr(bindings, "_is_same", lambda *_: False)
+    patched.setattr(bindings, "_GIVEN_BY_STEPS", frozenset(bindings._SOURCES))
 
 
 def looked_anew(patched: Patched) -> None:
@@ -102,7 +109,7 @@ async def journals(path: Path) -> list[tuple[Entry, ...]]:
 
 
 @pytest.mark.parametrize(
-    "without", [prepared_anew, compiled_anew, looked_anew, files_anew, rules_anew, nothing_found_again]
+    "without", [prepared_anew, compiled_anew, resolved_anew, looked_anew, files_anew, rules_anew, nothing_found_again]
 )
 def test_runs_without_a_memo_have_the_same_entries(
     without: Callable[[Patched], None], tmp_path: Path, monkeypatch: Patched

@@ -148,13 +148,14 @@ async def try_plan(
     """
     journal, policy, revision = environment.journal, admitted.policy, plan.revision or 0
     tools = admitted.scope.tools.capabilities
+    is_of_template = template.chosen_by == "agent" or environment.deployment.planner_name == PLANNER
     try:
-        plan = plan_with_defaults(plan, tools, surface.steps)
+        filled = plan_with_defaults(plan, tools, surface.steps)
     except InvalidInput as error:
         return Execution({}, facts, None), (Failure(code="schema_mismatch", detail=str(error.problems[0])),)
     known = {fact.name: fact for fact in facts}
-    is_foreign = template.chosen_by != "agent" and environment.deployment.planner_name != PLANNER
-    sources = _sources(admitted, plan.steps, known) if is_foreign else surface.sources
+    sources = surface.sources if is_of_template and filled is plan else _sources(admitted, filled.steps, known)
+    plan = filled
     steps = steps_of_plan(plan, tools, sources, surface.steps)
     journal.derive("plan.proposed", str(revision), plan.to_json())
     decisions = decide_plan_steps(admitted.scope, policy, steps, revision, surface.decisions)

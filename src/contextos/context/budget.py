@@ -84,27 +84,26 @@ def pack_blocks(
         for block in shelf.blocks if shelf.is_long else ():
             if block["block_id"] in shelf.required and len(block["content"]) > MAX_TEXT_CHARS:
                 return _exhausted(f"required block `{block['block_id']}` is longer than {MAX_TEXT_CHARS} characters")
-    used = {bucket: reserved.get(bucket, 0) + shelves[bucket].needed for bucket in BUCKETS}
+    kept, dropped, used = list[int](), list[int](), dict[Bucket, int]()
     for bucket in BUCKETS:
-        if used[bucket] > allocated[bucket]:
-            detail = f"bucket `{bucket}` has {allocated[bucket]} tokens and its required blocks need {used[bucket]}"
-            return _exhausted(f"{detail}; raise the run budget or require less")
-    kept, dropped = list[int](), list[int]()
-    for bucket in BUCKETS:
-        shelf, limit, offset = shelves[bucket], allocated[bucket], first[bucket]
-        total = used[bucket] - shelf.needed + shelf.total
-        if total <= limit and not shelf.is_long:
+        shelf, limit, offset, before = shelves[bucket], allocated[bucket], first[bucket], reserved.get(bucket, 0)
+        if before + shelf.total <= limit and not shelf.is_long:
             kept += [offset + at for at in shelf.order]
-            used[bucket] = total
+            used[bucket] = before + shelf.total
             continue
+        total = before + shelf.needed
+        if total > limit:
+            detail = f"bucket `{bucket}` has {limit} tokens and its required blocks need {total}"
+            return _exhausted(f"{detail}; raise the run budget or require less")
         for at in shelf.order:
             block, tokens = shelf.blocks[at], shelf.tokens[at]
             if block["block_id"] not in shelf.required:
-                if used[bucket] + tokens > limit or len(block["content"]) > MAX_TEXT_CHARS:
+                if total + tokens > limit or len(block["content"]) > MAX_TEXT_CHARS:
                     dropped.append(offset + at)
                     continue
-                used[bucket] += tokens
+                total += tokens
             kept.append(offset + at)
+        used[bucket] = total
     return Packing(kept, dropped, used)
 
 

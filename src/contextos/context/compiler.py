@@ -76,14 +76,15 @@ def compile_context(inputs: CompileInput, kept: RecentlyUsed[Basis] | None = Non
     kept, key = kept or RecentlyUsed(), basis_key(inputs)
     basis = kept.get(key) or kept.keep(key, basis_of(inputs))
     compile, digests = Compile(inputs, basis), dict[str, str]()
+    products, made = compile.products, basis.digests
     for name, stage in STAGES:
         product = stage(compile)
         if isinstance(product, Failure):
             return product
-        compile.products[name] = product
-        digests[name] = basis.digests.get(name) or content_address(product)
-    body = compile.products["manifests_and_controls"]
-    return {**body, "context_ledger": _ledger(body, compile.products["memory_recall"]["blocks"], digests, inputs)}
+        products[name] = product
+        digests[name] = made[name] if name in made else content_address(product)
+    body = products["manifests_and_controls"]
+    return {**body, "context_ledger": _ledger(body, products["memory_recall"]["blocks"], digests, inputs)}
 
 
 def intent_classification(compile: Compile) -> JsonObject | Failure:

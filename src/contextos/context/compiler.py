@@ -2,9 +2,9 @@
 
 The compiler is pure: it uses no I/O, no clock, no randomness and no global state. Sets, mappings and unordered
 sequences are sorted, so equal inputs give equal bytes whatever the order, locale, time zone or hash seed. A stage reads
-the inputs and the products of earlier stages, and returns plain JSON. Nothing else passes from stage to stage, so a
+the inputs and the products of earlier stages, and returns plain JSON. Only its blocks pass on in another form, so a
 stage's digest covers everything that later stages take from it, and the first digest that differs in a replay names the
-stage that drifted.
+stage that drifted. What no request changes of the first three stages is made once (`context.basis`).
 Source: How It Works, step 2; docs/design/contracts.md, "Compile".
 """
 

@@ -14,11 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextos.context.basis import Basis
 from contextos.context.compiler import STAGES, compile_context
 from contextos.contracts.encoding.codec import loads
 from contextos.contracts.encoding.jcs import canonical
-from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.envelopes.compiled import CompiledContext
 from contextos.contracts.envelopes.evidence import EvidenceItem
 from tests.unit.context import samples
@@ -41,27 +39,6 @@ for _ in range({COMPILES}):
     given = samples.refund(request=samples.request(attachments=attachments))
     print(content_address(compile_context(samples.as_input(given))))
 """
-
-
-LOOKUP, REFUND = samples.refund()["surface"][1], samples.refund()["surface"][0]
-DECIDED = samples.refund()["decisions"]
-OTHERS: list[dict[str, Any]] = [
-    {"request": samples.request(request_id="req_other"), "run": samples.run(session_id=None)},
-    {"run": samples.run(safety_mode="read_only")},
-    {"run": samples.run(tokens={"tool": 1})},
-    {"template": samples.template(version="1.0.1")},
-    {"surface": [LOOKUP]},
-    {"surface": [LOOKUP, REFUND.model_copy(update={"granted": False, "withheld": "prohibited"})]},
-    {"surface": [samples.capability(constraints={"order_id": [{"enum": [1]}]})]},
-    {"surface": [samples.capability(constraints={"order_id": [{"enum": [True]}]})]},
-    {"surface": [LOOKUP.model_copy(update={"lifecycle": "killed"}), REFUND]},
-    {"decisions": {}},
-    {"decisions": {**DECIDED, "adp_orders.lookup": samples.decision(allowed=False)}},
-    {"decisions": {**DECIDED, "adp_orders.lookup": samples.decision(must_refuse=["R"])}},
-    {"decisions": {**DECIDED, "adp_orders.lookup": samples.decision(gates=["GATE_FINANCE_APPROVAL"])}},
-    {"decisions": {**DECIDED, "adp_orders.lookup": samples.decision(arg_constraints={"order_id": [{"max": 1}]})}},
-    {"decisions": {**DECIDED, "adp_orders.lookup": samples.decision(matched_rule_ids=["R_UNKNOWN"])}},
-]
 
 
 def compiled(**changes: Any) -> CompiledContext:
@@ -139,16 +116,6 @@ def test_compiling_changes_no_input() -> None:
     assert {name: value for name, value in given.items() if name != "estimator"} == {
         name: value for name, value in before.items() if name != "estimator"
     }
-
-
-@pytest.mark.requirement("C-DETERMINISTIC")
-def test_what_compiles_have_in_common_is_found_by_all_that_it_follows_from() -> None:
-    kept = RecentlyUsed[Basis]()
-    for changes in ({}, *OTHERS, *OTHERS, {}):
-        made = compile_context(samples.compile_input(**changes), kept)
-        assert made == compile_context(samples.compile_input(**changes)), changes
-        if isinstance(made, dict):
-            assert canonical(made) == canonical(compile_context(samples.compile_input(**changes))), changes
 
 
 MORE_DECISIONS = samples.refund()["decisions"] | {"x.y": samples.decision("x.y", must_escalate=["R"])}

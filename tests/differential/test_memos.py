@@ -14,10 +14,13 @@ import pytest
 from contextos.action.barrier import Barrier
 from contextos.action.gateway import tool_gateway
 from contextos.adapters.function import trees
+from contextos.context import compiler
+from contextos.contracts import bindings
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.journal import Entry
 from contextos.engine import lease_owner
 from contextos.runtime import code_pins, environment, loop, wiring
+from contextos.runtime.attempts import one_plan
 from contextos.trust.policy import policy_set, rule_index
 from tests import world
 from tests.golden import make
@@ -37,6 +40,18 @@ class Drawn:
 
 def prepared_anew(patched: Patched) -> None:
     patched.setattr(loop, "prepared", lambda of_run, loaded, _: wiring.prepare(loaded, of_run.artifacts.registry))
+
+
+def compiled_anew(patched: Patched) -> None:
+    """Nothing that compiles have in common is kept."""
+    compile_context = compiler.compile_context
+    patched.setattr(one_plan, "compile_context", lambda inputs, _: compile_context(inputs))
+
+
+def resolved_anew(patched: Patched) -> None:
+    """The arguments of a step are resolved for what is announced, for the Critic and for the call, each time anew."""
+    patched.setattr(bindings, "_is_same", lambda *_: False)
+    patched.setattr(bindings, "_GIVEN_BY_STEPS", frozenset(bindings._SOURCES))
 
 
 def looked_anew(patched: Patched) -> None:
@@ -65,9 +80,7 @@ def every_guard_asked(patched: Patched) -> None:
 
 def no_guard_prepared(patched: Patched) -> None:
     """What is not prepared is asked of every guard."""
-    patched.setattr(
-        wiring, "Prepared", lambda capabilities, policy, _: environment.Prepared(capabilities, policy, guards={})
-    )
+    patched.setattr(wiring, "Prepared", lambda tools, policy, _, *more: environment.Prepared(tools, policy, {}, *more))
 
 
 def nothing_found_again(patched: Patched) -> None:
@@ -92,6 +105,8 @@ async def journals(path: Path) -> list[tuple[Entry, ...]]:
 
 WITHOUT = [
     prepared_anew,
+    compiled_anew,
+    resolved_anew,
     looked_anew,
     files_anew,
     rules_anew,

@@ -45,6 +45,8 @@ _OCTETS: Final = r"[!#-+\--:<-\[\]-~]*"
 _BAGGAGE_MEMBER: Final = re.compile(rf"({_TOKEN})[ \t]*=[ \t]*({_OCTETS})")
 _PROPERTY: Final = re.compile(rf"{_TOKEN}(?:[ \t]*=[ \t]*{_OCTETS})?")
 _BAGGAGE_SAFE: Final = "!#$&'()*+-./:<=>?@[]^_`{|}~"
+_UNQUOTED: Final = re.compile(f"[0-9A-Za-z{re.escape(_BAGGAGE_SAFE)}]*")
+_KEY: Final = re.compile(_TOKEN)
 
 
 class TraceLink(Model):
@@ -193,8 +195,9 @@ def format_baggage(members: Iterable[BaggageMember]) -> str:
     parts: list[str] = []
     size = 0
     for member in members:
-        assert re.fullmatch(_TOKEN, member.key), "a baggage key is a token"
-        part = ";".join([f"{member.key}={quote(member.value, safe=_BAGGAGE_SAFE)}", *member.properties])
+        assert _KEY.fullmatch(member.key), "a baggage key is a token"
+        value = member.value if _UNQUOTED.fullmatch(member.value) else quote(member.value, safe=_BAGGAGE_SAFE)
+        part = ";".join([f"{member.key}={value}", *member.properties])
         size += len(part) + bool(parts)
         if size > MAX_BAGGAGE_BYTES or len(parts) == MAX_BAGGAGE_MEMBERS:
             break

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
-from contextos.contracts.bindings import resolve_params
+from contextos.contracts.bindings import KnownStep, resolve_params
 from contextos.contracts.encoding.defaults import is_default, without_null_defaults
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.envelopes.plan import DecisionCheckpoint, DecisionSpec, Plan, PlanStep
@@ -32,6 +32,10 @@ _OF_TOOL: Final = ("error", "paused")
 """What a tool states of itself; a write of unknown outcome is settled before it has a result here."""
 
 
+Arguments = tuple[Mapping[str, Any], Mapping[str, str], Sequence[str]]
+"""The arguments of a step, the origin of each, and the names of those that do not resolve."""
+
+
 @dataclass(frozen=True, slots=True)
 class Execution:
     """The result of running a plan: results by step, all the evidence there is (the oldest first), and the failure
@@ -49,7 +53,13 @@ class Execution:
 
 
 async def execute_plan(
-    plan: Plan, scope: RunScope, tools: Tools, journal: Journal, evidence: Sequence[Fact], sources: Mapping[str, Any]
+    plan: Plan,
+    known: Sequence[KnownStep],
+    scope: RunScope,
+    tools: Tools,
+    journal: Journal,
+    evidence: Sequence[Fact],
+    sources: Mapping[str, Any],
 ) -> Execution:
     """Run the steps of a plan in order, and independent reads at the same time. Stops at the first failure in plan
     order.
@@ -57,6 +67,8 @@ async def execute_plan(
     A failure is a refusal, a failed step or a checkpoint without its evidence. The results are those of the steps up
     to it.
     Reads that were sent together with the failed step are in the journal, and their answers are not used.
+    `known` has what the arguments of the steps resolved to for the Critic; those that a step can change are resolved
+    again.
     """
     facts, results, seen = list(evidence), dict[str, ToolResultEnvelope](), dict[str, int]()
     specs = scope.pinned.specs
@@ -65,6 +77,7 @@ async def execute_plan(
             if not scope.observes:
                 return Execution(results, facts, failure)
             observe_failures((failure,), f"{plan.revision}/{plan.steps[0].id}", "checkpoint", journal)
+    final = {one.step.id: (one.args, one.provenance, one.missing) for one in known if one.is_final}
     governing = {step_id: (key, specs[key]) for step_id, key in governing_decisions(plan).items() if key in specs}
     at = 0
     while at < len(plan.steps):
@@ -72,7 +85,7 @@ async def execute_plan(
         group = group[: max(1, tools.sent_together(group))] if len(group) > 1 else group
         outputs = {name: result.output for name, result in results.items() if result.output is not None}
         views = {**sources, "evidence": evidence_view(_by_name(facts)), "step": outputs}
-        calls, unprepared = _prepare(plan, scope.tools, governing, group, facts, views, seen)
+        calls, unprepared = _prepare(plan, scope.tools, final, governing, group, facts, views, seen)
         answers = await tools.call_all(calls) if len(calls) > 1 else [await tools.call(call) for call in calls]
         for call, result in zip(calls, answers, strict=False):
             results[call.step.id] = result
@@ -109,6 +122,7 @@ def evidence_view(facts: Mapping[str, Fact]) -> dict[str, Any]:
 def _prepare(
     plan: Plan,
     tools: ToolAccess,
+    final: Mapping[str, Arguments],
     governing: Mapping[str, tuple[str, DecisionSpec]],
     group: Sequence[PlanStep],
     facts: Sequence[Fact],
@@ -121,7 +135,7 @@ def _prepare(
         tool, fault = tools.capabilities.get(step.tool), ""
         try:
             schema = tool.definition.input_schema if tool else {}
-            args, provenance, missing = resolve_params(step.params, sources, schema)
+            args, provenance, missing = final.get(step.id) or resolve_params(step.params, sources, schema)
         except InvalidInput as error:
             fault = f"`{step.tool}` at {error.problems[0]}"
         else:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contextos.action.gateway.guarded_call import Guard
 from contextos.action.registry import surface
 from contextos.contracts.bindings import resolve_binding
 from contextos.contracts.encoding.jcs import canonical, content_address
@@ -36,7 +35,7 @@ from contextos.contracts.scope import (
 from contextos.control.catalog import LoadedArtifacts
 from contextos.decision import intents, scoring
 from contextos.runtime.code_pins import with_code
-from contextos.runtime.environment import RunEnvironment
+from contextos.runtime.environment import Prepared, RunEnvironment
 from contextos.runtime.wiring import AUDIENCE, policy_facts
 from contextos.trust.identity.claims import mint_claim, stated_claim_fault
 from contextos.trust.identity.principals import UNKNOWN_AGENT_TOKEN, look_up, principal_chain, scopes_in_force
@@ -48,7 +47,7 @@ NOTHING_ASKED: Final = RetrievalQuery(snapshot="kg_0", seeds=(), hops=0, fan_out
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRun:
-    """A run that was admitted: its scope, policy rules, the guards of each tool, evidence, memory and slot contents, or
+    """A run that was admitted: its scope, policy rules, evidence, memory and slot contents, or
     why a slot is empty.
 
     `needed` has the digests of the slot contents without which a slot has less than its `minItems`.
@@ -56,8 +55,8 @@ class AdmittedRun:
 
     scope: RunScope
     loaded: LoadedArtifacts
+    prepared: Prepared
     policy: PolicySet
-    guards: Mapping[str, tuple[Guard, ...]]
     templates: tuple[TaskTemplate, ...]
     surface: tuple[SurfaceCapability, ...]
     planner: str
@@ -260,7 +259,7 @@ def within_token_budget(
         if "total_tokens" not in budget.limited_by:
             return compiled
         return compiled.model_copy(update={"detail": f"{compiled.detail}; {budget.stated('total_tokens')}"})
-    total, before = budget.total_tokens, environment.used().tokens
+    total, before = budget.total_tokens, environment.journal.account.tokens
     if before + compiled["budget_report"]["tokens_used_at_compile"] > total:
         detail = f"{budget.stated('total_tokens')}, and {before} are used"
         return Failure(code="budget_exhausted", detail=detail, facts=("total_tokens",))

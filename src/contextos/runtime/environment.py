@@ -13,6 +13,8 @@ from contextos.action.content.seen_content import SeenContent
 from contextos.action.gateway.guarded_call import Guard
 from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretArguments, SecretValues
+from contextos.context.basis import Basis
+from contextos.contracts.bindings import ParsedStep
 from contextos.contracts.entries.account import Usage
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.envelopes.verdicts import Failure
@@ -82,13 +84,16 @@ class ContextSources:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What follows from a set of pins: the tools by id, with what the pack permits, the compiled rules, and the guards
-    that can refuse a call of each tool.
+    """What follows from a set of pins: the tools by id, with what the pack permits, the compiled rules, the guards that
+    can refuse a call of each tool, and the steps of each template by its id. `compiled` keeps what compiles have in
+    common, by what policy and permissions say.
     """
 
     capabilities: Mapping[str, Capability]
     policy: PolicySet
     guards: Mapping[str, tuple[Guard, ...]]
+    templates: Mapping[str, tuple[ParsedStep, ...]]
+    compiled: RecentlyUsed[Basis]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,15 @@ from contextos.action.gateway.result_validation import validate_reply
 from contextos.action.gateway.tool_gateway import Gateway, guards_of
 from contextos.action.quarantine import has_drifted, has_incidents, incident
 from contextos.action.registry import Registry
-from contextos.contracts.bindings import binding_of, resolve_binding
+from contextos.contracts.bindings import KnownStep, parsed_steps, resolve_binding
 from contextos.contracts.controls import KnownFacts
 from contextos.contracts.encoding.codec import own_copy
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.encoding.pointer import last_name
 from contextos.contracts.encoding.redacted import without_secret_arguments
+from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.evidence import EvidenceItem, RetrievalQuery
-from contextos.contracts.envelopes.plan import Plan, PlanStep
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.record import UNSAFE_OBSERVED
 from contextos.contracts.envelopes.run import InvokeRequest
@@ -61,6 +61,8 @@ from contextos.trust.rows.operations import operation_fault
 from contextos.trust.rows.unvouched_writes import SignedWrites
 
 AUDIENCE: Final = "contextos.tool_gateway"
+COMPILED_KEPT: Final = 64
+"""How many combinations of what policy and permissions say are kept, for each set of pins."""
 
 
 def prepared(environment: RunEnvironment, loaded: LoadedArtifacts, pin_set: Mapping[str, Any]) -> Prepared:
@@ -84,7 +86,9 @@ def prepare(loaded: LoadedArtifacts, registry: Registry) -> Prepared:
         vocabulary=pack_vocabulary(loaded.pack, loaded.specs, loaded.definitions),
         declared={name: one.definition.approval_mode for name, one in capabilities.items()},
     )
-    return Prepared(capabilities, policy, {name: guards_of(one, policy) for name, one in capabilities.items()})
+    guards = {name: guards_of(one, policy) for name, one in capabilities.items()}
+    templates = {name: parsed_steps(one.steps, capabilities) for name, one in loaded.templates.items()}
+    return Prepared(capabilities, policy, guards, templates, RecentlyUsed(COMPILED_KEPT))
 
 
 def policy_facts(
@@ -128,28 +132,32 @@ def decide_exposure(
 
 
 def decide_plan_steps(
-    scope: RunScope, policy: PolicySet, plan: Plan, exposure: Mapping[str, PolicyDecision]
+    scope: RunScope,
+    policy: PolicySet,
+    steps: Sequence[KnownStep],
+    revision: int,
+    exposure: Mapping[str, PolicyDecision],
 ) -> dict[str, PolicyDecision]:
-    """Return the policy decision about each step of a plan, by step id.
+    """Return the policy decision about each step of a plan whose tool is registered, by step id.
 
     A step's arguments are considered only if all of them are literals; others are not known before the step runs. Then
     the decision is the one of `exposure`, those at `compile` by tool, unless a rule is about one of the points alone.
     """
     same = {} if policy.asked_at("plan") or policy.asked_at("compile") else exposure
 
-    def decided(step: PlanStep) -> PolicyDecision:
-        is_bound = any(binding_of(value) is not None for value in step.params.values())
-        if is_bound and step.tool in same:
+    def decided(one: KnownStep) -> PolicyDecision:
+        step = one.step
+        if one.parsed.is_bound and step.tool in same:
             return same[step.tool]
         return policy.decide(
             "plan",
-            scope.facts if is_bound else scope.facts.also({"args": without_secret_arguments(step.params)}),
-            capability=scope.tools.capabilities[step.tool].view,
+            scope.facts if one.parsed.is_bound else scope.facts.also({"args": without_secret_arguments(step.params)}),
+            capability=one.capability.view,
             granted=step.tool in scope.tools.granted,
-            decision_id=derive("pol_", scope.run.run_id, "policy.plan", f"{plan.revision}/{step.id}"),
+            decision_id=derive("pol_", scope.run.run_id, "policy.plan", f"{revision}/{step.id}"),
         )
 
-    return {step.id: decided(step) for step in plan.steps if step.tool in scope.tools.capabilities}
+    return {one.step.id: decided(one) for one in steps}
 
 
 def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, Fact]:
@@ -159,7 +167,7 @@ def facts_by_name(items: Sequence[EvidenceItem], scope: RunScope) -> dict[str, F
     sources = {"request": scope.received.fields, "parameter": scope.parameter_values}
     for path in retrieval.evidence:
         binding = retrieval.seeds[path.seed].binding
-        if binding.source in ("request", "parameter"):
+        if binding.source in sources:
             abouts.setdefault(path.name, {})[last_name(binding.pointer)] = resolve_binding(binding, sources)
     return {
         item.name: Fact(

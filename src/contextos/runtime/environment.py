@@ -130,7 +130,7 @@ class RunEnvironment:
     that this process has in memory; None in a replay. `at_question` is given what looks whether the question that is
     open on the journal still holds, before the run waits for its answer. `at_compiled` gets each context in full,
     behind its entry, with the entry's key. `places` are those of open questions and sessions; None: nothing is counted.
-    `looked` has what each look at files (`RunPorts.packages`) found, after how many barriers and when.
+    `looked` has of each look at files (`RunPorts.packages`): after how many barriers, when, and what it found.
     """
 
     journal: Journal
@@ -143,7 +143,7 @@ class RunEnvironment:
     at_question: Callable[[CheckQuestion], None] | None = None
     at_compiled: Callable[[str, dict[str, Any]], None] | None = None
     places: OpenPlacesOf | None = None
-    looked: dict[Callable[[], str | None], tuple[tuple[int, int], str | None]] = field(default_factory=dict)
+    looked: dict[Callable[[], str | None], tuple[int, int, str | None]] = field(default_factory=dict)
 
     @cached_property
     def secrets(self) -> SecretArguments:

@@ -17,7 +17,6 @@ import re
 import sys
 import sysconfig
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import metadata
@@ -319,8 +318,10 @@ def _path_signs() -> tuple[object, ...]:
     """What can change when something is put where this process imports from."""
     signs: list[object] = [*map(id, sys.meta_path)]
     for one in dict.fromkeys(sys.path):
-        with suppress(OSError):
-            signs.append((one, *folder_sign(os.stat(one or os.getcwd()))))
+        try:
+            signs.append((one, folder_sign(os.stat(one or os.getcwd()))))
+        except OSError:
+            continue
     return tuple(signs)
 
 

@@ -316,7 +316,9 @@ class Catalog:
             digests = await self._published_now(names, active)
             if None not in digests.values():
                 self._now.keep(key, digests)
-        of_adapters = [(name, definitions.get(name.removeprefix(ADAPTER))) for name in names if name.startswith(ADAPTER)]
+        of_adapters = [
+            (name, definitions.get(name.removeprefix(ADAPTER))) for name in names if name.startswith(ADAPTER)
+        ]
         address = self.repository.address
         return active.version, digests | {name: None if one is None else address(one) for name, one in of_adapters}
 

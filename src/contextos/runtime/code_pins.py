@@ -75,7 +75,8 @@ async def pins_now(
     adapters = environment.ports.adapters
     used = {name.removeprefix(ADAPTER) for name in pins if name.startswith(ADAPTER)}
     definitions = {name: adapters[name].describe() for name in used if name in adapters}
-    version, now = await environment.artifacts.catalog.pins_now(pins, definitions, looked)
+    published = [name for name in pins if not name.startswith((CODE, PACKAGES))]
+    version, now = await environment.artifacts.catalog.pins_now(published, definitions, looked)
     return version, now | code_now(pins, environment)
 
 

@@ -14,8 +14,10 @@ from contextos.action.registry import Registry
 from contextos.action.secret_arguments import SecretArguments, SecretValues
 from contextos.contracts.entries.account import Usage
 from contextos.contracts.entries.linked import RecentlyUsed
+from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS
+from contextos.contracts.model import final_fields
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Estimator, Keys, Signer
@@ -47,7 +49,7 @@ class RunLimits:
     max_session_duration_ms: int = 14_400_000
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class RunPorts:
     """The external systems that a run uses. `adapters` maps adapter ids to adapters, `code` the pins of code
     (`runtime`, `code:<adapter id>`) to the digests of the code that this process runs, and `packages` the pins of what
@@ -67,7 +69,7 @@ class RunPorts:
     concurrency: Concurrency = field(default_factory=Sequential)
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class ContextSources:
     """Where a run's context comes from: graph, memory, slots and attachments. Without `slots`, a template that uses a
     slot is refused; without `attachments`, a request that has some.
@@ -79,15 +81,19 @@ class ContextSources:
     attachments: Attachments | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Prepared:
-    """What follows from a set of pins: the tools by id, with what the pack permits, and the compiled rules."""
+    """What follows from a set of pins: the tools by id, with what the pack permits, and the compiled rules.
+
+    `surfaces` are the tools as people with certain rights see them, by these rights.
+    """
 
     capabilities: Mapping[str, Capability]
     policy: PolicySet
+    surfaces: RecentlyUsed[tuple[SurfaceCapability, ...]] = field(default_factory=RecentlyUsed, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class RunArtifacts:
     """The tenant's published artifacts (packs, policies, catalogs). `prepared` keeps what follows from a pin set,
     by its digest.
@@ -99,7 +105,7 @@ class RunArtifacts:
     estimator: Estimator
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class DeploymentFacts:
     """Facts about a deployment that a run records when it begins, and that stay fixed for the run.
 
@@ -121,7 +127,7 @@ class DeploymentFacts:
     address: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunEnvironment:
     """Everything that one run uses, live or in a replay. In a replay the journal returns recorded answers and no port
     is called.
@@ -195,8 +201,14 @@ def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:
     }
 
 
-def with_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str, Any]) -> RunEnvironment:
-    """Return the environment with the deployment facts that the run recorded when it began."""
+def with_recorded_deployment(
+    environment: RunEnvironment, recorded: Mapping[str, Any], described: Mapping[str, Any]
+) -> RunEnvironment:
+    """Return the environment with the deployment facts that the run recorded when it began, and that are `described`
+    as of now.
+    """
+    if recorded == described and recorded["planner"] == environment.deployment.planner_name:
+        return environment
     facts = DeploymentFacts(
         runtime_version=recorded["runtime_version"],
         profile=recorded["profile"],

@@ -310,17 +310,13 @@ class Catalog:
         of the tenant that is in force now is there although `names` lack it.
         """
         active = await self.repository.active(looked)
-        key = (active.sealed_digest, *names)
-        digests = self._now.get(key)
-        if digests is None:
-            digests = await self._published_now(names, active)
-            if None not in digests.values():
-                self._now.keep(key, digests)
-        of_adapters = [
-            (name, definitions.get(name.removeprefix(ADAPTER))) for name in names if name.startswith(ADAPTER)
-        ]
-        address = self.repository.address
-        return active.version, digests | {name: None if one is None else address(one) for name, one in of_adapters}
+        known = self._now.get(key := (active.sealed_digest, *names))
+        digests = known or await self._published_now(names, active)
+        if known is None and None not in digests.values():
+            self._now.keep(key, digests)
+        used = {name: definitions.get(name.removeprefix(ADAPTER)) for name in names if name.startswith(ADAPTER)}
+        of_adapters = {name: None if one is None else self.repository.address(one) for name, one in used.items()}
+        return active.version, digests | of_adapters
 
     async def _published_now(self, names: Iterable[str], active: ActiveArtifacts) -> dict[str, str | None]:
         """The digests of these names, but for those of adapters, and of the tenant's lists."""

@@ -278,9 +278,7 @@ class Deployment:
     def _read_act(self, entry: Entry) -> RecordedAct:
         return read_act(entry, self.ports.keys)
 
-    def environment(
-        self, tenant_id: str, journal: RunJournal, at_question: Callable[[CheckQuestion], None] | None = None
-    ) -> RunEnvironment:
+    def environment(self, tenant_id: str, journal: RunJournal) -> RunEnvironment:
         """Build the environment of one run: the external systems, and the packs and policies of its tenant."""
         ports, store, pressure = self.ports, self.ports.stores.tenant(tenant_id), self.config.pressure
         yield_turn = SharedYield(partial(ports.admission.yield_turn, tenant_id, journal.run_id))
@@ -322,7 +320,6 @@ class Deployment:
             ),
             planner=ports.planner,
             secret_values=self.secret_values,
-            at_question=at_question,
             places=OpenPlacesOf(store, pressure.max_open_questions_per_role, pressure.max_open_sessions_per_agent),
         )
 

@@ -6,7 +6,7 @@ decides, whose version is the fencing token of every commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -76,9 +76,7 @@ class DriverContext(Protocol):
     config: DeploymentConfig
     registry: Registry
 
-    def environment(
-        self, tenant_id: str, journal: RunJournal, at_question: Callable[[CheckQuestion], None] | None = None
-    ) -> RunEnvironment:
+    def environment(self, tenant_id: str, journal: RunJournal) -> RunEnvironment:
         """Build the environment of one run: the external systems, and the packs and policies of its tenant."""
 
 
@@ -297,7 +295,8 @@ class RunDriver:
         )
         journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)
         checks: list[CheckQuestion] = []
-        environment = self._deployment.environment(tenant_id, journal, checks.append)
+        environment = self._deployment.environment(tenant_id, journal)
+        environment.at_question = checks.append
         loop = ResumableLoop(invoke_agent(request, mark, environment, correction))
         trace_id = request.trace.trace_id
         return SuspendedRun(loop, journal, self._inputs(tenant_id), sends_heartbeats, None, trace_id, checks)

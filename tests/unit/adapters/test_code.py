@@ -72,7 +72,8 @@ def test_another_function_in_an_adapter_is_other_code(wrapped: bool) -> None:
     code, inner = SourceCode(), function()
     adapter = Wrapper(inner) if wrapped else inner
     first = code.adapter(adapter)
-    assert first is not None and code.adapter(adapter) == first
+    assert first is not None
+    assert code.adapter(adapter) == first
     inner._functions["act"] = definition
     second = code.adapter(adapter)
     assert second not in (None, first)

@@ -13,14 +13,16 @@ import pytest
 
 from contextos.action.barrier import Barrier
 from contextos.action.gateway import tool_gateway
+from contextos.adapters import code
 from contextos.adapters.function import trees
 from contextos.context import compiler
 from contextos.contracts import bindings
 from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.journal import Entry
+from contextos.contracts.scope import PinnedInputs
 from contextos.engine import lease_owner
 from contextos.runtime import code_pins, environment, loop, wiring
-from contextos.runtime.attempts import one_plan
+from contextos.runtime.attempts import agent_session, one_plan
 from contextos.trust.policy import policy_set, rule_index
 from tests import world
 from tests.golden import make
@@ -67,6 +69,23 @@ def looked_anew(patched: Patched) -> None:
 def files_anew(patched: Patched) -> None:
     patched.setattr(code_pins, "LOOK_SHARED_US", 0)
     patched.setattr(trees, "LOOK_AGAIN_S", 0)
+    patched.setattr(code._Known, "is_as_seen", lambda *_: False)
+
+
+def of_call_anew(patched: Patched) -> None:
+    """The pins that a call uses, and the facts that a session retrieved."""
+    used_by, known = PinnedInputs.used_by, agent_session._Progress.known
+
+    def used_anew(self: PinnedInputs, *given: Any) -> Any:
+        self._used.clear()
+        return used_by(self, *given)
+
+    def known_anew(self: agent_session._Progress, *given: Any) -> Any:
+        self.retrieved = (), ()
+        return known(self, *given)
+
+    patched.setattr(PinnedInputs, "used_by", used_anew)
+    patched.setattr(agent_session._Progress, "known", known_anew)
 
 
 def rules_anew(patched: Patched) -> None:
@@ -109,6 +128,7 @@ WITHOUT = [
     resolved_anew,
     looked_anew,
     files_anew,
+    of_call_anew,
     rules_anew,
     every_guard_asked,
     no_guard_prepared,

@@ -201,15 +201,19 @@ class PinnedInputs:
     egress: frozenset[str]
     specs: Mapping[str, DecisionSpec]
     gates: Mapping[str, ApprovalGate]
+    _used: dict[tuple[str, ...], Mapping[str, str]] = field(default_factory=dict, compare=False, repr=False)
 
-    def used_by(self, *capabilities: Capability) -> dict[str, str]:
+    def used_by(self, *capabilities: Capability) -> Mapping[str, str]:
         """Return the pins that calls of these tools use: pack, policies and lists, and of the adapters only theirs."""
-        own = {prefix + one.adapter.adapter_id for one in capabilities for prefix in PINS_OF_ADAPTERS}
-        return {
-            name: digest
-            for name, digest in self.pins.items()
-            if name in own or (name != RUNTIME and not name.startswith(PINS_OF_ADAPTERS))
-        }
+        adapters = tuple([one.adapter.adapter_id for one in capabilities])
+        if adapters not in self._used:
+            own = {prefix + one for one in adapters for prefix in PINS_OF_ADAPTERS}
+            self._used[adapters] = {
+                name: digest
+                for name, digest in self.pins.items()
+                if name in own or (name != RUNTIME and not name.startswith(PINS_OF_ADAPTERS))
+            }
+        return self._used[adapters]
 
 
 @final_fields
@@ -348,7 +352,7 @@ class RunScope:
         place = next(places, None)
         return f" (nothing at `{place}` names where it begins)" if place else ""
 
-    def pins_of(self, action: Action) -> dict[str, str]:
+    def pins_of(self, action: Action) -> Mapping[str, str]:
         """Return the pins that an approved call uses: those of its tool, and of the tools that gave its evidence."""
         known = self.tools.capabilities
         read = [known[fact.subject] for fact in action.evidence if fact.evidence_ref.startswith("tool:")]

@@ -50,13 +50,16 @@ class ActiveSeal:
 
 @dataclass(frozen=True, slots=True)
 class ActiveArtifacts:
-    """What is active in a tenant; version 0 before the first act. `digest` is the content address of the policies."""
+    """What is active in a tenant; version 0 before the first act. `digest` is the content address of the policies, and
+    `sealed_digest` that of the whole set, as the act states it.
+    """
 
     version: int = 0
     policies: tuple[tuple[Level, str], ...] = ()
     packs: tuple[PackPin, ...] = ()
     withdrawn: frozenset[str] = frozenset()
     digest: str = content_address([])
+    sealed_digest: str = ""
 
     def allows(self, refs: Sequence[str], intent: str, environment: str) -> bool:
         """Return whether a tenant pin allows a request with exactly these refs."""
@@ -142,7 +145,7 @@ class ArtifactRepository:
             digest = content_address([list(one) for one in content.policies])
             # Return the local value: another thread can have stored an older set in `self._active` meanwhile.
             active = ActiveArtifacts(
-                document.version, content.policies, content.packs, frozenset(content.withdrawn), digest
+                document.version, content.policies, content.packs, frozenset(content.withdrawn), digest, left
             )
             self._active = active
         return active

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
@@ -193,8 +193,9 @@ class RunDriver:
             # They hold the environment of the run, which holds them.
             suspended.checks.clear()
         else:
-            self._suspended_runs.keep((tenant_id, run_id), replace(suspended, acts=acts))
-        record = last_record(journal.entries) if journal.has("record.revised") else None
+            suspended.acts = acts
+            self._suspended_runs.keep((tenant_id, run_id), suspended)
+        record = last_record(journal.entries) if journal.account.last("record.revised") else None
         view = view_in_state(tenant_id, run_id, journal.entries, journal.state, record, wake_at_us)
         return DrivenState(view, journal.entries)
 
@@ -294,7 +295,8 @@ class RunDriver:
         )
         journal = RunJournal(tenant_id, run_id, entries, transition, state_machine.START, live)
         checks: list[CheckQuestion] = []
-        environment = replace(self._deployment.environment(tenant_id, journal), at_question=checks.append)
+        environment = self._deployment.environment(tenant_id, journal)
+        environment.at_question = checks.append
         loop = ResumableLoop(invoke_agent(request, mark, environment, correction))
         trace_id = request.trace.trace_id
         return SuspendedRun(loop, journal, self._inputs(tenant_id), sends_heartbeats, None, trace_id, checks)

@@ -8,7 +8,6 @@ that build values from those answers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from contextos.action.registry import surface
@@ -22,9 +21,9 @@ from contextos.contracts.envelopes.run import BudgetInForce, InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.facts import ENVIRONMENTS
 from contextos.contracts.ids import CEID
+from contextos.contracts.model import final_fields
 from contextos.contracts.scope import (
     SESSION_LIMIT,
-    Capability,
     PinnedInputs,
     ReceivedRequest,
     RunIdentity,
@@ -45,7 +44,7 @@ from contextos.trust.policy.policy_set import PolicySet
 NOTHING_ASKED: Final = RetrievalQuery(snapshot="kg_0", seeds=(), hops=0, fan_out=1, limit=1)
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class AdmittedRun:
     """A run that was admitted: its scope, policy rules, evidence, memory and slot contents, or
     why a slot is empty.
@@ -165,7 +164,7 @@ def build_scope(
     claim: IdentityClaim,
     pinned: Mapping[str, Any],
     loaded: LoadedArtifacts,
-    capabilities: Mapping[str, Capability],
+    made: Prepared,
     resolved: intents.ResolvedIntent,
     environment: RunEnvironment,
 ) -> tuple[RunScope, tuple[SurfaceCapability, ...]]:
@@ -184,15 +183,15 @@ def build_scope(
     )
     scopes = scopes_in_force(request, principals)
     roles = frozenset({principals.user.role, *principals.user.roles})
-    shown = surface(
-        loaded.pack,
-        capabilities,
-        roles,
-        scopes,
-        principals.agent.platform,
-        acts_for_user=request.user.delegation is not None,
-        asked_for=request.runtime.tools,
-    )
+    platform, acts_for_user = principals.agent.platform, request.user.delegation is not None
+    rights = (roles, scopes, platform, acts_for_user, request.runtime.tools)
+    shown = made.surfaces.get(rights)
+    if shown is None:
+        capabilities, asked_for = made.capabilities, request.runtime.tools
+        found = surface(
+            loaded.pack, capabilities, roles, scopes, platform, acts_for_user=acts_for_user, asked_for=asked_for
+        )
+        shown = made.surfaces.keep(rights, found)
     user, agent = principals.user.to_json(), principals.agent.to_json()
     request_fields = environment.journal.log()[0].body["request"]
     about = {
@@ -217,7 +216,7 @@ def build_scope(
             specs=loaded.specs,
             gates=loaded.gates,
         ),
-        tools=ToolAccess(capabilities, granted, surfaced=frozenset()),
+        tools=ToolAccess(made.capabilities, granted, surfaced=frozenset()),
         facts=policy_facts(request, request_fields, user, agent, about),
         session=_session(request, principals, loaded, environment),
     ), shown

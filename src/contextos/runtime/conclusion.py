@@ -13,6 +13,7 @@ from contextos.contracts.envelopes.plan import Plan, TaskTemplate
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import End, Failure
 from contextos.contracts.journal import Logged
+from contextos.contracts.model import changed
 from contextos.contracts.ports.seams import Journal
 from contextos.contracts.scope import RunScope
 from contextos.decision import executor, scoring
@@ -56,7 +57,7 @@ def decide_outcome(admitted: AdmittedRun, attempt: Attempt, journal: Journal) ->
     end = end if attempt.stated in (None, "completed") else attempt.stated
     template = admitted.template(attempt.plan)
     by = admitted.planner if template.chosen_by == "template" else "agent"
-    sources = _sources(admitted, attempt)
+    sources, decisions = _sources(admitted, attempt), decisions_of(template, attempt.plan)
     values = {name: resolve_binding(binding, sources) for name, binding in template.outputs.items()}
     outcome = RunOutcome(
         end,
@@ -66,9 +67,9 @@ def decide_outcome(admitted: AdmittedRun, attempt: Attempt, journal: Journal) ->
         strategy=f"{by}:{template.template_id}@{template.version}",
         alternatives=tuple(f"{t.template_id}@{t.version}" for t in admitted.templates if t is not template),
         scorecard=attempt.scorecard,
-        decision=last_decision(template, attempt.plan),
+        decision=last_decision(template, attempt.plan, decisions),
     )
-    made = [one.steps for one in decisions_of(template, attempt.plan)[:-1] if _is_made(one, attempt, failures)]
+    made = [one.steps for one in decisions[:-1] if _is_made(one, attempt, failures)]
     return agreed(outcome, admitted.scope, journal, frozenset[str]().union(*made))
 
 
@@ -86,19 +87,21 @@ def decisions_of(template: TaskTemplate, plan: Plan | None) -> tuple[Decision, .
     )
 
 
-def last_decision(template: TaskTemplate, plan: Plan | None) -> Decision | None:
-    """Return the decision with which a run ends, or None without a checkpoint. It also has what no other governs."""
-    decisions = decisions_of(template, plan)
+def last_decision(template: TaskTemplate, plan: Plan | None, decisions: Sequence[Decision]) -> Decision | None:
+    """Return that one of the `decisions_of` a run with which it ends, or None without a checkpoint. It also has what no
+    other governs.
+    """
     if not decisions:
         return None
     steps = {step.id for step in (plan or template).steps}
-    return replace(decisions[-1], steps=frozenset(steps.difference(*(one.steps for one in decisions[:-1]))))
+    return changed(decisions[-1], steps=frozenset(steps.difference(*[one.steps for one in decisions[:-1]])))
 
 
 def waiting_decision(template: TaskTemplate, plan: Plan, step_id: str) -> Decision | None:
     """Return the decision that governs a step that waits."""
-    governing = [one for one in decisions_of(template, plan)[:-1] if step_id in one.steps]
-    return governing[0] if governing else last_decision(template, plan)
+    decisions = decisions_of(template, plan)
+    governing = [one for one in decisions[:-1] if step_id in one.steps]
+    return governing[0] if governing else last_decision(template, plan, decisions)
 
 
 def waiting_record(

@@ -17,8 +17,10 @@ from contextos.context.basis import Basis
 from contextos.contracts.bindings import ParsedStep
 from contextos.contracts.entries.account import Usage
 from contextos.contracts.entries.linked import RecentlyUsed
+from contextos.contracts.envelopes.compiled import SurfaceCapability
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import SEMANTICS
+from contextos.contracts.model import final_fields
 from contextos.contracts.ports.concurrency import Concurrency, Sequential
 from contextos.contracts.ports.credentials import Credentials
 from contextos.contracts.ports.outside import Adapter, Attachments, Clock, Directory, Estimator, Keys, Signer
@@ -50,7 +52,7 @@ class RunLimits:
     max_session_duration_ms: int = 14_400_000
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class RunPorts:
     """The external systems that a run uses. `adapters` maps adapter ids to adapters, `code` the pins of code
     (`runtime`, `code:<adapter id>`) to the digests of the code that this process runs, and `packages` the pins of what
@@ -70,7 +72,7 @@ class RunPorts:
     concurrency: Concurrency = field(default_factory=Sequential)
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class ContextSources:
     """Where a run's context comes from: graph, memory, slots and attachments. Without `slots`, a template that uses a
     slot is refused; without `attachments`, a request that has some.
@@ -82,11 +84,11 @@ class ContextSources:
     attachments: Attachments | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class Prepared:
     """What follows from a set of pins: the tools by id, with what the pack permits, the compiled rules, the guards that
     can refuse a call of each tool, and the steps of each template by its id. `compiled` keeps what compiles have in
-    common, by what policy and permissions say.
+    common, by what policy and permissions say; `surfaces` the tools as people with certain rights see them, by these.
     """
 
     capabilities: Mapping[str, Capability]
@@ -94,9 +96,10 @@ class Prepared:
     guards: Mapping[str, tuple[Guard, ...]]
     templates: Mapping[str, tuple[ParsedStep, ...]]
     compiled: RecentlyUsed[Basis]
+    surfaces: RecentlyUsed[tuple[SurfaceCapability, ...]] = field(default_factory=RecentlyUsed, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class RunArtifacts:
     """The tenant's published artifacts (packs, policies, catalogs). `prepared` keeps what follows from a pin set,
     by its digest.
@@ -108,7 +111,7 @@ class RunArtifacts:
     estimator: Estimator
 
 
-@dataclass(frozen=True, slots=True)
+@final_fields
 class DeploymentFacts:
     """Facts about a deployment that a run records when it begins, and that stay fixed for the run.
 
@@ -130,7 +133,7 @@ class DeploymentFacts:
     address: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunEnvironment:
     """Everything that one run uses, live or in a replay. In a replay the journal returns recorded answers and no port
     is called.
@@ -139,7 +142,7 @@ class RunEnvironment:
     that this process has in memory; None in a replay. `at_question` is given what looks whether the question that is
     open on the journal still holds, before the run waits for its answer. `at_compiled` gets each context in full,
     behind its entry, with the entry's key. `places` are those of open questions and sessions; None: nothing is counted.
-    `looked` has what each look at files (`RunPorts.packages`) found, after how many barriers and when.
+    `looked` has of each look at files (`RunPorts.packages`): after how many barriers, when, and what it found.
     """
 
     journal: Journal
@@ -152,7 +155,7 @@ class RunEnvironment:
     at_question: Callable[[CheckQuestion], None] | None = None
     at_compiled: Callable[[str, dict[str, Any]], None] | None = None
     places: OpenPlacesOf | None = None
-    looked: dict[Callable[[], str | None], tuple[tuple[int, int], str | None]] = field(default_factory=dict)
+    looked: dict[Callable[[], str | None], tuple[int, int, str | None]] = field(default_factory=dict)
 
     @cached_property
     def secrets(self) -> SecretArguments:
@@ -204,8 +207,14 @@ def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:
     }
 
 
-def with_recorded_deployment(environment: RunEnvironment, recorded: Mapping[str, Any]) -> RunEnvironment:
-    """Return the environment with the deployment facts that the run recorded when it began."""
+def with_recorded_deployment(
+    environment: RunEnvironment, recorded: Mapping[str, Any], described: Mapping[str, Any]
+) -> RunEnvironment:
+    """Return the environment with the deployment facts that the run recorded when it began, and that are `described`
+    as of now.
+    """
+    if recorded == described and recorded["planner"] == environment.deployment.planner_name:
+        return environment
     facts = DeploymentFacts(
         runtime_version=recorded["runtime_version"],
         profile=recorded["profile"],

@@ -19,6 +19,7 @@ from contextos.contracts.envelopes.identity import IdentityClaim, Principals
 from contextos.contracts.envelopes.plan import TaskTemplate
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.model import changed
 from contextos.contracts.scope import RunScope
 from contextos.decision import intents
 from contextos.intelligence.retrieval import drop_stale_names as admit_evidence
@@ -107,11 +108,13 @@ async def receive(
     environment with them. A `long_running` run stops here and is driven on by an engine.
     """
 
+    described = describe_deployment(environment)
+
     async def accept() -> dict[str, Any]:
         return {
             "request": request.to_json(),
             "fingerprint": fingerprint,
-            "deployment": describe_deployment(environment),
+            "deployment": described,
             **({"correction": correction} if correction > 1 else {}),
         }
 
@@ -120,7 +123,7 @@ async def receive(
     environment.journal.stage(REQUESTS.write(request_key(request.request_id, received.get("correction", 1)), 0, claim))
     if request.mode == "long_running":
         environment.journal.hand_over()
-    return with_recorded_deployment(environment, received["deployment"])
+    return with_recorded_deployment(environment, received["deployment"], described)
 
 
 async def admit(
@@ -162,7 +165,7 @@ async def admit(
         return refuse(*faults, *size)
     made, planner = prepared(environment, loaded, pinned), environment.deployment.planner_name
     of_run = IdentityClaim.model_validate(who["claim"])
-    scope, shown = build_scope(request, principals, of_run, pinned, loaded, made.capabilities, resolved, environment)
+    scope, shown = build_scope(request, principals, of_run, pinned, loaded, made, resolved, environment)
     admitted = AdmittedRun(scope, loaded, made, made.policy, resolved.templates, shown, planner)
     if faults or size:
         return refuse(*faults, *unmet(admitted), *size)
@@ -226,8 +229,8 @@ async def retrieve_evidence(admitted: AdmittedRun, environment: RunEnvironment) 
 
     recalled = await environment.journal.record("memory.recalled", "", {"subjects": subjects, "limit": limit}, recall)
     memory = tuple(EvidenceItem.model_validate(item) for item in recalled)
-    scope = replace(admitted.scope, unbound=unbound) if unbound else admitted.scope
-    informed = replace(admitted, scope=scope, query=query, items=(*admitted.items, *items), memory=memory)
+    scope = changed(admitted.scope, unbound=unbound) if unbound else admitted.scope
+    informed = changed(admitted, scope=scope, query=query, items=(*admitted.items, *items), memory=memory)
     return take_known(informed, environment)
 
 

@@ -42,8 +42,8 @@ from contextos.intelligence.retrieval import drop_stale_names
 from contextos.runtime.code_pins import (
     ChangedAdapter,
     PinnedAdapters,
-    code_now,
     pinned_quarantine_key,
+    pins_now,
     recheck_preconditions,
 )
 from contextos.runtime.credentials import claim_token, credentials_for_evidence, exchange_or_failure, hop_token
@@ -297,9 +297,7 @@ async def _recheck(
     pins = scope.pins_of(action)
 
     async def look() -> dict[str, Any]:
-        definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-        now: dict[str, Any] = dict((await environment.artifacts.catalog.pins_now(tuple(pins), definitions))[1])
-        now |= code_now(pins, environment)
+        now: dict[str, Any] = dict((await pins_now(pins, environment))[1])
         head = query.model_copy(update={"snapshot": await environment.sources.knowledge.snapshot()})
         items = drop_stale_names(
             redacted_items(await environment.sources.knowledge.retrieve(head), scope.pinned.pack),

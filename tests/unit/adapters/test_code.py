@@ -67,6 +67,22 @@ def test_code_without_a_file_has_no_digest() -> None:
     assert code.adapter(ScriptedAdapter(definition(), {})) is not None
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_another_function_in_an_adapter_is_other_code(wrapped: bool) -> None:
+    code, inner = SourceCode(), function()
+    adapter = Wrapper(inner) if wrapped else inner
+    first = code.adapter(adapter)
+    assert first is not None
+    assert code.adapter(adapter) == first
+    inner._functions["act"] = definition
+    second = code.adapter(adapter)
+    assert second not in (None, first)
+    inner._functions["act"] = nameless()
+    assert code.adapter(adapter) is None
+    inner._functions = dict.fromkeys(inner._functions, look)
+    assert code.adapter(adapter) == first
+
+
 def test_a_wrapper_around_a_loaded_adapter_keeps_the_digest_of_what_was_loaded(tmp_path: Path) -> None:
     source = (
         "from contextos.adapters.function.adapter import FunctionAdapter\n"

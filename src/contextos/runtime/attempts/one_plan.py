@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from contextos.contracts.envelopes.plan import Plan, PlanStep, TaskTemplate
 from contextos.contracts.envelopes.policy import PolicyDecision
 from contextos.contracts.envelopes.run import InvokeRequest
 from contextos.contracts.envelopes.verdicts import Failure
+from contextos.contracts.model import changed
 from contextos.contracts.scope import Fact, RunScope
 from contextos.decision import critic, executor, scoring
 from contextos.decision.executor import Execution
@@ -70,7 +71,7 @@ async def go_on(
     """Return the run for the next attempt. A control that an earlier one raised still binds, and the context slots are
     filled anew.
     """
-    admitted = replace(admitted, scope=replace(admitted.scope, controls=before.controls))
+    admitted = changed(admitted, scope=changed(admitted.scope, controls=before.controls))
     return await fill_slots(request, admitted, template, revision, environment)
 
 
@@ -161,9 +162,9 @@ async def try_plan(
     decisions = decide_plan_steps(admitted.scope, policy, steps, revision, surface.decisions)
     if decided := [one.to_json() for one in decisions.values() if one.point == "plan"]:
         journal.derive("policy.decided", f"plan/{revision}", {"decisions": decided})
-    scope = replace(
+    scope = changed(
         admitted.scope,
-        tools=replace(admitted.scope.tools, surfaced=surface.tools),
+        tools=changed(admitted.scope.tools, surfaced=surface.tools),
         controls=surface.controls.with_planned(revision, decisions),
     )
     verified = _verify(scope, plan, steps, decisions, surface.decisions, frozenset(known), environment)  # 10

@@ -43,7 +43,7 @@ from contextos.contracts.refs import artifact_ref
 from contextos.contracts.scope import RunScope
 from contextos.errors import RepeatedAct
 from contextos.runtime.admission import AdmittedRun, identity_query
-from contextos.runtime.conclusion import last_decision
+from contextos.runtime.conclusion import decisions_of, last_decision
 from contextos.runtime.environment import RunEnvironment, cancels_of
 from contextos.runtime.wiring import current_record
 from contextos.slots.select import selection_fits
@@ -287,7 +287,8 @@ async def _answered(
     request: InvokeRequest, admitted: AdmittedRun, question: SlotQuestion, key: str, environment: RunEnvironment
 ) -> Mapping[str, Any] | Failure:
     """Wait until the user has answered, and return the answer, or why there is none."""
-    decision = last_decision(admitted.template(None), None)
+    template = admitted.template(None)
+    decision = last_decision(template, None, decisions_of(template, None))
     environment.journal.derive("slot.asked", key, question.to_json())
     record = current_record(environment, request, admitted.scope, RunOutcome(None, (), decision=decision))
     environment.journal.derive("record.revised", f"slot/{key}", record)

@@ -187,6 +187,7 @@ async def approve(deployment: Deployment, run_id: str) -> None:
         reason="bench",
         binding_digest=question.binding_digest,
         vouch=lambda statement: {"kind": "jws", "token": sign_approval(APPROVER_SEED, kid, statement)},
+        shown=question,
     )
 
 

@@ -54,7 +54,7 @@ from contextos.trust.approvals.people import signer
 from contextos.trust.identity.hops import use_once, with_hop
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.recorded_time import recorded_now_us
-from contextos.trust.rows.edges import KnownCommits, ProvedGraph
+from contextos.trust.rows.edges import KnownFacts, ProvedGraph
 from contextos.trust.rows.memories import reviewed_memories
 from contextos.trust.rows.open_places import OpenPlacesOf
 from contextos.trust.seal import open_sealed, seal
@@ -79,7 +79,7 @@ class Deployment:
     breakers: CircuitBreakers | None = None
     _prepared: RecentlyUsed[Any] = field(default_factory=partial(RecentlyUsed, 64))
     _catalogs: OrderedDict[str, Catalog] = field(default_factory=OrderedDict)
-    _graph_commits: KnownCommits = field(default_factory=OrderedDict)
+    _facts: RecentlyUsed[Any] = field(default_factory=KnownFacts)
     _recent_tenants: RecentTenants = field(default_factory=RecentTenants)
     _driver: RunDriver = field(init=False)
     secret_values: SecretValues = field(init=False)
@@ -215,9 +215,7 @@ class Deployment:
     def graph(self, tenant_id: str) -> ProvedGraph:
         """Return the graph of a tenant, of which only those edges are read that a sealed act of their writer states."""
         stores = self.ports.stores
-        return ProvedGraph(
-            tenant_id, stores.graph(tenant_id), stores.tenant(tenant_id), self.ports.keys, self._graph_commits
-        )
+        return ProvedGraph(tenant_id, stores.graph(tenant_id), stores.tenant(tenant_id), self.ports.keys, self._facts)
 
     async def promotion_refusal(self, tenant_id: str, proposal: MemoryProposal, reviewer: str) -> ReviewRefused | None:
         """Return why policy does not let `reviewer` promote a proposed memory now, or None."""

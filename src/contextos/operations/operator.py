@@ -120,13 +120,15 @@ async def answer_approval(
     reason: str,
     binding_digest: str,
     vouch: SignAnswer,
+    shown: OpenQuestion | None = None,
 ) -> None:
     """Record an approver's verdict (`approved` or `denied`) on the question on which the run waits.
 
     `vouch` signs the statement about the verdict, or returns the `login_assertion` or `passkey_assertion` about it.
 
     `binding_digest` is the digest of the question that the approver saw (`OpenQuestion.binding_digest`). What is signed
-    is computed from the journal, which is verified first.
+    is computed from the journal, which is verified first. It was already where `shown` is what `open_question` returned
+    of this run: the answer is only recorded behind these entries, on the question in this version.
 
     Raises:
         Integrity: an entry, the question or its stored document was altered; nothing is signed.
@@ -142,9 +144,9 @@ async def answer_approval(
         Conflict: another process changed the run at the same moment and the question is still open; answer again.
     """
     refuse_answer(verdict, reason)
-    store, entries = await answerable_run(app, tenant_id, run_id, verdict)
+    store, entries = await answerable_run(app, tenant_id, run_id, verdict, shown.entries if shown else ())
     await wake_if_answered(app.ports, store, run_id, entries)
-    asked = await _open_question(store, tenant_id, run_id, entries)
+    asked = shown if shown and shown.entries is entries else await _open_question(store, tenant_id, run_id, entries)
     question, key, document = asked.content, asked.key, asked.document
     if binding_digest != asked.binding_digest:
         detail = f"`{run_id}` asks about `{asked.binding_digest}`; look at it with `contextos runs show {run_id}`"

@@ -34,11 +34,16 @@ async def verified_run(app: Deployment, tenant_id: str, run_id: str) -> tuple[St
     return store, entries
 
 
-async def answerable_run(app: Deployment, tenant_id: str, run_id: str, verdict: str) -> tuple[Store, Sequence[Entry]]:
-    """As `verified_run`, of a run that this deployment drives on after the answer. Raises `OtherEnvironment` too: if
-    the run is of another environment, or, where `verdict` is `approved`, what is active.
+async def answerable_run(
+    app: Deployment, tenant_id: str, run_id: str, verdict: str, verified: Sequence[Entry] = ()
+) -> tuple[Store, Sequence[Entry]]:
+    """As `verified_run`, of a run that this deployment drives on after the answer; it is not read again if its
+    `verified` entries are given. Raises `OtherEnvironment` too: if the run is of another environment, or, where
+    `verdict` is `approved`, what is active.
     """
-    store, entries = await verified_run(app, tenant_id, run_id)
+    store, entries = app.ports.stores.tenant(tenant_id), verified
+    if not verified or (verified[0].tenant, verified[0].run) != (tenant_id, run_id):
+        store, entries = await verified_run(app, tenant_id, run_id)
     refuse_other_environment(entries, app.config.environment)
     if verdict == "approved":  # a run whose request was erased states no environment
         await app.catalog(tenant_id).active()

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.instants import unix_us
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.entries.linked import RecentlyUsed
+from contextos.contracts.entries.linked import KEPT_BYTES, RecentlyUsed
 from contextos.contracts.envelopes.evidence import (
     EvidenceItem,
     EvidencePath,
@@ -44,8 +44,10 @@ UnmetReason = Literal["missing", "untrusted", "conflict", "cut_off"]
 MAX_STEP_EDGES: Final = 10_000
 """Edges of one step of a path that are read at most. A path with a step that has more is `cut_off`."""
 
-_FOUND: Final[RecentlyUsed[tuple[EvidenceItem, ...]]] = RecentlyUsed(100_000)
-"""What follows from a query and the exact edges around its seeds, if nothing else was read. Counted in edges."""
+_FOUND: Final[RecentlyUsed[tuple[EvidenceItem, ...]]] = RecentlyUsed(KEPT_BYTES)
+"""What follows from a query and the exact edges around its seeds, if nothing else was read."""
+_ITEM_BYTES: Final = 4
+"""What an item takes in memory, about, for each byte of its edge."""
 
 _SNAPSHOT: Final = re.compile(r"kg_(0|[1-9][0-9]{0,15})")
 
@@ -74,7 +76,7 @@ class GraphKnowledge:
         """
         around, commit = await self._around(query)
         # Equal values of Python can differ as JSON (1, 1.0 and true), so the edges are compared as bytes.
-        asked = query.model_dump_json(), orjson.dumps(around)
+        asked = query.model_dump_json(), (content := orjson.dumps(around))
         if (known := _FOUND.get(asked)) is not None:
             return known
         paths = _Paths(self._graph, commit, around, query)
@@ -96,7 +98,7 @@ class GraphKnowledge:
             for name in names.get(edge_id) or [None]
         ]
         found = tuple(sorted(items, key=_order))
-        return found if paths.went_on else _FOUND.keep(asked, found, len(around) + 1)
+        return found if paths.went_on else _FOUND.keep(asked, found, len(content) * _ITEM_BYTES)
 
     async def explain(self, query: RetrievalQuery) -> dict[str, UnmetReason]:
         """Return, for each named requirement of `query` that has no answer, the reason. Raises the same errors as

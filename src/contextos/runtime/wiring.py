@@ -239,6 +239,7 @@ def build_gateway(
         partial(_recheck, environment, scope, query),
         unsafe,
         cancels_of(environment),
+        environment.barrier.anew,
         environment.at_question,
         environment.places.question if environment.places else None,
     )
@@ -293,7 +294,8 @@ async def _recheck(
 
     async def look() -> dict[str, Any]:
         definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-        now: dict[str, Any] = dict((await environment.artifacts.catalog.pins_now(tuple(pins), definitions))[1])
+        found = await environment.barrier.found(active=True)
+        now: dict[str, Any] = dict((await environment.artifacts.catalog.pins_now(tuple(pins), definitions, found))[1])
         now |= code_now(pins, environment)
         head = query.model_copy(update={"snapshot": await environment.sources.knowledge.snapshot()})
         items = drop_stale_names(
@@ -301,13 +303,15 @@ async def _recheck(
             head.named,
             environment.journal.time_us,
         )
-        known = {item.name: (_with_source(item), item.value) for item in items if item.name}
+        known = {item.name: item for item in items if item.name}
         for fact in action.evidence:
             of_tool, name = fact.evidence_ref.startswith("tool:"), f"{fact.evidence_ref}#{fact.name}"
             now[name], values[name] = (
                 await _ask_again(environment, scope, fact, tokens, incidents, outside)
                 if of_tool
-                else known.get(fact.name, (None, None))
+                else (_with_source(item), item.value)
+                if (item := known.get(fact.name))
+                else (None, None)
             )
             now[name] = {"digest": now[name], "value": values[name]} if fact.volatile and now[name] else now[name]
         return now

@@ -68,6 +68,8 @@ async def go_on(
     filled anew.
     """
     admitted = replace(admitted, scope=replace(admitted.scope, controls=before.controls))
+    # A person can be asked.
+    environment.barrier.forget()
     return await fill_slots(request, admitted, template, revision, environment)
 
 

@@ -288,7 +288,11 @@ class SqliteStore:
             for collection, prefix, limit in prefixes:
                 bounds = (self._tenant, collection, prefix, after_prefix(prefix) or _AFTER_ALL_TEXT, max(limit, 0))
                 rows += connection.execute(_SCAN, bounds)
-            found = [row for key, after in lines for row in connection.execute(_LINES_OF, (self._tenant, key, after))]
+            whole = [key for key, after in lines if not after]
+            found = connection.execute(_LINES, (self._tenant, CONTROL, json.dumps(whole))).fetchall() if whole else []
+            for place in lines:
+                if place[1]:
+                    found += connection.execute(_LINES_OF, (self._tenant, *place))
         documents = {(row[0], row[1]): Document(*row) for row in rows}
         return Look(documents, sorted((Entry(*row) for row in found), key=_SEQ))
 

@@ -11,36 +11,42 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 import orjson
 
 from contextos.contracts.encoding.codec import parse
-from contextos.contracts.entries.linked import RecentlyUsed
+from contextos.contracts.entries.linked import KEPT_BYTES, RecentlyUsed, entries_size
 from contextos.contracts.entries.shared import WithdrawnFact, WrittenFacts
 from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit, commit_key, edge_digest
 from contextos.contracts.journal import CONTROL, Draft, Entry
 from contextos.contracts.ports.outside import Keys
-from contextos.contracts.ports.storage import Graph, Store
+from contextos.contracts.ports.storage import Graph
 from contextos.errors import ChainBroken, Integrity, InvalidInput, Unavailable
 from contextos.trust.approvals.acts import read_act
 from contextos.trust.rows.memories import MAX_READS
 
-MAX_EDGES: Final = 100_000
-"""Edges of which a process remembers what is proved. What it does not is read and checked again."""
-
+_DIGEST_BYTES: Final = 200
+"""What the id and the digest of an edge take in memory, about."""
 _PAGE: Final = 256
 
-KnownFacts = partial(RecentlyUsed[Any], MAX_EDGES)
+ProvedFacts = partial(RecentlyUsed[Any], KEPT_BYTES)
 """Makes the table of what is proved. By tenant and number: the digests that the sealed act of a commit states for its
-edges, which never change. By tenant, question and exact edges: the nodes of which these were proved to be all edges.
+edges, which never change. By an exact line of `control`: that it is sealed. By tenant, question and exact edges: the
+nodes of which these were proved to be all edges.
 """
+
+
+class ControlLines(Protocol):
+    """What a graph reads of the tenant's store, or of what was looked at there."""
+
+    async def lines(self, stream: str, *keys: str) -> Sequence[Entry]: ...
 
 
 class ProvedGraph:
     """The port `Graph` over one tenant's graph. It raises `Integrity` for an edge that no sealed act covers."""
 
-    def __init__(self, tenant_id: str, graph: Graph, store: Store, keys: Keys, known: RecentlyUsed[Any]) -> None:
+    def __init__(self, tenant_id: str, graph: Graph, store: ControlLines, keys: Keys, known: RecentlyUsed[Any]) -> None:
         self._tenant, self._graph, self._store, self._keys, self._known = tenant_id, graph, store, keys, known
 
     async def head(self) -> int:
@@ -62,11 +68,11 @@ class ProvedGraph:
         """Return the edges around the seeds. Raises `Integrity` if one of them is not what a sealed act states."""
         edges = await self._graph.neighbourhood(seeds, at=at, hops=hops, fan_out=fan_out, limit=limit)
         # Equal values of Python can differ as JSON (1, 1.0 and true), so the edges are compared as bytes.
-        asked = (self._tenant, *seeds, at, hops, fan_out, limit, orjson.dumps(edges))
+        asked = (self._tenant, *seeds, at, hops, fan_out, limit, content := orjson.dumps(edges))
         whole = self._known.get(asked)
         if whole is None or (edges and await self._store.lines(CONTROL, *[edge["edge_id"] for edge in edges])):
             await self._require_proved(edges, at)
-            whole = self._known.keep(asked, _whole(seeds, edges, hops, fan_out, limit), len(edges) + 1)
+            whole = self._known.keep(asked, _whole(seeds, edges, hops, fan_out, limit), len(content))
         await self._require_withdrawn(whole, None, at)
         return edges
 
@@ -128,7 +134,7 @@ class ProvedGraph:
             if withdrawn.get(edge_id, at + 1) <= at:
                 _refuse(edge_id, f"was withdrawn at `{commit_key(withdrawn[edge_id])}`")
         for number in unknown:
-            self._known.keep((self._tenant, number), stated[number], len(stated[number]) + 1)
+            self._known.keep((self._tenant, number), stated[number], len(stated[number]) * _DIGEST_BYTES)
 
     async def _require_withdrawn(
         self, sources: Sequence[str], predicate: str | None, at: int, after: str = "", last: str | None = None
@@ -148,7 +154,9 @@ class ProvedGraph:
 
     def _is_sealed(self, line: Entry) -> bool:
         try:
-            return bool(read_act(line, self._keys))
+            return bool(
+                self._known.get(line) or self._known.keep(line, read_act(line, self._keys), 2 * entries_size([line]))
+            )
         except ChainBroken:
             return False
 

@@ -12,7 +12,7 @@ import pytest
 from contextos.contracts.envelopes.evidence import EdgeRow
 from contextos.contracts.journal import CONTROL
 from contextos.errors import Integrity
-from contextos.trust.rows.edges import KnownFacts, ProvedGraph, written_fact_fault
+from contextos.trust.rows.edges import ProvedFacts, ProvedGraph, written_fact_fault
 from tests.unit.operations.acts.test_facts import fact
 from tests.world import TENANT, TestWorld, open_world, run
 
@@ -73,7 +73,7 @@ def test_the_acts_of_a_commit_are_read_once(tmp_path: Path) -> None:
                 return await store.lines(stream, *keys)
 
         watched: Any = Watched()
-        graph = ProvedGraph(TENANT, world.stores.graph(TENANT), watched, world.keys, KnownFacts())
+        graph = ProvedGraph(TENANT, world.stores.graph(TENANT), watched, world.keys, ProvedFacts())
         for _ in range(2):
             found = await graph.step(["customer:cus_77"], "likes", at=newest, limit=9)
             assert [one["edge_id"] for one in found] == [FIRST, LAST]
@@ -101,7 +101,7 @@ def test_an_edge_that_was_proved_before_is_refused_once_its_row_is_altered(forge
         world = await open_world(tmp_path, seed_graph=False)
         newest = await world.put_facts([fact(FIRST) | {"value": 1}])
         altered: Any = Altered(world.stores.graph(TENANT))
-        graph = ProvedGraph(TENANT, altered, world.stores.tenant(TENANT), world.keys, KnownFacts())
+        graph = ProvedGraph(TENANT, altered, world.stores.tenant(TENANT), world.keys, ProvedFacts())
         for _ in range(2):
             assert await graph.neighbourhood(["customer:cus_77"], at=newest, hops=1, fan_out=9, limit=9)
         altered.is_altered = True
@@ -129,7 +129,7 @@ def test_an_edge_that_was_proved_before_is_refused_once_an_act_withdrew_it(tmp_p
         await world.put_facts([fact(FIRST)])
         await world.put_facts([fact("e2")])
         before: Any = Before(world.stores.graph(TENANT))
-        graph = ProvedGraph(TENANT, before, world.stores.tenant(TENANT), world.keys, KnownFacts())
+        graph = ProvedGraph(TENANT, before, world.stores.tenant(TENANT), world.keys, ProvedFacts())
         assert len(await graph.neighbourhood(["customer:cus_77"], at=3, hops=1, fan_out=9, limit=9)) == 2
         await world.put_facts([fact(LAST, retracts="e2")])
         with pytest.raises(Integrity, match="`e2` of the graph was withdrawn at `kg_3`"):
@@ -151,7 +151,7 @@ def test_an_edge_that_is_found_under_another_subject_or_predicate_is_refused(tmp
     async def go() -> None:
         world, _, newest = await written(tmp_path)
         altered: Any = Altered(world.stores.graph(TENANT))
-        graph = ProvedGraph(TENANT, altered, world.stores.tenant(TENANT), world.keys, KnownFacts())
+        graph = ProvedGraph(TENANT, altered, world.stores.tenant(TENANT), world.keys, ProvedFacts())
         assert len(await graph.step(["customer:cus_77"], None, at=newest, limit=9)) == 2
         for sources, predicate in ((["customer:cus_77"], "owes"), (["customer:cus_78"], None)):
             with pytest.raises(Integrity, match="is stored under another subject or predicate than it states"):

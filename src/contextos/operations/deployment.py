@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from contextos.action.barrier import Barrier
 from contextos.action.breaker import CircuitBreakers
 from contextos.action.breaker_adapter import BreakerAdapters, OutboundPath, SharedYield
 from contextos.action.foreign_code import ForeignCode
@@ -54,7 +55,7 @@ from contextos.trust.approvals.people import signer
 from contextos.trust.identity.hops import use_once, with_hop
 from contextos.trust.journal.ledger import RunJournal
 from contextos.trust.recorded_time import recorded_now_us
-from contextos.trust.rows.edges import KnownCommits, ProvedGraph
+from contextos.trust.rows.edges import ControlLines, ProvedFacts, ProvedGraph
 from contextos.trust.rows.memories import reviewed_memories
 from contextos.trust.rows.open_places import OpenPlacesOf
 from contextos.trust.seal import open_sealed, seal
@@ -79,7 +80,7 @@ class Deployment:
     breakers: CircuitBreakers | None = None
     _prepared: RecentlyUsed[Any] = field(default_factory=partial(RecentlyUsed, 64))
     _catalogs: OrderedDict[str, Catalog] = field(default_factory=OrderedDict)
-    _graph_commits: KnownCommits = field(default_factory=OrderedDict)
+    _facts: RecentlyUsed[Any] = field(default_factory=ProvedFacts)
     _recent_tenants: RecentTenants = field(default_factory=RecentTenants)
     _driver: RunDriver = field(init=False)
     secret_values: SecretValues = field(init=False)
@@ -212,19 +213,16 @@ class Deployment:
         self._recent_tenants.note(tenant_id)
         return keep_recent(self._catalogs, tenant_id, catalog, MAX_CATALOGS)
 
-    def graph(self, tenant_id: str) -> ProvedGraph:
+    def graph(self, tenant_id: str, looked: ControlLines | None = None) -> ProvedGraph:
         """Return the graph of a tenant, of which only those edges are read that a sealed act of their writer states."""
-        stores = self.ports.stores
-        return ProvedGraph(
-            tenant_id, stores.graph(tenant_id), stores.tenant(tenant_id), self.ports.keys, self._graph_commits
-        )
+        graph, lines = self.ports.stores.graph(tenant_id), looked or self.ports.stores.tenant(tenant_id)
+        return ProvedGraph(tenant_id, graph, lines, self.ports.keys, self._facts)
 
     async def promotion_refusal(self, tenant_id: str, proposal: MemoryProposal, reviewer: str) -> ReviewRefused | None:
         """Return why policy does not let `reviewer` promote a proposed memory now, or None."""
         entries = await self.ports.stores.tenant(tenant_id).read(proposal.run_id)
         definitions = {name: adapter.describe() for name, adapter in self.ports.adapters(tenant_id).items()}
-        known = await self.ports.directory.approver(tenant_id, reviewer)
-        roles = known.roles if known else ()
+        roles = getattr(await self.ports.directory.approver(tenant_id, reviewer), "roles", ())
         return await promotion_refusal(proposal, entries, self.catalog(tenant_id), definitions, roles)
 
     def tenants(self) -> tuple[str, ...]:
@@ -285,7 +283,8 @@ class Deployment:
         adapters = ports.adapters(tenant_id)
         code = {CODE + name: ports.code.adapter(adapter) for name, adapter in adapters.items()}
         packages = {PACKAGES + name: ports.code.packages(adapter) for name, adapter in adapters.items()}
-        foreign = ForeignCode(ports.concurrency, ports.report_fault)
+        foreign, catalog = ForeignCode(ports.concurrency, ports.report_fault), self.catalog(tenant_id)
+        barrier = Barrier(store, journal.run_id, catalog.repository.active_sought)
         outbound = OutboundPath(tenant_id, store, ports.clock, ports.owner, self.breakers, yield_turn, foreign)
         return RunEnvironment(
             journal=journal,
@@ -294,7 +293,7 @@ class Deployment:
                 clock=ports.clock,
                 keys=ports.keys,
                 directory=ports.directory,
-                signer=partial(signer, ports, tenant_id),
+                signer=partial(signer, ports, tenant_id, looked=barrier.lines),
                 adapters=BreakerAdapters(adapters, outbound),
                 code={RUNTIME: ports.code.runtime(), **code},
                 packages={name: look for name, look in packages.items() if look is not None},
@@ -302,12 +301,12 @@ class Deployment:
                 concurrency=ports.concurrency,
             ),
             sources=ContextSources(
-                knowledge=GraphKnowledge(self.graph(tenant_id)),
+                knowledge=GraphKnowledge(self.graph(tenant_id, barrier)),
                 memory=StoreMemory(store, lambda: journal.time_us, partial(reviewed_memories, store, ports.keys)),
                 slots=ports.slots(tenant_id) if ports.slots else None,
                 attachments=ports.attachments,
             ),
-            artifacts=RunArtifacts(self.catalog(tenant_id), self.registry, self._prepared, ports.estimator),
+            artifacts=RunArtifacts(catalog, self.registry, self._prepared, ports.estimator),
             deployment=DeploymentFacts(
                 limits=self.config.limits,
                 runtime_version=self.config.runtime_version,
@@ -318,6 +317,7 @@ class Deployment:
                 unsafe_stated_by=self.config.unsafe_stated_by,
                 address=self.config.address,
             ),
+            barrier=barrier,
             planner=ports.planner,
             secret_values=self.secret_values,
             places=OpenPlacesOf(store, pressure.max_open_questions_per_role, pressure.max_open_sessions_per_agent),

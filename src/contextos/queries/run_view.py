@@ -53,6 +53,8 @@ def run_view(tenant_id: str, run_id: str, entries: Sequence[Entry], wake_at_us: 
     """Compute the view of a run from its entries. Only the bodies that decide the state are parsed."""
     states = {state_machine.START}
     for entry in entries:
+        if len(states) == 1 and entry.kind in state_machine.STILL:
+            continue
         events = _events(entry) if entry.kind in state_machine.DECIDED_BY_BODY else (entry.kind,)
         states = {
             after for state in states for one in events if (after := state_machine.TABLE[state].get(one))

@@ -128,8 +128,9 @@ async def pin(request: InvokeRequest, environment: RunEnvironment) -> dict[str, 
     """Return the exact reference and content digest of everything that the run uses, or the failure, as JSON."""
     served = environment.deployment.environment
     definitions = {name: adapter.describe() for name, adapter in environment.ports.adapters.items()}
-    snapshot = await environment.sources.knowledge.snapshot()
     environment.barrier.forget()
+    environment.barrier.expect(active=True)
+    snapshot = await environment.sources.knowledge.snapshot()
     found = await environment.barrier.found(active=True, lines=((snapshot, 0),))
     pinned = await environment.artifacts.catalog.pin(
         request.context_pack_refs, definitions, intent=request.input.intent, environment=served, looked=found

@@ -150,6 +150,7 @@ class RunEnvironment:
     sources: ContextSources
     artifacts: RunArtifacts
     deployment: DeploymentFacts
+    barrier: Barrier
     planner: Planner | None = None
     secret_values: SecretValues | None = None
     at_question: Callable[[CheckQuestion], None] | None = None
@@ -161,11 +162,6 @@ class RunEnvironment:
     def secrets(self) -> SecretArguments:
         """The secret arguments of the run."""
         return SecretArguments(self.journal.account, self.secret_values)
-
-    @cached_property
-    def barrier(self) -> Barrier:
-        """What the store said when the run looked last."""
-        return Barrier(self.ports.store, self.journal.run_id, self.artifacts.catalog.repository.active_sought)
 
     @cached_property
     def seen(self) -> SeenContent:

@@ -243,6 +243,7 @@ def build_gateway(
         partial(_recheck, environment, scope, query),
         unsafe,
         cancels_of(environment),
+        environment.barrier.anew,
         environment.at_question,
         environment.places.question if environment.places else None,
     )
@@ -297,20 +298,23 @@ async def _recheck(
     pins = scope.pins_of(action)
 
     async def look() -> dict[str, Any]:
-        now: dict[str, Any] = dict((await pins_now(pins, environment))[1])
+        found = await environment.barrier.found(active=True)
+        now: dict[str, Any] = dict((await pins_now(pins, environment, found))[1])
         head = query.model_copy(update={"snapshot": await environment.sources.knowledge.snapshot()})
         items = drop_stale_names(
             redacted_items(await environment.sources.knowledge.retrieve(head), scope.pinned.pack),
             head.named,
             environment.journal.time_us,
         )
-        known = {item.name: (_with_source(item), item.value) for item in items if item.name}
+        known = {item.name: item for item in items if item.name}
         for fact in action.evidence:
             of_tool, name = fact.evidence_ref.startswith("tool:"), f"{fact.evidence_ref}#{fact.name}"
             now[name], values[name] = (
                 await _ask_again(environment, scope, fact, tokens, incidents, outside)
                 if of_tool
-                else known.get(fact.name, (None, None))
+                else (_with_source(item), item.value)
+                if (item := known.get(fact.name))
+                else (None, None)
             )
             now[name] = {"digest": now[name], "value": values[name]} if fact.volatile and now[name] else now[name]
         return now

@@ -372,6 +372,7 @@ class Dispatcher:
             self.journal.derive("record.revised", f"uncertain/{key}", self.ports.deferred("effect_uncertain", key))
             await self.journal.commit(wake_at_us=0)
             kind, answer = await self.journal.wait(("effect.settled",), key, wake_at_us=0, on_timeout=None)
+            self.ports.barrier.forget()
             if kind != VOID_ANSWER and await self.ports.check_settlement(key, envelope, answer) is None:
                 break
         result = result_of_settlement(envelope, Settled.model_validate(answer))

@@ -247,7 +247,7 @@ class Principals(Model):
         """Return whether both are the same identities; another version of the directory can state the same ones, and a
         delegation that is renewed until another time is the same one.
         """
-        if other is self:
+        if self is other:
             return True
         same: dict[str, Any] = {"directory_version": other.directory_version}
         if self.delegation is not None and other.delegation is not None:

@@ -72,6 +72,8 @@ async def go_on(
     filled anew.
     """
     admitted = changed(admitted, scope=changed(admitted.scope, controls=before.controls))
+    # A person can be asked.
+    environment.barrier.forget()
     return await fill_slots(request, admitted, template, revision, environment)
 
 

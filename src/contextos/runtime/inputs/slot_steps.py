@@ -295,6 +295,7 @@ async def _answered(
     await environment.journal.commit(wake_at_us=0)
     kinds = (SLOT_ANSWER, "run.cancel_requested")
     kind, found = await environment.journal.wait(kinds, key, wake_at_us=0, on_timeout=None)
+    environment.barrier.forget()
     if kind == SLOT_ANSWER:
         return dict(found)
     if kind == VOID_ANSWER or await is_unproved(environment.journal, key, found, cancels_of(environment)):

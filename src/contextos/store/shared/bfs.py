@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,8 +22,8 @@ class BreadthFirstWalk:
         self._fan_out, self._limit = max(fan_out, 0), max(limit, 0)
         self._reached = set(seeds)
         self._frontier = set(self._reached)
-        self._edge_counts = defaultdict[str, int](int)
-        self._found: dict[str, tuple[int, bytes, int]] = {}
+        self._edge_counts: Counter[str] = Counter()
+        self._found: dict[str, tuple[int, FoundRow]] = {}
         self._hop = 0
 
     @property
@@ -41,27 +41,21 @@ class BreadthFirstWalk:
     def take(self, rows: Iterable[FoundRow]) -> None:
         """Add the edges of one hop to the walk, ordered by node and edge id."""
         self._hop += 1
-        hop, found, fan_out, counts = self._hop, self._found, self._fan_out, self._edge_counts
-        new: dict[str, tuple[str, str, bytes, int]] = {}
-        of_node = defaultdict[str, int](int)
-        for node, edge_id, src, dst, body, commit in rows:
-            if edge_id not in found and of_node[node] < fan_out:
-                of_node[node] += 1
-                new[edge_id] = src, dst, body, commit
-        ends = set[str]()
-        for edge_id in sorted(new):
-            src, dst, body, commit = new[edge_id]
-            found[edge_id] = (hop, body, commit)
-            counts[src] += 1
-            if dst != src:
-                counts[dst] += 1
-            ends |= {src, dst}
-        self._frontier = ends - self._reached
+        known, taken, fan_out = self._found, dict[str, FoundRow](), self._fan_out
+        new_edges: defaultdict[str, int] = defaultdict(int)
+        for row in rows:
+            node, edge_id = row[0], row[1]
+            if edge_id not in known and new_edges[node] < fan_out:
+                new_edges[node] += 1
+                taken[edge_id] = row
+        for edge_id in sorted(taken):
+            known[edge_id] = self._hop, taken[edge_id]
+        ends = [end for row in taken.values() for end in {row[2], row[3]}]
+        self._edge_counts.update(ends)
+        self._frontier = set(ends) - self._reached
         self._reached |= self._frontier
 
     def edges(self) -> Sequence[Mapping[str, Any]]:
         """Return the found edges, nearest first, then by id."""
         first = list(self._found.items())[: self._limit]
-        return [
-            {**stored_statement(edge_id, body), "commit": commit, "hop": hop} for edge_id, (hop, body, commit) in first
-        ]
+        return [{**stored_statement(edge_id, row[4]), "commit": row[5], "hop": hop} for edge_id, (hop, row) in first]

@@ -302,8 +302,12 @@ class SqliteStore:
             for collection, prefix, limit in prefixes:
                 bounds = (tenant, collection, prefix, after_prefix(prefix) or _AFTER_ALL_TEXT, max(limit, 0))
                 documents |= {(row[0], row[1]): Document(*row) for row in connection.execute(_SCAN, bounds)}
+            whole = [key for key, after in lines if not after]
+            if whole:
+                found += (Entry(*row) for row in connection.execute(_LINES, (tenant, CONTROL, json.dumps(whole))))
             for key, after in lines:
-                found += (Entry(*row) for row in connection.execute(_LINES_OF, (tenant, key, after)))
+                if after:
+                    found += (Entry(*row) for row in connection.execute(_LINES_OF, (tenant, key, after)))
         return Look(documents, sorted(found, key=_SEQ))
 
     async def signed_heads(self, stream: str) -> Sequence[SignedHead]:

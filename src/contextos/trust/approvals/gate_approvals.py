@@ -97,6 +97,7 @@ class RunApprovals:
 
     `deferred` builds the record of the waiting decision, for the reason and the call named. `recheck` returns the
     function that reads the current content digests of a call. `unsafe` lists the unsafe settings of the deployment.
+    `look_anew` drops what was found in the store: time passed.
     `take_place` takes a place for a question to a role and returns the write; None: nothing is counted.
     """
 
@@ -108,6 +109,7 @@ class RunApprovals:
     recheck: Callable[[Action, bool | None], Awaitable[Recheck]]
     unsafe: tuple[str, ...]
     proved_cancels: ProvedCancels
+    look_anew: Callable[[], None]
     at_question: Callable[[CheckQuestion], None] | None = None
     take_place: Callable[[str, str], Awaitable[Write]] | None = None
 
@@ -303,7 +305,8 @@ class RunApprovals:
         if now_us > question["deadline_us"] or self.scope.session_over(now_us):
             return {"principals": None, "approver": None, "unsafe_local": False, "late": True}
         principals = None if denied else await look_up(self.directory, self.scope.received.request, now_us)
-        approver = await self.signer(approver_id)
+        self.look_anew()
+        approver = await self.signer(approver_id) if approver_id else None
         return {
             "principals": self.scope.identity.principals.looked_up_again(principals),
             "approver": approver.to_json() if approver else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from contextos.contracts.envelopes.evidence import EdgeRow
 from contextos.contracts.journal import CONTROL
 from contextos.errors import Integrity
-from contextos.trust.rows.edges import MAX_COMMITS, KnownCommits, ProvedGraph, written_fact_fault
+from contextos.trust.rows.edges import ProvedFacts, ProvedGraph, written_fact_fault
 from tests.unit.operations.acts.test_facts import fact
 from tests.world import TENANT, TestWorld, open_world, run
 
@@ -61,16 +62,78 @@ def test_what_is_written_during_an_audit_is_no_fault(tmp_path: Path) -> None:
     run(go())
 
 
-def test_the_acts_of_a_commit_are_read_once_and_a_process_remembers_few(tmp_path: Path) -> None:
+def test_the_acts_of_a_commit_are_read_once(tmp_path: Path) -> None:
     async def go() -> None:
         world, _, newest = await written(tmp_path)
-        known: KnownCommits = KnownCommits((("t", number), {}) for number in range(MAX_COMMITS))
-        store = world.stores.tenant(TENANT)
-        graph = ProvedGraph(TENANT, world.stores.graph(TENANT), store, world.keys, known)
-        found = await graph.step(["customer:cus_77"], "likes", at=newest, limit=9)
-        assert [one["edge_id"] for one in found] == [FIRST, LAST]
-        assert len(known) == MAX_COMMITS
-        assert {(TENANT, 1), (TENANT, 2)} <= known.keys()
+        store, asked = world.stores.tenant(TENANT), list[tuple[str, ...]]()
+
+        class Watched:
+            async def lines(self, stream: str, *keys: str) -> Any:
+                asked.append(keys)
+                return await store.lines(stream, *keys)
+
+        watched: Any = Watched()
+        graph = ProvedGraph(TENANT, world.stores.graph(TENANT), watched, world.keys, ProvedFacts())
+        for _ in range(2):
+            found = await graph.step(["customer:cus_77"], "likes", at=newest, limit=9)
+            assert [one["edge_id"] for one in found] == [FIRST, LAST]
+        assert [sum(key in ("kg_1", "kg_2") for key in keys) for keys in asked if FIRST in keys] == [2, 0]
+
+    run(go())
+
+
+@pytest.mark.parametrize("forged", ['"value":true', '"value":1.5', '"value":1,"predicate":"owes"'])
+def test_an_edge_that_was_proved_before_is_refused_once_its_row_is_altered(forged: str, tmp_path: Path) -> None:
+    """Also where Python calls the two values equal."""
+
+    class Altered:
+        def __init__(self, graph: Any) -> None:
+            self.graph, self.is_altered = graph, False
+
+        async def neighbourhood(self, *seeds: Any, **bounds: Any) -> Any:
+            found = await self.graph.neighbourhood(*seeds, **bounds)
+            return [{**one, **json.loads(f"{{{forged}}}")} for one in found] if self.is_altered else found
+
+        async def step(self, *asked: Any, **bounds: Any) -> Any:
+            return await self.graph.step(*asked, **bounds)
+
+    async def go() -> None:
+        world = await open_world(tmp_path, seed_graph=False)
+        newest = await world.put_facts([fact(FIRST) | {"value": 1}])
+        altered: Any = Altered(world.stores.graph(TENANT))
+        graph = ProvedGraph(TENANT, altered, world.stores.tenant(TENANT), world.keys, ProvedFacts())
+        for _ in range(2):
+            assert await graph.neighbourhood(["customer:cus_77"], at=newest, hops=1, fan_out=9, limit=9)
+        altered.is_altered = True
+        with pytest.raises(Integrity, match="is not what the act of"):
+            await graph.neighbourhood(["customer:cus_77"], at=newest, hops=1, fan_out=9, limit=9)
+
+    run(go())
+
+
+def test_an_edge_that_was_proved_before_is_refused_once_an_act_withdrew_it(tmp_path: Path) -> None:
+    """Its row is put back as it was: only the act tells."""
+
+    class Before:
+        def __init__(self, graph: Any) -> None:
+            self.graph = graph
+
+        async def neighbourhood(self, seeds: Any, *, at: int, **bounds: Any) -> Any:
+            return await self.graph.neighbourhood(seeds, at=2, **bounds)
+
+        async def step(self, *asked: Any, **bounds: Any) -> Any:
+            return await self.graph.step(*asked, **bounds)
+
+    async def go() -> None:
+        world = await open_world(tmp_path, seed_graph=False)
+        await world.put_facts([fact(FIRST)])
+        await world.put_facts([fact("e2")])
+        before: Any = Before(world.stores.graph(TENANT))
+        graph = ProvedGraph(TENANT, before, world.stores.tenant(TENANT), world.keys, ProvedFacts())
+        assert len(await graph.neighbourhood(["customer:cus_77"], at=3, hops=1, fan_out=9, limit=9)) == 2
+        await world.put_facts([fact(LAST, retracts="e2")])
+        with pytest.raises(Integrity, match="`e2` of the graph was withdrawn at `kg_3`"):
+            await graph.neighbourhood(["customer:cus_77"], at=3, hops=1, fan_out=9, limit=9)
 
     run(go())
 
@@ -88,7 +151,7 @@ def test_an_edge_that_is_found_under_another_subject_or_predicate_is_refused(tmp
     async def go() -> None:
         world, _, newest = await written(tmp_path)
         altered: Any = Altered(world.stores.graph(TENANT))
-        graph = ProvedGraph(TENANT, altered, world.stores.tenant(TENANT), world.keys, KnownCommits())
+        graph = ProvedGraph(TENANT, altered, world.stores.tenant(TENANT), world.keys, ProvedFacts())
         assert len(await graph.step(["customer:cus_77"], None, at=newest, limit=9)) == 2
         for sources, predicate in ((["customer:cus_77"], "owes"), (["customer:cus_78"], None)):
             with pytest.raises(Integrity, match="is stored under another subject or predicate than it states"):

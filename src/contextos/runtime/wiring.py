@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Final
 
 from contextos.action.breaker_adapter import without_turn
-from contextos.action.budget import BudgetUsed
 from contextos.action.gateway.delivery import DispatchPorts
 from contextos.action.gateway.guarded_call import GuardContext
 from contextos.action.gateway.result_validation import validate_reply
@@ -193,10 +192,6 @@ def build_gateway(
     graph snapshot.
     """
 
-    def spent() -> BudgetUsed:
-        used = environment.used()
-        return BudgetUsed(used.tool_calls, used.cost_units, used.wall_clock_us)
-
     def headers(tool_call_id: str, external: bool) -> dict[str, str]:
         baggage = {"run_id": scope.run.run_id} | ({"session_id": scope.run.session_id} if scope.run.session_id else {})
         return child_headers(
@@ -216,7 +211,7 @@ def build_gateway(
         partial(cleanse_output, scope.pinned.pack, environment.ports.keys),
         partial(cleanse_text, scope.pinned.pack),
         deferred,
-        spent,
+        environment.used,
         settlements.fault,
         partial(operation_fault, environment.ports.store, scope.run.tenant_id, environment.ports.keys),
         partial(unproved_denials, environment.ports.store, scope.run.tenant_id, environment.ports.keys),

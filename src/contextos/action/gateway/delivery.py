@@ -9,14 +9,14 @@ from typing import Any, Final, Protocol
 
 from contextos.action.barrier import Barrier
 from contextos.action.breaker_adapter import circuit_open_until_us, expect_call
-from contextos.action.budget import BudgetUsed, call_time
+from contextos.action.budget import call_time
 from contextos.action.content.kept_content import WrittenContent
 from contextos.action.gateway.result_validation import Cleanse
 from contextos.action.quarantine import OpenIncidents, incident
 from contextos.action.secret_arguments import SECRET_LOST, SecretArguments
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.operations import DRIFT_INCIDENTS, BucketEnd, CountedEffect, OperationDocument
-from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.account import Usage
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
 from contextos.contracts.journal import Parked, Write
@@ -110,7 +110,7 @@ class DispatchPorts:
     cleanse: Cleanse
     cleanse_text: Callable[[Any], Any]
     deferred: Callable[[str, str], dict[str, Any]]
-    spent: Callable[[], BudgetUsed]
+    spent: Callable[[], Usage]
     check_settlement: CheckSettlement
     operation_fault: OperationFault
     unproved_denials: UnprovedDenials
@@ -135,7 +135,7 @@ def dispatching(call: ToolCall) -> dict[str, Any]:
     """Return what the journal says of the current attempt before it is sent."""
     return {
         "envelope": call.envelope.to_json(),
-        "args_digest": content_address(call.envelope.args),
+        "args_digest": call.args_digest,
         "mode": call.mode,
         "provenance": dict(call.provenance),
         "definition_digest": call.capability.definition_digest,

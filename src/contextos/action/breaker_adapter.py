@@ -54,20 +54,33 @@ class SharedYield:
             self._turn = await self._away.__aenter__()
         return True
 
-    async def end(self, error: BaseException | None = None) -> int:
-        """Count one call less; after the last one, wait for a turn. Returns the time waited, in microseconds.
-
-        `error` is what ended the call.
-        """
+    async def end(self, *error: Any) -> int:
+        """Count one call less; after the last one, wait for a turn. Returns the time waited, in microseconds."""
         self._out -= 1
         if self._out or self._away is None:
             return 0
         away, self._away, self._returning = self._away, None, True
         try:
-            await away.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
+            await away.__aexit__(*error)
         finally:
             self._returning = False
         return self._turn.waited_us
+
+
+@dataclass(slots=True)
+class _SharedCall(AbstractAsyncContextManager[None]):
+    """One call during which the turn is given up. `waited_us` is how long the run then waited for a turn."""
+
+    shared: SharedYield
+    is_counted: bool = False
+    waited_us: int = 0
+
+    async def __aenter__(self) -> None:
+        self.is_counted = await self.shared.begin()
+
+    async def __aexit__(self, *error: object) -> None:
+        if self.is_counted:
+            self.waited_us = await self.shared.end(*error)
 
 
 @final_fields
@@ -147,14 +160,17 @@ class OutboundPath:
 
 @dataclass(slots=True)
 class BreakerAdapter:
-    """An adapter whose calls pass a circuit breaker. `waited_us` is how long the run waited for its turn after the last
-    call, in microseconds.
-    """
+    """An adapter whose calls pass a circuit breaker."""
 
     adapter_id: str
     adapter: Adapter
     path: OutboundPath
-    waited_us: int = 0
+    away: _SharedCall | None = None
+
+    @property
+    def waited_us(self) -> int:
+        """Return how long the run waited for its turn after the last call, in microseconds."""
+        return self.away.waited_us if self.away else 0
 
     def describe(self) -> AdapterDefinition:
         return describe_adapter(self.adapter_id, self.adapter)
@@ -178,10 +194,10 @@ class BreakerAdapter:
         """Make a call if the circuit breaker admits it. The run gives up its turn meanwhile; the circuit hears of the
         outcome before the run waits for a turn.
         """
-        path, self.waited_us = self.path, 0
+        path = self.path
         began_at = await path.admit(self.adapter_id, capability, context.not_after_us)
-        is_out = await path.turn.begin()
-        try:
+        self.away = _SharedCall(path.turn)
+        async with self.away:
             try:
                 reply = await call()
             except Overloaded:
@@ -191,13 +207,7 @@ class BreakerAdapter:
                 await path.report(self.adapter_id, capability, began_at, answer=False)
                 raise
             await path.report(self.adapter_id, capability, began_at, answer=True)
-        except BaseException as error:
-            if is_out:
-                self.waited_us = await path.turn.end(error)
-            raise
-        if is_out:
-            self.waited_us = await path.turn.end()
-        return reply
+            return reply
 
 
 @dataclass(frozen=True, slots=True, eq=False)

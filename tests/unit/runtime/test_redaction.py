@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,4 +64,6 @@ PARTS = st.sampled_from(
 def test_one_look_at_a_plain_output_finds_what_two_looks_find(rules: tuple[str, ...], value: Any) -> None:
     cleaned, applied = redact(value, rules)
     expected = (cleaned, applied, scan_unsafe(cleaned, declared_text=True))
-    assert cleanse_output(pack({RULES: list(rules)}), object(), value) == expected  # type: ignore[arg-type]
+    ruled: Any = SimpleNamespace(policy_layer=SimpleNamespace(guardrails=SimpleNamespace(redaction_rules=rules)))
+    keyless: Any = object()
+    assert cleanse_output(ruled, keyless, value) == expected

@@ -86,6 +86,8 @@ class SecretValues:
     def values(self, run_id: str, args: Mapping[str, Any]) -> dict[str, str] | None:
         """Return the values of the secret arguments of a call, by name; None if this process does not have them all."""
         marks = {name: mark for name, mark in args.items() if is_secret_argument(mark)}
+        if not marks:
+            return {}
         found = {name: self._held.get((run_id, mark)) for name, mark in marks.items()}
         values = {name: value for name, value in found.items() if value is not None}
         return values if len(values) == len(marks) else None

@@ -279,13 +279,13 @@ class Deployment:
     def environment(self, tenant_id: str, journal: RunJournal) -> RunEnvironment:
         """Build the environment of one run: the external systems, and the packs and policies of its tenant."""
         ports, store, pressure = self.ports, self.ports.stores.tenant(tenant_id), self.config.pressure
-        yield_turn = SharedYield(partial(ports.admission.yield_turn, tenant_id, journal.run_id))
+        turn = SharedYield(partial(ports.admission.yield_turn, tenant_id, journal.run_id))
         adapters = ports.adapters(tenant_id)
         code = {CODE + name: ports.code.adapter(adapter) for name, adapter in adapters.items()}
         packages = {PACKAGES + name: ports.code.packages(adapter) for name, adapter in adapters.items()}
         foreign, catalog = ForeignCode(ports.concurrency, ports.report_fault), self.catalog(tenant_id)
         barrier = Barrier(store, journal.run_id, catalog.repository.active_sought)
-        outbound = OutboundPath(tenant_id, store, ports.clock, ports.owner, self.breakers, yield_turn, foreign)
+        outbound = OutboundPath(tenant_id, store, ports.clock, ports.owner, self.breakers, turn, foreign)
         return RunEnvironment(
             journal=journal,
             ports=RunPorts(

@@ -16,7 +16,6 @@ from contextos.action.quarantine import OpenIncidents, incident, incidents_sough
 from contextos.action.secret_arguments import SECRET_LOST, SecretArguments
 from contextos.contracts.documents.collection import StoredDocument
 from contextos.contracts.documents.operations import DRIFT_INCIDENTS, BucketEnd, CountedEffect, OperationDocument
-from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.entries.account import Usage
 from contextos.contracts.envelopes.tool import CallContext, ToolCallEnvelope
 from contextos.contracts.envelopes.verdicts import Failure
@@ -136,7 +135,7 @@ def dispatching(call: ToolCall) -> dict[str, Any]:
     """Return what the journal says of the current attempt before it is sent."""
     return {
         "envelope": call.envelope.to_json(),
-        "args_digest": content_address(call.envelope.args),
+        "args_digest": call.args_digest,
         "mode": call.mode,
         "provenance": dict(call.provenance),
         "definition_digest": call.capability.definition_digest,

@@ -8,7 +8,7 @@ from the agent and kept, because it says what happened. A write whose output is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from contextos.action.breaker_adapter import BreakerAdapter
 from contextos.action.quarantine import has_drifted
@@ -28,14 +28,17 @@ from contextos.contracts.envelopes.tool import (
 )
 from contextos.contracts.ids import derive
 from contextos.contracts.model import final_fields
+from contextos.contracts.ports.calls import ToolCall
 from contextos.contracts.ports.outside import Adapter, Clock
 from contextos.contracts.refs import artifact_ref, tool_ref
-from contextos.contracts.scope import Capability, Redeemed
+from contextos.contracts.scope import Capability
 from contextos.errors import InvalidInput, Problem
 
 MAX_OUTPUT_BYTES: Final = 1_048_576
 """The most bytes of an output as canonical JSON, and of all artifacts of an answer together."""
 MAX_ARTIFACTS: Final = 64
+NO_OUTPUT: Final = content_address(None)
+"""The digest of an output that there is none of."""
 MAX_KEPT_CHARS: Final = 4_000
 """The longest message of an error that the reason for asking a person repeats."""
 MAX_POINTER_CHARS: Final = 200
@@ -47,11 +50,22 @@ Cleanse = Callable[[Any], tuple[Any, tuple[str, ...], tuple[Problem, ...]]]
 """output -> (redacted output, redaction rules applied, problems with unsafe text)."""
 
 
+class ReplyPorts(Protocol):
+    """What of `DispatchPorts` a reply is judged with."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def cleanse(self) -> Cleanse: ...
+    @property
+    def cleanse_text(self) -> Callable[[Any], Any]: ...
+
+
 @final_fields
 class CheckedReply:
     """What an adapter's reply comes to: the members of a result envelope, and the redaction rules that applied.
 
-    Of a write whose answer is withheld the status is `completed`: the call was made.
+    Of a write whose answer is withheld the status is `completed`: the call was made. `digest` is of the output.
     """
 
     status: ToolStatus
@@ -60,13 +74,17 @@ class CheckedReply:
     withheld: Withheld | None = None
     redacted: tuple[str, ...] = ()
     artifacts: tuple[dict[str, Any], ...] = ()
+    digest: str = NO_OUTPUT
 
 
 def _said(checked: CheckedReply) -> list[Any]:
     """What a reply says beside its output: the words of an adapter can be in each."""
-    withheld = [checked.withheld] if checked.withheld else []
-    made = [one.get(name) for one in checked.artifacts for name in ("name", "content")]
-    return [checked.error.message if checked.error else "", *(one.detail for one in withheld), *made]
+    said = [one.get(name) for one in checked.artifacts for name in ("name", "content")]
+    if checked.error:
+        said.append(checked.error.message)
+    if checked.withheld:
+        said.append(checked.withheld.detail)
+    return said
 
 
 def validate_reply(
@@ -98,35 +116,41 @@ def validate_reply(
             return CheckedReply("failed", error=ToolError(code="unsafe_output", message=message), redacted=applied)
         stated: ToolStatus = "paused" if reply.paused and not writes else "error"
         return CheckedReply(stated, error=ToolError.model_validate(kept), redacted=applied)
-    output, (withheld, pointer, applied) = _checked_output(registry, cleanse, capability, args, reply)
+    output, known, (withheld, pointer, applied) = _checked_output(registry, cleanse, capability, args, reply)
     if withheld is None or writes:
         # No answer is a reason to say that a write was not made.
         artifacts, rules = _checked_artifacts(cleanse, reply.artifacts if withheld is None else ())
-        return CheckedReply("completed" if writes else "ok", output, None, withheld, applied + rules, artifacts)
+        return CheckedReply("completed" if writes else "ok", output, None, withheld, applied + rules, artifacts, known)
     error = ToolError(code=withheld.code, message=withheld.detail, pointer=pointer)
-    return CheckedReply("failed", output, error, withheld, applied)
+    return CheckedReply("failed", output, error, withheld, applied, digest=known)
 
 
 def _checked_output(
     registry: Registry, cleanse: Cleanse, capability: Capability, args: Mapping[str, Any], reply: AdapterReply
-) -> tuple[Any, tuple[Withheld | None, str | None, tuple[str, ...]]]:
-    """Returns what is kept of an output, and (why it is withheld or None, a pointer to the fault, redaction rules)."""
+) -> tuple[Any, str, tuple[Withheld | None, str | None, tuple[str, ...]]]:
+    """Returns what is kept of an output, its digest, and (why it is withheld or None, a pointer to the fault, redaction
+    rules).
+    """
     if reply.error is not None:
         said = f"it had an effect, and answered with the error `{reply.error.code}`: {reply.error.message}"
-        return None, _withheld(cleanse, said)
+        return None, NO_OUTPUT, _withheld(cleanse, said)
     if reply.withheld is not None:
-        return None, _withheld(cleanse, reply.withheld.message, reply.withheld.pointer)
+        return None, NO_OUTPUT, _withheld(cleanse, reply.withheld.message, reply.withheld.pointer)
     if (output := reply.output) is None:
-        return None, _withheld(cleanse, "there is no output")
+        return None, NO_OUTPUT, _withheld(cleanse, "there is no output")
     if len(reply.artifacts) > MAX_ARTIFACTS:
-        return None, _withheld(cleanse, f"the answer has more than {MAX_ARTIFACTS} artifacts")
+        return None, NO_OUTPUT, _withheld(cleanse, f"the answer has more than {MAX_ARTIFACTS} artifacts")
     kept, applied, unsafe, known = _cleansed(cleanse, output, "the output")
     problem = unsafe if unsafe and kept is None else registry.check(capability, "output", output) or unsafe
     if problem is not None:
-        return None, _withheld(cleanse, problem.detail, problem.pointer, applied, **known)
+        return None, NO_OUTPUT, _withheld(cleanse, problem.detail, problem.pointer, applied, **known)
     if differs := disagreement(capability, args, output):
-        return kept, (Withheld(code="output_disagrees", detail=differs.detail, **known), differs.pointer, applied)
-    return kept, (None, None, applied)
+        return (
+            kept,
+            known["digest"],
+            (Withheld(code="output_disagrees", detail=differs.detail, **known), differs.pointer, applied),
+        )
+    return kept, known["digest"], (None, None, applied)
 
 
 def _cleansed(
@@ -157,6 +181,8 @@ def _checked_artifacts(
 ) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
     """Returns the artifacts of an answer as they are kept, each by itself, and the redaction rules that applied."""
     made, rules, total = list[dict[str, Any]](), tuple[str, ...](), 0
+    if not stated:
+        return (), ()
     for one in (ToolArtifact.model_validate(dict(reply)) for reply in stated):
         named, applied, unsafe = cleanse([one.name, one.media_type])
         name, media_type = UNNAMED_ARTIFACT if unsafe else named
@@ -238,18 +264,15 @@ def why_inconclusive(reply: AdapterReply) -> str | None:
 
 @final_fields
 class AttemptOutcome:
-    """Builds the body of `tool.returned` for one attempt of a call, which began at `began_us` (Unix microseconds)."""
+    """Builds the body of `tool.returned` for the current attempt of a call, which began at `began_us` (Unix
+    microseconds).
+    """
 
     registry: Registry
-    cleanse: Cleanse
-    cleanse_text: Callable[[Any], Any]
-    capability: Capability
-    envelope: ToolCallEnvelope
-    approval: Redeemed | None
+    ports: ReplyPorts
+    call: ToolCall
     adapter: Adapter
-    clock: Clock
     began_us: int
-    retries: int
 
     def body(self, outcome: str, reply: AdapterReply | None, why: str, *, code: str = "tool_failed") -> dict[str, Any]:
         """Return the body for a reply, or for none: `code` and `why` then say what stopped the call.
@@ -257,21 +280,22 @@ class AttemptOutcome:
         Raises:
             InvalidInput: the reply forms no valid envelope. Nothing of it is recorded.
         """
-        envelope, approval = self.envelope, self.approval
-        checked = validate_reply(self.registry, self.cleanse, self.capability, envelope.args, reply, outcome, why, code)
-        effect = self.capability.definition.kind == "write"
+        call, ports = self.call, self.ports
+        envelope, approval, capability = call.envelope, call.approval, call.capability
+        checked = validate_reply(self.registry, ports.cleanse, capability, envelope.args, reply, outcome, why, code)
+        effect = capability.definition.kind == "write"
         # Time between the reply and the run's next turn counts neither for the call nor for the run.
-        waited_us = self.adapter.yielded_turn.waited_us if isinstance(self.adapter, BreakerAdapter) else 0
+        waited_us = self.adapter.waited_us if isinstance(self.adapter, BreakerAdapter) else 0
         said = list(reply.mutations) if reply else []
-        changed = [UNNAMED if self.cleanse(one)[2] else one for one in self.cleanse_text(said)]
+        changed = said and [UNNAMED if ports.cleanse(one)[2] else one for one in ports.cleanse_text(said)]
         used = checked.status in ("ok", "completed") and checked.withheld is None
         artifacts = [_identified(one, envelope.tool_call_id, at) for at, one in enumerate(checked.artifacts)]
         refs = [one["evidence_ref"] for one in artifacts if "evidence_ref" in one]
         cited = [tool_ref(envelope.capability_id, envelope.tool_call_id), *refs] if used else []
         # An adapter can state a higher cost than the declared one, and none that is lower for a call that was made.
-        least = self.capability.definition.cost_cents
+        least = capability.definition.cost_cents
         cost = (
-            max(reply.cost_cents, 0 if has_drifted(self.capability, reply) else least)
+            max(reply.cost_cents, 0 if has_drifted(capability, reply) else least)
             if reply
             else least
             if outcome == "unknown"
@@ -296,11 +320,11 @@ class AttemptOutcome:
                 *([INSTRUCTIONS_TAG] if instructs([checked.output, *_said(checked)]) else []),
             ],
             "policy_decision_id": envelope.policy_decision_id,
-            "latency_ms": max(0, self.clock.now_us() - self.began_us - waited_us) / 1_000,
+            "latency_ms": max(0, ports.clock.now_us() - self.began_us - waited_us) / 1_000,
             "metadata": {
                 "redaction_applied": bool(checked.redacted) or changed != said,
-                "retries": self.retries,
-                "tool_transcript_id": derive("tool_tx_", envelope.tool_call_id, "transcript", self.retries + 1),
+                "retries": call.attempt - 1,
+                "tool_transcript_id": derive("tool_tx_", envelope.tool_call_id, "transcript", call.attempt),
                 "cost_cents": cost if reply else 0,
                 **(
                     {"approver": approval.approver, "approval_evidence_snapshot_hash": approval.evidence_snapshot_hash}
@@ -314,7 +338,7 @@ class AttemptOutcome:
         return {
             "outcome": outcome,
             "envelope": wire,
-            "output_digest": content_address(checked.output),
+            "output_digest": checked.digest,
             "cost_cents": cost,
             "happened": effect and reply is not None and not reply.had_no_effect,
             **({"waited_us": waited_us} if waited_us else {}),

@@ -15,8 +15,9 @@ from contextos.contracts.ports.calls import ToolCall
 
 def called(key: str, capability: Any, **more: Any) -> ToolCall:
     step: Any = None
-    call = ToolCall(key, step, {}, {}, (), **more)
-    call.capability = capability
+    call = ToolCall(key, step, {}, {}, ())
+    for name, value in {"capability": capability, **more}.items():
+        setattr(call, name, value)
     return call
 
 

@@ -112,8 +112,8 @@ def compared(old: Any, new: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the differences of two runs: of the records, the entries of each ledger in order, and their bodies. An entry
-    that is new or gone has `+` or `-` before its kind.
+    """Yield the differences of two runs: of the records, the entries of each ledger in order, and their bodies. An
+    entry that is new or gone has `+` or `-` before its kind.
     """
     yield from compared(plain(old["record"]), plain(new["record"]), "record")
     logs = [

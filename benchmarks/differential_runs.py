@@ -27,7 +27,7 @@ async def make(path: Path, count: int) -> None:
     worlds.ManualClock.now_us = lambda self: self.at_us  # type: ignore[method-assign]
     (path / "work").mkdir()
     world = await worlds.open_world(path / "work", clock=clock)
-    await world.stock(*(f"ord_{number}" for number in range(count)))
+    await world.stock(*(f"ord_d{number}" for number in range(count)))
     with (path / "runs.jsonl").open("w", encoding="utf-8") as lines:
         for number in range(count):
             clock.at_us += 1_000_000
@@ -40,7 +40,7 @@ async def make(path: Path, count: int) -> None:
 
 async def one(world: Any, worlds: Any, case: str, number: int) -> tuple[Any, Any]:
     """Drive one run to its end. Returns its record and its entries."""
-    body = worlds.request(AMOUNTS.get(case, 100 + number % 2000), f"req_{number}", order_id=f"ord_{number}")
+    body = worlds.request(AMOUNTS.get(case, 100 + number % 2000), f"req_{number}", order_id=f"ord_d{number}")
     if case == "stranger":
         body["user"]["user_id"] = "user_nobody"
     elif case == "no_order":

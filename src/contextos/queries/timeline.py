@@ -34,7 +34,7 @@ PARTS: Final[Mapping[str, str]] = {
     "replay": "How to replay it",
     "erased": "What was erased",
 }
-"""The sections of a story, by the name of the part. The last three are told by the whole run."""
+"""The sections of a story, by the name of the part. The last three are about the whole run."""
 
 
 @dataclass(frozen=True, slots=True)

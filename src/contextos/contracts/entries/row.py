@@ -36,7 +36,7 @@ class StoryReader(NamedTuple):
 Lines = Iterator[str]
 Sentence = str | Callable[[Logged, StoryReader], Lines]
 """One line with members of the body in braces, each of which is escaped; or a function that yields the lines. One
-without braces is told of an erased entry too.
+without braces needs no body, so an erased entry has it too.
 """
 
 BY_RUNTIME: Final = "runtime"

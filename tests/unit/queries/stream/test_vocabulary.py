@@ -104,7 +104,7 @@ def test_a_run_whose_end_was_erased_ends_all_the_same() -> None:
     assert (last.type, last.members["code"]) == ("RUN_ERROR", "erased")
 
 
-def test_the_page_about_events_names_every_type_and_the_reference_every_kind_that_is_told() -> None:
+def test_the_page_about_events_names_every_type_and_the_reference_every_kind_that_is_an_event() -> None:
     docs = Path(__file__).resolve().parents[4] / "docs"
     page = (docs / "application.md").read_text("utf-8")
     assert {name for name in get_args(EventType) if f"`{name}`" not in page} == set()

@@ -17,7 +17,7 @@ from contextos.errors import ApprovalRefused, ChainBroken, Integrity, InvalidInp
 from contextos.operations import operator
 from contextos.queries.timeline import story_document, tell_story
 from contextos.queries.why.explaining import explain
-from contextos.telemetry.ended_run import ended_run
+from contextos.telemetry.ended_run import ended_parts
 from contextos.telemetry.events import run_events
 from contextos.telemetry.measurements import run_measurements
 from contextos.trust.approvals.assertion import approval_statement, sign_approval
@@ -134,7 +134,7 @@ async def told(world: TestWorld, run_id: str) -> dict[str, str]:
     runs = world.runs()
     one = await runs.get(TENANT, run_id)
     record = (await world.deployment.view(TENANT, run_id)).record or {}
-    log = ended_run(entries)
+    *_, log = ended_parts(entries)
     return {
         "record": json.dumps(record["approvals"]),
         "story": json.dumps(story_document(tell_story(entries))),

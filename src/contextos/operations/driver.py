@@ -188,7 +188,7 @@ class RunDriver:
         else:
             # Foreign code can be behind it, and nothing that it does changes what is committed.
             with suppress(Exception):
-                self._deployment.ports.telemetry.run_ended(journal.entries)
+                self._deployment.ports.telemetry.run_ended(tenant_id, journal.account)
         if not isinstance(rest, Rest):
             # They hold the environment of the run, which holds them.
             suspended.checks.clear()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contextos.contracts.entries.kinds import KINDS
 from contextos.contracts.entries.reading import read_body
 from contextos.contracts.envelopes.identity import Principals
 from contextos.contracts.journal import Entry
@@ -16,14 +17,6 @@ from contextos.trust.journal.ledger import ASKING_STATES
 
 ERASED: Final = "erased"
 """The state of a run that ended, if the entries that state how were erased."""
-
-_ASKING: Final = frozenset({"approval.asked", "tool.returned", "slot.asked"})
-"""The kinds that make a run wait. A `tool.returned` does if its outcome is `unknown`."""
-_ANSWERING: Final = frozenset(
-    {"approval.answered", "approval.expired", "approval.reasked"}
-    | {"slot.answered", "effect.settled", "run.cancel_requested"}
-)
-"""The kinds that answer a question: after one of them the run waits for a process to drive it, and for no person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +102,12 @@ def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
     for entry in reversed(entries):
         # A settlement that does not count is asked for again.
         again = again or (entry.kind == "record.revised" and entry.key.startswith("uncertain/"))
-        if entry.kind in _ANSWERING and not again:
+        if (row := KINDS.get(entry.kind)) is None:
+            continue
+        if row.answers and not again:
             return {"for": "engine"}
-        body = read_body(entry) if entry.kind in _ASKING else None
+        # A `tool.returned` asks only if its outcome is `unknown`.
+        body = read_body(entry) if row.asks else None
         if body is None:
             continue
         if entry.kind == "approval.asked":
@@ -124,7 +120,7 @@ def _waits_for(entries: Sequence[Entry]) -> dict[str, Any] | None:
                 **({"result": paused} if (paused := paused_result(entries, body)) else {}),
             }
         if entry.kind == "slot.asked":
-            return {"for": "slot", "slot_id": body["slot"]["slotId"], "principal_id": body["actor"]["principal_id"]}
+            return {"for": "slot", **(row.noticed(body) if row.noticed else {})}
         if body["outcome"] == "unknown":
             return {
                 "for": "settlement",

@@ -103,7 +103,7 @@ def _work(run: EndedRunEntries) -> Iterable[_Work]:
     work: dict[tuple[str, str], _Work] = {}
     before_us = run.log[0].at_us
     # The session of an agent has a plan for each call, which would multiply the spans.
-    per_plan = _PER_PLAN if all(entry.kind != "session.opened" for entry in run.log) else frozenset()
+    per_plan = _PER_PLAN if not run.account.of("session.opened") else frozenset()
     for entry in run.log:
         component = component_of(entry)
         if component is not None:

@@ -141,6 +141,43 @@ def cost_units(cents: float | int) -> int:
     return round(cents * UNITS_PER_CENT)
 
 
+def answered_call(account: RunAccount, entry: Logged) -> None:
+    """Note what the answer of a call, or its refusal, says of its effect."""
+    call, effects, envelope = _call(entry), account.effects, entry.body["envelope"]
+    made_by = envelope["metadata"].get("made_by")
+    happened = made_by is not None or bool(entry.body.get("happened"))
+    if not happened and entry.body.get("outcome") != "unknown":
+        if entry.kind == "tool.returned":
+            effects.pop(call, None)
+        return
+    if made_by and any(one["tool_call_id"] == made_by["tool_call_id"] for one in effects.values()):
+        return  # the run itself did it, before it was reopened
+    effects[call] = {
+        "step_id": call.partition("/")[2],
+        "capability_id": envelope["capability_id"],
+        "tool_call_id": made_by["tool_call_id"] if made_by else envelope["tool_call_id"],
+        "state": "happened" if happened else "unknown",
+        "made_by": made_by["run_id"] if made_by else account.run_id,
+        "mutations": list(envelope["mutations"]),
+    }
+
+
+def settled_call(account: RunAccount, entry: Logged) -> None:
+    """Note what an operator says became of a call whose outcome nobody knew."""
+    call, effects = _call(entry), account.effects
+    if call not in effects:
+        return
+    if entry.body["happened"]:
+        effects[call] = effects[call] | {"state": "happened", "mutations": list(entry.body["mutations"])}
+    else:
+        del effects[call]
+
+
+def _call(entry: Logged) -> str:
+    """The call that an entry is about: its plan and its step."""
+    return "/".join(entry.key.split("/", 2)[:2])
+
+
 class Said(Protocol):
     """An entry with its parsed body, or with the answer if its kind is recorded; None if it was erased."""
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from contextos.contracts.bindings import resolve_binding
 from contextos.contracts.encoding.jcs import content_address
+from contextos.contracts.entries.of_run import UNPROVED_CANCEL
 from contextos.contracts.entries.recorded import AnsweredSlot
 from contextos.contracts.envelopes.artifacts import PARTY, PinnedContent
 from contextos.contracts.envelopes.evidence import EvidenceItem
@@ -48,7 +49,7 @@ from contextos.runtime.environment import RunEnvironment, cancels_of
 from contextos.runtime.wiring import current_record
 from contextos.slots.select import selection_fits
 from contextos.trust.approvals.acts import SLOT_ANSWER, UNSAFE_LOCAL_OPERATORS, slot_answer_act, slot_answer_fault
-from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL, is_unproved
+from contextos.trust.approvals.cancel_requests import is_unproved
 from contextos.trust.identity.principals import identity_differences, look_up
 from contextos.trust.journal.record import RunOutcome
 

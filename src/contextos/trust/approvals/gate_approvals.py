@@ -16,6 +16,7 @@ from typing import Any
 from contextos.contracts.documents.operations import APPROVALS, ApprovalDocument, denial_key
 from contextos.contracts.encoding.display_escape import displayed, displayed_json
 from contextos.contracts.encoding.jcs import content_address, same_json
+from contextos.contracts.entries.of_run import UNPROVED_CANCEL
 from contextos.contracts.envelopes.identity import Approver
 from contextos.contracts.envelopes.tool import Answered
 from contextos.contracts.envelopes.verdicts import Failure
@@ -28,7 +29,7 @@ from contextos.contracts.scope import SESSION_LIMIT, Action, Fact, Redeemed, Run
 from contextos.contracts.statements.questions import shown_text
 from contextos.errors import ApprovalRefused, Overloaded
 from contextos.trust.approvals.assertion import approval_fault
-from contextos.trust.approvals.cancel_requests import UNPROVED_CANCEL, is_unproved
+from contextos.trust.approvals.cancel_requests import is_unproved
 from contextos.trust.identity.principals import look_up
 
 

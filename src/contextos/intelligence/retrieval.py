@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.instants import unix_us
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.entries.linked import KEPT_BYTES, RecentlyUsed
+from contextos.contracts.entries.linked import KEPT_BYTES, KEY_BYTES, RecentlyUsed
 from contextos.contracts.envelopes.evidence import (
     EvidenceItem,
     EvidencePath,
@@ -98,7 +98,11 @@ class GraphKnowledge:
             for name in names.get(edge_id) or [None]
         ]
         found = tuple(sorted(items, key=_order))
-        return found if paths.went_on else _FOUND.keep(asked, found, len(content) * _ITEM_BYTES)
+        return (
+            found
+            if paths.went_on
+            else _FOUND.keep(asked, found, KEY_BYTES + len(asked[0]) + len(content) * _ITEM_BYTES)
+        )
 
     async def explain(self, query: RetrievalQuery) -> dict[str, UnmetReason]:
         """Return, for each named requirement of `query` that has no answer, the reason. Raises the same errors as

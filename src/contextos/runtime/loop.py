@@ -123,7 +123,7 @@ async def receive(
     environment.journal.stage(REQUESTS.write(request_key(request.request_id, received.get("correction", 1)), 0, claim))
     if request.mode == "long_running":
         environment.journal.hand_over()
-    return with_recorded_deployment(environment, received["deployment"], described)
+    return with_recorded_deployment(environment, received["deployment"])
 
 
 async def admit(

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn, Protocol
 import orjson
 
 from contextos.contracts.encoding.codec import parse
-from contextos.contracts.entries.linked import KEPT_BYTES, RecentlyUsed, entries_size
+from contextos.contracts.entries.linked import KEPT_BYTES, KEY_BYTES, RecentlyUsed
 from contextos.contracts.entries.shared import WithdrawnFact, WrittenFacts
 from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit, commit_key, edge_digest
 from contextos.contracts.journal import CONTROL, Draft, Entry
@@ -72,7 +72,8 @@ class ProvedGraph:
         whole = self._known.get(asked)
         if whole is None or (edges and await self._store.lines(CONTROL, *[edge["edge_id"] for edge in edges])):
             await self._require_proved(edges, at)
-            whole = self._known.keep(asked, _whole(seeds, edges, hops, fan_out, limit), len(content))
+            size = KEY_BYTES + sum(map(len, seeds)) + len(content)
+            whole = self._known.keep(asked, _whole(seeds, edges, hops, fan_out, limit), size)
         await self._require_withdrawn(whole, None, at)
         return edges
 
@@ -154,9 +155,7 @@ class ProvedGraph:
 
     def _is_sealed(self, line: Entry) -> bool:
         try:
-            return bool(
-                self._known.get(line) or self._known.keep(line, read_act(line, self._keys), 2 * entries_size([line]))
-            )
+            return bool(read_act(line, self._keys))
         except ChainBroken:
             return False
 

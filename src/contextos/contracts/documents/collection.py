@@ -158,7 +158,9 @@ async def find_documents(
     """Read the documents at `places`, pairs of (collection name, key), and the others of `Store.look`, in one call of
     the store. Absent ones are left out.
     """
-    return FoundDocuments(await store.look(places, prefixes=prefixes, lines=lines))
+    # Of one key only the earliest is asked, or each of its lines would be found twice.
+    first = dict(sorted(lines, reverse=True)) if len(lines) > 1 else dict(lines)
+    return FoundDocuments(await store.look(places, prefixes=prefixes, lines=[*first.items()]))
 
 
 def strict_decoder(model: type[BodyT]) -> Callable[[bytes], BodyT]:

@@ -64,6 +64,7 @@ def test_a_read_that_failed_in_the_middle_leaves_no_old_moment_to_the_next(tmp_p
         store = stores.tenant("acme")
         with pytest.raises(UnicodeEncodeError):
             await store.read_run("run_\ud800")
+        assert await store.scan("keys")
         await store.commit(Batch("run_b", writes=(Write("keys", "k", 1, b"new"),)))
         (document,) = await store.scan("keys")
         return document.body

@@ -97,22 +97,21 @@ def order_of(number: int) -> str:
     return f"ord_b{number % ORDERS}"
 
 
-def graph() -> dict[str, Any]:
-    """Return the example's graph with `ORDERS` orders beside it, each of a customer of its own.
+async def fill_graph(deployment: Deployment, tenant_id: str, by: Actor) -> None:
+    """Write `ORDERS` orders that are as the example's first one, each with a customer of its own, and then its graph.
 
-    They are as the example's first order and its customer.
+    The newest commit, which each run reads the act of, is as small as the example's.
     """
     known: dict[str, Any] = json.loads((EXAMPLE / "graph.json").read_text("utf-8"))
     own = ("order:ord_881", "customer:cus_77")
-    first = {
-        "nodes": json.dumps([node for node in known["nodes"] if node["ceid"] in own]),
-        "edges": json.dumps([edge for edge in known["edges"] if edge["src"] in own]),
-    }
-    for number in range(ORDERS):
-        order = order_of(number)
-        for part, text in first.items():
-            known[part] += json.loads(text.replace("ord_881", order).replace("cus_77", order.replace("ord", "cus")))
-    return known
+    nodes = json.dumps([node for node in known["nodes"] if node["ceid"] in own])
+    edges = json.dumps([edge for edge in known["edges"] if edge["src"] in own])
+    more: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+    for order in map(order_of, range(ORDERS)):
+        for part, text in zip(more, (nodes, edges), strict=True):
+            part += json.loads(text.replace("ord_881", order).replace("cus_77", order.replace("ord", "cus")))
+    await write_facts(deployment, tenant_id, *more, by=by)
+    await write_facts(deployment, tenant_id, known["nodes"], known["edges"], by=by)
 
 
 def pack(filler: int) -> dict[str, Any]:
@@ -190,8 +189,7 @@ async def put_in_force(deployment: Deployment, tenant_id: str, envelope: dict[st
     await activate_policies(deployment, tenant_id, (), expected=0, by=by)
     pin = PackPin(refs=(ref,), intents=("support.refund",), environment=deployment.config.environment)
     await pin_packs(deployment, tenant_id, pin, expected=1, by=by)
-    known = graph()
-    await write_facts(deployment, tenant_id, known["nodes"], known["edges"], by=by)
+    await fill_graph(deployment, tenant_id, by)
 
 
 async def publish(deployment: Deployment, filler: int) -> None:

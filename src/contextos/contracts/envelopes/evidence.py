@@ -78,7 +78,10 @@ _READ_WITH_AN_EDGE: Final = ("hop", "commit")
 
 def edge_digest(edge: Mapping[str, Any]) -> str:
     """Return the content address of an edge of a graph: its statement and its id, as its writer signs them."""
-    return content_address({name: value for name, value in edge.items() if name not in _READ_WITH_AN_EDGE})
+    stated = dict(edge)
+    for name in _READ_WITH_AN_EDGE:
+        stated.pop(name, None)
+    return content_address(stated)
 
 
 def derived_edge_id(body: bytes, ordinal: int) -> str:

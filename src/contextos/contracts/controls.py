@@ -36,10 +36,7 @@ class KnownFacts(dict[str, Any]):
     __slots__ = ("_members", "served")
 
     def __init__(
-        self,
-        facts: Mapping[str, Any],
-        members: Mapping[str, bytes] | None = None,
-        served: Served | None = None,
+        self, facts: Mapping[str, Any], members: Mapping[str, bytes] | None = None, served: Served | None = None
     ) -> None:
         super().__init__(facts)
         self._members = members if members is not None else _members(facts)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from contextos.action.barrier import Barrier
@@ -199,8 +199,14 @@ def describe_deployment(environment: RunEnvironment) -> dict[str, Any]:
         "attachments": facts.attachments,
         "unsafe": list(facts.unsafe),
         **({"unsafe_stated_by": list(facts.unsafe_stated_by)} if facts.unsafe_stated_by else {}),
-        "limits": {limit.name: getattr(facts.limits, limit.name) for limit in fields(facts.limits)},
+        "limits": _stated(facts.limits),
     }
+
+
+@lru_cache(16)
+def _stated(limits: RunLimits) -> dict[str, Any]:
+    """The limits as JSON. Nobody writes into it."""
+    return asdict(limits)
 
 
 def with_recorded_deployment(

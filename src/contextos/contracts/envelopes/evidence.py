@@ -6,11 +6,12 @@ Source: docs/design/contracts.md, "Identifiers", "Compile".
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from contextos.contracts.encoding.jcs import content_address
 from contextos.contracts.ids import Ceid, Digest
@@ -41,6 +42,20 @@ class EvidenceItem(Model):
     observed_at_us: Whole
     digest: Digest
     hop: Count = 0
+
+
+_ITEMS: Final = TypeAdapter(tuple[EvidenceItem, ...])
+
+
+def items_from(found: Sequence[Any]) -> tuple[EvidenceItem, ...]:
+    """Return items from their wire form. Raises `pydantic.ValidationError`."""
+    return _ITEMS.validate_python(found)
+
+
+def items_json(items: Sequence[EvidenceItem]) -> list[dict[str, Any]]:
+    """Return the wire form of items, each as its `to_json`."""
+    wire: list[dict[str, Any]] = _ITEMS.dump_python(tuple(items), mode="json", exclude_unset=True, by_alias=True)
+    return wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +89,14 @@ class EdgeRow:
 
 
 _READ_WITH_AN_EDGE: Final = ("hop", "commit")
+
+
+def crowded_nodes(edges: Sequence[Mapping[str, Any]], fan_out: int) -> frozenset[str]:
+    """Return the nodes that `fan_out` or more of these edges touch, so that a walk can have left others out."""
+    if len(edges) < fan_out:
+        return frozenset()
+    touching = Counter(end for edge in edges for end in {edge["src"], edge["dst"]})
+    return frozenset(node for node, count in touching.items() if count >= fan_out)
 
 
 def edge_digest(edge: Mapping[str, Any]) -> str:

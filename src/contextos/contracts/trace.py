@@ -161,7 +161,7 @@ def _behind(own: Sequence[StateMember], members: Iterable[StateMember], max_char
     assert all(_STATE_MEMBER.fullmatch("=".join(one)) for one in own), "our own members are well-formed"
     others = [member for member in members if member[0] not in dict(own)][: MAX_STATE_MEMBERS - len(own)]
     kept = [*own, *others]
-    while len(format_tracestate(kept)) > max_chars and len(kept) > len(own):
+    while len(kept) > len(own) and len(format_tracestate(kept)) > max_chars:
         large = [at for at, one in enumerate(kept) if at >= len(own) and len("=".join(one)) > LARGE_STATE_MEMBER_CHARS]
         del kept[large[-1] if large else -1]
     return tuple(kept)

@@ -55,20 +55,14 @@ def decide_outcome(
 
     The run proposes what is to be remembered of it.
     """
-    template, sources = admitted.template(attempt.plan), _sources(admitted, attempt)
-    decisions = decisions_of(template, attempt.plan)
-    outcome = _outcome(admitted, attempt, template, decisions, sources, environment.journal)
+    sources, decisions = _sources(admitted, attempt), decisions_of(admitted.template(attempt.plan), attempt.plan)
+    outcome = _outcome(admitted, attempt, decisions, sources, environment.journal)
     outcome = _consolidate(admitted, attempt, outcome, sources, environment)
     return outcome, _earlier(attempt, outcome, decisions)
 
 
 def _outcome(
-    admitted: AdmittedRun,
-    attempt: Attempt,
-    template: TaskTemplate,
-    decisions: Sequence[Decision],
-    sources: Mapping[str, Any],
-    journal: Journal,
+    admitted: AdmittedRun, attempt: Attempt, decisions: Sequence[Decision], sources: Mapping[str, Any], journal: Journal
 ) -> RunOutcome:
     """How the run ends, from its last score and what it did."""
     failures = attempt.failures
@@ -76,6 +70,7 @@ def _outcome(
     end: End = "completed" if accepted else scoring.end_of(failures) if failures else "escalated"
     # Only a score can stop what an agent approves; it can always deny and escalate.
     end = end if attempt.stated in (None, "completed") else attempt.stated
+    template = admitted.template(attempt.plan)
     by = admitted.planner if template.chosen_by == "template" else "agent"
     values = {name: resolve_binding(binding, sources) for name, binding in template.outputs.items()}
     outcome = RunOutcome(

@@ -149,7 +149,7 @@ class FoundDocuments:
 
     def version(self, collection: Collection[Any], key: str) -> int:
         """Return the version of the document with this key, or 0. Its body is not decoded."""
-        document = self.stored(collection, key)
+        document = self._found.get(collection.place(key))
         return document.version if document else 0
 
 

@@ -47,15 +47,13 @@ class EvidenceItem(Model):
 _ITEMS: Final = TypeAdapter(tuple[EvidenceItem, ...])
 
 
-def items_from(found: Sequence[Any]) -> tuple[EvidenceItem, ...]:
-    """Return items from their wire form. Raises `pydantic.ValidationError`."""
-    return _ITEMS.validate_python(found)
+items_from: Final = _ITEMS.validate_python
+"""Returns items from the list of their wire forms. Raises `pydantic.ValidationError`."""
 
 
-def items_json(items: Sequence[EvidenceItem]) -> list[dict[str, Any]]:
-    """Return the wire form of items, each as its `to_json`."""
-    wire: list[dict[str, Any]] = _ITEMS.dump_python(tuple(items), mode="json", exclude_unset=True, by_alias=True)
-    return wire
+def items_json(items: tuple[EvidenceItem, ...]) -> list[dict[str, Any]]:
+    """Return the wire forms of items, each as its `to_json`."""
+    return list(_ITEMS.dump_python(items, mode="json", exclude_unset=True, by_alias=True))
 
 
 @dataclass(frozen=True, slots=True)

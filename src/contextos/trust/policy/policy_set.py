@@ -158,8 +158,7 @@ class PolicySet:
     def decide_known(
         self, facts: KnownFacts, more: Mapping[str, Any], *, capability: CapabilityView, granted: bool
     ) -> PolicyDecision:
-        """Decide about a call that is planned, by those rules alone whose facts are all known already: `facts`, and
-        `more` beside them.
+        """Decide about a call that is planned, by those rules alone whose facts (`facts` and `more`) are all known.
 
         It announces which of them match, and the gates that they require. It neither allows nor denies: other rules
         decide too once the call is made. It is recorded nowhere by itself, so it has neither an id nor a digest.

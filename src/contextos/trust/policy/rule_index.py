@@ -93,28 +93,18 @@ class RuleIndex:
         return self.outcome(point, own, own.served, capability), own.digest(capability)
 
     def outcome(
-        self,
-        point: Point,
-        facts: Mapping[str, Any],
-        served: Served,
-        capability: CapabilityView | None,
-        *,
-        known: bool = False,
+        self, point: Point, facts: Mapping[str, Any], served: Served, tool: CapabilityView | None, known: bool = False
     ) -> RuleOutcome:
-        """Evaluate all rules that apply to a tool. Returns their outcome in rule order.
-
-        With `known` only the rules that match and whose facts all exist already are part of it.
-
-        Raises:
-            InvalidInput: the facts have an unknown root.
+        """As `evaluate`, without the digest. With `known` only the rules that match and whose facts all exist already
+        are part of the outcome.
         """
         if not _CALLER_ROOTS.issuperset(facts):
             unknown = sorted(facts.keys() - _CALLER_ROOTS)
             detail, remedy = f"`{unknown[0]}` is not a root of facts", f"use {' '.join(sorted(_CALLER_ROOTS))}"
             raise InvalidInput(Problem(pointer((unknown[0],)), "unknown_fact_root", detail, remedy))
-        complete = {**facts, "capability": capability.facts} if capability else {**facts}
+        complete = {**facts, "capability": tool.facts} if tool else {**facts}
         intent, environment = served
-        wanted: Selector = (intent, capability.capability_id if capability else None, environment, point)
+        wanted: Selector = (intent, tool.capability_id if tool else None, environment, point)
         group, undecidable = self._selection(wanted, point, complete)
         key = (group, group.read(complete), known)
         outcome = self._outcomes.get(key)

@@ -15,7 +15,7 @@ Source: docs/design/contracts.md, "Identifiers", "Compile".
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final, Literal
 
@@ -30,6 +30,7 @@ from contextos.contracts.envelopes.evidence import (
     EvidenceItem,
     EvidencePath,
     RetrievalQuery,
+    crowded_nodes,
     fact_digest,
     value_of_edge,
 )
@@ -136,6 +137,8 @@ def drop_stale_names(
     maximum age is inclusive.
     """
     allowed = {path.name: path.max_age_s for path in named}
+    if not any(allowed.values()):
+        return tuple(items)
     return tuple(
         item.model_copy(update={"name": None}) if _stale(item, allowed.get(item.name or ""), now_us) else item
         for item in items
@@ -152,13 +155,9 @@ class _Paths:
     def __init__(self, graph: Graph, commit: int, around: GraphEdges, query: RetrievalQuery) -> None:
         self._graph, self._commit, self._around, self.went_on = graph, commit, around, False
         self._distances = _distances(around, query.seeds)
-        touching = Counter(end for edge in around for end in {edge["src"], edge["dst"]})
         # A limit that is reached counts as exceeded, because one more edge would not be visible.
-        self._whole = {
-            node
-            for node, distance in self._distances.items()
-            if len(around) < query.limit and distance < query.hops and touching[node] < query.fan_out
-        }
+        near = {node for node, distance in self._distances.items() if distance < query.hops}
+        self._whole = near - crowded_nodes(around, query.fan_out) if len(around) < query.limit else set()
 
     async def step(self, reached: Set[str], predicate: str) -> GraphEdges | None:
         """Return every edge with this predicate from one of these nodes; None if there are more than can be read."""

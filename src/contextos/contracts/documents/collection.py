@@ -128,8 +128,12 @@ class FoundDocuments:
 
     def one(self, collection: Collection[BodyT], key: str) -> StoredDocument[BodyT] | None:
         """The document of `collection` with this key, or None. Raises `Integrity`."""
-        document = self._found.get(collection.place(key))
+        document = self.stored(collection, key)
         return None if document is None else collection.read(document)
+
+    def stored(self, collection: Collection[Any], key: str) -> Document | None:
+        """The document of `collection` with this key as it is stored, or None. Its body is not decoded."""
+        return self._found.get(collection.place(key))
 
     def has(self, collection: Collection[Any], key: str) -> bool:
         """Return whether the document with this key was found. Its body is not decoded."""

@@ -8,7 +8,6 @@ Source: docs/design/journal.md, "Rows that the journal proves".
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn, Protocol
@@ -18,7 +17,7 @@ import orjson
 from contextos.contracts.encoding.codec import parse
 from contextos.contracts.entries.linked import KEPT_BYTES, KEY_BYTES, RecentlyUsed
 from contextos.contracts.entries.shared import WithdrawnFact, WrittenFacts
-from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit, commit_key, edge_digest
+from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit, commit_key, crowded_nodes, edge_digest
 from contextos.contracts.journal import CONTROL, Draft, Entry
 from contextos.contracts.ports.outside import Keys
 from contextos.contracts.ports.storage import Graph
@@ -184,9 +183,8 @@ def _whole(seeds: Sequence[str], edges: Sequence[Mapping[str, Any]], hops: int, 
                 _refuse(edge["edge_id"], "is stored under other ends than those that it states")
         reached.update(*(pair for _, pair in ends))
     # What requires facts asks `step` about a node with more edges than this.
-    touching = Counter(end for edge in edges for end in {edge["src"], edge["dst"]})
     near = {end for edge in edges if edge["hop"] < hops for end in (edge["src"], edge["dst"])}
-    return [node for node in near.union(seeds) if touching[node] < fan_out] if len(edges) < limit else []
+    return [*near.union(seeds).difference(crowded_nodes(edges, fan_out))] if len(edges) < limit else []
 
 
 def written_fact_fault(

@@ -67,7 +67,7 @@ def test_values_that_python_calls_equal_are_each_decided_for_themselves() -> Non
 def test_an_outcome_of_what_is_known_so_far_never_counts_at_the_call() -> None:
     denies = rule("R_SCORE", {">": [{"var": "evidence.score"}, 1]}, allow=False)
     kept, known = policy(leveled(ALLOW_AGENTS, denies)), facts(evidence__score=...)
-    kept.decide_known(known, capability=REFUND, granted=True, decision_id=ID)
+    kept.decide_known(KnownFacts(known), {}, capability=REFUND, granted=True)
     assert decide(kept, known).reason == "indeterminate"
 
 

@@ -163,6 +163,7 @@ class PolicySet:
         It announces which of them match, and the gates that they require. It neither allows nor denies: other rules
         decide too once the call is made. It is recorded nowhere by itself, so it has neither an id nor a digest.
         """
+        assert more.keys().isdisjoint(("run", "request")), "what the run serves is as `facts` state it"
         known = self._index.outcome("execute", {**facts, **more}, facts.served, capability, known=True)
         verdict = self._verdict(known, "compile", capability, granted)
         return PolicyDecision.construct_trusted({**verdict, "policy_decision_id": "", "facts_digest": ""})

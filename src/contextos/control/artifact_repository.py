@@ -23,7 +23,7 @@ from contextos.contracts.entries.linked import RecentlyUsed
 from contextos.contracts.envelopes.policy import Level
 from contextos.contracts.envelopes.tool import AdapterDefinition
 from contextos.contracts.facts import ENVIRONMENTS
-from contextos.contracts.journal import CONTROL, Batch, Document, Entry, Write
+from contextos.contracts.journal import CONTROL, Batch, Entry, Write
 from contextos.contracts.ports.storage import Store
 from contextos.control.artifacts import StoredArtifact, read_artifact
 from contextos.errors import ChainBroken, Conflict, Integrity, InvalidInput, OtherEnvironment, SignatureInvalid
@@ -97,7 +97,7 @@ class ArtifactRepository:
         self._stored = RecentlyUsed[StoredArtifact]()
         self._definitions = RecentlyUsed[AdapterDefinition]()
         self._addresses = RecentlyUsed[tuple[AdapterDefinition, str]]()
-        self._active: tuple[Document | None, ActiveArtifacts] = None, ActiveArtifacts()
+        self._active: tuple[object, ActiveArtifacts] = None, ActiveArtifacts()
         """The document of the active set that was verified last, and what it says."""
         self._activated = 0, 0, ""
         """The last act on the active set that was read, and the version and the digest of the active set then."""

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from contextos.contracts.encoding.codec import JsonValue
 from contextos.contracts.encoding.instants import unix_us
 from contextos.contracts.encoding.jcs import content_address
-from contextos.contracts.entries.linked import KEPT_BYTES, KEY_BYTES, RecentlyUsed
+from contextos.contracts.entries.linked import ASKED_BYTES, KEPT_BYTES, RecentlyUsed
 from contextos.contracts.envelopes.evidence import (
     EvidenceItem,
     EvidencePath,
@@ -102,7 +102,7 @@ class GraphKnowledge:
         return (
             found
             if paths.went_on
-            else _FOUND.keep(asked, found, KEY_BYTES + len(asked[0]) + len(content) * _ITEM_BYTES)
+            else _FOUND.keep(asked, found, ASKED_BYTES + len(asked[0]) + len(content) * _ITEM_BYTES)
         )
 
     async def explain(self, query: RetrievalQuery) -> dict[str, UnmetReason]:

@@ -297,8 +297,7 @@ async def _recheck(
     if tokens:
         # To get them takes time, in which something can be withdrawn.
         environment.barrier.anew()
-    incidents, values = list[Write](), dict[str, Any]()
-    pins = scope.pins_of(action)
+    incidents, values, pins = list[Write](), dict[str, Any](), scope.pins_of(action)
 
     async def look() -> dict[str, Any]:
         found = await environment.barrier.found(active=True)

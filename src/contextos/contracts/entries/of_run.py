@@ -22,10 +22,7 @@ def _received(entry: Logged, _: StoryReader) -> Lines:
     named, user, agent = request["request_id"], request["user"]["user_id"], request["agent"]["agent_id"]
     yield Aside(f"request {displayed(named)}, intent {displayed(given['intent'])}, mode {request['mode']}")
     yield Aside(f"user {displayed(user)} through agent {displayed(agent)}")
-
-
-def _stated(entry: Logged, _: StoryReader) -> Lines:
-    if stated := entry.body["request"]["input"].get("context"):
+    if stated := given.get("context"):
         yield Aside(f"only stated by the caller, and no evidence: {displayed_json(stated)}")
 
 
@@ -41,9 +38,7 @@ def _reopened(entry: Logged, _: StoryReader) -> Lines:
 
 
 RUN_KINDS: Final[dict[str, Kind]] = {
-    "run.received": Kind(
-        NONE, recorded.ReceivedRun, "new>received", recorded=True, story={"asked": _received, "knew": _stated}
-    ),
+    "run.received": Kind(NONE, recorded.ReceivedRun, "new>received", recorded=True, story={"asked": _received}),
     "run.resumed": Kind(
         NONE,
         recorded.ResumedRun,

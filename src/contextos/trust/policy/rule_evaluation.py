@@ -28,7 +28,7 @@ OPS_BUDGET: Final = 1_000_000
 """Operations that one engine call can take. A rule that fits the budget within a group also fits it alone."""
 
 RULES_PER_CALL: Final = 200
-MAX_KEPT: Final = 64
+LONGEST_KEPT: Final = 64
 """Bytes of a value of a fact that a memo keeps as it is."""
 
 _ENGINE: Final = Engine(
@@ -148,7 +148,7 @@ class RuleGroup:
                 if isinstance(node, dict | list | tuple):
                     values.append(_short(canonical(node)))
                 else:
-                    is_long = type(node) is str and len(node) > MAX_KEPT
+                    is_long = type(node) is str and len(node) > LONGEST_KEPT
                     values += (type(node), _short(node.encode(errors="surrogatepass")) if is_long else node)
         return tuple(values)
 
@@ -191,7 +191,7 @@ class RuleGroup:
 
 def _short(content: bytes) -> bytes:
     """What a memo keeps of facts: a long one would hold its memory, and the text of a tenant."""
-    return content if len(content) <= MAX_KEPT else sha256(content).digest()
+    return content if len(content) <= LONGEST_KEPT else sha256(content).digest()
 
 
 def _suspects(rule: CompiledRule, facts: Mapping[str, Any]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, Protocol
 import orjson
 
 from contextos.contracts.encoding.codec import parse
-from contextos.contracts.entries.linked import KEPT_BYTES, KEY_BYTES, RecentlyUsed
+from contextos.contracts.entries.linked import ASKED_BYTES, KEPT_BYTES, RecentlyUsed
 from contextos.contracts.entries.shared import WithdrawnFact, WrittenFacts
 from contextos.contracts.envelopes.evidence import EdgeRow, GraphCommit, commit_key, crowded_nodes, edge_digest
 from contextos.contracts.journal import CONTROL, Draft, Entry
@@ -71,7 +71,7 @@ class ProvedGraph:
         whole = self._known.get(asked)
         if whole is None or (edges and await self._store.lines(CONTROL, *[edge["edge_id"] for edge in edges])):
             await self._require_proved(edges, at)
-            size = KEY_BYTES + sum(map(len, seeds)) + len(content)
+            size = ASKED_BYTES + sum(map(len, seeds)) + len(content)
             whole = self._known.keep(asked, _whole(seeds, edges, hops, fan_out, limit), size)
         await self._require_withdrawn(whole, None, at)
         return edges

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from contextos.contracts.entries.linked import KEY_BYTES
+from contextos.contracts.entries.linked import ASKED_BYTES
 from contextos.contracts.envelopes.evidence import EdgeRow
 from contextos.contracts.journal import CONTROL
 from contextos.errors import Integrity
@@ -211,7 +211,7 @@ def test_what_was_proved_of_one_tenant_proves_nothing_of_another(tmp_path: Path)
 
 
 def test_an_edge_that_ended_is_looked_for_at_each_commit_and_around_each_seed(tmp_path: Path) -> None:
-    """Its row says that it ended, and no act did that: whoever asked before at another commit proved nothing."""
+    """Its row says that it ended, and no act did that: who asked before at another commit proved nothing."""
 
     class Ended:
         def __init__(self, graph: Any) -> None:
@@ -260,6 +260,6 @@ def test_questions_about_what_nobody_knows_take_no_memory_for_ever(tmp_path: Pat
         graph = ProvedGraph(TENANT, world.stores.graph(TENANT), world.stores.tenant(TENANT), world.keys, known)
         for number in range(50):
             await asked(graph, at=newest, seeds=f"order:{number}")
-        assert known._bytes >= 50 * KEY_BYTES
+        assert known._bytes >= 50 * ASKED_BYTES
 
     run(go())

@@ -33,7 +33,12 @@ def test_a_server_is_ready_until_it_stops(face: HttpFace) -> None:
         face.api.state.draining.clear()
 
 
-def test_partners_and_logins_whose_keys_cannot_be_had_are_named(face: HttpFace) -> None:
+def test_partners_and_logins_whose_keys_cannot_be_had_are_named(
+    face: HttpFace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What other tests of this process configured is checked anew each minute.
+    monkeypatch.setattr(type(face.app.configuration), "latest", lambda _: ())
+
     async def keys(_kid: str) -> dict[str, Any]:
         return {}
 

@@ -45,10 +45,16 @@ def test_the_stages_are_those_of_the_specification_in_its_order() -> None:
     assert list(compiled().context_ledger.stage_digests or ()) == [name for name, _ in STAGES]
 
 
+def hashed(wire: dict[str, Any]) -> dict[str, Any]:
+    """What the hash covers: nothing that names the run."""
+    manifests = {name: one for name, one in wire["manifests"].items() if name != "trace_context"}
+    return {name: wire[name] for name in HASHED} | {"manifests": manifests}
+
+
 def test_the_hash_covers_prompt_manifests_controls_and_budget_report() -> None:
     context = compiled()
     wire = context.to_json()
-    assert context.context_ledger.compiled_context_hash == content_address({name: wire[name] for name in HASHED})
+    assert context.context_ledger.compiled_context_hash == content_address(hashed(wire))
 
 
 def test_the_hash_does_not_cover_the_ledger() -> None:
@@ -62,7 +68,7 @@ def test_the_hash_is_canonical_whatever_numbers_and_names_constraints_bring(limi
     capability = samples.capability(constraints={argument: [{"max": limit}], "other": [{"enum": [limit, None, "x"]}]})
     context = compiled(surface=[capability])
     wire = context.to_json()
-    assert context.context_ledger.compiled_context_hash == content_address({name: wire[name] for name in HASHED})
+    assert context.context_ledger.compiled_context_hash == content_address(hashed(wire))
 
 
 @pytest.mark.parametrize(

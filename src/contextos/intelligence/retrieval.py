@@ -99,11 +99,9 @@ class GraphKnowledge:
             for name in names.get(edge_id) or [None]
         ]
         found = tuple(sorted(items, key=_order))
-        return (
-            found
-            if paths.went_on
-            else _FOUND.keep(asked, found, ASKED_BYTES + len(asked[0]) + len(content) * _ITEM_BYTES)
-        )
+        if not paths.went_on:
+            _FOUND.keep(asked, found, ASKED_BYTES + len(asked[0]) + len(content) * _ITEM_BYTES)
+        return found
 
     async def explain(self, query: RetrievalQuery) -> dict[str, UnmetReason]:
         """Return, for each named requirement of `query` that has no answer, the reason. Raises the same errors as

@@ -164,7 +164,7 @@ async def admit(
     made, planner = prepared(environment, loaded, pinned), environment.deployment.planner_name
     of_run = IdentityClaim.model_validate(who["claim"])
     scope, shown = build_scope(request, principals, of_run, pinned, loaded, made, resolved, environment)
-    admitted = AdmittedRun(scope, loaded, made, made.policy, resolved.templates, shown, planner)
+    admitted = AdmittedRun(scope, loaded, made, resolved.templates, shown, planner)
     if faults or size:
         return refuse(*faults, *unmet(admitted), *size)
     if before is not None:

@@ -36,7 +36,7 @@ OTHERS: list[dict[str, Any]] = [
     {"surface": [LOOKUP.model_copy(update={"lifecycle": "killed"}), REFUND]},
     {"surface": [LOOKUP, REFUND.model_copy(update={"granted": False, "withheld": "not_delegated"})]},
     {"surface": [LOOKUP.model_copy(update={"definition_digest": content_address("another")}), REFUND]},
-    {"announced": [samples.decision(matched_rule_ids=["R_REFUND_REQUIRES_IDV"], gates=["GATE_FINANCE_APPROVAL"])]},
+    {"announced": [samples.decision(matched_rule_ids=["R_NOT_MATCHED"], bundle_ids=["POLICY_RETURNS_V4"])]},
     {"estimator": OneEach()},
     {"decisions": {**DECIDED, "adp_orders.lookup": samples.decision(must_escalate=["R"])}},
     {"decisions": {**DECIDED, "adp_orders.lookup": samples.decision(allowed=False, denying_rule_ids=["R_DENIES"])}},

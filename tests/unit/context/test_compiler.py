@@ -57,6 +57,13 @@ def test_the_hash_covers_prompt_manifests_controls_and_budget_report() -> None:
     assert context.context_ledger.compiled_context_hash == content_address(hashed(wire))
 
 
+def test_equal_inputs_of_two_runs_have_one_hash_and_a_place_in_a_trace_each() -> None:
+    one, two = (compiled(run=samples.run(run_id=run_id)) for run_id in ("run_a1b2c3d4e5f60718", "run_ffffffffffffffff"))
+    assert one.context_ledger.compiled_context_hash == two.context_ledger.compiled_context_hash
+    places = [str(context.to_json()["manifests"]["trace_context"]) for context in (one, two)]
+    assert ["run_ffffffffffffffff" in place for place in places] == [False, True]
+
+
 def test_the_hash_does_not_cover_the_ledger() -> None:
     one, two = compiled(), compiled(pack_ref="ctxpack.support@5.2.0", request=samples.request(request_id="req_other"))
     assert one.context_ledger.request_id != two.context_ledger.request_id

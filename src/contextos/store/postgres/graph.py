@@ -60,13 +60,16 @@ _ADD_NODES: Final = (
 )
 _HEAD: Final = "SELECT contextos.graph_head($1)"
 _HOP: Final = "SELECT node, edge_id, src, dst, body, valid_from FROM contextos.graph_hop($1, $2, $3, $4)"
-_OUT: Final = (
-    "SELECT edge_id, body, valid_from FROM contextos.edges"
-    " WHERE tenant = $1 AND src = ANY($2::text[]) AND edge_id > $3"
-    " AND valid_from <= $4 AND (valid_to IS NULL OR valid_to > $4) <> $6"
-)
-_STEP: Final = f"{_OUT} AND predicate = $7 ORDER BY edge_id LIMIT $5"
-_STEP_OF_ANY: Final = f"{_OUT} ORDER BY edge_id LIMIT $5"
+_STEP: Final = {
+    (ended, of_any): (
+        "SELECT found.* FROM unnest($2::text[]) AS source (src) CROSS JOIN LATERAL ("  # noqa: S608
+        "SELECT edge_id, body, valid_from FROM contextos.edges WHERE tenant = $1 AND src = source.src AND edge_id > $3"
+        f" AND {'valid_to <= $4' if ended else 'valid_from <= $4 AND (valid_to IS NULL OR valid_to > $4)'}"
+        f"{'' if of_any else ' AND predicate = $6'} ORDER BY edge_id LIMIT $5) AS found ORDER BY edge_id LIMIT $5"
+    )
+    for ended in (False, True)
+    for of_any in (False, True)
+}
 _ROWS: Final = (
     "SELECT edge_id, src, predicate, dst, body, valid_from, valid_to, withdrawn_ref FROM contextos.edges"
     " WHERE tenant = $1 AND edge_id > $2 ORDER BY edge_id LIMIT $3"
@@ -148,12 +151,10 @@ class PostgresGraph:
     ) -> Sequence[Mapping[str, Any]]:
         if not is_text(after) or not (predicate is None or is_text(predicate)):
             return []
-        asked = (self._tenant, list(filter(is_text, sources)), after, at, max(limit, 0), ended)
+        asked = [self._tenant, sorted(set(filter(is_text, sources))), after, at, max(limit, 0)]
+        asked += [] if predicate is None else [predicate]
         async with self._connections().transaction(self._tenant) as connection:
-            if predicate is None:
-                rows = await connection.fetch(_STEP_OF_ANY, *asked)
-            else:
-                rows = await connection.fetch(_STEP, *asked, predicate)
+            rows = await connection.fetch(_STEP[ended, predicate is None], *asked)
         return [{**stored_statement(edge_id, body), "commit": commit} for edge_id, body, commit in rows]
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:

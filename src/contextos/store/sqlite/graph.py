@@ -61,13 +61,21 @@ _HOP: Final = (
     f"{_END.format(end='src')} UNION {_END.format(end='dst')} ORDER BY edge_id LIMIT ?3)"
     " ORDER BY frontier.value, edges.edge_id"
 )
-_OUT: Final = (
-    "SELECT edge_id, body, valid_from FROM edges"
-    " WHERE tenant = :tenant AND src IN (SELECT value FROM json_each(:sources)) AND edge_id > :after"
-    " AND valid_from <= :at AND (valid_to IS NULL OR valid_to > :at) <> :ended"
-)
-_STEP: Final = f"{_OUT} AND predicate = :predicate ORDER BY edge_id LIMIT :limit"
-_STEP_OF_ANY: Final = f"{_OUT} ORDER BY edge_id LIMIT :limit"
+_LIVE: Final = "valid_from <= :at AND (valid_to IS NULL OR valid_to > :at)"
+_ENDED: Final = "valid_to <= :at"
+# Each source is sought in an index of its own edges. An order by edge id alone would read the whole graph.
+_STEP: Final = {
+    (ended, of_any): (
+        "SELECT edges.edge_id, body, valid_from FROM json_each(:sources) AS source"  # noqa: S608
+        " CROSS JOIN edges ON edges.tenant = :tenant AND edges.edge_id IN ("
+        f"SELECT edge_id FROM edges{' INDEXED BY edges_ended' if ended else ''}"
+        " WHERE tenant = :tenant AND src = source.value AND edge_id > :after"
+        f" AND {_ENDED if ended else _LIVE}{'' if of_any else ' AND predicate = :predicate'}"
+        " ORDER BY edge_id LIMIT :limit) ORDER BY edges.edge_id LIMIT :limit"
+    )
+    for ended in (False, True)
+    for of_any in (False, True)
+}
 _ROWS: Final = (
     "SELECT edge_id, src, predicate, dst, body, valid_from, valid_to, withdrawn_ref FROM edges"
     " WHERE tenant = ? AND edge_id > ? ORDER BY edge_id LIMIT ?"
@@ -133,17 +141,14 @@ class SqliteGraph:
     ) -> Sequence[Mapping[str, Any]]:
         asked = {
             "tenant": self._tenant,
-            "sources": orjson.dumps(list(sources)).decode(),
+            "sources": orjson.dumps(sorted(set(sources))).decode(),
+            "predicate": predicate,
             "after": after,
             "at": at,
             "limit": max(limit, 0),
-            "ended": ended,
         }
         with self._readers.connection() as connection:
-            if predicate is None:
-                rows = connection.execute(_STEP_OF_ANY, asked).fetchall()
-            else:
-                rows = connection.execute(_STEP, asked | {"predicate": predicate}).fetchall()
+            rows = connection.execute(_STEP[ended, predicate is None], asked).fetchall()
         return [{**stored_statement(edge_id, body), "commit": commit} for edge_id, body, commit in rows]
 
     async def rows(self, *, after: str = "", limit: int = 1000) -> Sequence[EdgeRow]:

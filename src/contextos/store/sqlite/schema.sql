@@ -215,7 +215,9 @@ CREATE TABLE IF NOT EXISTS edges (
 -- In order of edge id, so that a query can read the first edges of a hub and skip the rest.
 CREATE INDEX IF NOT EXISTS edges_out ON edges (tenant, src, edge_id, valid_from, valid_to);
 CREATE INDEX IF NOT EXISTS edges_in ON edges (tenant, dst, edge_id, valid_from, valid_to);
-CREATE INDEX IF NOT EXISTS edges_step ON edges (tenant, src, predicate, edge_id);
+CREATE INDEX IF NOT EXISTS edges_step ON edges (tenant, src, predicate, edge_id, valid_from, valid_to);
+-- Few edges have ended, and a read asks for those around each subject.
+CREATE INDEX IF NOT EXISTS edges_ended ON edges (tenant, src, edge_id, predicate, valid_to) WHERE valid_to IS NOT NULL;
 
 CREATE TRIGGER IF NOT EXISTS nodes_append_only BEFORE UPDATE ON nodes
 BEGIN SELECT RAISE(ABORT, 'the graph is append-only'); END;

@@ -162,6 +162,9 @@ CREATE INDEX edges_in ON contextos.edges (tenant, dst, edge_id);
 
 CREATE INDEX edges_step ON contextos.edges (tenant, src, predicate, edge_id);
 
+-- Few edges have ended, and a read asks for those around each subject.
+CREATE INDEX edges_ended ON contextos.edges (tenant, src, edge_id) WHERE valid_to IS NOT NULL;
+
 -- After a commit the setting is '' and not NULL, so '' must not count as a tenant.
 DO $$
 DECLARE

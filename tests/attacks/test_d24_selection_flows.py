@@ -42,7 +42,7 @@ from tests.postgres import awaited
 from tests.slots import actor, complete, install, origin, slot
 
 PREFIX = "ctx-offeringContext-"
-GOOD = Path(__file__).parents[1] / "unit" / "slots" / "lint" / "good" / "voice_writer" / "cinatra" / "oas.yaml"
+GOOD = Path(__file__).parents[1] / "agentspec" / "good" / "voice_writer" / "cinatra" / "oas.yaml"
 
 
 def codes(*done: Operation) -> set[str]:
